@@ -1,0 +1,1 @@
+"""Ground: errors, files, processes, certificates, clock. Knows nothing about clusters."""

@@ -1,0 +1,43 @@
+"""Time, as a port: nothing else asks the operating system what time it is."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for people and records, monotonic time for deadlines (R14)."""
+
+    def time(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def time(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class FrozenClock:
+    """A clock that moves only when told to; for tests and simulations."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
