@@ -1,0 +1,1 @@
+"""Servers of the cluster's interfaces."""

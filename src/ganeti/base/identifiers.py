@@ -1,0 +1,59 @@
+"""Which strings may name things. Everything here matches the whole string, ASCII only (A40)."""
+
+import re
+
+from ganeti.base.errors import InputError
+
+NAME_LIMIT = 253
+
+_HOST_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_HOST = re.compile(rf"{_HOST_LABEL}(?:\.{_HOST_LABEL})*", re.ASCII)
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_OS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}(?:\+[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?", re.ASCII)
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", re.ASCII)
+_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.ASCII)
+
+
+def is_uuid(text: str) -> bool:
+    """Whether `text` is a UUID in lower case."""
+    return _UUID.fullmatch(text) is not None
+
+
+def host_name(text: str, field: str) -> str:
+    """`text` in lower case, if it can name a host (RFC 1123) and is no UUID; else InputError."""
+    lowered = text.lower()
+    if len(text) > NAME_LIMIT or not text.isascii() or not _HOST.fullmatch(lowered) or is_uuid(lowered):
+        raise InputError(
+            f"{text!r:.80} is not a host name: letters, digits, dots and inner hyphens, at most {NAME_LIMIT}", field
+        )
+    return lowered
+
+
+def plain_name(text: str, field: str) -> str:
+    """`text`, if it is one safe word (group, allocator, OS variant …); else InputError."""
+    if not _PLAIN.fullmatch(text) or ".." in text:
+        raise InputError(f"{text!r:.80} is not a name: a letter or digit, then letters, digits, '_', '.', '-'", field)
+    return text
+
+
+def os_name(text: str, field: str) -> str:
+    """`text`, if it is `name` or `name+variant` (S120); else InputError."""
+    if not _OS.fullmatch(text) or ".." in text:
+        raise InputError(f"{text!r:.80} is not an OS name: NAME or NAME+VARIANT", field)
+    return text
+
+
+def interface_name(text: str, field: str) -> str:
+    """`text`, if it can name a network interface of Linux; else InputError."""
+    if not _INTERFACE.fullmatch(text) or ".." in text:
+        raise InputError(f"{text!r:.80} is not the name of a network interface", field)
+    return text
+
+
+def mac_address(text: str, field: str) -> str:
+    """`text` in lower case, if it is a unicast MAC address; else InputError."""
+    lowered = text.lower()
+    if not _MAC.fullmatch(lowered) or int(lowered[:2], 16) & 1:
+        raise InputError(f"{text!r:.80} is not a unicast MAC address", field)
+    return lowered

@@ -1,0 +1,119 @@
+"""Every path in one place, below the prefix of a virtual cluster (`GANETI_ROOTDIR`)."""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+NODED_PORT = 1811
+CONFD_PORT = 1814
+RAPI_PORT = 5080
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a node keeps its things; `root` is `/` except in a virtual cluster."""
+
+    root: Path = Path("/")
+
+    @classmethod
+    def from_environment(cls) -> "Paths":
+        """The paths of this node, after `GANETI_ROOTDIR`."""
+        return cls(Path(os.environ.get("GANETI_ROOTDIR") or "/"))
+
+    def below(self, absolute: str) -> Path:
+        """Where this node keeps what the cluster calls `absolute`."""
+        return self.root / absolute.lstrip("/")
+
+    @property
+    def etc(self) -> Path:
+        return self.below("/etc/ganeti")
+
+    @property
+    def file_storage_paths(self) -> Path:
+        """The list of directories below which disks may be kept as files, one a line."""
+        return self.etc / "file-storage-paths"
+
+    @property
+    def data(self) -> Path:
+        return self.below("/var/lib/ganeti")
+
+    @property
+    def state(self) -> Path:
+        """The state store of a master candidate."""
+        return self.data / "state.db"
+
+    @property
+    def job_archive(self) -> Path:
+        return self.data / "archive.db"
+
+    @property
+    def register(self) -> Path:
+        return self.data / "register"
+
+    @property
+    def tasks(self) -> Path:
+        """Durable records of long work on this node."""
+        return self.data / "tasks"
+
+    @property
+    def ssconf(self) -> Path:
+        """A link to the directory of the current ssconf set."""
+        return self.data / "ssconf"
+
+    @property
+    def node_certificate(self) -> Path:
+        return self.data / "node.pem"
+
+    @property
+    def node_key(self) -> Path:
+        return self.data / "node.key"
+
+    @property
+    def authority_certificate(self) -> Path:
+        return self.data / "ca.pem"
+
+    @property
+    def authority_key(self) -> Path:
+        """Only on master candidates."""
+        return self.data / "ca.key"
+
+    @property
+    def log(self) -> Path:
+        return self.below("/var/log/ganeti")
+
+    @property
+    def run(self) -> Path:
+        return self.below("/var/run/ganeti")
+
+    @property
+    def luxi_socket(self) -> Path:
+        return self.run / "socket" / "ganeti-query"
+
+    @property
+    def kvm(self) -> Path:
+        """Runtime files of KVM instances: monitor and console sockets, records."""
+        return self.run / "kvm"
+
+    @property
+    def fake_hypervisor(self) -> Path:
+        return self.run / "fake-hypervisor"
+
+    @property
+    def os_search_path(self) -> tuple[Path, ...]:
+        """Where OS definitions are looked for; the first match wins."""
+        return tuple(
+            self.below(name)
+            for name in ("/srv/ganeti/os", "/usr/local/lib/ganeti/os", "/usr/lib/ganeti/os", "/usr/share/ganeti/os")
+        )
+
+    @property
+    def iallocator_search_path(self) -> tuple[Path, ...]:
+        """Where allocators are looked for (S159); `GANETI_IALLOCATOR_SEARCH_PATH` replaces the default."""
+        given = os.environ.get("GANETI_IALLOCATOR_SEARCH_PATH")
+        return tuple(self.below(name) for name in (given or "/usr/lib/ganeti/iallocators").split(","))
+
+
+def hostname() -> str:
+    """The name of this node: `GANETI_HOSTNAME` in a virtual cluster, else the full host name."""
+    return os.environ.get("GANETI_HOSTNAME") or socket.getfqdn()

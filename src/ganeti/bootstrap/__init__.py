@@ -1,0 +1,1 @@
+"""What runs where no daemon is up yet."""

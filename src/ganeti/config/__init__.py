@@ -1,0 +1,1 @@
+"""The configuration: immutable snapshots, and transactions between them."""

@@ -1,0 +1,1 @@
+"""OS definitions and their scripts."""

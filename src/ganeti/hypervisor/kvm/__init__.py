@@ -1,0 +1,1 @@
+"""KVM, on QEMU, through its monitor protocol."""

@@ -1,0 +1,73 @@
+"""The port between the queue, which orders opcodes, and the units, which carry them out."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ganeti.config.transaction import Draft
+from ganeti.locking.requests import LockRequest
+from ganeti.model.job import UndoStep
+from ganeti.model.opcodes import OpCode
+
+Change = Callable[[Draft], None]
+"""A change of the configuration, as a function of the pending one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an opcode ended well.
+
+    The queue commits `change` together with the result (T3), and submits `jobs` with it.
+    """
+
+    result: Any = None
+    change: Change | None = None
+    jobs: Sequence[Sequence[OpCode]] = field(default_factory=tuple)
+    """Further jobs; the result then becomes `{"jobs": [[true, id], …]}` beside what it holds."""
+
+
+class OpRun(Protocol):
+    """One opcode that is being run, as the units see it."""
+
+    @property
+    def job_id(self) -> int: ...
+
+    @property
+    def index(self) -> int:
+        """Position of the opcode in its job, from 0."""
+        ...
+
+    @property
+    def op(self) -> OpCode: ...
+
+    async def acquire(self, requests: Sequence[LockRequest]) -> None:
+        """Wait for locks, as `waiting`; then the opcode is `running`. They are freed when it ends."""
+        ...
+
+    def log(self, message: str, kind: str = "message") -> None:
+        """Say something to whoever watches the job."""
+        ...
+
+    async def started(self) -> None:
+        """Return when the opcode's start is durable (T2); awaited before the first changing call."""
+        ...
+
+    async def record_undo(self, steps: Sequence[UndoStep]) -> None:
+        """Replace, durably, what must be undone if the master dies now; implies `started`."""
+        ...
+
+    def check_canceled(self) -> None:
+        """Raise JobCanceled if somebody cancelled the job; for units that can stop in between."""
+        ...
+
+
+class Executor(Protocol):
+    """Carries opcodes out."""
+
+    async def run(self, run: OpRun) -> Outcome:
+        """Carry one opcode out; any GanetiError makes the job an error, after its undo."""
+        ...
+
+    async def undo(self, job_id: int, steps: Sequence[UndoStep]) -> None:
+        """Run recorded undo steps, last first, under the job's locks; for a master that found them."""
+        ...

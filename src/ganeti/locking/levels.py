@@ -1,0 +1,45 @@
+"""The levels of locks, in the order in which a job takes them, and the two modes."""
+
+import enum
+from collections.abc import Hashable
+from typing import TypeAlias
+
+Owner: TypeAlias = Hashable  # a job id; locks belong to jobs, not to tasks
+
+HIGHEST_PRIORITY = -20  # most urgent, as for opcodes
+LOWEST_PRIORITY = 19
+
+CLUSTER_LOCK = "BGL"  # the one name of level CLUSTER: Ganeti's "big lock"
+
+
+class Level(enum.IntEnum):
+    """What a lock protects; taken from the smallest number to the greatest."""
+
+    CLUSTER = 0
+    INSTANCE = 1  # by name: an instance is locked before it has a UUID
+    NODE_GROUP = 2  # this and all later ones by UUID
+    NODE = 3
+    NODE_RES = 4
+    NETWORK = 5
+
+    @property
+    def label(self) -> str:
+        """The word for the level in Ganeti's lock listings, as `node-res`."""
+        return _LABELS[self]
+
+
+class Mode(enum.Enum):
+    """How a lock is held: by many together, or by one alone."""
+
+    SHARED = "shared"
+    EXCLUSIVE = "exclusive"
+
+
+_LABELS = {
+    Level.CLUSTER: "cluster",
+    Level.INSTANCE: "instance",
+    Level.NODE_GROUP: "nodegroup",
+    Level.NODE: "node",
+    Level.NODE_RES: "node-res",
+    Level.NETWORK: "network",
+}

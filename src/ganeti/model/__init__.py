@@ -1,0 +1,1 @@
+"""Words: what exists in a cluster, and what can be asked of it."""

@@ -1,0 +1,53 @@
+"""A job as it is stored: its opcodes, how far they got, and what they said."""
+
+from typing import Any
+
+import msgspec
+
+from ganeti.model.names import JobStatus
+from ganeti.model.opcodes import AnyOpCode
+
+Timestamp = tuple[int, int]
+"""Seconds and microseconds since the epoch, as LUXI shows them."""
+
+LogEntry = tuple[int, Timestamp, str, Any]
+"""Serial within the job, time, type (`message` mostly), content."""
+
+
+class UndoStep(msgspec.Struct, frozen=True):
+    """How to undo one act: a named procedure with arguments, run by whoever is master then.
+
+    A step must succeed when there is nothing to undo (style.md, 4.1).
+    """
+
+    procedure: str
+    arguments: dict[str, Any]
+
+
+class OpState(msgspec.Struct, frozen=True, kw_only=True):
+    """One opcode of a job and how far it got; times in seconds since the epoch."""
+
+    op: AnyOpCode
+    status: JobStatus = JobStatus.QUEUED
+    result: Any = None
+    start: float | None = None
+    """When it began (and waited for locks)."""
+    exec: float | None = None
+    """When it had its locks."""
+    end: float | None = None
+
+
+class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, as the state store has it under (`job`, id in 20 digits)."""
+
+    id: int
+    ops: tuple[OpState, ...]
+    received: float
+    start: float | None = None
+    end: float | None = None
+    epoch: int = 0
+    """The epoch that started it; 0 while it is queued."""
+    undo: tuple[UndoStep, ...] = ()
+    """What the next master must undo if this one dies now, last step first."""
+    cancel_requested: bool = False
+    format: int = 1

@@ -1,0 +1,77 @@
+"""The field's words, as enumerations; values are what the wire and the commands show."""
+
+import enum
+
+
+class JobStatus(enum.StrEnum):
+    """States of a job and of its opcodes (G6)."""
+
+    QUEUED = "queued"
+    WAITING = "waiting"
+    CANCELING = "canceling"
+    RUNNING = "running"
+    CANCELED = "canceled"
+    SUCCESS = "success"
+    ERROR = "error"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (JobStatus.CANCELED, JobStatus.SUCCESS, JobStatus.ERROR)
+
+
+class AdminState(enum.StrEnum):
+    """What the administrator wants of an instance."""
+
+    UP = "up"
+    DOWN = "down"
+    OFFLINE = "offline"
+
+
+class InstanceStatus(enum.StrEnum):
+    """What is wanted and what is, in one word (interfaces.md, section 2)."""
+
+    RUNNING = "running"
+    ADMIN_DOWN = "ADMIN_down"
+    ADMIN_OFFLINE = "ADMIN_offline"
+    USER_DOWN = "USER_down"
+    ERROR_DOWN = "ERROR_down"
+    ERROR_UP = "ERROR_up"
+    ERROR_WRONG_NODE = "ERROR_wrongnode"
+    ERROR_NODE_DOWN = "ERROR_nodedown"
+    ERROR_NODE_OFFLINE = "ERROR_nodeoffline"
+
+
+class NodeRole(enum.StrEnum):
+    """A node's role, as `gnt-node list -o role` shows it."""
+
+    MASTER = "M"
+    CANDIDATE = "C"
+    REGULAR = "R"
+    DRAINED = "D"
+    OFFLINE = "O"
+
+
+class RebootType(enum.StrEnum):
+    """Soft asks the guest, hard resets it, full stops and starts it with its current parameters."""
+
+    SOFT = "soft"
+    HARD = "hard"
+    FULL = "full"
+
+
+class AllocPolicy(enum.StrEnum):
+    """Whether allocators may use a node group."""
+
+    PREFERRED = "preferred"
+    LAST_RESORT = "last_resort"
+    UNALLOCABLE = "unallocable"
+
+
+class ResultStatus(enum.IntEnum):
+    """What a value in a query's answer is (peer.md)."""
+
+    NORMAL = 0
+    UNKNOWN = 1
+    NO_DATA = 2
+    UNAVAILABLE = 3
+    OFFLINE = 4

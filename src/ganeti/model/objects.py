@@ -1,0 +1,138 @@
+"""What exists in a cluster: frozen structs, tracked by UUID; a name is an attribute.
+
+Names and meaning of fields are those of Ganeti's configuration. `serial_no` rises with each
+change of the object, `ctime` and `mtime` are seconds since the epoch. Each stored value carries
+`format`, so that a later version can read what an earlier one wrote.
+"""
+
+from typing import Any, NewType
+
+import msgspec
+
+from ganeti.model.names import AdminState, AllocPolicy
+from ganeti.model.params import Params
+
+NodeUuid = NewType("NodeUuid", str)
+InstanceUuid = NewType("InstanceUuid", str)
+GroupUuid = NewType("GroupUuid", str)
+
+FORMAT = 1
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Fields that every object has."""
+
+    uuid: str
+    serial_no: int = 1
+    ctime: float = 0.0
+    mtime: float = 0.0
+    format: int = FORMAT
+
+
+class Cluster(Stored, frozen=True, kw_only=True):
+    """The cluster itself; there is one."""
+
+    name: str
+    master_node: NodeUuid
+    master_ip: str = ""
+    master_netdev: str = ""
+    master_netmask: int = 32
+    mac_prefix: str = "aa:00:00"
+    enabled_hypervisors: tuple[str, ...] = ("kvm",)
+    enabled_disk_templates: tuple[str, ...] = ("sharedfile", "file", "diskless")
+    hvparams: dict[str, Params] = {}
+    os_hvp: dict[str, dict[str, Params]] = {}
+    beparams: dict[str, Params] = {}
+    nicparams: dict[str, Params] = {}
+    diskparams: dict[str, Params] = {}
+    ndparams: Params = {}
+    ipolicy: Params = {}
+    osparams: dict[str, dict[str, str]] = {}
+    candidate_pool_size: int = 10
+    default_iallocator: str = ""
+    file_storage_dir: str = ""
+    shared_file_storage_dir: str = ""
+    max_running_jobs: int = 1000
+    tags: tuple[str, ...] = ()
+
+
+class Node(Stored, frozen=True, kw_only=True):
+    """A host. `certificate` is the SHA-256 fingerprint of its certificate, in lower-case hexadecimal."""
+
+    name: str
+    primary_ip: str
+    secondary_ip: str
+    group: GroupUuid
+    certificate: str
+    port: int = 1811
+    master_candidate: bool = False
+    offline: bool = False
+    drained: bool = False
+    master_capable: bool = True
+    vm_capable: bool = True
+    ndparams: Params = {}
+    tags: tuple[str, ...] = ()
+
+
+class NodeGroup(Stored, frozen=True, kw_only=True):
+    """Nodes that are near each other; policies and parameters apply to all of them."""
+
+    name: str
+    alloc_policy: AllocPolicy = AllocPolicy.PREFERRED
+    ndparams: Params = {}
+    diskparams: dict[str, Params] = {}
+    ipolicy: Params = {}
+    networks: dict[str, Params] = {}
+    tags: tuple[str, ...] = ()
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """One disk. `logical_id` says where the data is: `(driver, path)` for templates in files."""
+
+    uuid: str
+    size: int
+    """MiB"""
+    template: str
+    logical_id: tuple[str | int, ...] = ()
+    mode: str = "rw"
+    name: str | None = None
+    params: Params = {}
+
+
+class Nic(msgspec.Struct, frozen=True, kw_only=True):
+    """One network interface; `nicparams` holds only what differs from the cluster's."""
+
+    uuid: str
+    mac: str
+    ip: str | None = None
+    name: str | None = None
+    nicparams: Params = {}
+
+
+class Instance(Stored, frozen=True, kw_only=True):
+    """A virtual machine; hvparams, beparams and osparams hold only what differs from the defaults."""
+
+    name: str
+    primary_node: NodeUuid
+    secondary_nodes: tuple[NodeUuid, ...] = ()
+    os: str = ""
+    hypervisor: str = "kvm"
+    admin_state: AdminState = AdminState.DOWN
+    disk_template: str = "diskless"
+    disks: tuple[Disk, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    hvparams: Params = {}
+    beparams: Params = {}
+    osparams: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
+
+    @property
+    def all_nodes(self) -> tuple[NodeUuid, ...]:
+        """The primary node first."""
+        return (self.primary_node, *self.secondary_nodes)
+
+
+ConfigObject = Cluster | Node | NodeGroup | Instance
+
+KINDS: dict[str, type[Any]] = {"cluster": Cluster, "node": Node, "group": NodeGroup, "instance": Instance}
+"""Kind of row in the state store -> type of object."""

@@ -1,0 +1,67 @@
+"""Opcodes: everything that can be asked of the master, as data."""
+
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.model import wire
+from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST, OpCode
+from ganeti.model.opcodes.cluster import (
+    OpClusterDestroy,
+    OpClusterPostInit,
+    OpClusterQuery,
+    OpClusterVerify,
+    OpClusterVerifyConfig,
+    OpClusterVerifyGroup,
+)
+from ganeti.model.opcodes.instance import (
+    OpInstanceConsole,
+    OpInstanceCreate,
+    OpInstanceMigrate,
+    OpInstanceQueryData,
+    OpInstanceReboot,
+    OpInstanceRemove,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
+from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove
+from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
+
+AnyOpCode = (
+    OpClusterDestroy
+    | OpClusterPostInit
+    | OpClusterQuery
+    | OpClusterVerify
+    | OpClusterVerifyConfig
+    | OpClusterVerifyGroup
+    | OpInstanceConsole
+    | OpInstanceCreate
+    | OpInstanceMigrate
+    | OpInstanceQueryData
+    | OpInstanceReboot
+    | OpInstanceRemove
+    | OpInstanceShutdown
+    | OpInstanceStartup
+    | OpNodeAdd
+    | OpNodeRemove
+    | OpOsDiagnose
+    | OpTestAllocator
+    | OpTestDelay
+)
+"""Every opcode that can be submitted."""
+
+OPCODES: dict[str, type[OpCode]] = {kind.op_id(): kind for kind in AnyOpCode.__args__}
+
+
+def parse_opcode(value: Any, *, what: str = "opcode") -> OpCode:
+    """The opcode that plain values describe; InputError names what is wrong with them.
+
+    Unknown opcodes, unknown fields and wrong types are refused (A22).
+    """
+    op: OpCode = wire.convert(value, AnyOpCode, what=what)
+    if not PRIORITY_HIGHEST <= op.priority <= PRIORITY_LOWEST:
+        raise InputError(f"must be from {PRIORITY_HIGHEST} to {PRIORITY_LOWEST}", f"{what}.priority")
+    return op
+
+
+__all__ = ["OPCODES", "AnyOpCode", "OpCode", "parse_opcode"]

@@ -1,0 +1,65 @@
+"""What every opcode has."""
+
+from typing import ClassVar
+
+import msgspec
+
+from ganeti.model.params import Params
+
+Reason = tuple[str, str, int]
+"""Who asked, why, and when (nanoseconds since the epoch)."""
+
+PRIORITY_LOWEST, PRIORITY_HIGHEST = 19, -20
+
+
+class OpCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="OP_ID"):
+    """A request as data; `run` by the logical unit that `ganeti.units.registry` names for it.
+
+    `depends` holds `(job id, final states)` pairs; a negative id counts back in the same submission.
+    """
+
+    dry_run: bool | None = False
+    debug_level: int = 0
+    priority: int = 0
+    depends: list[tuple[int, list[str]]] | None = None
+    comment: str | None = None
+    reason: list[Reason] = []
+
+    summary_field: ClassVar[str | None] = None
+    """The field that a job list shows in brackets behind the opcode's name."""
+    secret_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that are never stored, logged or shown (G23)."""
+    host_changing: ClassVar[bool] = True
+    """False if the opcode only reads; then its start need not be durable before it acts (T2)."""
+
+    @classmethod
+    def op_id(cls) -> str:
+        """The opcode's name on the wire, as `OP_INSTANCE_CREATE`."""
+        return str(cls.__struct_config__.tag)
+
+    def summary(self) -> str:
+        """The opcode in a job list, as `INSTANCE_CREATE(web1.example.com)`."""
+        name = self.op_id().removeprefix("OP_")
+        if self.summary_field is None:
+            return name
+        value = getattr(self, self.summary_field)
+        return f"{name}({','.join(value) if isinstance(value, list | tuple) else value})"
+
+
+class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A disk that an instance is to have; `size` in MiB."""
+
+    size: int
+    mode: str = "rw"
+    name: str | None = None
+    params: Params = {}
+
+
+class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A network interface that an instance is to have; what is left out comes from the cluster."""
+
+    mac: str = "auto"
+    ip: str | None = None
+    mode: str | None = None
+    link: str | None = None
+    name: str | None = None

@@ -1,0 +1,36 @@
+"""Opcodes about nodes."""
+
+from typing import ClassVar
+
+from ganeti.model.opcodes.base import OpCode
+from ganeti.model.params import Params
+
+
+class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
+    """Take a host into the cluster after it was joined.
+
+    The command has already joined the host by ssh or token (`ganeti.bootstrap.join`): it runs with the
+    certificate whose SHA-256 fingerprint is `certificate`, and listens on `primary_ip`:`port`.
+    """
+
+    node_name: str
+    primary_ip: str | None = None
+    secondary_ip: str | None = None
+    port: int = 1811
+    certificate: str = ""
+    readd: bool = False
+    group: str | None = None
+    master_capable: bool = True
+    vm_capable: bool = True
+    ndparams: Params = {}
+
+    summary_field: ClassVar[str | None] = "node_name"
+
+
+class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):
+    """Take a node without instances out of the cluster."""
+
+    node_name: str
+    node_uuid: str | None = None
+
+    summary_field: ClassVar[str | None] = "node_name"

@@ -1,0 +1,42 @@
+"""Opcodes that exercise the system."""
+
+from typing import ClassVar
+
+from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode
+from ganeti.model.params import Params
+
+
+class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
+    """Sleep for `duration` seconds, 0 included, on the master and on nodes, `repeat` more times."""
+
+    duration: float
+    on_master: bool = True
+    on_nodes: list[str] = []
+    on_node_uuids: list[str] | None = None
+    repeat: int = 0
+    interruptible: bool = False
+    no_locks: bool = False
+
+    summary_field: ClassVar[str | None] = "duration"
+    host_changing: ClassVar[bool] = False
+
+
+class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"):
+    """Ask an allocator without creating anything (S188); direction `in` returns the message only."""
+
+    direction: str = "out"
+    mode: str = "allocate"
+    name: str = "test.example.com"
+    iallocator: str | None = None
+    disks: list[DiskRequest] = []
+    nics: list[NicRequest] = []
+    memory: int = 128
+    vcpus: int = 1
+    disk_template: str = "diskless"
+    os: str = ""
+    hypervisor: str | None = None
+    tags: list[str] = []
+    hvparams: Params = {}
+
+    summary_field: ClassVar[str | None] = "iallocator"
+    host_changing: ClassVar[bool] = False

@@ -1,0 +1,140 @@
+"""The one place that knows how structs become bytes and bytes become structs."""
+
+import json
+import math
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import InputError
+
+T = TypeVar("T")
+
+DEPTH_LIMIT = 64
+"""How deep a document from outside may be nested (guarantees.md, limits)."""
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def encode(value: object) -> bytes:
+    """`value` as JSON, keys in a fixed order, without spaces."""
+    return _ENCODER.encode(value)
+
+
+def plain(value: object) -> Any:
+    """`value` as what JSON has: dicts, lists, strings, numbers, booleans, None."""
+    return msgspec.to_builtins(value)
+
+
+def decode(data: bytes | str, kind: type[T], *, what: str = "message") -> T:
+    """JSON as a `kind`; for documents that we wrote ourselves. InputError names the wrong field."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+        _refuse(err, what)
+
+
+def convert(value: object, kind: Any, *, what: str = "message", strict: bool = True) -> Any:
+    """What JSON has as a `kind` (a type, or a union of types). InputError names the wrong field."""
+    try:
+        return msgspec.convert(value, type=kind, strict=strict)
+    except (msgspec.ValidationError, RecursionError) as err:
+        _refuse(err, what)
+
+
+def parse_foreign(data: bytes, *, what: str = "message") -> Any:
+    """A document from outside as plain values.
+
+    Refuses what `json` would let through: duplicate keys, NaN and infinities, integers beyond
+    64 bits, lone surrogates, NUL characters, and nesting beyond DEPTH_LIMIT (A11).
+    """
+    _check_depth(data, what)
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_without_duplicates,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_bounded,
+        )
+    except InputError as err:
+        raise InputError(err.message, what) from err
+    except (ValueError, RecursionError) as err:
+        _refuse(err, what)
+    return value
+
+
+def _check_depth(data: bytes, what: str) -> None:
+    """Count brackets outside strings; a parser that recurses must not see a deep document."""
+    depth = 0
+    in_string = False
+    escaped = False
+    if data.count(b"[") + data.count(b"{") <= DEPTH_LIMIT:
+        return
+    for byte in data:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                in_string = False
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            depth += 1
+            if depth > DEPTH_LIMIT:
+                raise InputError(f"nested deeper than {DEPTH_LIMIT} levels", what)
+        elif byte in b"]}":
+            depth -= 1
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise InputError("an object has the same key twice")
+    for key, value in pairs:
+        _clean_text(key)
+        if isinstance(value, str):
+            _clean_text(value)
+        elif isinstance(value, list):
+            for item in value:
+                if isinstance(item, str):
+                    _clean_text(item)
+    return found
+
+
+def _clean_text(text: str) -> None:
+    if "\0" in text:
+        raise InputError("a string contains a NUL character")
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InputError("a string contains half a surrogate pair") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InputError(f"{name} is not a number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise InputError(f"{text:.40} is too large")
+    return value
+
+
+def _bounded(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= (value := int(text)) < 2**63:
+        raise InputError(f"{text:.40} is not a 64-bit integer")
+    return value
+
+
+def _refuse(err: Exception, what: str) -> NoReturn:
+    """Turn msgspec's `... - at `$[0].disks[1].size`` into an error with that path."""
+    text = str(err) if not isinstance(err, RecursionError) else "nested too deeply"
+    message, _, where = text.partition(" - at `")
+    path = where.rstrip("`").removeprefix("$").lstrip(".")
+    joined = what if not path else f"{what}{path}" if path.startswith("[") else f"{what}.{path}"
+    raise InputError(message, joined) from err

@@ -1,0 +1,1 @@
+"""What runs on a node: the node daemon's procedures."""

@@ -1,0 +1,1 @@
+"""Where instances go: arrays in, decisions out; no input or output."""

@@ -1,0 +1,1 @@
+"""Bytes in, messages out; no input or output."""

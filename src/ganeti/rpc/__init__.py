@@ -1,0 +1,1 @@
+"""Calls from the master to the node daemons."""

@@ -1,0 +1,21 @@
+"""What comes with a call besides its arguments, and the form of what answers it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Call:
+    """Who calls: the master's epoch and UUID, and the key `job/opcode/step` of a changing call ('' if none)."""
+
+    epoch: int = 0
+    master_uuid: str = ""
+    key: str = ""
+
+
+Handler = Callable[[Any, Call], Awaitable[Any]]
+"""Answers one procedure: gets its argument struct, returns its result; raises GanetiError."""
+
+Handlers = dict[str, Handler]
+"""Name of procedure -> handler; each module of `ganeti.node` makes one such dictionary."""

@@ -1,0 +1,304 @@
+"""The seam of the state store: what the layers above see of it (architecture, section 5).
+
+    NotMaster      not written: this store, or this lease, is not (or no longer) the master's
+    Refused        not written: a limit, a full disk; the text says which
+    CommitUnknown  perhaps written (R13): campaign again and load
+    NotInLog       `watch` cannot start there; load a snapshot
+    StoreError     the data cannot be read: broken disk, corrupt content, closed store
+"""
+
+import enum
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import NewType, Protocol, TypeAlias
+
+from ganeti.base.errors import Refused, StoreError
+
+NodeUuid = NewType("NodeUuid", str)
+
+MAX_OPERATIONS = 100
+MAX_TRANSACTION_BYTES = 1 << 20
+MAX_SERIAL = (1 << 32) - 1
+MAX_EPOCH = (1 << 31) - 1
+
+# Rows of this kind belong to the store and to the job ids; those above pass over them.
+META_KIND = "meta"
+MEMBERS_KEY = "members"
+JOB_ID_CEILING_KEY = "job_id_ceiling"
+
+
+class NotInLog(StoreError):
+    """The log kept does not reach back to this position, or never had it: load a snapshot."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Where a transaction stands; epochs first, then serials, which begin at 1 in each epoch (R1)."""
+
+    epoch: int
+    serial: int
+
+    def as_int(self) -> int:
+        """The one number that ssconf, confd and queries show; it never decreases (R1)."""
+        return (self.epoch << 32) + self.serial
+
+    @classmethod
+    def from_int(cls, number: int) -> "Position":
+        """The inverse of `as_int`."""
+        return cls(number >> 32, number & MAX_SERIAL)
+
+    def following(self, epoch: int) -> "Position":
+        """The position of the next transaction, written in `epoch`; Refused when serials run out."""
+        if epoch > self.epoch:
+            return Position(epoch, 1)
+        if self.serial >= MAX_SERIAL:
+            raise Refused(f"epoch {epoch} has no serials left; restart the master to take a new one")
+        return Position(epoch, self.serial + 1)
+
+
+ZERO = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write one row, new or not."""
+
+    kind: str
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove one row; harmless where there is none."""
+
+    kind: str
+    key: str
+
+
+Operation: TypeAlias = Put | Delete
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Changes that happen together, in order; without any it only waits for all before it."""
+
+    operations: tuple[Operation, ...] = ()
+
+    def size_bytes(self) -> int:
+        """What counts towards the limit; Refused for text that is not UTF-8."""
+        try:
+            return sum(
+                len(operation.kind.encode())
+                + len(operation.key.encode())
+                + (len(operation.value) if isinstance(operation, Put) else 0)
+                for operation in self.operations
+            )
+        except UnicodeEncodeError as error:
+            raise Refused(f"the name of a row is not valid text: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A transaction with its place in the order; `digest` covers the whole history up to it (R8)."""
+
+    position: Position
+    previous: Position
+    digest: bytes
+    transaction: Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a snapshot."""
+
+    kind: str
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """An acknowledged transaction; `degraded` says that only the master holds it (R6)."""
+
+    position: Position
+    degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write in one epoch; worthless once there is a greater one."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """Not the master; `reason` says why not any more, where it was."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """The one writer, in the epoch of the lease."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Closed for good: the disk or its content is broken; the daemon steps down and says why."""
+
+    reason: str
+
+
+Role: TypeAlias = Follower | Master | Lost
+
+
+class CampaignKind(enum.Enum):
+    """How a candidate asks to become the master."""
+
+    VOTE = "vote"
+    HAND_OVER = "hand-over"  # the old master agrees, so it need not have been silent (R8)
+    FORCE = "force"  # skips the majority, never the epoch (R10)
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A request to become the master."""
+
+    kind: CampaignKind = CampaignKind.VOTE
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who votes, who may hold the state, and who holds it now."""
+
+    master: NodeUuid | None
+    epoch: int
+    version: int  # of the sync set, within its epoch (R5)
+    voters: frozenset[NodeUuid]
+    candidates: frozenset[NodeUuid]
+    sync_set: frozenset[NodeUuid]
+    job_id_ceiling: int  # the greatest that the registers and the rows know (R12)
+    forced: bool = False  # the lease was taken without a majority (R10)
+
+    @property
+    def degraded(self) -> bool:
+        """The master holds the state alone although others could, or was forced past others (R6)."""
+        if len(self.sync_set) > 1:
+            return False
+        return self.candidates != self.sync_set or (self.forced and len(self.voters) > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberChange:
+    """What one node is from now on; neither voter nor candidate removes it (R3: one at a time)."""
+
+    node_uuid: NodeUuid
+    is_voter: bool
+    is_candidate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """Figures for `gnt-debug`, metrics and tests."""
+
+    role: Role
+    position: Position
+    digest: bytes = b""
+    transactions: int = 0  # written since the store was opened
+    syncs: int = 0  # disk syncs that these took
+    largest_batch: int = 0
+    waiting: int = 0
+    waiting_bytes: int = 0
+    refused: int = 0
+    is_full: bool = False
+    log_entries: int = 0
+    details: dict[str, int] = field(default_factory=dict)
+
+
+class ByteSink(Protocol):
+    """Where a backup goes."""
+
+    async def write(self, data: bytes) -> None: ...
+
+
+class Store(Protocol):
+    """Ordered, replicated transactions with one writer; positions are (epoch, serial)."""
+
+    def role_changes(self) -> AsyncIterator[Role]:
+        """The role now, then each change of it, until the store is closed."""
+        ...
+
+    async def campaign(self, how: Campaign) -> Lease:
+        """Become the master in a new epoch; all earlier leases end, and what waits is written first.
+
+        Raises NotMaster (not granted; names who is missing), Refused (full disk).
+        """
+        ...
+
+    async def resign(self, to: NodeUuid | None = None) -> None:
+        """Write what waits and become a follower; NotMaster if `to` cannot take over."""
+        ...
+
+    def load(self) -> AsyncIterator[Position | Row]:
+        """One consistent snapshot: its position first, then all rows by kind and key."""
+        ...
+
+    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
+        """Write, and return once that survives a power cut on every member of the sync set.
+
+        Raises NotMaster or Refused (surely not written) or CommitUnknown. Cancelling the caller
+        does not take the transaction back.
+        """
+        ...
+
+    def submit(self, lease: Lease, txn: Transaction) -> None:
+        """Write in order without waiting. Raises like `commit` for what is known at once; if it is
+        refused later, the next `commit` or `submit` is refused too, once, and says so.
+        """
+        ...
+
+    def watch(self, after: Position) -> AsyncIterator[LogEntry]:
+        """Every transaction after that position once, in order, until the store is closed.
+
+        Raises NotInLog where a snapshot must be loaded first.
+        """
+        ...
+
+    async def members(self) -> Membership:
+        """Who takes part, as this node knows it."""
+        ...
+
+    async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
+        """Add, change or remove one node; raises like `commit`."""
+        ...
+
+    async def backup(self, sink: ByteSink) -> Position:
+        """Write one consistent snapshot as a stream (`backup.py`); its position."""
+        ...
+
+    def statistics(self) -> StoreStatistics:
+        """Figures of this moment."""
+        ...
+
+    async def close(self) -> None:
+        """Write what waits, end every iteration, free all threads and files; may be repeated."""
+        ...
+
+
+def check_transaction(txn: Transaction) -> int:
+    """The size in bytes of a transaction that may be written; Refused beyond a limit."""
+    if len(txn.operations) > MAX_OPERATIONS:
+        raise Refused(
+            f"a transaction may have {MAX_OPERATIONS} operations, not {len(txn.operations)}; split it"
+        )
+    size = txn.size_bytes()
+    if size > MAX_TRANSACTION_BYTES:
+        raise Refused(f"a transaction may have {MAX_TRANSACTION_BYTES} bytes, not {size}; split it")
+    for operation in txn.operations:
+        if operation.kind == META_KIND and operation.key == MEMBERS_KEY:
+            raise Refused("members are changed by change_members only, one node at a time")
+    return size

@@ -1,0 +1,108 @@
+"""Records which rows of requirements.md and guarantees.md have tests that passed.
+
+`@pytest.mark.requirement("S16", "G1")` names the rows; an unknown row is an error.  Each run
+replaces what the cache says about the test functions that it ran, so runs add up.
+"""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+ROWS_FILE = Path(__file__).with_name("requirement_rows.txt")
+CACHE_FILE = Path(".cache") / "requirements-passed.json"
+
+# row -> names of the test functions that passed last
+Passed = dict[str, list[str]]
+
+
+def known_rows() -> dict[str, str]:
+    """Row id -> short text."""
+    lines = ROWS_FILE.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("\t", 1) for line in lines)
+
+
+def merged(
+    old: Mapping[str, Iterable[str]], rows_of: Mapping[str, frozenset[str]], passed: frozenset[str]
+) -> Passed:
+    """`old` without the functions that ran now (the keys of `rows_of`), and with those that passed."""
+    new: defaultdict[str, set[str]] = defaultdict(set)
+    for row, functions in old.items():
+        new[row].update(set(functions) - rows_of.keys())
+    for function in passed:
+        for row in rows_of[function]:
+            new[row].add(function)
+    return {row: sorted(functions) for row, functions in sorted(new.items()) if functions}
+
+
+def read_cache(path: Path) -> Passed:
+    """What passed last; nothing if no test ran yet."""
+    if not path.exists():
+        return {}
+    found: Passed = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def write_cache(path: Path, passed: Passed) -> None:
+    """Replace the file in one step: several runs may share it."""
+    path.parent.mkdir(exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(passed, indent=1) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def rows_of_item(item: pytest.Item, known: Mapping[str, str]) -> frozenset[str]:
+    """The rows that a test's markers name."""
+    rows = frozenset(row for mark in item.iter_markers("requirement") for row in mark.args)
+    unknown = sorted(row for row in rows if row not in known)
+    if unknown:
+        raise pytest.UsageError(
+            f"{item.nodeid}: no row {', '.join(unknown)} in {ROWS_FILE.name}; "
+            "correct the marker, or add the row there"
+        )
+    return rows
+
+
+class RequirementRecorder:
+    """One test session's outcomes by test function (all parameters of one together)."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._rows_of: dict[str, frozenset[str]] = {}
+        self._ran: set[str] = set()
+        self._not_passed: set[str] = set()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        known = known_rows()
+        for item in items:
+            function = _function_of(item.nodeid)
+            rows = self._rows_of.get(function, frozenset())
+            self._rows_of[function] = rows | rows_of_item(item, known)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        function = _function_of(report.nodeid)
+        self._ran.add(function)
+        if not report.passed or hasattr(report, "wasxfail"):
+            self._not_passed.add(function)
+
+    def pytest_sessionfinish(self) -> None:
+        if not self._ran:
+            return
+        cache = self._root / CACHE_FILE
+        there = {
+            row: [one for one in functions if (self._root / one.split("::")[0]).exists()]
+            for row, functions in read_cache(cache).items()
+        }
+        rows_of = {function: self._rows_of[function] for function in self._ran}
+        write_cache(cache, merged(there, rows_of, frozenset(self._ran - self._not_passed)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(RequirementRecorder(config.rootpath), "requirement-recorder")
+
+
+def _function_of(nodeid: str) -> str:
+    return nodeid.split("[", 1)[0]
