@@ -95,7 +95,8 @@ def _fail_on(leaks: list[str]) -> None:
 
 def _descriptors() -> frozenset[int]:
     # The descriptor of the listing itself is closed by the time the answer is looked at.
-    return frozenset(fd for fd in map(int, os.listdir(_PROC_SELF / "fd")) if _is_open(fd))
+    listed = (int(entry.name) for entry in (_PROC_SELF / "fd").iterdir())
+    return frozenset(fd for fd in listed if _is_open(fd))
 
 
 def _is_open(fd: int) -> bool:

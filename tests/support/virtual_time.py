@@ -9,9 +9,10 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 _T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 # A day in 2024: far from zero, so that wall time and monotonic time cannot be confused.
 WALL_START = 1_720_000_000.0
@@ -23,10 +24,12 @@ class _JumpingSelector(selectors.DefaultSelector):
     loop: "VirtualTimeLoop"
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout <= 0:
+            return super().select(0)
         if timeout is None or self.loop.is_waiting_for_threads:
             return super().select(None)
         ready = super().select(0)
-        if not ready and timeout > 0:
+        if not ready:
             self.loop.now += timeout
         return ready
 
@@ -49,7 +52,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self.now
 
     def run_in_executor(
-        self, executor: Executor | None, func: Callable[..., _T], *args: Any
+        self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts
     ) -> asyncio.Future[_T]:
         work = super().run_in_executor(executor, func, *args)
         self._threads_at_work += 1

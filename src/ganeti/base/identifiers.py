@@ -10,7 +10,9 @@ _HOST_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_HOST_LABEL}(?:\.{_HOST_LABEL})*", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
-_OS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}(?:\+[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?", re.ASCII)
+_OS = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}(?:\+[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?", re.ASCII
+)
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", re.ASCII)
 _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.ASCII)
 
@@ -23,9 +25,15 @@ def is_uuid(text: str) -> bool:
 def host_name(text: str, field: str) -> str:
     """`text` in lower case, if it can name a host (RFC 1123) and is no UUID; else InputError."""
     lowered = text.lower()
-    if len(text) > NAME_LIMIT or not text.isascii() or not _HOST.fullmatch(lowered) or is_uuid(lowered):
+    if (
+        len(text) > NAME_LIMIT
+        or not text.isascii()
+        or not _HOST.fullmatch(lowered)
+        or is_uuid(lowered)
+    ):
         raise InputError(
-            f"{text!r:.80} is not a host name: letters, digits, dots and inner hyphens, at most {NAME_LIMIT}", field
+            f"{text!r:.80} is not a host name: letters, digits, dots and inner hyphens, at most {NAME_LIMIT}",
+            field,
         )
     return lowered
 
@@ -33,7 +41,10 @@ def host_name(text: str, field: str) -> str:
 def plain_name(text: str, field: str) -> str:
     """`text`, if it is one safe word (group, allocator, OS variant …); else InputError."""
     if not _PLAIN.fullmatch(text) or ".." in text:
-        raise InputError(f"{text!r:.80} is not a name: a letter or digit, then letters, digits, '_', '.', '-'", field)
+        raise InputError(
+            f"{text!r:.80} is not a name: a letter or digit, then letters, digits, '_', '.', '-'",
+            field,
+        )
     return text
 
 

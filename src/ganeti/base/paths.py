@@ -104,14 +104,21 @@ class Paths:
         """Where OS definitions are looked for; the first match wins."""
         return tuple(
             self.below(name)
-            for name in ("/srv/ganeti/os", "/usr/local/lib/ganeti/os", "/usr/lib/ganeti/os", "/usr/share/ganeti/os")
+            for name in (
+                "/srv/ganeti/os",
+                "/usr/local/lib/ganeti/os",
+                "/usr/lib/ganeti/os",
+                "/usr/share/ganeti/os",
+            )
         )
 
     @property
     def iallocator_search_path(self) -> tuple[Path, ...]:
         """Where allocators are looked for (S159); `GANETI_IALLOCATOR_SEARCH_PATH` replaces the default."""
         given = os.environ.get("GANETI_IALLOCATOR_SEARCH_PATH")
-        return tuple(self.below(name) for name in (given or "/usr/lib/ganeti/iallocators").split(","))
+        return tuple(
+            self.below(name) for name in (given or "/usr/lib/ganeti/iallocators").split(",")
+        )
 
 
 def hostname() -> str:

@@ -82,7 +82,9 @@ async def run(
             start_new_session=True,
         )
     except OSError as err:
-        raise CommandFailed(Completed(words, 127, b"", b""), f"cannot be started: {err.strerror}") from err
+        raise CommandFailed(
+            Completed(words, 127, b"", b""), f"cannot be started: {err.strerror}"
+        ) from err
     try:
         async with asyncio.timeout(timeout_s):
             stdout, stderr = await process.communicate(stdin)

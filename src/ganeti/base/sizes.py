@@ -5,7 +5,9 @@ from fractions import Fraction
 
 from ganeti.base.errors import InputError
 
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(m|mb|mib|g|gb|gib|t|tb|tib)?", re.ASCII | re.IGNORECASE)
+_SIZE = re.compile(
+    r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(m|mb|mib|g|gb|gib|t|tb|tib)?", re.ASCII | re.IGNORECASE
+)
 _FACTOR = {"m": 1, "g": 1024, "t": 1024 * 1024}
 
 

@@ -41,7 +41,9 @@ class Hypervisor(abc.ABC):
         """The instances that are here now, whoever started them."""
 
     @abc.abstractmethod
-    async def start(self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False) -> None:
+    async def start(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
+    ) -> None:
         """Start a guest, or fail and leave nothing; `disk_paths` in the order of its disks, opened as raw."""
 
     @abc.abstractmethod
@@ -70,7 +72,9 @@ class Hypervisor(abc.ABC):
         """Send the guest and wait for the end; a failed migration leaves it running here."""
 
     @abc.abstractmethod
-    async def finish_migration(self, instance: InstanceSpec, *, is_source: bool, success: bool) -> None:
+    async def finish_migration(
+        self, instance: InstanceSpec, *, is_source: bool, success: bool
+    ) -> None:
         """Make this end what the outcome says: after success only the target has the guest, else only the source."""
 
     @abc.abstractmethod

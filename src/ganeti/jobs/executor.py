@@ -41,7 +41,10 @@ class OpRun(Protocol):
     def op(self) -> OpCode: ...
 
     async def acquire(self, requests: Sequence[LockRequest]) -> None:
-        """Wait for locks, as `waiting`; then the opcode is `running`. They are freed when it ends."""
+        """Wait for locks, as `waiting`; then the opcode is `running`. They are freed when it ends.
+
+        Called again, it first frees what the call before took: a job takes all its locks in one go.
+        """
         ...
 
     def log(self, message: str, kind: str = "message") -> None:

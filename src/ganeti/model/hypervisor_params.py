@@ -7,6 +7,8 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.model.params import Params
 
+PORT_MAX = 65535
+
 
 @dataclass(frozen=True)
 class HypervisorParam:
@@ -33,11 +35,11 @@ def _absolute_or_empty(value: str) -> str | None:
 
 
 def _one_line(value: str) -> str | None:
-    return "must be one line of printable text" if any(ord(c) < 32 or ord(c) == 127 for c in value) else None
+    return None if value.isprintable() else "must be one line of printable text"
 
 
 def _port(value: int) -> str | None:
-    return None if 1 <= value <= 65535 else "must be from 1 to 65535"
+    return None if 1 <= value <= PORT_MAX else f"must be from 1 to {PORT_MAX}"
 
 
 def _positive(value: int) -> str | None:
@@ -47,37 +49,80 @@ def _positive(value: int) -> str | None:
 _KVM = (
     HypervisorParam("acpi", True, "offer ACPI to the guest, so that it can be asked to shut down"),
     HypervisorParam(
-        "kernel_path", "", "kernel to boot directly; empty boots from the disk", is_path=True, touches_host=True,
+        "kernel_path",
+        "",
+        "kernel to boot directly; empty boots from the disk",
+        is_path=True,
+        touches_host=True,
         check=_absolute_or_empty,
     ),
     HypervisorParam(
-        "initrd_path", "", "initial ramdisk for kernel_path", is_path=True, touches_host=True, check=_absolute_or_empty
+        "initrd_path",
+        "",
+        "initial ramdisk for kernel_path",
+        is_path=True,
+        touches_host=True,
+        check=_absolute_or_empty,
     ),
-    HypervisorParam("kernel_args", "ro", "further words of the kernel's command line", check=_one_line),
+    HypervisorParam(
+        "kernel_args", "ro", "further words of the kernel's command line", check=_one_line
+    ),
     HypervisorParam("root_path", "/dev/vda1", "root device named to the kernel", check=_one_line),
-    HypervisorParam("serial_console", True, "give the guest a serial console, which gnt-instance console opens"),
-    HypervisorParam("boot_order", "disk", "what to boot from without kernel_path", choices=("disk", "network")),
     HypervisorParam(
-        "disk_type", "paravirtual", "how the guest sees its disks", choices=("paravirtual", "scsi", "ide")
+        "serial_console", True, "give the guest a serial console, which gnt-instance console opens"
     ),
     HypervisorParam(
-        "disk_cache", "default", "host cache of disks; shared templates always use none",
+        "boot_order", "disk", "what to boot from without kernel_path", choices=("disk", "network")
+    ),
+    HypervisorParam(
+        "disk_type",
+        "paravirtual",
+        "how the guest sees its disks",
+        choices=("paravirtual", "scsi", "ide"),
+    ),
+    HypervisorParam(
+        "disk_cache",
+        "default",
+        "host cache of disks; shared templates always use none",
         choices=("default", "none", "writeback", "writethrough"),
     ),
     HypervisorParam(
-        "nic_type", "paravirtual", "how the guest sees its network", choices=("paravirtual", "e1000", "rtl8139")
+        "nic_type",
+        "paravirtual",
+        "how the guest sees its network",
+        choices=("paravirtual", "e1000", "rtl8139"),
     ),
-    HypervisorParam("machine_version", "", "QEMU machine type; empty is QEMU's default of 'pc'", check=_one_line),
-    HypervisorParam("kvm_path", "", "the QEMU program; empty looks in PATH", is_global=True, is_path=True,
-                    touches_host=True, check=_absolute_or_empty),
     HypervisorParam(
-        "accelerator", "auto", "auto uses KVM where it works and software emulation elsewhere",
+        "machine_version", "", "QEMU machine type; empty is QEMU's default of 'pc'", check=_one_line
+    ),
+    HypervisorParam(
+        "kvm_path",
+        "",
+        "the QEMU program; empty looks in PATH",
+        is_global=True,
+        is_path=True,
+        touches_host=True,
+        check=_absolute_or_empty,
+    ),
+    HypervisorParam(
+        "accelerator",
+        "auto",
+        "auto uses KVM where it works and software emulation elsewhere",
         choices=("auto", "kvm", "tcg"),
     ),
-    HypervisorParam("migration_port", 8102, "TCP port on which a node receives a guest; another free one if taken",
-                    is_global=True, check=_port),
-    HypervisorParam("migration_bandwidth", 32, "MiB per second at most while migrating", check=_positive),
-    HypervisorParam("migration_downtime", 30, "milliseconds a guest may stand still at the end", check=_positive),
+    HypervisorParam(
+        "migration_port",
+        8102,
+        "TCP port on which a node receives a guest; another free one if taken",
+        is_global=True,
+        check=_port,
+    ),
+    HypervisorParam(
+        "migration_bandwidth", 32, "MiB per second at most while migrating", check=_positive
+    ),
+    HypervisorParam(
+        "migration_downtime", 30, "milliseconds a guest may stand still at the end", check=_positive
+    ),
 )
 
 _FAKE = (
@@ -95,17 +140,32 @@ def hypervisor_defaults(hypervisor: str) -> Params:
     return {param.name: param.default for param in HYPERVISOR_PARAMS[hypervisor].values()}
 
 
-def check_hypervisor_params(hypervisor: str, params: Mapping[str, Any], *, of_instance: bool, field: str) -> Params:
+def check_hypervisor_params(
+    hypervisor: str, params: Mapping[str, Any], *, of_instance: bool, field: str
+) -> Params:
     """`params` with values in their types (text such as `true` and `12` is understood); else InputError."""
     known = HYPERVISOR_PARAMS.get(hypervisor)
     if known is None:
-        raise InputError(f"there is no hypervisor {hypervisor!r:.40}; known: {', '.join(HYPERVISOR_PARAMS)}", field)
-    return {name: _checked(hypervisor, known.get(name), name, value, of_instance=of_instance, field=field)
-            for name, value in params.items()}
+        raise InputError(
+            f"there is no hypervisor {hypervisor!r:.40}; known: {', '.join(HYPERVISOR_PARAMS)}",
+            field,
+        )
+    return {
+        name: _checked(
+            hypervisor, known.get(name), name, value, of_instance=of_instance, field=field
+        )
+        for name, value in params.items()
+    }
 
 
 def _checked(
-    hypervisor: str, param: HypervisorParam | None, name: str, value: Any, *, of_instance: bool, field: str
+    hypervisor: str,
+    param: HypervisorParam | None,
+    name: str,
+    value: Any,
+    *,
+    of_instance: bool,
+    field: str,
 ) -> bool | int | str:
     where = f"{field}.{name}" if field else name
     if param is None:
@@ -120,7 +180,7 @@ def _checked(
     return typed
 
 
-def typed_value(value: Any, like: bool | float | str, field: str) -> Any:
+def typed_value(value: Any, like: float | str, field: str) -> Any:
     """`value` in the type of `like`; text from a command line is understood."""
     kind = type(like)
     if type(value) is kind:

@@ -59,6 +59,7 @@ class Cluster(Stored, frozen=True, kw_only=True):
 class Node(Stored, frozen=True, kw_only=True):
     """A host. `certificate` is the SHA-256 fingerprint of its certificate, in lower-case hexadecimal."""
 
+    uuid: NodeUuid
     name: str
     primary_ip: str
     secondary_ip: str
@@ -77,6 +78,7 @@ class Node(Stored, frozen=True, kw_only=True):
 class NodeGroup(Stored, frozen=True, kw_only=True):
     """Nodes that are near each other; policies and parameters apply to all of them."""
 
+    uuid: GroupUuid
     name: str
     alloc_policy: AllocPolicy = AllocPolicy.PREFERRED
     ndparams: Params = {}
@@ -112,6 +114,7 @@ class Nic(msgspec.Struct, frozen=True, kw_only=True):
 class Instance(Stored, frozen=True, kw_only=True):
     """A virtual machine; hvparams, beparams and osparams hold only what differs from the defaults."""
 
+    uuid: InstanceUuid
     name: str
     primary_node: NodeUuid
     secondary_nodes: tuple[NodeUuid, ...] = ()
@@ -134,5 +137,10 @@ class Instance(Stored, frozen=True, kw_only=True):
 
 ConfigObject = Cluster | Node | NodeGroup | Instance
 
-KINDS: dict[str, type[Any]] = {"cluster": Cluster, "node": Node, "group": NodeGroup, "instance": Instance}
+KINDS: dict[str, type[Any]] = {
+    "cluster": Cluster,
+    "node": Node,
+    "group": NodeGroup,
+    "instance": Instance,
+}
 """Kind of row in the state store -> type of object."""

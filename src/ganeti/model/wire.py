@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -12,6 +13,11 @@ T = TypeVar("T")
 
 DEPTH_LIMIT = 64
 """How deep a document from outside may be nested (guarantees.md, limits)."""
+
+_BRACKET_OR_STRING = re.compile(rb'"(?:[^"\\\\]|\\\\.)*+"?|[\[\]{}]', re.DOTALL)
+_DEPTH_STEP = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+_INT64_DIGITS = 20
+"""A sign and the digits of the greatest 64-bit integer."""
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
@@ -66,27 +72,13 @@ def parse_foreign(data: bytes, *, what: str = "message") -> Any:
 
 def _check_depth(data: bytes, what: str) -> None:
     """Count brackets outside strings; a parser that recurses must not see a deep document."""
-    depth = 0
-    in_string = False
-    escaped = False
     if data.count(b"[") + data.count(b"{") <= DEPTH_LIMIT:
         return
-    for byte in data:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            if depth > DEPTH_LIMIT:
-                raise InputError(f"nested deeper than {DEPTH_LIMIT} levels", what)
-        elif byte in b"]}":
-            depth -= 1
+    depth = 0
+    for found in _BRACKET_OR_STRING.finditer(data):
+        depth += _DEPTH_STEP.get(found[0], 0)
+        if depth > DEPTH_LIMIT:
+            raise InputError(f"nested deeper than {DEPTH_LIMIT} levels", what)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -126,7 +118,7 @@ def _finite(text: str) -> float:
 
 
 def _bounded(text: str) -> int:
-    if len(text) > 20 or not -(2**63) <= (value := int(text)) < 2**63:
+    if len(text) > _INT64_DIGITS or not -(2**63) <= (value := int(text)) < 2**63:
         raise InputError(f"{text:.40} is not a 64-bit integer")
     return value
 

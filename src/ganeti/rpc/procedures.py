@@ -128,6 +128,8 @@ class RegisterState(Message, frozen=True, kw_only=True):
     accepted_master: str
     sync_set: list[str]
     job_id_ceiling: int
+    older_calls: list[str] = []
+    """Changing calls and tasks of masters before the promised epoch that still run here (R8, R11)."""
 
 
 class AcceptArgs(Message, frozen=True, kw_only=True):
@@ -194,7 +196,7 @@ class RebootArgs(Message, frozen=True, kw_only=True):
 
 
 class ConsoleInfo(Message, frozen=True, kw_only=True):
-    """How to reach a console: `kind` is `socket` (a path on the node), `msg`, …"""
+    """How to reach a console: `kind` is `socket` (a path on the node), `msg` and the like."""
 
     kind: str
     path: str = ""
@@ -339,10 +341,16 @@ WRITE_SSCONF = Procedure("write_ssconf", SsconfArgs, Nothing, NORMAL_S, changes=
 TEST_DELAY = Procedure("test_delay", TestDelayArgs, Nothing, HOURS_S, changes=False)
 LEAVE_CLUSTER = Procedure("leave_cluster", LeaveArgs, Nothing, NORMAL_S, changes=True)
 
-INSTANCES_INFO = Procedure("instances_info", HypervisorsArgs, list[RunningInstance], NORMAL_S, changes=False)
-INSTANCE_INFO = Procedure("instance_info", InstanceArgs, RunningInstance | None, NORMAL_S, changes=False)
+INSTANCES_INFO = Procedure(
+    "instances_info", HypervisorsArgs, list[RunningInstance], NORMAL_S, changes=False
+)
+INSTANCE_INFO = Procedure(
+    "instance_info", InstanceArgs, RunningInstance | None, NORMAL_S, changes=False
+)
 INSTANCE_START = Procedure("instance_start", StartArgs, Nothing, SLOW_S, changes=True)
-INSTANCE_SHUTDOWN = Procedure("instance_shutdown", ShutdownArgs, Nothing, SHUTDOWN_LIMIT_S, changes=True)
+INSTANCE_SHUTDOWN = Procedure(
+    "instance_shutdown", ShutdownArgs, Nothing, SHUTDOWN_LIMIT_S, changes=True
+)
 INSTANCE_REBOOT = Procedure("instance_reboot", RebootArgs, Nothing, SHUTDOWN_LIMIT_S, changes=True)
 INSTANCE_CONSOLE = Procedure("instance_console", InstanceArgs, ConsoleInfo, QUICK_S, changes=False)
 VALIDATE_HVPARAMS = Procedure("validate_hvparams", HvParamsArgs, list[str], NORMAL_S, changes=False)
@@ -366,5 +374,7 @@ OS_CREATE = Procedure("os_create", OsCreateArgs, ScriptResult, HOURS_S, changes=
 ALLOCATOR_RUN = Procedure("allocator_run", AllocatorArgs, AllocatorOutput, SLOW_S, changes=False)
 
 PROCEDURES: dict[str, Procedure[Any, Any]] = {
-    procedure.name: procedure for procedure in list(globals().values()) if isinstance(procedure, Procedure)
+    procedure.name: procedure
+    for procedure in list(globals().values())
+    if isinstance(procedure, Procedure)
 }

@@ -1,15 +1,15 @@
 """The seam of the state store: what the layers above see of it (architecture, section 5).
 
-    NotMaster      not written: this store, or this lease, is not (or no longer) the master's
-    Refused        not written: a limit, a full disk; the text says which
-    CommitUnknown  perhaps written (R13): campaign again and load
-    NotInLog       `watch` cannot start there; load a snapshot
-    StoreError     the data cannot be read: broken disk, corrupt content, closed store
+NotMaster      not written: this store, or this lease, is not (or no longer) the master's
+Refused        not written: a limit, a full disk; the text says which
+CommitUnknown  perhaps written (R13): campaign again and load
+NotInLog       `watch` cannot start there; load a snapshot
+StoreError     the data cannot be read: broken disk, corrupt content, closed store
 """
 
 import enum
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import NewType, Protocol, TypeAlias
 
 from ganeti.base.errors import Refused, StoreError
@@ -27,7 +27,7 @@ MEMBERS_KEY = "members"
 JOB_ID_CEILING_KEY = "job_id_ceiling"
 
 
-class NotInLog(StoreError):
+class NotInLog(StoreError):  # noqa: N818 - a state, not a fault
     """The log kept does not reach back to this position, or never had it: load a snapshot."""
 
 
@@ -52,11 +52,21 @@ class Position:
         if epoch > self.epoch:
             return Position(epoch, 1)
         if self.serial >= MAX_SERIAL:
-            raise Refused(f"epoch {epoch} has no serials left; restart the master to take a new one")
+            raise Refused(
+                f"epoch {epoch} has no serials left; restart the master to take a new one"
+            )
         return Position(epoch, self.serial + 1)
 
 
 ZERO = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which cluster a store belongs to, and on which node it is."""
+
+    cluster_uuid: str
+    node_uuid: NodeUuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +226,6 @@ class StoreStatistics:
     refused: int = 0
     is_full: bool = False
     log_entries: int = 0
-    details: dict[str, int] = field(default_factory=dict)
 
 
 class ByteSink(Protocol):
@@ -228,14 +237,14 @@ class ByteSink(Protocol):
 class Store(Protocol):
     """Ordered, replicated transactions with one writer; positions are (epoch, serial)."""
 
-    def role_changes(self) -> AsyncIterator[Role]:
+    def role_changes(self) -> AsyncGenerator[Role, None]:
         """The role now, then each change of it, until the store is closed."""
         ...
 
     async def campaign(self, how: Campaign) -> Lease:
         """Become the master in a new epoch; all earlier leases end, and what waits is written first.
 
-        Raises NotMaster (not granted; names who is missing), Refused (full disk).
+        Raises NotMaster (not granted; says why), Refused (full disk), StoreError (a register failed).
         """
         ...
 
@@ -243,7 +252,7 @@ class Store(Protocol):
         """Write what waits and become a follower; NotMaster if `to` cannot take over."""
         ...
 
-    def load(self) -> AsyncIterator[Position | Row]:
+    def load(self) -> AsyncGenerator[Position | Row, None]:
         """One consistent snapshot: its position first, then all rows by kind and key."""
         ...
 
@@ -256,12 +265,13 @@ class Store(Protocol):
         ...
 
     def submit(self, lease: Lease, txn: Transaction) -> None:
-        """Write in order without waiting. Raises like `commit` for what is known at once; if it is
-        refused later, the next `commit` or `submit` is refused too, once, and says so.
+        """Write in order without waiting; raises like `commit` for what is known at once.
+
+        If it is refused later, the next `commit` or `submit` is refused too, once, and says so.
         """
         ...
 
-    def watch(self, after: Position) -> AsyncIterator[LogEntry]:
+    def watch(self, after: Position) -> AsyncGenerator[LogEntry, None]:
         """Every transaction after that position once, in order, until the store is closed.
 
         Raises NotInLog where a snapshot must be loaded first.

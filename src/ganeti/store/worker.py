@@ -32,9 +32,7 @@ class Worker:
         self._tasks.put(task)
 
     async def call(self, function: Callable[[], T]) -> T:
-        """The result of `function`, run after all earlier ones; it runs even if the caller is
-        cancelled.
-        """
+        """The result of `function`, run after all earlier ones, even if the caller is cancelled."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 

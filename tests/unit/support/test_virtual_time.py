@@ -54,8 +54,10 @@ def test_run_virtual_gives_the_result_back() -> None:
 
 
 def test_run_virtual_reports_tasks_left_behind() -> None:
+    kept: list[asyncio.Task[None]] = []
+
     async def leave_one() -> None:
-        asyncio.get_running_loop().create_task(asyncio.sleep(9), name="forgotten")  # noqa: RUF006
+        kept.append(asyncio.create_task(asyncio.sleep(9), name="forgotten"))
 
     with pytest.raises(AssertionError, match="forgotten"):
         run_virtual(leave_one())

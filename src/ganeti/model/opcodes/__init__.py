@@ -60,7 +60,9 @@ def parse_opcode(value: Any, *, what: str = "opcode") -> OpCode:
     """
     op: OpCode = wire.convert(value, AnyOpCode, what=what)
     if not PRIORITY_HIGHEST <= op.priority <= PRIORITY_LOWEST:
-        raise InputError(f"must be from {PRIORITY_HIGHEST} to {PRIORITY_LOWEST}", f"{what}.priority")
+        raise InputError(
+            f"must be from {PRIORITY_HIGHEST} to {PRIORITY_LOWEST}", f"{what}.priority"
+        )
     return op
 
 

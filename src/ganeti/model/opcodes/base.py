@@ -12,7 +12,9 @@ Reason = tuple[str, str, int]
 PRIORITY_LOWEST, PRIORITY_HIGHEST = 19, -20
 
 
-class OpCode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="OP_ID"):
+class OpCode(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="OP_ID"
+):
     """A request as data; `run` by the logical unit that `ganeti.units.registry` names for it.
 
     `depends` holds `(job id, final states)` pairs; a negative id counts back in the same submission.

@@ -1,0 +1,71 @@
+# Bare `make` prints the list below; every command installs what it needs.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+PYTEST := $(BIN)/pytest
+PYTHON_FOLDERS := src tests scripts $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
+
+# Debian packages beyond git, make and python3.
+TEST_PACKAGES := qemu-system-x86 qemu-utils socat
+
+.DEFAULT_GOAL := help
+.PHONY: help setup packages format lint unit check test test-host soak bench requirements pins \
+	demo demo-down clean
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do \
+		printf '  make %-14s %s\n' "$$name" "$$what"; done
+
+setup: $(STAMP) ## install what is missing for development: the virtual environment in .venv
+
+$(STAMP): requirements/dev.txt requirements/run.in pyproject.toml scripts/make_venv
+	@scripts/make_venv $(PYTHON)
+	@touch $@
+
+packages: ## install the system packages that real virtual machines need
+	@scripts/system_packages $(TEST_PACKAGES)
+
+format: $(STAMP) ## put all Python files into their form
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+lint: $(STAMP) ## form, rules, types and layers, without running tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy $(PYTHON_FOLDERS)
+	$(BIN)/lint-imports
+
+unit: $(STAMP) ## the tests that need no daemon and no virtual machine
+	$(PYTEST) -m 'not cluster and not host and not soak'
+
+check: lint unit ## the inner loop: lint and unit tests, under two minutes
+
+test: packages lint ## everything, with real daemons and real virtual machines
+	$(PYTEST) -m 'not soak'
+
+test-host: packages $(STAMP) ## only the tests with real virtual machines
+	$(PYTEST) -m host
+
+soak: packages $(STAMP) ## the tests that run for a long time
+	$(PYTEST) -m soak --timeout=0
+
+bench: $(STAMP) ## measure; ONLY=jobs for one subject, QUICK=1 for a short run
+	@$(BIN)/python scripts/bench.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+
+requirements: ## each row of requirements.md and guarantees.md: tested or open
+	@$(PYTHON) scripts/requirements.py
+
+pins: ## choose the newest versions of all dependencies, with hashes
+	@scripts/pin_requirements $(PYTHON)
+
+demo: packages $(STAMP) ## a three-node cluster on this machine, with a real virtual machine
+	@$(BIN)/python -m ganeti.vcluster.demo up
+
+demo-down: $(STAMP) ## end exactly what the demo started
+	@$(BIN)/python -m ganeti.vcluster.demo down
+
+clean: ## remove caches and the virtual environment
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+		build dist src/*.egg-info
+	find $(PYTHON_FOLDERS) -name __pycache__ -type d -prune -exec rm -rf {} +

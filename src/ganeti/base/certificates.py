@@ -1,0 +1,203 @@
+"""The cluster's authority and the nodes' certificates.
+
+A node's key never leaves the node: the authority signs a request. Who may call is not decided by
+a certificate's names but by its fingerprint (`tls.py`). Keys and certificates travel as PEM bytes;
+times are seconds since the epoch.
+"""
+
+import datetime as dt
+from typing import NoReturn
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from ganeti.base.errors import InputError
+
+DAY_S = 24 * 3600.0
+NODE_LIFETIME_S = 5 * 365 * DAY_S
+AUTHORITY_LIFETIME_S = 10 * 365 * DAY_S
+BACKDATED_S = DAY_S
+"""Certificates begin in the past, so that a host whose clock is behind accepts a fresh one (G27)."""
+PEM_LIMIT = 64 * 1024
+
+
+def new_key() -> bytes:
+    """A new private key (EC P-256)."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def new_authority(key: bytes, cluster_name: str, cluster_uuid: str, now: float) -> bytes:
+    """The certificate of a cluster's authority."""
+    private = _private(key)
+    name = _name(cluster_name, cluster_uuid)
+    builder = _builder(name, name, now, AUTHORITY_LIFETIME_S).public_key(private.public_key())
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs=True), critical=True)
+    identifier = x509.SubjectKeyIdentifier.from_public_key(private.public_key())
+    return _signed(builder.add_extension(identifier, critical=False), private)
+
+
+def signing_request(key: bytes, node_name: str) -> bytes:
+    """What a new node sends to the authority: its public key, proved, and its name."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(_name(node_name, ""))
+    request = builder.sign(_private(key), hashes.SHA256())
+    return request.public_bytes(serialization.Encoding.PEM)
+
+
+def sign_node(
+    authority: bytes,
+    authority_key: bytes,
+    request: bytes,
+    *,
+    node_uuid: str,
+    node_name: str,
+    now: float,
+) -> bytes:
+    """A node's certificate; the names are the master's choice, only the key is the request's."""
+    asked = _request(request)
+    issuer = _certificate(authority)
+    builder = _builder(_name(node_name, node_uuid), issuer.subject, now, NODE_LIFETIME_S)
+    builder = builder.public_key(asked.public_key())
+    names = [x509.DNSName(node_name), x509.UniformResourceIdentifier(f"urn:uuid:{node_uuid}")]
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    for extension, is_critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(signs=False), True),
+        (x509.ExtendedKeyUsage(usages), False),
+        (x509.SubjectAlternativeName(names), False),
+        (x509.SubjectKeyIdentifier.from_public_key(asked.public_key()), False),
+        (_authority_identifier(issuer), False),
+    ):
+        builder = builder.add_extension(extension, critical=is_critical)
+    return _signed(builder, _private(authority_key))
+
+
+def self_signed(key: bytes, name: str, now: float, lifetime_s: float) -> bytes:
+    """A certificate for one short conversation; only its fingerprint says whose it is."""
+    private = _private(key)
+    subject = _name(name, "")
+    builder = _builder(subject, subject, now, lifetime_s).public_key(private.public_key())
+    return _signed(builder, private)
+
+
+def not_after(certificate: bytes) -> float:
+    """When a certificate expires."""
+    return _certificate(certificate).not_valid_after_utc.timestamp()
+
+
+def node_identity(certificate: bytes) -> tuple[str, str]:
+    """(UUID, name) in a node's certificate; InputError if it has none."""
+    try:
+        names = (
+            _certificate(certificate)
+            .extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            .value
+        )
+    except x509.ExtensionNotFound as err:
+        raise InputError("this certificate does not name a node") from err
+    uuids = names.get_values_for_type(x509.UniformResourceIdentifier)
+    hosts = names.get_values_for_type(x509.DNSName)
+    if len(uuids) != 1 or not uuids[0].startswith("urn:uuid:") or len(hosts) != 1:
+        raise InputError("this certificate does not name a node")
+    return uuids[0].removeprefix("urn:uuid:"), hosts[0]
+
+
+def is_pair(certificate: bytes, key: bytes) -> bool:
+    """Whether the certificate is for this private key."""
+    return _certificate(certificate).public_key() == _private(key).public_key()
+
+
+def is_signed_by(certificate: bytes, authority: bytes) -> bool:
+    """Whether the authority signed the certificate."""
+    try:
+        _certificate(certificate).verify_directly_issued_by(_certificate(authority))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _private(key: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        private = serialization.load_pem_private_key(key, password=None)
+    except (ValueError, TypeError) as err:
+        raise InputError("this is not a private key in PEM form") from err
+    if not isinstance(private, ec.EllipticCurvePrivateKey):
+        raise InputError("only elliptic-curve keys are used here")
+    return private
+
+
+def _certificate(pem: bytes) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError as err:
+        raise InputError("this is not a certificate in PEM form") from err
+
+
+def _request(pem: bytes) -> x509.CertificateSigningRequest:
+    def refuse(why: str) -> NoReturn:
+        raise InputError(f"the node's signing request is refused: {why}")
+
+    if len(pem) > PEM_LIMIT:
+        refuse("it is too large")
+    try:
+        asked = x509.load_pem_x509_csr(pem)
+        is_proved = asked.is_signature_valid
+        public = asked.public_key()
+    except Exception as err:  # noqa: BLE001 - a parser of foreign bytes
+        refuse(f"it cannot be read ({type(err).__name__})")
+    if not is_proved:
+        refuse("it does not prove its key")
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        refuse("only elliptic-curve keys are signed")
+    return asked
+
+
+def _name(common: str, identity: str) -> x509.Name:
+    # X.509 bounds a common name at 64 characters; the whole name is in the alternative names.
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, common[:64])]
+    if identity:
+        parts.append(x509.NameAttribute(NameOID.SERIAL_NUMBER, identity))
+    return x509.Name(parts)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, now: float, lifetime_s: float
+) -> x509.CertificateBuilder:
+    def moment(seconds: float) -> dt.datetime:
+        return dt.datetime.fromtimestamp(seconds, dt.UTC)
+
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer)
+    builder = builder.serial_number(x509.random_serial_number())
+    return builder.not_valid_before(moment(now - BACKDATED_S)).not_valid_after(
+        moment(now + lifetime_s)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _authority_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
+
+
+def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> bytes:
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

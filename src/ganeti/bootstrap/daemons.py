@@ -1,0 +1,169 @@
+"""Starting, stopping and asking for the daemons of this node.
+
+On a host with systemd its units do it; elsewhere, and in virtual clusters, a daemon is a detached
+process known by its pid file (process id and start time).
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import HostError
+from ganeti.base.paths import Paths
+from ganeti.base.pidfile import ProcessIdentity, identity_of, is_held, pid_file, serving_process
+from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
+
+NODED, MASTERD = "ganeti-noded", "ganeti-masterd"
+MODULES = {NODED: "ganeti.daemons.noded", MASTERD: "ganeti.daemons.masterd"}
+
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 30.0
+LOOK_INTERVAL_S = 0.02
+OUTPUT_TAIL = 2000
+SYSTEMD_RUNS = Path("/run/systemd/system")
+PASSED_ON = ("PATH", "GANETI_", "PYTHON")
+"""Variables (or their beginnings) that a daemon inherits from the command that starts it."""
+
+
+@dataclass(frozen=True)
+class DaemonStatus:
+    """One daemon of this node; `process` is None unless it serves."""
+
+    name: str
+    process: ProcessIdentity | None
+    is_starting: bool = False
+
+
+class Daemons:
+    """The daemons of the node whose files are at `paths`."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        environment: Mapping[str, str] | None = None,
+        run: Run = run,
+        systemd: bool | None = None,
+    ) -> None:
+        self._paths = paths
+        self._environment = daemon_environment(os.environ if environment is None else environment)
+        self._run = run
+        is_host = paths.root == Path("/") and SYSTEMD_RUNS.is_dir()
+        self._systemd = is_host if systemd is None else systemd
+
+    def status(self, name: str) -> DaemonStatus:
+        path = pid_file(self._paths.run, name)
+        process = serving_process(path)
+        return DaemonStatus(name, process, is_starting=process is None and is_held(path))
+
+    async def start(self, name: str, arguments: Sequence[str] = ()) -> ProcessIdentity:
+        """The daemon once it serves, started if it did not run; HostError with its own words if it fails."""
+        if process := self.status(name).process:
+            return process
+        if self._systemd:
+            await self._run(["systemctl", "start", f"{name}.service"], timeout_s=START_LIMIT_S)
+            return await self._serving(name, None)
+        words = [sys.executable, "-m", MODULES[name], *arguments]
+        pid = await asyncio.to_thread(self._spawn, name, words)
+        return await self._serving(name, identity_of(pid))
+
+    async def stop(self, name: str) -> None:
+        """End a daemon, by force if it does not follow; harmless if it does not run."""
+        if self._systemd:
+            await self._run(["systemctl", "stop", f"{name}.service"], timeout_s=STOP_LIMIT_S * 2)
+            return
+        process = self.status(name).process
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if await _ended(process, number):
+                return
+        raise HostError(f"{name} (process {process.pid}) does not end")
+
+    def _spawn(self, name: str, words: Sequence[str]) -> int:
+        self._paths.run.mkdir(parents=True, exist_ok=True)
+        self._paths.log.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        output = os.open(self._output(name), flags, 0o640)
+        try:
+            # The launcher ends at once and says the process id: the daemon is nobody's child here.
+            launched = subprocess.run(
+                ["/bin/sh", "-c", '"$@" >&2 & echo "$!"', "ganeti-launch", *words],
+                check=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                cwd="/",
+                env=self._environment,
+                start_new_session=True,
+            )
+        except (OSError, subprocess.CalledProcessError) as err:
+            raise HostError(f"{name} cannot be started: {err}") from err
+        finally:
+            os.close(output)
+        return int(launched.stdout)
+
+    async def _serving(self, name: str, started: ProcessIdentity | None) -> ProcessIdentity:
+        """Wait until it serves; without systemd, stop waiting when the process has ended."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + START_LIMIT_S
+        while loop.time() < end:
+            if process := self.status(name).process:
+                return process
+            if not self._systemd and (started is None or identity_of(started.pid) != started):
+                raise HostError(f"{name} ended as it started: {self._said(name)}")
+            await asyncio.sleep(LOOK_INTERVAL_S)
+        if started is not None:
+            await _ended(started, signal.SIGKILL)
+        raise HostError(f"{name} does not serve after {START_LIMIT_S:g} s: {self._said(name)}")
+
+    def _output(self, name: str) -> Path:
+        """What a daemon says before, or beside, its log."""
+        return self._paths.log / f"{name}.start"
+
+    def _said(self, name: str) -> str:
+        if self._systemd:
+            return f"see 'journalctl -u {name}'"
+        try:
+            text = self._output(name).read_text(errors="replace").strip()[-OUTPUT_TAIL:]
+        except OSError:
+            text = ""
+        return text or f"it said nothing; see {self._paths.log}"
+
+
+def daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """A clean environment, and of the given one what says where this node is."""
+    passed = {name: value for name, value in environment.items() if name.startswith(PASSED_ON)}
+    return {**CLEAN_ENVIRONMENT, **passed}
+
+
+async def _ended(process: ProcessIdentity, number: int) -> bool:
+    """Send a signal to exactly this process; whether it has ended in time."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if identity_of(process.pid) != process:
+            return True
+        signal.pidfd_send_signal(descriptor, number)
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(descriptor, ended.set)
+        try:
+            async with asyncio.timeout(STOP_LIMIT_S):
+                await ended.wait()
+        except TimeoutError:
+            return False
+        finally:
+            loop.remove_reader(descriptor)
+        return True
+    except ProcessLookupError:
+        return True
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,249 @@
+"""The master, as commands see it: one socket, one request at a time, errors raised again.
+
+Commands start in a tenth of a second, so this module imports little; the same conversation
+for asyncio is in `luxi_async.py`.
+"""
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from ganeti.base.errors import ConfigurationError, GanetiError, NotMaster, ProtocolError
+from ganeti.base.paths import Paths, hostname
+from ganeti.model import wire
+from ganeti.protocols.luxi import (
+    NO_CHANGE,
+    MessageBuffer,
+    encode_request,
+    error_from_wire,
+    parse_answer,
+)
+
+CONNECT_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 300.0
+WAIT_S = 60
+"""How long one WaitForJobChange may take before the master answers that nothing changed."""
+
+FINAL = frozenset({"canceled", "success", "error"})
+
+_SOCKET_VARIABLES = ("GANETI_LUXI_SOCKET", "FORCE_LUXI_SOCKET")
+_PATH_LIMIT = 107
+
+
+class NotClusterNodeError(GanetiError):
+    """This host is not part of a cluster."""
+
+    exit_code = 5
+
+
+class MasterDownError(GanetiError):
+    """The master daemon of this node does not answer."""
+
+
+class JobChange(NamedTuple):
+    """News of a job; `is_keepalive` if there is none."""
+
+    status: str
+    entries: list[list[Any]]
+    """`[serial, [seconds, microseconds], type, content]` each."""
+    is_keepalive: bool = False
+
+
+def socket_path(paths: Paths) -> Path:
+    """Where the master listens; `GANETI_LUXI_SOCKET` or `FORCE_LUXI_SOCKET` say otherwise."""
+    for name in _SOCKET_VARIABLES:
+        if given := os.environ.get(name):
+            return Path(given)
+    return paths.luxi_socket
+
+
+class LuxiClient:
+    """A connection to the master, made with the first call; a context manager."""
+
+    def __init__(self, paths: Paths | None = None, *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        self._paths = paths or Paths.from_environment()
+        self._timeout_s = timeout_s
+        self._socket: socket.socket | None = None
+        self._buffer = MessageBuffer()
+        self.is_degraded = False
+        """Whether the last answer said that writes have one copy only (R6)."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up; the next call connects again."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            self._buffer = MessageBuffer()
+
+    def call(self, method: str, *args: Any) -> Any:
+        """The result of one request; its error is raised. After a failure of the line: hangs up."""
+        connection = self._socket or self._connect()
+        try:
+            connection.sendall(encode_request(method, list(args)))
+            answer = parse_answer(self._receive(connection))
+        except TimeoutError as err:
+            self.close()
+            raise MasterDownError(
+                f"the master daemon took {method} and did not answer within {self._timeout_s:g} s;"
+                " whether it did it is not known"
+            ) from err
+        except OSError as err:
+            self.close()
+            raise MasterDownError(
+                f"the connection to the master daemon broke during {method}"
+                f" ({err.strerror or err}); whether it was done is not known"
+            ) from err
+        except BaseException:
+            self.close()  # the answer would be taken for that of the next call
+            raise
+        self.is_degraded = answer.degraded
+        if not answer.success:
+            raise error_from_wire(answer.result)
+        return answer.result
+
+    # --- jobs ---
+
+    def submit_job(self, ops: Sequence[Any]) -> int:
+        """Submit opcodes (structs or dictionaries) as one job; its id."""
+        return int(self.call("SubmitJob", wire.plain(list(ops))))
+
+    def submit_many_jobs(self, jobs: Sequence[Sequence[Any]]) -> list[tuple[bool, Any]]:
+        """Submit jobs; for each `(True, id)` or `(False, why not)`."""
+        answers = self.call("SubmitManyJobs", wire.plain([list(ops) for ops in jobs]))
+        return [(bool(done), what) for done, what in answers]
+
+    def query_jobs(self, ids: Sequence[int], fields: Sequence[str]) -> list[list[Any] | None]:
+        """A row of values for each id (all jobs for none)."""
+        rows: list[list[Any] | None] = self.call("QueryJobs", list(ids), list(fields))
+        return rows
+
+    def cancel_job(self, job_id: int) -> tuple[bool, str]:
+        """Whether the job will end, and why (not)."""
+        done, text = self.call("CancelJob", job_id, False)
+        return bool(done), str(text)
+
+    def wait_for_job(self, job_id: int) -> Iterator[JobChange]:
+        """What happens to a job, as it happens, until its status is final; JobLost."""
+        status: list[Any] | None = None
+        serial: int | None = None
+        while True:
+            answer = self.call("WaitForJobChange", job_id, ["status"], status, serial, WAIT_S)
+            if answer == NO_CHANGE:
+                yield JobChange(status[0] if status else "", [], is_keepalive=True)
+                continue
+            status, entries = answer
+            if status is None:
+                raise ProtocolError(f"the master says nothing about job {job_id}")
+            serial = max([serial or 0, *(entry[0] for entry in entries)]) or None
+            yield JobChange(status[0], entries)
+            # What was logged last may come after the status: then it is asked once more.
+            if status[0] in FINAL and not entries:
+                return
+
+    # --- queries ---
+
+    def query(self, kind: str, fields: Sequence[str], filter_: Any = None) -> dict[str, Any]:
+        """`{"fields": [definition …], "data": [[[status, value] …] …]}`."""
+        answer: dict[str, Any] = self.call("Query", kind, list(fields), filter_)
+        return answer
+
+    def query_fields(self, kind: str, fields: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Definitions of fields, all of the kind without `fields`."""
+        answer = self.call("QueryFields", kind, list(fields) if fields else None)
+        found: list[dict[str, Any]] = answer["fields"]
+        return found
+
+    def rows(
+        self, kind: str, names: Sequence[str], fields: Sequence[str], *, locking: bool = False
+    ) -> list[list[Any]]:
+        """Values of named `Instances`, `Nodes` or `Groups` (all for no names); PrereqError."""
+        found: list[list[Any]] = self.call(f"Query{kind}", list(names), list(fields), locking)
+        return found
+
+    def cluster_info(self) -> dict[str, Any]:
+        """What `gnt-cluster info` shows."""
+        found: dict[str, Any] = self.call("QueryClusterInfo")
+        return found
+
+    def config_values(self, *names: str) -> list[Any]:
+        """Values such as `cluster_name` and `master_node`."""
+        found: list[Any] = self.call("QueryConfigValues", list(names))
+        return found
+
+    # --- the line ---
+
+    def _connect(self) -> socket.socket:
+        path = socket_path(self._paths)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(CONNECT_TIMEOUT_S)
+        try:
+            _connect_to(connection, path)
+        except OSError as err:
+            connection.close()
+            raise self._why_not(path, err) from err
+        connection.settimeout(self._timeout_s)
+        self._socket = connection
+        return connection
+
+    def _receive(self, connection: socket.socket) -> bytes:
+        while True:
+            data = connection.recv(256 * 1024)
+            if not data:
+                raise ConnectionResetError(None, "it hung up")
+            messages = self._buffer.feed(data)
+            if len(messages) == 1:
+                return messages[0]
+            if messages:
+                raise ProtocolError("the master daemon sent more than one answer")
+
+    def _why_not(self, path: Path, err: OSError) -> GanetiError:
+        """Say what is wrong with this node, from what ssconf knows."""
+        if isinstance(err, PermissionError):
+            return MasterDownError(
+                f"this user may not use {path}; run the command as root,"
+                " or as a member of the socket's group"
+            )
+        master = _ssconf_value(self._paths, "master_node")
+        me = hostname()
+        if master is None and not isinstance(err, FileNotFoundError | ConnectionRefusedError):
+            return ConfigurationError(f"cannot connect to {path}: {err.strerror or err}")
+        if master is None:
+            return NotClusterNodeError(
+                f"this host ({me}) is not part of a cluster: make one with 'gnt-cluster init',"
+                " or add it to one with 'gnt-node add' on that cluster's master"
+            )
+        if master != me:
+            return NotMaster(
+                f"this is not the master node: run the command on {master} (this is {me})"
+            )
+        return MasterDownError(
+            f"the master daemon does not answer at {path} ({err.strerror or err});"
+            f" start ganeti-masterd on this node ({me}), its log says why it ended"
+        )
+
+
+def _connect_to(connection: socket.socket, path: Path) -> None:
+    """Connect, also where the path is longer than a socket address may be."""
+    if len(os.fsencode(path)) <= _PATH_LIMIT:
+        connection.connect(str(path))
+        return
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        connection.connect(f"/proc/self/fd/{directory}/{path.name}")
+    finally:
+        os.close(directory)
+
+
+def _ssconf_value(paths: Paths, name: str) -> str | None:
+    try:
+        return (paths.data / f"ssconf_{name}").read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,56 @@
+"""The master, for programs that run on asyncio: the REST server, benchmarks, tests."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from ganeti.base.errors import ProtocolError
+from ganeti.protocols.luxi import MessageBuffer, encode_request, error_from_wire, parse_answer
+
+
+class AsyncLuxiClient:
+    """One connection; calls on it follow each other."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._buffer = MessageBuffer()
+        self._turn = asyncio.Lock()
+        self.is_degraded = False
+
+    @classmethod
+    async def connect(cls, path: Path) -> "AsyncLuxiClient":
+        """A new connection; OSError."""
+        return cls(*await asyncio.open_unix_connection(str(path)))
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """The result of one request; its error is raised."""
+        async with self._turn:
+            try:
+                self._writer.write(encode_request(method, list(args)))
+                await self._writer.drain()
+                answer = parse_answer(await self._receive())
+            except BaseException:
+                # A late answer must not be taken for that of the next call.
+                self._writer.transport.abort()
+                raise
+        self.is_degraded = answer.degraded
+        if not answer.success:
+            raise error_from_wire(answer.result)
+        return answer.result
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def _receive(self) -> bytes:
+        while True:
+            data = await self._reader.read(256 * 1024)
+            if not data:
+                raise ConnectionResetError(None, "the master daemon hung up")
+            messages = self._buffer.feed(data)
+            if len(messages) == 1:
+                return messages[0]
+            if messages:
+                raise ProtocolError("the master daemon sent more than one answer")

@@ -1,0 +1,229 @@
+"""The configuration of the cluster: acknowledged snapshots for readers, transactions for writers.
+
+A change is applied to the pending snapshot at once, in the order of the calls, and its rows go to
+the store; readers see it when the store has acknowledged it. One transaction is on its way at a
+time, and all changes that wait for it share the next one: so a refused transaction takes back
+exactly the changes that it carried and those built upon them, and none of these was written.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from ganeti.base.clock import Clock
+from ganeti.base.errors import ConfigurationError, GanetiError, NotMaster, Refused
+from ganeti.base.ids import IdSource
+from ganeti.config.index import index_of
+from ganeti.config.reservations import Reservations
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.config.upgrade import Reader
+from ganeti.model.objects import KINDS, Cluster, ConfigObject, Instance, Node, NodeGroup
+from ganeti.store.interface import (
+    MAX_OPERATIONS,
+    MAX_TRANSACTION_BYTES,
+    Lease,
+    Operation,
+    Position,
+    Store,
+    Transaction,
+    check_transaction,
+)
+
+T = TypeVar("T")
+
+Listener = Callable[[Snapshot], None]
+LossListener = Callable[[GanetiError], None]
+
+SLICE_ROWS = 500
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Change:
+    """A change on its way: the snapshot that it makes, its rows, and who waits for it."""
+
+    snapshot: Snapshot
+    operations: list[Operation]
+    size: int
+    done: asyncio.Future[None]
+
+
+class Config:
+    """The configuration, in memory as a whole and in the store as a row per object."""
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        clock: Clock,
+        ids: IdSource,
+        snapshot: Snapshot,
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._clock = clock
+        self._snapshot = snapshot
+        self._pending = snapshot
+        self._waiting: deque[_Change] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._lost: GanetiError | None = None
+        self._listeners: list[Listener] = []
+        self.on_lost: LossListener | None = None
+        """Called once if the store does not know whether a change was written (R13), or is lost."""
+        self.degraded = False
+        """Whether only the master holds the last change (R6)."""
+        self.reservations = Reservations(ids)
+
+    @classmethod
+    async def load(cls, store: Store, lease: Lease, clock: Clock, ids: IdSource) -> "Config":
+        """Read the configuration, bring old rows up to date, and check what they claim.
+
+        ConfigurationError if it is damaged, of a newer version, or not there.
+        """
+        position = 0
+        reader = Reader(ids)
+        async with aclosing(store.load()) as rows:
+            number = 0
+            async for item in rows:
+                if isinstance(item, Position):
+                    position = item.as_int()
+                elif item.kind in KINDS:
+                    reader.add(item.kind, item.key, item.value)
+                number += 1
+                if number % SLICE_ROWS == 0:
+                    await asyncio.sleep(0)
+        reader.finish()
+        for start in range(0, len(reader.changes), MAX_OPERATIONS):
+            part = tuple(reader.changes[start : start + MAX_OPERATIONS])
+            receipt = await store.commit(lease, Transaction(part))
+            position = receipt.position.as_int()
+        return cls(store, lease, clock, ids, _snapshot_of(position, reader.objects))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The configuration as it was last acknowledged."""
+        return self._snapshot
+
+    async def change(self, fn: Callable[[Draft], T], *, also: Sequence[Operation] = ()) -> T:
+        """Apply `fn` to the pending configuration, and return once it and `also` are acknowledged.
+
+        Raises what `fn` raises, PrereqError if a rule is broken, ConfigurationError if the change
+        is too large for one transaction, Refused (not written), NotMaster or CommitUnknown.
+        Cancelling the caller does not take the change back.
+        """
+        if self._lost is not None:
+            raise NotMaster(f"the configuration cannot be changed any more: {self._lost.message}")
+        draft = Draft(self._pending, self._clock)
+        result = fn(draft)
+        snapshot, operations = draft.finish()
+        operations += also
+        size = _checked_size(operations)
+        if not operations and self._pending is self._snapshot:
+            return result
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Change(snapshot, operations, size, done))
+        self._pending = snapshot
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write(), name="config-writer")
+        await asyncio.shield(done)
+        return result
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with each acknowledged snapshot; the result ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def close(self) -> None:
+        """Wait for what is on its way."""
+        if self._writer is not None:
+            await asyncio.wait((self._writer,))
+
+    async def _write(self) -> None:
+        """Send what waits, as much as one transaction takes at a time."""
+        while self._waiting:
+            batch = self._next_batch()
+            operations = tuple(op for change in batch for op in change.operations)
+            try:
+                receipt = await self._store.commit(self._lease, Transaction(operations))
+            except Refused as err:
+                self._fail([*batch, *self._waiting], err)
+                self._waiting.clear()
+                self._pending = self._snapshot
+                continue
+            except GanetiError as err:
+                self._lose(batch, err)
+                break
+            self.degraded = receipt.degraded
+            self._publish(batch, receipt.position.as_int())
+        self._writer = None
+
+    def _next_batch(self) -> list[_Change]:
+        batch = [self._waiting.popleft()]
+        operations, size = len(batch[0].operations), batch[0].size
+        while self._waiting:
+            following = self._waiting[0]
+            operations += len(following.operations)
+            size += following.size
+            if operations > MAX_OPERATIONS or size > MAX_TRANSACTION_BYTES:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    def _publish(self, batch: list[_Change], position: int) -> None:
+        last = batch[-1].snapshot
+        acknowledged = replace(last, position=position)
+        if self._pending is last:
+            self._pending = acknowledged
+        self._snapshot = acknowledged
+        for change in batch:
+            if not change.done.done():
+                change.done.set_result(None)
+        for listener in tuple(self._listeners):
+            try:
+                listener(acknowledged)
+            except Exception:  # noqa: BLE001 - one bad listener must not stop the others
+                _log.exception("a listener of the configuration failed at position %d", position)
+
+    def _lose(self, batch: list[_Change], err: GanetiError) -> None:
+        """The pending snapshot may or may not be what is stored: nobody may use it (R13)."""
+        self._lost = err
+        self._fail(batch, err)
+        self._fail(list(self._waiting), NotMaster(f"not written: {err.message}"))
+        self._waiting.clear()
+        if self.on_lost is not None:
+            self.on_lost(err)
+
+    def _fail(self, changes: list[_Change], err: GanetiError) -> None:
+        for change in changes:
+            if not change.done.done():
+                change.done.set_exception(type(err)(err.message))
+                change.done.exception()  # the caller may be gone
+
+
+def _checked_size(operations: list[Operation]) -> int:
+    try:
+        return check_transaction(Transaction(tuple(operations)))
+    except Refused as err:
+        raise ConfigurationError(f"the change is too large: {err.message}") from err
+
+
+def _snapshot_of(position: int, objects: list[ConfigObject]) -> Snapshot:
+    clusters = [one for one in objects if isinstance(one, Cluster)]
+    if len(clusters) != 1:
+        raise ConfigurationError(
+            f"the configuration has {len(clusters)} clusters instead of one;"
+            " run `gnt-cluster init` on a new cluster, or restore a backup"
+        )
+    nodes: dict[str, Node] = {one.uuid: one for one in objects if isinstance(one, Node)}
+    groups: dict[str, NodeGroup] = {one.uuid: one for one in objects if isinstance(one, NodeGroup)}
+    instances: dict[str, Instance] = {one.uuid: one for one in objects if isinstance(one, Instance)}
+    index, conflicts = index_of(clusters[0], nodes.values(), groups.values(), instances.values())
+    for thing, conflict in conflicts:
+        _log.error("%s: the %s %s belongs to %s", thing.name, *conflict.claim, conflict.owner)
+    return Snapshot(position, clusters[0], nodes, groups, instances, index)

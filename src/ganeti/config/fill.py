@@ -1,0 +1,117 @@
+"""Parameters with all their layers: cluster, group, node, object; later ones win. Pure."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup
+from ganeti.model.params import (
+    BACKEND_DEFAULTS,
+    IPOLICY_DEFAULTS,
+    NIC_DEFAULTS,
+    NODE_DEFAULTS,
+    Params,
+    layered,
+)
+
+if TYPE_CHECKING:  # the snapshot's index needs filled NIC parameters
+    from ganeti.config.snapshot import View
+
+DEFAULT = "default"
+"""The name under which a cluster keeps its own layer of backend and NIC parameters."""
+
+
+def cluster_hvparams(cluster: Cluster, hypervisor: str, os: str = "") -> Params:
+    """A hypervisor's parameters as the cluster has them, for instances of one OS."""
+    per_os = cluster.os_hvp.get(os, {}).get(hypervisor, {})
+    return layered(hypervisor_defaults(hypervisor), cluster.hvparams.get(hypervisor, {}), per_os)
+
+
+def filled_hvparams(cluster: Cluster, instance: Instance) -> Params:
+    """All hypervisor parameters of an instance; global ones come from the cluster alone (S83)."""
+    own = without_globals(instance.hypervisor, instance.hvparams)
+    return layered(cluster_hvparams(cluster, instance.hypervisor, instance.os), own)
+
+
+def without_globals(hypervisor: str, hvparams: Mapping[str, Any]) -> Params:
+    """Parameters without those that cannot be set for one instance (S83, S84)."""
+    known = HYPERVISOR_PARAMS.get(hypervisor, {})
+    return {
+        name: value
+        for name, value in hvparams.items()
+        if not (name in known and known[name].is_global)
+    }
+
+
+def filled_beparams(cluster: Cluster, instance: Instance) -> Params:
+    """All backend parameters of an instance; memory in MiB."""
+    return layered(BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}), instance.beparams)
+
+
+def filled_nicparams(cluster: Cluster, nic: Nic) -> Params:
+    """Mode and link of a network interface."""
+    return layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}), nic.nicparams)
+
+
+def filled_ndparams(snapshot: "View", node: Node) -> Params:
+    """All parameters of a node: cluster, its group, its own."""
+    group = snapshot.groups.get(node.group)
+    own = node.ndparams
+    return layered(NODE_DEFAULTS, snapshot.cluster.ndparams, group.ndparams if group else {}, own)
+
+
+def filled_ipolicy(cluster: Cluster, group: NodeGroup | None) -> Params:
+    """The policy of a group (None: the cluster's own); what a layer does not name comes from the one below."""
+    return layered(IPOLICY_DEFAULTS, cluster.ipolicy, group.ipolicy if group else {})
+
+
+def filled_osparams(cluster: Cluster, instance: Instance) -> dict[str, str]:
+    """The OS parameters of an instance: of its OS, of OS and variant, its own."""
+    base, _, variant = instance.os.partition("+")
+    per_variant = cluster.osparams.get(instance.os, {}) if variant else {}
+    return layered(cluster.osparams.get(base, {}), per_variant, instance.osparams)
+
+
+def instance_spec(snapshot: "View", instance: Instance) -> InstanceSpec:
+    """The instance as a node needs it, every parameter resolved."""
+    cluster = snapshot.cluster
+    beparams = filled_beparams(cluster, instance)
+    return InstanceSpec(
+        name=instance.name,
+        uuid=instance.uuid,
+        hypervisor=instance.hypervisor,
+        os=instance.os,
+        memory=beparams["maxmem"],
+        vcpus=beparams["vcpus"],
+        hvparams=filled_hvparams(cluster, instance),
+        disk_template=instance.disk_template,
+        disks=tuple(disk_spec(index, disk) for index, disk in enumerate(instance.disks)),
+        nics=tuple(_nic_spec(cluster, index, nic) for index, nic in enumerate(instance.nics)),
+        tags=instance.tags,
+    )
+
+
+def disk_spec(index: int, disk: Disk) -> DiskSpec:
+    """A disk as a node needs it."""
+    return DiskSpec(
+        uuid=disk.uuid,
+        index=index,
+        size=disk.size,
+        template=disk.template,
+        logical_id=disk.logical_id,
+        mode=disk.mode,
+        params=disk.params,
+    )
+
+
+def _nic_spec(cluster: Cluster, index: int, nic: Nic) -> NicSpec:
+    filled = filled_nicparams(cluster, nic)
+    return NicSpec(
+        uuid=nic.uuid,
+        index=index,
+        mac=nic.mac,
+        ip=nic.ip,
+        mode=filled["mode"],
+        link=filled["link"],
+    )

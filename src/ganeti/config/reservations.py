@@ -1,0 +1,78 @@
+"""Scarce things that a job has chosen and not yet recorded (G11)."""
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.identifiers import mac_address
+from ganeti.base.ids import IdSource
+from ganeti.config.snapshot import View
+
+MAC_TRIES = 64
+MAC_SUFFIXES = 1 << 24
+
+
+class Reservations:
+    """What is promised to which job until it ends; lives in memory, as the plans of jobs do."""
+
+    def __init__(self, ids: IdSource) -> None:
+        self._ids = ids
+        self._jobs: dict[tuple[str, str], int] = {}
+        self._of_job: dict[int, set[tuple[str, str]]] = {}
+
+    def new_mac(self, job_id: int, snapshot: View) -> str:
+        """A MAC address that nobody has, with the cluster's prefix."""
+        prefix = snapshot.cluster.mac_prefix
+        for _ in range(MAC_TRIES):
+            suffix = self._ids.number(MAC_SUFFIXES).to_bytes(3, "big").hex(":")
+            mac = f"{prefix}:{suffix}".lower()
+            in_use = snapshot.index.owner("MAC address", mac) is not None
+            if not in_use and ("MAC address", mac) not in self._jobs:
+                self._take(job_id, "MAC address", mac)
+                return mac
+        raise PrereqError(
+            f"no free MAC address found with the prefix {prefix} in {MAC_TRIES} tries;"
+            " set another prefix for the cluster",
+            ErrorCode.NO_RESOURCES,
+        )
+
+    def take_mac(self, job_id: int, mac: str, snapshot: View) -> str:
+        """Reserve this MAC address, in lower case; PrereqError if another has it."""
+        mac = mac_address(mac, "mac")
+        self._take_unowned(job_id, "MAC address", mac, snapshot)
+        return mac
+
+    def take_ip(self, job_id: int, ip: str, link: str, snapshot: View) -> None:
+        """Reserve an IP address on a link; PrereqError if another has it."""
+        self._take_unowned(job_id, "IP address", f"{ip} on {link}", snapshot)
+
+    def take_name(self, job_id: int, name: str) -> None:
+        """Reserve the name of a node or instance that is being made."""
+        if not name:
+            raise InputError("a name is needed", "name")
+        if not self._take(job_id, "host name", name):
+            raise self._promised("host name", name, ErrorCode.EXISTS)
+
+    def release(self, job_id: int) -> None:
+        """Give back all that a job reserved; nothing is fine."""
+        for thing in self._of_job.pop(job_id, ()):
+            del self._jobs[thing]
+
+    def count(self) -> int:
+        """How many things are reserved; 0 when no job runs."""
+        return len(self._jobs)
+
+    def _take_unowned(self, job_id: int, kind: str, value: str, snapshot: View) -> None:
+        if snapshot.index.owner(kind, value) is not None:
+            raise PrereqError(
+                f"the {kind} {value} is already in use; choose another", ErrorCode.NOT_UNIQUE
+            )
+        if not self._take(job_id, kind, value):
+            raise self._promised(kind, value, ErrorCode.NOT_UNIQUE)
+
+    def _take(self, job_id: int, kind: str, value: str) -> bool:
+        owner = self._jobs.setdefault((kind, value), job_id)
+        if owner == job_id:
+            self._of_job.setdefault(job_id, set()).add((kind, value))
+        return owner == job_id
+
+    def _promised(self, kind: str, value: str, code: ErrorCode) -> PrereqError:
+        job_id = self._jobs[kind, value]
+        return PrereqError(f"the {kind} {value} is being taken by job {job_id}", code)

@@ -1,0 +1,59 @@
+"""From what an administrator types to an object: UUID, full name, or unique short name (S91)."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.identifiers import host_name, is_uuid, plain_name
+from ganeti.config.snapshot import View
+from ganeti.model.objects import Instance, Node, NodeGroup
+
+Host = TypeVar("Host", Node, Instance)
+
+SHOWN_NAMES = 5
+
+
+def resolve_node(view: View, text: str) -> Node:
+    """The node that `text` means; PrereqError if none or several."""
+    found = view.nodes.get(text.lower()) or view.node_by_name(text.lower())
+    return found or _by_short_name(view.nodes, text, "node")
+
+
+def resolve_instance(view: View, text: str) -> Instance:
+    """The instance that `text` means; PrereqError if none or several."""
+    found = view.instances.get(text.lower()) or view.instance_by_name(text.lower())
+    return found or _by_short_name(view.instances, text, "instance")
+
+
+def resolve_group(view: View, text: str) -> NodeGroup:
+    """The node group that `text` means; groups have no short names."""
+    found = view.groups.get(text.lower()) or view.group_by_name(text)
+    if found is None:
+        raise _unknown("group", text if is_uuid(text.lower()) else plain_name(text, "group name"))
+    return found
+
+
+def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
+    """The only host whose name begins with the labels of `text`."""
+    if is_uuid(text.lower()):
+        raise _unknown(what, text)
+    prefix = host_name(text, f"{what} name") + "."
+    found = [host for host in hosts.values() if host.name.startswith(prefix)]
+    if not found:
+        raise _unknown(what, text)
+    if len(found) > 1:
+        names = sorted(host.name for host in found)
+        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+        raise PrereqError(
+            f"the short {what} name {text} may mean {', '.join(names[:SHOWN_NAMES])}{more};"
+            " give the full name",
+            ErrorCode.NOT_UNIQUE,
+        )
+    return found[0]
+
+
+def _unknown(what: str, text: str) -> PrereqError:
+    return PrereqError(
+        f"there is no {what} {text}; `gnt-{what} list` shows those that exist",
+        ErrorCode.UNKNOWN_ENTITY,
+    )

@@ -1,0 +1,236 @@
+"""OS definitions on this node: directories of scripts, found by name in the search path (seed 002)."""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from ganeti.base.errors import GuestOsError, InputError
+from ganeti.base.identifiers import os_name, plain_name
+from ganeti.rpc.procedures import OsInfo
+
+T = TypeVar("T")
+
+API_VERSIONS = frozenset({10, 15, 20})
+"""The versions of the interface that we speak (X9)."""
+
+VARIANTS_SINCE = 15
+PARAMETERS_SINCE = 20
+
+SCRIPTS = ("create", "export", "import", "rename", "verify")
+
+_FILE_LIMIT = 64 * 1024
+_LINE_LIMIT = 256
+_PARAMETER = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
+
+
+class _Unusable(Exception):  # noqa: N818 -- never leaves this module
+    """Why a definition cannot be used."""
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """`name+variant` or `name` as its two parts; the variant is '' where there is none (S120)."""
+    name, _, variant = os_name(text, "os").partition("+")
+    return name, variant
+
+
+def find_all(search_path: Sequence[Path]) -> list[OsInfo]:
+    """Every definition, usable or not, by name; of two with one name the first found counts."""
+    found: dict[str, OsInfo] = {}
+    for directory in search_path:
+        try:
+            names = sorted(os.listdir(directory))
+        except OSError:
+            continue  # most nodes have only one or two of the directories
+        for name in names:
+            if name not in found and _is_name(name) and (directory / name).is_dir():
+                found[name] = read(directory / name)
+    return [found[name] for name in sorted(found)]
+
+
+def load(search_path: Sequence[Path], name: str) -> OsInfo:
+    """The usable definition `name` (without variant); GuestOsError if there is none."""
+    plain_name(name, "os")
+    for directory in search_path:
+        if (directory / name).is_dir():
+            info = read(directory / name)
+            if info.problem:
+                raise GuestOsError(f"OS {name} in {info.path} cannot be used: {info.problem}")
+            return info
+    places = ", ".join(map(str, search_path))
+    raise GuestOsError(f"there is no OS {name} on this node; looked in {places}")
+
+
+def check_variant(info: OsInfo, variant: str, *, force: bool) -> None:
+    """Refuse unless exactly one of the declared variants is chosen, if any are (S120).
+
+    With `force` the script decides about a variant that is not declared (S122).
+    """
+    if info.variants and not variant:
+        choice = ", ".join(f"{info.name}+{one}" for one in info.variants)
+        raise GuestOsError(f"OS {info.name} needs a variant: {choice}")
+    if force or variant in info.variants or not variant:
+        return
+    if not info.variants:
+        raise GuestOsError(f"OS {info.name} has no variants, so '{variant}' cannot be chosen")
+    raise GuestOsError(
+        f"OS {info.name} does not declare variant '{variant}' (it has {', '.join(info.variants)});"
+        " --force-variant leaves the decision to its scripts"
+    )
+
+
+def check_hypervisor(info: OsInfo, hypervisor: str) -> None:
+    """Refuse a hypervisor that the definition does not name, if it names any (S138)."""
+    if info.hypervisors and hypervisor not in info.hypervisors:
+        raise GuestOsError(
+            f"OS {info.name} does not run on {hypervisor}, only on {', '.join(info.hypervisors)}"
+        )
+
+
+def chosen_api(info: OsInfo) -> int:
+    """The version to speak with a usable definition: the greatest that both sides know."""
+    return max(API_VERSIONS.intersection(info.api_versions))
+
+
+def read(directory: Path) -> OsInfo:
+    """What the definition in `directory` declares; blocks. `problem` says why it cannot be used."""
+    problems: list[str] = []
+
+    def attempt(step: Callable[[], T], otherwise: T) -> T:
+        try:
+            return step()
+        except _Unusable as err:
+            problems.append(str(err))
+        except OSError as err:
+            problems.append(f"{err.filename or directory}: {err.strerror}")
+        return otherwise
+
+    attempt(lambda: _check_trusted(directory, directory.stat()), None)
+    versions = attempt(lambda: _api_versions(directory), [])
+    scripts = attempt(lambda: _scripts(directory, versions), [])
+    variants = attempt(lambda: _variants(directory, versions), [])
+    parameters = attempt(lambda: _parameters(directory, versions), [])
+    version = attempt(lambda: _version(directory), "")
+    hypervisors = attempt(lambda: _names(directory, "hypervisors") or [], [])
+    return OsInfo(
+        name=directory.name,
+        path=str(directory),
+        problem="; ".join(problems),
+        api_versions=versions,
+        variants=variants,
+        parameters=parameters,
+        version=version,
+        scripts=scripts,
+        hypervisors=hypervisors,
+    )
+
+
+def _is_name(name: str) -> bool:
+    try:
+        plain_name(name, "os")
+    except InputError:
+        return False
+    return True
+
+
+def _check_trusted(path: Path, status: os.stat_result) -> None:
+    """What is run as root must be in nobody else's hands."""
+    if status.st_uid not in (0, os.geteuid()):
+        raise _Unusable(f"{path.name} belongs to user {status.st_uid}, not to root")
+    if status.st_mode & stat.S_IWOTH:
+        raise _Unusable(f"{path.name} can be written by everybody")
+
+
+def _lines(directory: Path, name: str) -> list[str] | None:
+    """The lines of a file, stripped, without empty ones and comments; None if it does not exist."""
+    path = directory / name
+    try:
+        # A pipe would block for ever, so look before opening.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise _Unusable(f"{name} is not a regular file")
+        with path.open("rb") as source:
+            data = source.read(_FILE_LIMIT + 1)
+    except FileNotFoundError:
+        return None
+    if len(data) > _FILE_LIMIT:
+        raise _Unusable(f"{name} is larger than {_FILE_LIMIT} bytes")
+    lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _api_versions(directory: Path) -> list[int]:
+    lines = _lines(directory, "ganeti_api_version")
+    if lines is None:
+        raise _Unusable("ganeti_api_version is missing")
+    wrong = [line for line in lines if not (line.isascii() and line.isdecimal() and len(line) < 9)]  # noqa: PLR2004 -- digits that surely fit
+    if wrong:
+        raise _Unusable(f"ganeti_api_version: {wrong[0]!r:.40} is not a number")
+    versions = sorted({int(line) for line in lines}, reverse=True)
+    if not API_VERSIONS.intersection(versions):
+        spoken = ", ".join(map(str, sorted(API_VERSIONS)))
+        declared = ", ".join(map(str, versions)) or "none"
+        raise _Unusable(f"ganeti_api_version declares {declared}, this Ganeti speaks {spoken}")
+    return versions
+
+
+def _scripts(directory: Path, versions: list[int]) -> list[str]:
+    """The scripts that are there; X10 asks for `verify` from version 20 on."""
+    present = [name for name in SCRIPTS if (directory / name).exists()]
+    for name in present:
+        status = (directory / name).stat()
+        if not stat.S_ISREG(status.st_mode) or not status.st_mode & stat.S_IXUSR:
+            raise _Unusable(f"script {name} is not an executable file")
+        _check_trusted(directory / name, status)
+    if "create" not in present:
+        raise _Unusable("script create is missing")
+    if ("export" in present) != ("import" in present):
+        raise _Unusable("scripts export and import exist only together")
+    if PARAMETERS_SINCE in versions and "verify" not in present:
+        raise _Unusable(f"script verify is missing, which API {PARAMETERS_SINCE} asks for")
+    return present
+
+
+def _names(directory: Path, file: str) -> list[str] | None:
+    """A list of names, one a line."""
+    lines = _lines(directory, file)
+    for line in lines or []:
+        if not _is_name(line):
+            raise _Unusable(f"{file}: {line!r:.60} is not a name")
+    if lines and len(set(lines)) < len(lines):
+        raise _Unusable(f"{file} names something twice")
+    return lines
+
+
+def _variants(directory: Path, versions: list[int]) -> list[str]:
+    """The declared variants; X8: mandatory with version 15 unless 20 is declared as well."""
+    if not any(version >= VARIANTS_SINCE for version in versions):
+        return []
+    found = _names(directory, "variants.list")
+    if not found and PARAMETERS_SINCE not in versions:
+        what = "is missing" if found is None else "is empty"
+        raise _Unusable(f"variants.list {what}, API {VARIANTS_SINCE} needs at least one variant")
+    return found or []
+
+
+def _parameters(directory: Path, versions: list[int]) -> list[tuple[str, str]]:
+    """Names, in lower case, and their lines of documentation (S142, S143)."""
+    if PARAMETERS_SINCE not in versions:
+        return []
+    found: dict[str, str] = {}
+    for line in _lines(directory, "parameters.list") or []:
+        name, *words = line.split(maxsplit=1)
+        lowered = name.lower()
+        if not _PARAMETER.fullmatch(lowered):
+            raise _Unusable(f"parameters.list: {name!r:.60} is not a name (letters, digits, '_')")
+        if lowered in found:
+            raise _Unusable(f"parameters.list names {lowered} twice (upper and lower case are one)")
+        found[lowered] = " ".join(words)
+    return list(found.items())
+
+
+def _version(directory: Path) -> str:
+    """The first line of `os_version`, for people (S141)."""
+    lines = _lines(directory, "os_version")
+    return "".join(filter(str.isprintable, lines[0]))[:_LINE_LIMIT] if lines else ""

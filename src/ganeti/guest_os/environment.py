@@ -1,0 +1,225 @@
+"""The environment of OS scripts: pure, and declared once in `VARIABLES` (seed 002, S116-S131, X6, X7, X22).
+
+Values never become names: parameter names pass an allow-list and keep a prefix (G24, A46).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.process import CLEAN_ENVIRONMENT
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+
+Environment = dict[str, str]
+
+VALUE_LIMIT = 64 * 1024
+TOTAL_LIMIT = 512 * 1024
+"""Bytes; the kernel allows 128 KiB a string, and 2 MiB for all of them with the arguments."""
+
+PARAMETER_LIMIT = 256
+"""Parameters of one OS."""
+
+_KEY = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
+
+_ACCESS = {"rw": "rw", "w": "rw", "ro": "ro", "r": "ro"}
+_DEVICE_TYPES = {"paravirtual": "virtio"}
+"""Words of hypervisor parameters that OS scripts know under another name (seed 002)."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable, or one for each disk (`<N>`), interface or parameter (`<NAME>`)."""
+
+    name: str
+    since: int
+    """The first version of the interface whose scripts get it."""
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression for the names that it stands for."""
+        return self.name.replace("<N>", "[0-9]+").replace("<NAME>", "[A-Z0-9_]+")
+
+
+VARIABLES = (
+    *(Variable(name, 10) for name in CLEAN_ENVIRONMENT),
+    Variable("OS_API_VERSION", 10),
+    Variable("OS_NAME", 10),
+    Variable("INSTANCE_NAME", 10),
+    Variable("INSTANCE_OS", 10),
+    Variable("HYPERVISOR", 10),
+    Variable("DEBUG_LEVEL", 10),
+    Variable("DISK_COUNT", 10),
+    Variable("DISK_<N>_PATH", 10),
+    Variable("DISK_<N>_ACCESS", 10),
+    Variable("DISK_<N>_FRONTEND_TYPE", 10),
+    Variable("DISK_<N>_BACKEND_TYPE", 10),
+    Variable("NIC_COUNT", 10),
+    Variable("NIC_<N>_MAC", 10),
+    Variable("NIC_<N>_IP", 10),
+    Variable("NIC_<N>_BRIDGE", 10),
+    Variable("NIC_<N>_FRONTEND_TYPE", 10),
+    Variable("OLD_INSTANCE_NAME", 10),
+    Variable("EXPORT_DEVICE", 10),
+    Variable("EXPORT_INDEX", 10),
+    Variable("IMPORT_DEVICE", 10),
+    Variable("IMPORT_INDEX", 10),
+    Variable("OS_VARIANT", 15),
+    Variable("INSTANCE_HYPERVISOR", 15),
+    Variable("INSTANCE_UUID", 15),
+    Variable("INSTANCE_BE_<NAME>", 15),
+    Variable("INSTANCE_HV_<NAME>", 15),
+    Variable("DISK_<N>_UUID", 15),
+    Variable("DISK_<N>_SIZE", 15),
+    Variable("NIC_<N>_UUID", 15),
+    Variable("NIC_<N>_MODE", 15),
+    Variable("NIC_<N>_LINK", 15),
+    Variable("OSP_<NAME>", 20),
+)
+
+
+@dataclass(frozen=True)
+class ChosenOs:
+    """What an environment says about the OS: its name and variant, the version spoken, parameters."""
+
+    name: str
+    variant: str
+    api_version: int
+    osparams: Mapping[str, str]
+
+
+def instance_environment(
+    chosen: ChosenOs,
+    instance: InstanceSpec,
+    disk_paths: Sequence[str],
+    *,
+    debug: int = 0,
+    script: Mapping[str, str] | None = None,
+) -> Environment:
+    """What create, export, import and rename get; `script` holds the variables of one script (S131)."""
+    full = {
+        **_common(chosen),
+        "DEBUG_LEVEL": "1" if debug else "0",
+        "INSTANCE_NAME": instance.name,
+        "INSTANCE_OS": instance.os,
+        "INSTANCE_UUID": instance.uuid,
+        "HYPERVISOR": instance.hypervisor,
+        "INSTANCE_HYPERVISOR": instance.hypervisor,
+        "DISK_COUNT": str(len(instance.disks)),
+        "NIC_COUNT": str(len(instance.nics)),
+        "INSTANCE_BE_MAXMEM": str(instance.memory),
+        "INSTANCE_BE_MEMORY": str(instance.memory),
+        "INSTANCE_BE_VCPUS": str(instance.vcpus),
+        **_prefixed("INSTANCE_HV_", instance.hvparams, "hvparams"),
+        **(script or {}),
+    }
+    for number, (disk, path) in enumerate(zip(instance.disks, disk_paths, strict=True)):
+        full |= _disk(number, disk, path, instance)
+    for number, nic in enumerate(instance.nics):
+        full |= _nic(number, nic, instance)
+    return _finished(full, chosen.api_version)
+
+
+def verify_environment(chosen: ChosenOs) -> Environment:
+    """What `verify parameters` gets: the OS and its parameters, no instance (X22)."""
+    return _finished(_common(chosen), chosen.api_version)
+
+
+def check_osparams(osparams: Mapping[str, str]) -> None:
+    """Refuse parameters that could not be passed in an environment; InputError names the wrong one."""
+    if len(osparams) > PARAMETER_LIMIT:
+        raise InputError(f"more than {PARAMETER_LIMIT} parameters", "osparams")
+    _finished(_prefixed("OSP_", osparams, "osparams"), max(one.since for one in VARIABLES))
+
+
+def _common(chosen: ChosenOs) -> Environment:
+    check_osparams(chosen.osparams)
+    # An empty value means the same as a missing parameter (S144), so it is one.
+    present = {name: value for name, value in chosen.osparams.items() if value}
+    return {
+        **CLEAN_ENVIRONMENT,
+        "OS_API_VERSION": str(chosen.api_version),
+        "OS_NAME": chosen.name,
+        "OS_VARIANT": chosen.variant,
+        **_prefixed("OSP_", present, "osparams"),
+    }
+
+
+def _disk(number: int, disk: DiskSpec, path: str, instance: InstanceSpec) -> Environment:
+    template = DISK_TEMPLATES.get(disk.template)
+    in_files = template is not None and template.in_files
+    kind = str(instance.hvparams.get("disk_type", "paravirtual"))
+    access = _ACCESS.get(disk.mode.lower())
+    if access is None:
+        raise InputError(f"{disk.mode!r:.20} is neither rw nor ro", f"disks[{number}].mode")
+    return _named(
+        f"DISK_{number}_",
+        PATH=path,
+        ACCESS=access,
+        FRONTEND_TYPE=_DEVICE_TYPES.get(kind, kind),
+        BACKEND_TYPE=f"file:{disk.logical_id[0]}" if in_files else "block",
+        UUID=disk.uuid,
+        SIZE=str(disk.size),
+    )
+
+
+def _nic(number: int, nic: NicSpec, instance: InstanceSpec) -> Environment:
+    kind = str(instance.hvparams.get("nic_type", "paravirtual"))
+    variables = _named(
+        f"NIC_{number}_",
+        MAC=nic.mac,
+        MODE=nic.mode,
+        LINK=nic.link,
+        FRONTEND_TYPE=_DEVICE_TYPES.get(kind, kind),
+        UUID=nic.uuid,
+    )
+    if nic.ip:
+        variables[f"NIC_{number}_IP"] = nic.ip
+    if nic.mode == "bridged":
+        variables[f"NIC_{number}_BRIDGE"] = nic.link
+    return variables
+
+
+def _named(prefix: str, **values: str) -> Environment:
+    return {prefix + name: value for name, value in values.items()}
+
+
+def _prefixed(prefix: str, params: Mapping[str, Any], field: str) -> Environment:
+    """Parameters as variables. Names in lower case only, so that no two can fall together."""
+    for key in params:
+        if not _KEY.fullmatch(key):
+            raise InputError(
+                "not the name of a parameter: lower-case letters, digits and '_', at most 64",
+                f"{field}[{key!r:.80}]",
+            )
+    return {prefix + key.upper(): str(value) for key, value in params.items()}
+
+
+def _finished(full: Environment, api_version: int) -> Environment:
+    """Without what this version's scripts do not know (S116), and checked."""
+    known = re.compile("|".join(one.pattern for one in VARIABLES if one.since <= api_version))
+    environment = {name: value for name, value in full.items() if known.fullmatch(name)}
+    total = 0
+    for name, value in environment.items():
+        total += len(name) + 2 + _checked_size(name, value)
+    if total > TOTAL_LIMIT:
+        raise InputError(
+            f"the environment of the OS scripts would have {total} bytes, at most {TOTAL_LIMIT}"
+            " are possible; shorten the parameters",
+            "osparams",
+        )
+    return environment
+
+
+def _checked_size(name: str, value: str) -> int:
+    if "\0" in value or "\n" in value or "\r" in value:
+        raise InputError("contains a NUL or newline character", name)
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as err:
+        raise InputError("is not text", name) from err
+    if size > VALUE_LIMIT:
+        raise InputError(f"has {size} bytes, at most {VALUE_LIMIT} are possible", name)
+    return size

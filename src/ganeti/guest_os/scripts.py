@@ -1,0 +1,165 @@
+"""Running the scripts of OS definitions: `create` as a task of the node, `verify` at once.
+
+Scripts get no arguments (S127; `verify` gets the word `parameters`) and start in the directory of
+their definition.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ganeti.base.errors import GuestOsError, InputError
+from ganeti.base.identifiers import host_name
+from ganeti.base.process import CommandFailed, Run
+from ganeti.guest_os.definitions import (
+    PARAMETERS_SINCE,
+    check_hypervisor,
+    check_variant,
+    chosen_api,
+    load,
+    split_name,
+)
+from ganeti.guest_os.environment import ChosenOs, instance_environment, verify_environment
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.rpc.procedures import OsInfo, ScriptResult
+
+TAIL_BYTES = 4096
+"""How much of a script's output goes into results and errors."""
+
+VERIFY_TIMEOUT_S = 120.0
+CREATE_TIMEOUT_S = 5.5 * 3600
+"""Below the deadline of the call, so that the node can still say what happened."""
+
+
+class Tasks(Protocol):
+    """Long work of the node, which outlives the node daemon (`node/tasks.py`)."""
+
+    async def run(
+        self,
+        key: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        log_path: Path,
+        timeout_s: float,
+    ) -> int:
+        """Exit status of the program; the same key again waits for, or returns, the same.
+
+        A negative status is the signal that ended it; output and errors are in `log_path`.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class OsChoice:
+    """`name+variant`, whether the variant may be one that is not declared, and the parameters."""
+
+    os: str
+    osparams: Mapping[str, str]
+    force_variant: bool = False
+
+
+@dataclass(frozen=True)
+class OsScripts:
+    """The OS definitions of one node, and the means to run their scripts."""
+
+    search_path: Sequence[Path]
+    log_directory: Path
+    tasks: Tasks
+    run: Run
+
+    async def create(
+        self,
+        key: str,
+        choice: OsChoice,
+        instance: InstanceSpec,
+        disk_paths: Sequence[str],
+        debug: int,
+    ) -> ScriptResult:
+        """Install an OS on the instance's disks; GuestOsError with the end of what the script said."""
+        info, chosen = self._choose(choice)
+        check_hypervisor(info, instance.hypervisor)
+        environment = instance_environment(chosen, instance, disk_paths, debug=debug)
+        log_path = self._log_path("create", info.name, instance.name, key)
+        status = await self.tasks.run(
+            key, _script(info, "create"), environment, log_path, CREATE_TIMEOUT_S
+        )
+        tail = read_tail(log_path)
+        if status:
+            raise GuestOsError(
+                f"OS {choice.os}: script create for {instance.name} {_ended(status)};"
+                f" its output is in {log_path} on this node"
+                + (f" and ends:\n{tail}" if tail else "")
+            )
+        return ScriptResult(tail=tail, log_path=str(log_path))
+
+    async def validate(self, choice: OsChoice) -> None:
+        """Let the definition judge parameters (S146); GuestOsError with what it says against them."""
+        info, chosen = self._choose(choice)
+        if chosen.api_version < PARAMETERS_SINCE:
+            if chosen.osparams:
+                raise GuestOsError(
+                    f"OS {info.name} takes no parameters: it speaks API {chosen.api_version},"
+                    f" parameters exist since {PARAMETERS_SINCE}"
+                )
+            return
+        declared = {name for name, _ in info.parameters}
+        if unknown := sorted(set(chosen.osparams) - declared):
+            raise GuestOsError(
+                f"OS {info.name} has no parameter {', '.join(unknown)}"
+                f" (it has {', '.join(sorted(declared)) or 'none'})"
+            )
+        argv = [*_script(info, "verify"), "parameters"]
+        try:
+            ended = await self.run(
+                argv, timeout_s=VERIFY_TIMEOUT_S, env=verify_environment(chosen), check=False
+            )
+        except CommandFailed as err:
+            raise GuestOsError(f"OS {choice.os}: script verify failed: {err.message}") from err
+        if ended.status:
+            tail = _clean((ended.stdout + ended.stderr)[-TAIL_BYTES:])
+            raise GuestOsError(
+                f"OS {choice.os} refuses the parameters: script verify {_ended(ended.status)}"
+                + (f":\n{tail}" if tail else "")
+            )
+
+    def _choose(self, choice: OsChoice) -> tuple[OsInfo, ChosenOs]:
+        name, variant = split_name(choice.os)
+        info = load(self.search_path, name)
+        check_variant(info, variant, force=choice.force_variant)
+        return info, ChosenOs(name, variant, chosen_api(info), choice.osparams)
+
+    def _log_path(self, script: str, os_name: str, instance_name: str, key: str) -> Path:
+        """Where the output of one run goes; the same key has the same file."""
+        if not key:
+            raise InputError("a call that runs a script needs a key", "key")
+        self.log_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        run = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in key)
+        instance = host_name(instance_name, "instance.name")
+        return self.log_directory / f"{script}-{os_name}-{instance}-{run[:100]}.log"
+
+
+def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
+    """The last `size` bytes of a file, without control characters; '' if there is no such file."""
+    try:
+        with path.open("rb") as source:
+            source.seek(max(0, os.fstat(source.fileno()).st_size - size))
+            return _clean(source.read(size))
+    except FileNotFoundError:
+        return ""
+
+
+def _script(info: OsInfo, name: str) -> list[str]:
+    # `env` sets the directory: definitions read files of theirs by relative names.
+    return ["/usr/bin/env", f"--chdir={info.path}", f"{info.path}/{name}"]
+
+
+def _ended(status: int) -> str:
+    return f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+
+
+def _clean(data: bytes) -> str:
+    """Text for a terminal: no control characters but tabs and line ends."""
+    text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(letter for letter in text if letter in "\n\t" or letter.isprintable()).strip()

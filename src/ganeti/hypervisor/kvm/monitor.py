@@ -1,0 +1,82 @@
+"""QEMU's monitor (QMP): one question, one answer, each within a deadline.
+
+QEMU serves one client at a time on a socket, so every question opens the connection, asks and
+closes it. Nothing is held between questions: there is nothing to lose when this daemon dies, and
+no question waits behind a long one.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from qemu.qmp import ExecuteError, QMPClient, QMPError
+
+from ganeti.base.errors import HypervisorError
+
+ANSWER_S = 20.0
+"""How long QEMU may take for one answer; its main loop waits for nobody."""
+
+logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
+
+
+class MonitorGone(HypervisorError):
+    """Nobody listens, or the connection ended: the process has ended, or is about to."""
+
+
+class MonitorSilent(HypervisorError):
+    """QEMU took the connection, or nearly so, but did not answer in time."""
+
+
+class CommandRefused(HypervisorError):
+    """QEMU answered with an error."""
+
+
+class Ask(Protocol):
+    """Asks one monitor; raises MonitorGone, MonitorSilent or CommandRefused."""
+
+    async def __call__(
+        self,
+        command: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> Any: ...
+
+
+class Monitor:
+    """The monitor of one QEMU process; questions are asked one after the other."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._turn = asyncio.Lock()
+
+    async def __call__(
+        self,
+        command: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float = ANSWER_S,
+    ) -> Any:
+        """The `return` of one QMP command."""
+        try:
+            async with asyncio.timeout(timeout_s), self._turn, self._connected() as client:
+                return await client.execute(command, dict(arguments) if arguments else None)
+        except TimeoutError as err:
+            raise MonitorSilent(f"QEMU did not answer {command} within {timeout_s:g} s") from err
+        except ExecuteError as err:
+            raise CommandRefused(f"QEMU refused {command}: {err.error.desc}") from err
+        except (QMPError, OSError, EOFError) as err:
+            raise MonitorGone(f"QEMU's monitor is gone (asked for {command}): {err}") from err
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[QMPClient]:
+        client = QMPClient()
+        try:
+            await client.connect(str(self._path))
+            yield client
+        finally:
+            with contextlib.suppress(QMPError, OSError, EOFError):
+                await client.disconnect()

@@ -1,0 +1,76 @@
+"""The states of a job, as a table (G6). Pure."""
+
+import enum
+from collections.abc import Iterable
+
+from ganeti.base.errors import GanetiError
+from ganeti.model.job import OpState, StoredJob
+from ganeti.model.names import JobStatus
+
+
+class Event(enum.Enum):
+    """What can happen to a job."""
+
+    START = "its first opcode was taken up"
+    GO = "its opcode has its locks"
+    CANCEL = "somebody cancels it"
+    SUCCEED = "its last opcode succeeded"
+    FAIL = "an opcode failed"
+    STOP = "it ends because it was cancelled"
+
+
+_S = JobStatus
+TRANSITIONS: dict[tuple[JobStatus, Event], JobStatus] = {
+    (_S.QUEUED, Event.START): _S.WAITING,
+    (_S.QUEUED, Event.STOP): _S.CANCELED,
+    (_S.QUEUED, Event.FAIL): _S.ERROR,  # by a dependency, or for lost secrets
+    (_S.QUEUED, Event.SUCCEED): _S.SUCCESS,  # a job without opcodes
+    (_S.WAITING, Event.GO): _S.RUNNING,
+    (_S.WAITING, Event.CANCEL): _S.CANCELING,
+    (_S.WAITING, Event.FAIL): _S.ERROR,
+    (_S.RUNNING, Event.START): _S.RUNNING,  # the next opcode: a job stays running in between
+    (_S.RUNNING, Event.GO): _S.RUNNING,
+    (_S.RUNNING, Event.CANCEL): _S.CANCELING,
+    (_S.RUNNING, Event.SUCCEED): _S.SUCCESS,
+    (_S.RUNNING, Event.FAIL): _S.ERROR,
+    (_S.RUNNING, Event.STOP): _S.CANCELED,  # found between two opcodes by the next master
+    (_S.CANCELING, Event.GO): _S.CANCELING,
+    (_S.CANCELING, Event.CANCEL): _S.CANCELING,
+    (_S.CANCELING, Event.SUCCEED): _S.SUCCESS,
+    (_S.CANCELING, Event.FAIL): _S.ERROR,
+    (_S.CANCELING, Event.STOP): _S.CANCELED,
+}
+
+
+class IllegalTransition(GanetiError):
+    """A job was asked to do what its state does not allow."""
+
+
+def after(status: JobStatus, event: Event) -> JobStatus:
+    """The state after an event; IllegalTransition for a pair that the table does not have."""
+    try:
+        return TRANSITIONS[status, event]
+    except KeyError:
+        raise IllegalTransition(f"a job that is {status} cannot be told that {event.value}") from None
+
+
+def status_of(job: StoredJob) -> JobStatus:
+    """The state of a job as it was stored; transient states are not."""
+    states = [op.status for op in job.ops]
+    for final in (_S.ERROR, _S.CANCELED):
+        if final in states:
+            return final
+    if all(state is _S.SUCCESS for state in states):
+        return _S.SUCCESS if job.ops or job.end is not None else _S.QUEUED
+    if _S.RUNNING in states or _S.SUCCESS in states:
+        return _S.RUNNING
+    return _S.QUEUED
+
+
+def next_opcode(ops: Iterable[OpState]) -> int:
+    """The position of the first opcode that has not ended; the number of opcodes if all have."""
+    index = 0
+    for index, op in enumerate(ops):  # noqa: B007 - the position is the answer
+        if not op.status.is_final:
+            return index
+    return index + 1 if index or any(True for _ in ops) else 0

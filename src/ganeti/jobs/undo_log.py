@@ -1,0 +1,106 @@
+"""How to undo what an opcode does, recorded before it is done (style.md, 4.1).
+
+A step is recorded durably before the act that it undoes, because the outcome of an act may stay
+unknown; so every step must succeed when there is nothing to undo. Steps are recorded in the order
+in which they were pushed and run backwards: here if the opcode fails, or by the next master if
+this one dies or loses its mastership.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any
+
+from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, StoreError
+from ganeti.jobs.executor import OpRun
+from ganeti.model.job import UndoStep
+
+_log = logging.getLogger(__name__)
+
+
+class UndoLog:
+    """An undo stack as a block: left by an error, or without `commit`, it runs its steps backwards."""
+
+    def __init__(self, run: OpRun, undo: Callable[[UndoStep], Awaitable[None]]) -> None:
+        self._run = run
+        self._undo = undo
+        self._steps: list[UndoStep] = []
+        self._is_committed = False
+
+    async def __aenter__(self) -> "UndoLog":
+        return self
+
+    async def push(self, procedure: str, **arguments: Any) -> None:
+        """Record how to undo the next act; returns once that would survive our death."""
+        self._steps.append(UndoStep(procedure, arguments))
+        await self._run.record_undo(self._steps)
+
+    def commit(self) -> None:
+        """What was done so far is good: nothing of it is undone when the block ends."""
+        self._is_committed = True
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._steps:
+            return
+        if self._is_committed:
+            if error is None:
+                await self._run.record_undo(())
+            else:
+                await self._forget(())
+            return
+        notes = await _to_the_end(self._run_back())
+        for note in notes:
+            if error is not None:
+                error.add_note(note)
+
+    async def _run_back(self) -> list[str]:
+        """Undo all steps, last first; what could not be undone stays recorded, and is returned as text."""
+        # Whoever is not the master any more finds out here, and leaves the steps to the next one.
+        if not await self._forget(self._steps):
+            return []
+        failed: list[UndoStep] = []
+        notes: list[str] = []
+        for step in reversed(self._steps):
+            try:
+                await self._undo(step)
+            except Exception as err:  # noqa: BLE001 - the other steps must be undone all the same
+                text = err.message if isinstance(err, GanetiError) else repr(err)
+                _log.warning("job %d: undo %s failed: %s", self._run.job_id, step.procedure, text)
+                failed.insert(0, step)
+                notes.append(f"could not undo ({step.procedure}): {text}")
+                self._run.log(f" - WARNING: {notes[-1]}")
+        await self._forget(failed)
+        return notes
+
+    async def _forget(self, left: "list[UndoStep] | tuple[()]") -> bool:
+        """Record what is left to undo; False if we may not act any more."""
+        try:
+            await self._run.record_undo(left)
+        except (NotMaster, CommitUnknown):
+            return False
+        except StoreError as err:  # a full disk: the record still names every step, which is harmless
+            _log.warning("job %d: %s", self._run.job_id, err)
+        return True
+
+
+async def _to_the_end(work: Coroutine[Any, Any, list[str]]) -> list[str]:
+    """Run `work` to its end although the caller is cancelled meanwhile, then cancel the caller."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception:  # noqa: BLE001 - raised by task.result() below
+            break
+    if cancelled:
+        task.result()
+        raise asyncio.CancelledError
+    return task.result()

@@ -1,0 +1,313 @@
+"""The locks of one level, by name (rows S9, S10, S12).
+
+A job takes the names it asks for in alphabetical order.  A name that is not known is made for the
+job and vanishes with its last user, unless somebody adds it; so an instance is locked before it
+exists.  Who asks for ALL takes a set-wide lock first, in the mode asked for, and then every name;
+a new name is made under that lock held exclusively, so none appears while ALL is held.
+
+The set-wide lock is only ever waited for before any name of the level: together with the order of
+names and levels, this rules out deadlock.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ganeti.base.clock import Clock
+from ganeti.base.errors import LockDeleted, LockError
+from ganeti.locking.levels import Level, Mode, Owner
+from ganeti.locking.requests import ALL, AllNames, Names
+from ganeti.locking.shared_lock import LockStatistics, SharedLock
+
+WHOLE_SET = "[lockset]"  # the name under which Ganeti lists the set-wide lock
+
+WaitObserver = Callable[[SharedLock, Mode], None]
+
+
+@dataclass(eq=False, slots=True)
+class _Entry:
+    name: str
+    lock: SharedLock
+    is_registered: bool
+    users: int = 0  # claims that refer to it; an unregistered entry goes with the last
+
+
+@dataclass(eq=False, slots=True)
+class _Claim:
+    """What one owner asked for and how far it has come; ends when it gives all back."""
+
+    owner: Owner
+    mode: Mode
+    priority: int
+    deadline: float | None  # of the loop's time
+    on_wait: WaitObserver | None
+    wants_all: bool
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    waiting: SharedLock | None = None
+
+
+class LockSet:
+    """Named locks of one level; an owner takes any subset at once, and once at a time."""
+
+    def __init__(self, level: Level, clock: Clock) -> None:
+        self.level = level
+        self._clock = clock
+        self._whole = self._new_lock(WHOLE_SET)
+        self._entries: dict[str, _Entry] = {}
+        self._claims: dict[Owner, _Claim] = {}
+
+    async def acquire(
+        self,
+        owner: Owner,
+        names: Names,
+        mode: Mode,
+        *,
+        timeout_s: float | None = None,
+        priority: int = 0,
+        on_wait: WaitObserver | None = None,
+    ) -> bool:
+        """Take all of `names`; False, owning none, after `timeout_s`.  Safe to cancel.
+
+        LockDeleted, owning none, if a name goes away meanwhile.  `on_wait` is told each lock that
+        must be waited for, as the waiting begins.
+        """
+        if owner in self._claims:
+            raise LockError(
+                f"job {owner} already owns {self.level.label} locks, or waits for them;"
+                " it must release them before it takes others"
+            )
+        now = 0.0 if timeout_s is None else asyncio.get_running_loop().time()
+        deadline = None if timeout_s is None else now + timeout_s
+        claim = _Claim(owner, mode, priority, deadline, on_wait, names is ALL)
+        self._claims[owner] = claim
+        is_complete = False
+        try:
+            is_complete = await self._take_all(claim, names)
+        finally:
+            if not is_complete:
+                self.release(owner)
+        return is_complete
+
+    def release(self, owner: Owner) -> None:
+        """Give back whatever `owner` has of this level; nothing is fine too."""
+        claim = self._claims.pop(owner, None)
+        if claim is None:
+            return
+        if claim.waiting is not None:
+            self._claims[owner] = claim
+            raise LockError(f"job {owner} still waits for {claim.waiting.name}; cancel its task")
+        for entry in claim.entries.values():
+            self._give_back(owner, entry)
+        self._release_whole(owner)
+
+    def keep_only(self, owner: Owner, names: Iterable[str]) -> None:
+        """Give back what `owner` has of this level, except `names`; a hold of ALL ends."""
+        claim = self._settled_claim(owner)
+        kept = frozenset(names)
+        for name in [name for name in claim.entries if name not in kept]:
+            self._give_back(owner, claim.entries.pop(name))
+        self._release_whole(owner)
+
+    def downgrade(self, owner: Owner, names: Names = ALL) -> None:
+        """Turn exclusive locks into shared ones: `names`, or all that `owner` has of this level."""
+        claim = self._settled_claim(owner)
+        if not isinstance(names, AllNames) and not names <= claim.entries.keys():
+            strange = ", ".join(sorted(names - claim.entries.keys()))
+            raise LockError(f"job {owner} does not own {self.level.label} locks: {strange}")
+        if names is ALL:
+            _downgrade_if_exclusive(self._whole, owner)
+        for entry in claim.entries.values():
+            if isinstance(names, AllNames) or entry.name in names:
+                _downgrade_if_exclusive(entry.lock, owner)
+
+    def add(self, names: Iterable[str], *, owner: Owner | None = None) -> None:
+        """Register names, so that they stay when nobody uses them; known ones are fine.
+
+        LockError, adding none, if a name is new while another owner than `owner` holds ALL;
+        if `owner` itself does, it gets the new names too.
+        """
+        wanted = sorted(set(names))
+        new = [name for name in wanted if name not in self._entries]
+        holders = [o for o in self._whole.owners if self._claims[o].wants_all]
+        strangers = [holder for holder in holders if holder != owner]
+        if new and strangers:
+            raise LockError(
+                f"cannot add {self.level.label} locks {', '.join(new)}: job {strangers[0]} holds"
+                " the whole level; take the lock of a new name before adding it"
+            )
+        for name in wanted:
+            entry = self._entries.get(name) or self._make(name)
+            entry.is_registered = True
+            if name in new and holders:
+                claim = self._claims[holders[0]]
+                self._refer(claim, name)
+                entry.lock.try_acquire(claim.owner, claim.mode)
+
+    def remove(self, names: Iterable[str], *, owner: Owner | None = None) -> None:
+        """Forget names that `owner` holds exclusively or nobody holds; who waits gets LockDeleted.
+
+        LockError, removing none, if another owner holds one of them.  Unknown names are fine.
+        """
+        entries = [self._entries[name] for name in set(names) if name in self._entries]
+        for entry in entries:
+            is_own = entry.lock.is_owned_by(owner) and entry.lock.mode is Mode.EXCLUSIVE
+            if entry.lock.owners and not is_own:
+                holders = ", ".join(sorted(str(holder) for holder in entry.lock.owners))
+                raise LockError(
+                    f"cannot remove lock {entry.lock.name}: job {holders} holds it;"
+                    " take it exclusively first"
+                )
+        for entry in entries:
+            if not entry.lock.owners:
+                entry.lock.try_acquire(owner, Mode.EXCLUSIVE)
+            entry.lock.delete_owned(owner)
+            del self._entries[entry.name]
+            if owner in self._claims:
+                self._claims[owner].entries.pop(entry.name, None)
+
+    def set_priority(self, owner: Owner, priority: int) -> bool:
+        """Let `owner` wait with another priority; False if it takes no locks of this level now."""
+        claim = self._claims.get(owner)
+        if claim is None:
+            return False
+        claim.priority = priority
+        if claim.waiting is not None:
+            claim.waiting.set_priority(owner, priority)
+        return True
+
+    def owned(self, owner: Owner) -> dict[str, Mode]:
+        """The names that `owner` has, with the mode of each, in alphabetical order."""
+        claim = self._claims.get(owner)
+        entries = [] if claim is None else sorted(claim.entries.items())
+        return {
+            name: entry.lock.mode
+            for name, entry in entries
+            if entry.lock.mode is not None and entry.lock.is_owned_by(owner)
+        }
+
+    def is_whole_owned_by(self, owner: Owner) -> bool:
+        """Whether `owner` holds ALL, and so keeps new names out."""
+        return self._whole.is_owned_by(owner)
+
+    def is_free(self, names: Names, mode: Mode) -> bool:
+        """Whether a newcomer would get all of `names` without waiting."""
+        if isinstance(names, AllNames):
+            locks = [self._whole, *(entry.lock for entry in self._entries.values())]
+            return all(lock.is_free_for(mode) for lock in locks)
+        entries = [self._entries.get(name) for name in names]
+        if None in entries and not self._whole.is_free_for(Mode.EXCLUSIVE):
+            return False
+        return all(entry is None or entry.lock.is_free_for(mode) for entry in entries)
+
+    def is_used_by(self, owner: Owner) -> bool:
+        return owner in self._claims
+
+    def owners(self) -> frozenset[Owner]:
+        """All that own locks of this level, or wait for them."""
+        return frozenset(self._claims)
+
+    def names(self) -> list[str]:
+        """The set-wide lock, then all names in alphabetical order."""
+        return [WHOLE_SET, *sorted(self._entries)]
+
+    def statistics(self, name: str) -> LockStatistics | None:
+        """The lock of one name; None if there is none by now."""
+        if name == WHOLE_SET:
+            return self._whole.statistics()
+        entry = self._entries.get(name)
+        return None if entry is None else entry.lock.statistics()
+
+    def validate(self) -> None:
+        """Raise LockError if a rule of this module is broken; run after every step in tests."""
+        self._whole.validate()
+        for name, entry in self._entries.items():
+            entry.lock.validate()
+            claims = [c for c in self._claims.values() if c.entries.get(name) is entry]
+            if entry.users != len(claims) or not (entry.users or entry.is_registered):
+                raise LockError(f"lock {entry.lock.name} counts {entry.users} of {len(claims)}")
+            if not entry.lock.owners <= {claim.owner for claim in claims}:
+                raise LockError(f"lock {entry.lock.name} is owned outside any claim")
+        if not self._whole.owners <= self._claims.keys():
+            raise LockError(f"lock {self._whole.name} is owned outside any claim")
+
+    async def _take_all(self, claim: _Claim, names: Names) -> bool:
+        if isinstance(names, AllNames):
+            if not await self._take(claim, self._whole, claim.mode):
+                return False
+            wanted = sorted(self._entries)
+        else:
+            wanted = sorted(names)
+            if not all(name in self._entries for name in wanted):
+                if not await self._take(claim, self._whole, Mode.EXCLUSIVE):
+                    return False
+                for name in wanted:
+                    if name not in self._entries:
+                        self._make(name)
+        for name in wanted:
+            self._refer(claim, name)
+        if not claim.wants_all:
+            self._release_whole(claim.owner)
+        return await self._take_names(claim)
+
+    async def _take_names(self, claim: _Claim) -> bool:
+        for entry in list(claim.entries.values()):
+            try:
+                if not await self._take(claim, entry.lock, claim.mode):
+                    return False
+            except LockDeleted:
+                if not claim.wants_all:  # ALL is what there is when it is reached
+                    raise
+        return True
+
+    async def _take(self, claim: _Claim, lock: SharedLock, mode: Mode) -> bool:
+        if lock.try_acquire(claim.owner, mode, priority=claim.priority):
+            return True
+        timeout_s = None
+        if claim.deadline is not None:
+            timeout_s = claim.deadline - asyncio.get_running_loop().time()
+            if timeout_s <= 0:
+                return False
+        if claim.on_wait is not None:
+            claim.on_wait(lock, mode)
+        claim.waiting = lock
+        try:
+            return await lock.acquire(
+                claim.owner, mode, timeout_s=timeout_s, priority=claim.priority
+            )
+        finally:
+            claim.waiting = None
+
+    def _make(self, name: str) -> _Entry:
+        entry = self._entries[name] = _Entry(name, self._new_lock(name), is_registered=False)
+        return entry
+
+    def _new_lock(self, name: str) -> SharedLock:
+        return SharedLock(f"{self.level.label}/{name}", self._clock)
+
+    def _refer(self, claim: _Claim, name: str) -> None:
+        entry = self._entries[name]
+        entry.users += 1
+        claim.entries[name] = entry
+
+    def _give_back(self, owner: Owner, entry: _Entry) -> None:
+        if entry.lock.is_owned_by(owner):
+            entry.lock.release(owner)
+        entry.users -= 1
+        is_current = self._entries.get(entry.name) is entry
+        if is_current and not entry.users and not entry.is_registered:
+            del self._entries[entry.name]
+
+    def _release_whole(self, owner: Owner) -> None:
+        if self._whole.is_owned_by(owner):
+            self._whole.release(owner)
+
+    def _settled_claim(self, owner: Owner) -> _Claim:
+        claim = self._claims.get(owner)
+        if claim is None or claim.waiting is not None:
+            raise LockError(f"job {owner} does not own {self.level.label} locks")
+        return claim
+
+
+def _downgrade_if_exclusive(lock: SharedLock, owner: Owner) -> None:
+    if lock.is_owned_by(owner) and lock.mode is Mode.EXCLUSIVE:
+        lock.downgrade(owner)

@@ -1,0 +1,100 @@
+"""The node's register on the wire: who may be master (architecture.md, section 5).
+
+Nothing here waits for storage work: the register has a thread of its own, for its syncs.
+"""
+
+from collections.abc import Callable
+
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures import (
+    REGISTER_ACCEPT,
+    REGISTER_PROMISE,
+    REGISTER_READ,
+    AcceptArgs,
+    Nothing,
+    PromiseArgs,
+    RegisterState,
+)
+from ganeti.store.interface import NodeUuid
+from ganeti.store.register import (
+    Accepted,
+    AcceptRequest,
+    Answer,
+    PromiseRequest,
+    Register,
+    RegisterKeeper,
+    accept,
+    check_epoch,
+    promise,
+)
+from ganeti.store.worker import Worker
+
+NO_EPOCH = "a changing call needs the epoch and the UUID of the master"
+
+
+class NodeRegister:
+    """The register of this node; `older_calls` names what masters before an epoch still have running."""
+
+    def __init__(self, keeper: RegisterKeeper, older_calls: Callable[[int], list[str]]) -> None:
+        self._keeper = keeper
+        self._older_calls = older_calls
+        self._worker = Worker("register")
+
+    async def check_epoch(self, epoch: int, master_uuid: str) -> str | None:
+        """Why a changing call is refused, or None; a greater epoch is written down first (R2, A26)."""
+        if epoch <= 0 or not master_uuid:
+            return NO_EPOCH
+        answer = await self._decide(lambda old: check_epoch(old, epoch, NodeUuid(master_uuid)))
+        return None if answer.granted else answer.reason
+
+    def handlers(self) -> Handlers:
+        return {
+            REGISTER_READ.name: self._read,
+            REGISTER_PROMISE.name: self._promise,
+            REGISTER_ACCEPT.name: self._accept,
+        }
+
+    async def cluster_uuid(self) -> str:
+        """The cluster that this node belongs to; '' before a join."""
+        register = await self._worker.call(self._keeper.read)
+        return register.cluster_uuid if register else ""
+
+    async def close(self) -> None:
+        await self._worker.close()
+
+    async def _read(self, _args: Nothing, _call: Call) -> RegisterState:
+        register = await self._worker.call(self._keeper.read)
+        return self._state(Answer(granted=True, register=register))
+
+    async def _promise(self, args: PromiseArgs, _call: Call) -> RegisterState:
+        request = PromiseRequest(args.cluster_uuid, args.epoch, NodeUuid(args.candidate_uuid))
+        return self._state(await self._decide(lambda old: promise(old, request)))
+
+    async def _accept(self, args: AcceptArgs, _call: Call) -> RegisterState:
+        members = frozenset(NodeUuid(uuid) for uuid in args.sync_set)
+        master = NodeUuid(args.master_uuid)
+        accepted = Accepted(args.epoch, args.version, master, members, args.job_id_ceiling)
+        request = AcceptRequest(args.cluster_uuid, accepted)
+        return self._state(await self._decide(lambda old: accept(old, request)))
+
+    async def _decide(self, rule: Callable[[Register | None], Answer]) -> Answer:
+        return await self._worker.call(lambda: self._keeper.decide(rule))
+
+    def _state(self, answer: Answer) -> RegisterState:
+        register = answer.register
+        promised = register.promised if register else None
+        accepted = register.accepted if register else None
+        epoch = promised.epoch if promised else 0
+        return RegisterState(
+            granted=answer.granted,
+            why=answer.reason,
+            cluster_uuid=register.cluster_uuid if register else "",
+            promised_epoch=epoch,
+            promised_to=promised.candidate if promised else "",
+            accepted_epoch=accepted.epoch if accepted else 0,
+            accepted_version=accepted.version if accepted else 0,
+            accepted_master=accepted.master if accepted else "",
+            sync_set=sorted(accepted.sync_set) if accepted else [],
+            job_id_ceiling=register.job_id_ceiling if register else 0,
+            older_calls=self._older_calls(epoch),
+        )

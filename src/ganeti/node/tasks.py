@@ -1,0 +1,296 @@
+"""Long work of a node: programs that outlive the node daemon, each with a durable record.
+
+A program runs below a supervisor, a few lines of shell in a session (with systemd: a scope) of its
+own, which writes the exit status down when the program has ended. The record is found by the key
+(job, opcode, step) of the call, so the same call again, also after a restart of the daemon, waits for
+the first one's end or gets its status.
+
+    KEY.json    what was asked for, synced before anything is started
+    KEY.lock    locked by the supervisor and the program while they live
+    KEY.pid     the supervisor, its first act: without it the program never started
+    KEY.status  exit status, synced; there is nothing after it
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ganeti.base.clock import Clock
+from ganeti.base.errors import HostError, InputError
+from ganeti.base.files import write_atomically
+from ganeti.base.process import CLEAN_ENVIRONMENT
+from ganeti.model import wire
+
+RECORD_LIFETIME_S = 7 * 24 * 3600.0
+KILL_DELAY_S = 10
+"""From asking a program to end at its deadline to ending it by force."""
+TIMED_OUT = 124
+"""The status of a program that was ended at its deadline."""
+
+# $1: the record's path without ending, $2: deadline in seconds, the rest: the program.
+SUPERVISOR = f"""
+set -u
+umask 077
+record=$1 deadline=$2
+shift 2
+printf '%s\\n' "$$" >"$record.pid" || exit 1
+timeout --kill-after={KILL_DELAY_S} "$deadline" "$@" </dev/null
+status=$?
+printf '%s\\n' "$status" >"$record.status.new" || exit 1
+sync "$record.status.new" && mv "$record.status.new" "$record.status" && sync "${{record%/*}}"
+"""
+
+log = logging.getLogger(__name__)
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for: the program, a digest of all its words, and the epoch of the master."""
+
+    format: int = 1
+    key: str
+    program: str
+    digest: str
+    started: float
+
+
+@dataclass(frozen=True)
+class _Files:
+    base: Path
+
+    @property
+    def record(self) -> Path:
+        return self.base.with_name(self.base.name + ".json")
+
+    @property
+    def lock(self) -> Path:
+        return self.base.with_name(self.base.name + ".lock")
+
+    @property
+    def pid(self) -> Path:
+        return self.base.with_name(self.base.name + ".pid")
+
+    @property
+    def status(self) -> Path:
+        return self.base.with_name(self.base.name + ".status")
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        # The record last: what has none is no task.
+        unfinished = self.base.with_name(self.base.name + ".status.new")
+        return (self.status, unfinished, self.pid, self.lock, self.record)
+
+
+class Tasks:
+    """The tasks below one directory; `scope` is put before each program (systemd's, or nothing)."""
+
+    def __init__(self, directory: Path, clock: Clock, scope: Sequence[str] = ()) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._scope = tuple(scope)
+        self._waiting: dict[str, asyncio.Task[int]] = {}
+
+    async def run(
+        self,
+        key: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        log_path: Path,
+        timeout_s: float,
+    ) -> int:
+        """The exit status of a program, run at most once for each key.
+
+        Its output is appended to `log_path` (0600). If the caller is cancelled the program goes on.
+        HostError if it cannot be started, if it was interrupted (the host went down), or if the key
+        belongs to another program.
+        """
+        if not key:
+            raise InputError("a task needs the key of its call", "key")
+        digest = _digest(argv)
+        task = self._waiting.get(key)
+        if task is None:
+            start = _Start(tuple(argv), dict(env), log_path, timeout_s)
+            task = asyncio.create_task(self._run(key, digest, start), name=f"task {key}")
+            self._waiting[key] = task
+            task.add_done_callback(lambda ended: self._ended(key, ended))
+        return await asyncio.shield(task)
+
+    def running(self) -> list[str]:
+        """The keys of tasks that run now, whichever daemon started them."""
+        return sorted(record.key for record, files in self._records() if is_locked(files.lock))
+
+    def forget_old(self) -> int:
+        """Remove the records of tasks that ended over a week ago; how many."""
+        limit = self._clock.time() - RECORD_LIFETIME_S
+        old = [files for record, files in self._records() if record.started < limit]
+        ended = [files for files in old if not is_locked(files.lock)]
+        for files in ended:
+            for path in files.all:
+                path.unlink(missing_ok=True)
+        return len(ended)
+
+    async def close(self) -> None:
+        """Stop waiting; the programs go on."""
+        tasks = list(self._waiting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, key: str, task: asyncio.Task[int]) -> None:
+        del self._waiting[key]
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody may be left
+
+    async def _run(self, key: str, digest: str, start: "_Start") -> int:
+        files = _Files(self._directory / hashlib.sha256(key.encode()).hexdigest())
+        if await asyncio.to_thread(self._is_begun, files, key, digest):
+            log.info("task %s is known here already: waiting for its end", key)
+        else:
+            now = self._clock.time()
+            record = _Record(key=key, program=start.argv[0], digest=digest, started=now)
+            await asyncio.to_thread(self._begin, files, record, start)
+        return await _end_of(files, key)
+
+    def _is_begun(self, files: _Files, key: str, digest: str) -> bool:
+        try:
+            record = wire.decode(files.record.read_bytes(), _Record, what=str(files.record))
+        except FileNotFoundError:
+            return False
+        if (record.key, record.digest) != (key, digest):
+            raise HostError(f"task {key} was another program before: it ran {record.program}")
+        return files.status.exists() or files.pid.exists() or is_locked(files.lock)
+
+    def _begin(self, files: _Files, record: _Record, start: "_Start") -> None:
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            write_atomically(files.record, wire.encode(record))
+            with contextlib.ExitStack() as opened:
+                lock = _open(opened, files.lock, os.O_RDWR | os.O_CREAT)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                output = _open(opened, start.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                supervisor = supervisor_words(files.base, start.timeout_s, start.argv)
+                # The launcher ends at once, so that the supervisor is nobody's child here.
+                subprocess.run(
+                    ["/bin/sh", "-c", '"$@" &', "ganeti-launch", *self._scope, *supervisor],
+                    check=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd="/",
+                    env={**CLEAN_ENVIRONMENT, **start.env},
+                    pass_fds=(lock,),
+                    start_new_session=True,
+                )
+        except (OSError, subprocess.CalledProcessError) as err:
+            raise HostError(f"{start.argv[0]} cannot be started: {err}") from err
+
+    def _records(self) -> list[tuple[_Record, _Files]]:
+        found = []
+        for path in self._directory.glob("*.json"):
+            files = _Files(path.with_suffix(""))
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    record = wire.decode(path.read_bytes(), _Record, what=path.name)
+                except InputError as err:
+                    log.warning("the record of a task is damaged: %s", err)
+                    continue
+                found.append((record, files))
+        return found
+
+
+@dataclass(frozen=True)
+class _Start:
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log_path: Path
+    timeout_s: float
+
+
+def supervisor_words(base: Path, timeout_s: float, argv: Sequence[str]) -> list[str]:
+    """The supervisor's command: a fixed script; everything else are its arguments."""
+    return ["/bin/sh", "-c", SUPERVISOR, "ganeti-task", str(base), f"{timeout_s:.0f}", *argv]
+
+
+def systemd_scope(unit: str) -> tuple[str, ...]:
+    """Words before a command that run it in a scope of its own, outside the daemon's."""
+    return ("systemd-run", "--scope", "--quiet", "--collect", f"--slice={unit}", "--")
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a supervisor, or what it runs, still lives."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+async def _end_of(files: _Files, key: str) -> int:
+    """Wait for the supervisor, by its process: we, or a daemon before us, started it."""
+    pid = await _supervisor_pid(files)
+    if pid is not None:
+        await _process_ended(pid, files)
+    try:
+        return int(await asyncio.to_thread(files.status.read_text))
+    except (FileNotFoundError, ValueError):
+        pass
+    if is_locked(files.lock):
+        why = "its supervisor was ended from outside, but its program still runs"
+        raise HostError(f"task {key}: {why}; end the program by hand")
+    why = (
+        "the host went down, it was killed, or its record could not be written (is the disk full?)"
+    )
+    raise HostError(f"task {key} did not reach its end: {why}")
+
+
+async def _supervisor_pid(files: _Files) -> int | None:
+    """The supervisor of a task that was begun; None if it has ended."""
+    while not files.status.exists() and is_locked(files.lock):
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return int(files.pid.read_text())
+        await asyncio.sleep(0.02)  # it has the lock, and is about to say who it is
+    return None
+
+
+async def _process_ended(pid: int, files: _Files) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if files.status.exists() or not is_locked(files.lock):
+            return  # it ended before the descriptor was opened: that may be somebody else's
+        ended = asyncio.Event()
+        loop.add_reader(descriptor, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(opened: contextlib.ExitStack, path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    opened.callback(os.close, descriptor)
+    return descriptor
+
+
+def _digest(argv: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join(argv).encode()).hexdigest()

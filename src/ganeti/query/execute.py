@@ -1,0 +1,266 @@
+"""Runs queries: rows that pass the filter, as columns of `[status, value]`."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.locking.manager import LockInfo
+from ganeti.model.names import ResultStatus
+from ganeti.query.fields.absent import EXPORT_FIELDS, FILTER_FIELDS, NETWORK_FIELDS
+from ganeti.query.fields.field import Field, Missing, Need, ValueKind
+from ganeti.query.fields.group import GROUP_FIELDS, GroupRow
+from ganeti.query.fields.instance import INSTANCE_FIELDS, InstanceRow
+from ganeti.query.fields.job import JOB_FIELDS, JobContext
+from ganeti.query.fields.lock import LOCK_FIELDS
+from ganeti.query.fields.node import NODE_FIELDS, NodeRow
+from ganeti.query.filter import CompiledFilter, compile_filter
+from ganeti.query.live import LiveSource
+from ganeti.query.world import JobRow, World
+
+SLICE = 500
+"""Rows that are worked on before others on the loop get their turn."""
+FIELDS_LIMIT = 1_000
+
+
+class JobSource(Protocol):
+    """Where jobs come from: the queue."""
+
+    def views(self) -> Sequence[JobRow]:
+        """All jobs that are not archived."""
+        ...
+
+    def view(self, job_id: int, /) -> JobRow | None: ...
+
+    async def archived_view(self, job_id: int, /) -> JobRow | None: ...
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """`fields` are definitions, `data` rows of `[status, value]`."""
+
+    fields: list[dict[str, str]]
+    data: list[list[list[Any]]]
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"fields": self.fields, "data": self.data}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of thing that can be listed."""
+
+    fields: Mapping[str, Field[Any]]
+    rows: Callable[[World], Iterable[Any]]
+    key: str = "name"
+    resolve: Callable[[Snapshot, str], Any] | None = None
+    """From what an administrator types to the object, for queries by name."""
+
+
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Sorts `node2` before `node10`."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts if part]
+
+
+def _nothing(_world: World) -> Iterable[Any]:
+    return ()
+
+
+def _instances(world: World) -> list[InstanceRow]:
+    found = sorted(world.snapshot.instances.values(), key=lambda one: natural_key(one.name))
+    return [InstanceRow(world, instance) for instance in found]
+
+
+def _nodes(world: World) -> list[NodeRow]:
+    found = sorted(world.snapshot.nodes.values(), key=lambda one: natural_key(one.name))
+    return [NodeRow(world, node) for node in found]
+
+
+def _groups(world: World) -> list[GroupRow]:
+    found = sorted(world.snapshot.groups.values(), key=lambda one: natural_key(one.name))
+    return [GroupRow(world, group) for group in found]
+
+
+def _jobs(world: World) -> list[JobContext]:
+    found = sorted(world.jobs, key=lambda job: job.id)
+    return [JobContext(job, job.id in world.archived) for job in found]
+
+
+KINDS: Mapping[str, Kind] = {
+    "instance": Kind(INSTANCE_FIELDS, _instances, resolve=resolve_instance),
+    "node": Kind(NODE_FIELDS, _nodes, resolve=resolve_node),
+    "group": Kind(GROUP_FIELDS, _groups, resolve=resolve_group),
+    "job": Kind(JOB_FIELDS, _jobs, key="id"),
+    "lock": Kind(LOCK_FIELDS, lambda world: world.locks),
+    "network": Kind(NETWORK_FIELDS, _nothing),
+    "export": Kind(EXPORT_FIELDS, _nothing, key="export"),
+    "filter": Kind(FILTER_FIELDS, _nothing, key="uuid"),
+}
+
+
+class QueryExecutor:
+    """Answers questions about the acknowledged state; never waits for a writer."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        jobs: JobSource,
+        locks: Callable[[], Sequence[LockInfo]],
+        live: LiveSource,
+    ) -> None:
+        self._snapshot = snapshot
+        self._jobs = jobs
+        self._locks = locks
+        self._live = live
+
+    async def query(self, kind: str, names: Sequence[str], raw_filter: Any = None) -> QueryResult:
+        """The rows that pass the filter; an unknown field is a column of `[1, null]`."""
+        found = kind_of(kind)
+        _check_count(names)
+        compiled: CompiledFilter[Any] = compile_filter(raw_filter, found.fields, found.key)
+        fields = [found.fields.get(name) for name in names]
+        world = await self._world(kind, compiled)
+        if compiled.needs - {Need.CONSOLES}:
+            world.live = await self._live.gather(world.snapshot, compiled.needs - {Need.CONSOLES})
+        rows = await _sliced(found.rows(world), lambda row: row if compiled.passes(row) else None)
+        await self._add_live(world, fields, rows)
+        data = await _sliced(rows, lambda row: [_cell(field, row) for field in fields])
+        return QueryResult(definitions(found, names), data)
+
+    async def values(
+        self, kind: str, names: Sequence[str], field_names: Sequence[str]
+    ) -> list[list[Any]]:
+        """The old form: values of named things (all for none); PrereqError for unknown names."""
+        found = kind_of(kind)
+        _check_count(field_names)
+        fields = [known_field(found, name) for name in field_names]
+        world = World(self._snapshot())
+        rows = list(found.rows(world))
+        if names and found.resolve is not None:
+            resolve = found.resolve
+            by_uuid = {found.fields["uuid"].value(row): row for row in rows}
+            rows = [by_uuid[resolve(world.snapshot, name).uuid] for name in names]
+        await self._add_live(world, fields, rows)
+        return await _sliced(rows, lambda row: [_plain(field, row) for field in fields])
+
+    async def job_values(
+        self, ids: Sequence[int], field_names: Sequence[str]
+    ) -> list[list[Any] | None]:
+        """Values of jobs (all that live for no ids); a job that is not there has nulls (peer.md)."""
+        fields = [known_field(KINDS["job"], name) for name in field_names]
+        if not ids:
+            live = sorted(self._jobs.views(), key=lambda job: job.id)
+            return await _sliced(live, lambda job: job_row(fields, JobContext(job)))
+        return [await self._job_values(job_id, fields) for job_id in ids]
+
+    async def _job_values(self, job_id: int, fields: Sequence[Field[Any]]) -> list[Any]:
+        context = await self.find_job(job_id)
+        if context is None:
+            return [job_id if field.name == "id" else None for field in fields]
+        return job_row(fields, context)
+
+    async def find_job(self, job_id: int) -> JobContext | None:
+        """A job, be it live or archived."""
+        job = self._jobs.view(job_id)
+        if job is not None:
+            return JobContext(job)
+        archived = await self._jobs.archived_view(job_id)
+        return None if archived is None else JobContext(archived, is_archived=True)
+
+    async def _world(self, kind: str, compiled: CompiledFilter[Any]) -> World:
+        world = World(self._snapshot())
+        if kind == "lock":
+            world.locks = self._locks()
+        if kind == "job" and compiled.named is not None:
+            ids = [job_id for job_id in compiled.named if isinstance(job_id, int)]
+            found = [await self.find_job(job_id) for job_id in ids]
+            world.jobs = [one.job for one in found if one is not None]
+            world.archived = frozenset(
+                one.job.id for one in found if one is not None and one.is_archived
+            )
+        elif kind == "job":
+            world.jobs = self._jobs.views()
+        return world
+
+    async def _add_live(
+        self, world: World, fields: Sequence[Field[Any] | None], rows: Sequence[Any]
+    ) -> None:
+        needs = frozenset(need for field in fields if field for need in field.needs)
+        if needs and rows:
+            instances = [row.instance for row in rows if isinstance(row, InstanceRow)]
+            world.live = await self._live.gather(world.snapshot, needs, instances)
+
+
+def kind_of(kind: str) -> Kind:
+    """A kind by name; PrereqError if there is none."""
+    if kind not in KINDS:
+        raise PrereqError(
+            f"there is nothing of the kind {kind!r:.40}; known: {', '.join(KINDS)}",
+            ErrorCode.WRONG_INPUT,
+        )
+    return KINDS[kind]
+
+
+def known_field(kind: Kind, name: str) -> Field[Any]:
+    """A field by name; PrereqError if there is none."""
+    field = kind.fields.get(name)
+    if field is None:
+        raise PrereqError(f"there is no field {name!r:.60}", ErrorCode.WRONG_INPUT)
+    return field
+
+
+def definitions(kind: Kind, names: Iterable[str] | None) -> list[dict[str, str]]:
+    """What is known about fields, all of the kind for None; unknown ones are said to be so."""
+    wanted = kind.fields if names is None else names
+    return [
+        kind.fields[name].definition()
+        if name in kind.fields
+        else {
+            "name": name,
+            "title": name,
+            "kind": ValueKind.UNKNOWN.value,
+            "doc": f"There is no field {name}",
+        }
+        for name in wanted
+    ]
+
+
+def job_row(fields: Sequence[Field[Any]], context: JobContext) -> list[Any]:
+    """Values of one job."""
+    return [_plain(field, context) for field in fields]
+
+
+def _cell(field: Field[Any] | None, row: Any) -> list[Any]:
+    if field is None:
+        return [ResultStatus.UNKNOWN.value, None]
+    value = field.value(row)
+    if isinstance(value, Missing):
+        return [value.status.value, None]
+    return [ResultStatus.NORMAL.value, value]
+
+
+def _plain(field: Field[Any], row: Any) -> Any:
+    value = field.value(row)
+    return None if isinstance(value, Missing) else value
+
+
+async def _sliced(rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
+    """`work` on each row, without what it makes None, in slices that leave the loop alive."""
+    results = []
+    for number, row in enumerate(rows, start=1):
+        done = work(row)
+        if done is not None:
+            results.append(done)
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
+    return results
+
+
+def _check_count(names: Sequence[str]) -> None:
+    if len(names) > FIELDS_LIMIT:
+        raise PrereqError(f"more than {FIELDS_LIMIT} fields are asked for", ErrorCode.WRONG_INPUT)

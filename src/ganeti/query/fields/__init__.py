@@ -1,0 +1,1 @@
+"""What can be asked about each kind of thing: one table of fields a kind."""

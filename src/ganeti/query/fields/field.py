@@ -1,0 +1,85 @@
+"""How a field is declared."""
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ganeti.model.names import ResultStatus
+
+R = TypeVar("R")
+
+
+class ValueKind(enum.StrEnum):
+    """How a value is to be shown; `unit` is MiB, `timestamp` seconds since the epoch."""
+
+    TEXT = "text"
+    BOOL = "bool"
+    NUMBER = "number"
+    FLOAT = "float"
+    UNIT = "unit"
+    TIMESTAMP = "timestamp"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+
+
+class Need(enum.Enum):
+    """What must be asked of the nodes before a field has a value."""
+
+    NODES = "nodes"
+    INSTANCES = "instances"
+    CONSOLES = "consoles"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Stands for a value that is not there, and says why."""
+
+    status: ResultStatus
+
+
+NO_DATA = Missing(ResultStatus.NO_DATA)
+UNAVAILABLE = Missing(ResultStatus.UNAVAILABLE)
+OFFLINE = Missing(ResultStatus.OFFLINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[R]):
+    """One column: its name, heading and kind, what it means, and how it is got from a row."""
+
+    name: str
+    title: str
+    kind: ValueKind
+    doc: str
+    value: Callable[[R], Any]
+    """Returns the value, or a Missing."""
+    needs: frozenset[Need] = frozenset()
+    is_host_name: bool = False
+    """Filters may leave out the last labels of its values."""
+
+    def definition(self) -> dict[str, str]:
+        """What QueryFields and the head of an answer say about it."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "kind": self.kind.value,
+            "doc": self.doc,
+        }
+
+
+def field_table(*groups: Iterable[Field[R]]) -> dict[str, Field[R]]:
+    """Fields by name, in the order of names; two of one name are a mistake in the code."""
+    table: dict[str, Field[R]] = {}
+    for field in sorted((one for group in groups for one in group), key=lambda one: one.name):
+        if field.name in table:
+            raise ValueError(f"the field {field.name} is declared twice")
+        table[field.name] = field
+    return table
+
+
+def split_time(seconds: float | None) -> list[int] | None:
+    """`[seconds, microseconds]`, as LUXI shows the times of jobs."""
+    if seconds is None:
+        return None
+    whole, micro = divmod(round(seconds * 1_000_000), 1_000_000)
+    return [whole, micro]

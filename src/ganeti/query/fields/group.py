@@ -1,0 +1,111 @@
+"""Fields of node groups."""
+
+from dataclasses import dataclass
+
+from ganeti.config import fill
+from ganeti.model.objects import Instance, NodeGroup
+from ganeti.model.params import NODE_DEFAULTS, layered
+from ganeti.query.fields.field import Field, ValueKind
+from ganeti.query.fields.field import field_table as table
+from ganeti.query.fields.stored import stored_fields
+from ganeti.query.world import World
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One node group in its world."""
+
+    world: World
+    group: NodeGroup
+
+    @property
+    def node_names(self) -> list[str]:
+        return sorted(node.name for node in self.world.members.get(self.group.uuid, ()))
+
+    @property
+    def instances(self) -> list[Instance]:
+        """Instances whose primary node is in the group."""
+        return [
+            instance
+            for node in self.world.members.get(self.group.uuid, ())
+            for instance in self.world.primaries.get(node.uuid, ())
+        ]
+
+
+_FIELDS: tuple[Field[GroupRow], ...] = (
+    Field("name", "Group", ValueKind.TEXT, "Name of the group", lambda r: r.group.name),
+    Field(
+        "alloc_policy",
+        "AllocPolicy",
+        ValueKind.TEXT,
+        "Whether allocators may use the group",
+        lambda r: r.group.alloc_policy.value,
+    ),
+    Field("node_cnt", "Nodes", ValueKind.NUMBER, "How many nodes", lambda r: len(r.node_names)),
+    Field("node_list", "NodeList", ValueKind.OTHER, "Names of the nodes", lambda r: r.node_names),
+    Field(
+        "pinst_cnt",
+        "Instances",
+        ValueKind.NUMBER,
+        "How many instances have their primary node in the group",
+        lambda r: len(r.instances),
+    ),
+    Field(
+        "pinst_list",
+        "InstanceList",
+        ValueKind.OTHER,
+        "Instances that have their primary node in the group",
+        lambda r: sorted(instance.name for instance in r.instances),
+    ),
+    Field(
+        "ipolicy",
+        "InstancePolicy",
+        ValueKind.OTHER,
+        "Limits for instances, with those of the cluster",
+        lambda r: fill.filled_ipolicy(r.world.snapshot.cluster, r.group),
+    ),
+    Field(
+        "custom_ipolicy",
+        "CustomInstancePolicy",
+        ValueKind.OTHER,
+        "Limits that were set for this group",
+        lambda r: r.group.ipolicy,
+    ),
+    Field(
+        "ndparams",
+        "NDParams",
+        ValueKind.OTHER,
+        "Node parameters, with those of the cluster",
+        lambda r: layered(NODE_DEFAULTS, r.world.snapshot.cluster.ndparams, r.group.ndparams),
+    ),
+    Field(
+        "custom_ndparams",
+        "CustomNDParams",
+        ValueKind.OTHER,
+        "Node parameters that were set for this group",
+        lambda r: r.group.ndparams,
+    ),
+    Field(
+        "diskparams",
+        "DiskParameters",
+        ValueKind.OTHER,
+        "Disk parameters, with those of the cluster",
+        lambda r: layered(r.world.snapshot.cluster.diskparams, r.group.diskparams),
+    ),
+    Field(
+        "custom_diskparams",
+        "CustomDiskParameters",
+        ValueKind.OTHER,
+        "Disk parameters that were set for this group",
+        lambda r: r.group.diskparams,
+    ),
+    Field(
+        "networks",
+        "Networks",
+        ValueKind.OTHER,
+        "Networks that are connected to the group",
+        lambda r: sorted(r.group.networks),
+    ),
+)
+
+GROUP_FIELDS = table(_FIELDS, stored_fields("group", lambda row: row.group))

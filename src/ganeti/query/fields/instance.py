@@ -1,0 +1,314 @@
+"""Fields of instances (peer.md: the h-tools read these as well)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.names import AdminState
+from ganeti.model.params import BACKEND_DEFAULTS
+from ganeti.query.fields.field import (
+    NO_DATA,
+    UNAVAILABLE,
+    Field,
+    Missing,
+    Need,
+    ValueKind,
+)
+from ganeti.query.fields.field import field_table as table
+from ganeti.query.fields.instance_devices import disk_fields, nic_fields
+from ganeti.query.fields.instance_row import InstanceRow
+from ganeti.query.fields.stored import stored_fields
+from ganeti.query.instance_status import PrimaryNode
+from ganeti.rpc.procedures import ConsoleInfo, RunningInstance
+
+_TEXT, _BOOL, _NUMBER, _UNIT, _OTHER = (
+    ValueKind.TEXT,
+    ValueKind.BOOL,
+    ValueKind.NUMBER,
+    ValueKind.UNIT,
+    ValueKind.OTHER,
+)
+
+
+def _live(
+    name: str, title: str, kind: ValueKind, doc: str, value: Callable[[InstanceRow], Any]
+) -> Field[InstanceRow]:
+    return Field(name, title, kind, doc, value, frozenset((Need.INSTANCES,)))
+
+
+def _oper_state(row: InstanceRow) -> bool | Missing:
+    found = row.on_primary
+    return found if isinstance(found, Missing) else row.primary_says is PrimaryNode.RUNS
+
+
+def _of_running(value: Callable[[RunningInstance], Any]) -> Callable[[InstanceRow], Any]:
+    def get(row: InstanceRow) -> Any:
+        found = row.on_primary
+        if isinstance(found, Missing):
+            return found
+        if found is None or row.primary_says is not PrimaryNode.RUNS:
+            return UNAVAILABLE
+        return value(found)
+
+    return get
+
+
+def _console(row: InstanceRow) -> dict[str, Any] | Missing:
+    found = row.world.live.consoles.get(row.instance.uuid, NO_DATA)
+    if isinstance(found, Missing):
+        return found
+    return console_dictionary(row.instance.name, row.primary_name, found)
+
+
+def console_dictionary(instance: str, node: str, console: ConsoleInfo) -> dict[str, Any]:
+    """How to reach a console, in the words that clients of Ganeti know (`ssh` or `msg`)."""
+    if console.kind != "socket":
+        text = console.message or f"The console is of the kind {console.kind}"
+        return {"instance": instance, "kind": "msg", "message": text}
+    command = ["socat", "STDIO,raw,echo=0,escape=0x1d", f"UNIX-CONNECT:{console.path}"]
+    return {"instance": instance, "kind": "ssh", "host": node, "user": "root", "command": command}
+
+
+_CONFIGURED: tuple[Field[InstanceRow], ...] = (
+    Field(
+        "name",
+        "Instance",
+        _TEXT,
+        "Name of the instance",
+        lambda r: r.instance.name,
+        is_host_name=True,
+    ),
+    Field("os", "OS", _TEXT, "OS definition, with its variant", lambda r: r.instance.os),
+    Field(
+        "hypervisor",
+        "Hypervisor",
+        _TEXT,
+        "Hypervisor that runs the instance",
+        lambda r: r.instance.hypervisor,
+    ),
+    Field(
+        "pnode",
+        "Primary_node",
+        _TEXT,
+        "Node that the instance runs on",
+        lambda r: r.primary_name,
+        is_host_name=True,
+    ),
+    Field(
+        "pnode.group",
+        "PrimaryNodeGroup",
+        _TEXT,
+        "Group of the primary node",
+        lambda r: r.group_of(r.instance.primary_node)[0],
+    ),
+    Field(
+        "pnode.group.uuid",
+        "PrimaryNodeGroupUUID",
+        _TEXT,
+        "UUID of the primary node's group",
+        lambda r: r.group_of(r.instance.primary_node)[1],
+    ),
+    Field(
+        "snodes",
+        "Secondary_Nodes",
+        _OTHER,
+        "Nodes that hold a second copy of the disks",
+        lambda r: r.secondary_names,
+        is_host_name=True,
+    ),
+    Field(
+        "snodes.group",
+        "SecondaryNodesGroups",
+        _OTHER,
+        "Groups of the secondary nodes",
+        lambda r: [r.group_of(uuid)[0] for uuid in r.instance.secondary_nodes],
+    ),
+    Field(
+        "snodes.group.uuid",
+        "SecondaryNodesGroupsUUID",
+        _OTHER,
+        "UUIDs of the secondary nodes' groups",
+        lambda r: [r.group_of(uuid)[1] for uuid in r.instance.secondary_nodes],
+    ),
+    Field(
+        "admin_state",
+        "InstanceState",
+        _TEXT,
+        "What is wanted of the instance: up, down or offline",
+        lambda r: r.instance.admin_state.value,
+    ),
+    Field(
+        "admin_state_source",
+        "InstanceStateSource",
+        _TEXT,
+        "Who wanted it last: the administrator or the guest's user",
+        lambda _row: "admin",
+    ),
+    Field(
+        "admin_up",
+        "Autostart",
+        _BOOL,
+        "Whether the instance is wanted up",
+        lambda r: r.instance.admin_state is AdminState.UP,
+    ),
+    Field(
+        "forthcoming",
+        "Forthcoming",
+        _BOOL,
+        "Whether the instance only reserves resources yet",
+        lambda _row: False,
+    ),
+    Field(
+        "disks_active",
+        "DisksActive",
+        _BOOL,
+        "Whether the disks are wanted in use",
+        lambda r: r.instance.admin_state is AdminState.UP,
+    ),
+    Field(
+        "network_port",
+        "Network_port",
+        _NUMBER,
+        "Port of the graphical console; none is used",
+        lambda _row: UNAVAILABLE,
+    ),
+    Field(
+        "hvparams",
+        "HypervisorParameters",
+        _OTHER,
+        "Hypervisor parameters, with those of the cluster",
+        lambda r: r.hvparams,
+    ),
+    Field(
+        "beparams",
+        "BackendParameters",
+        _OTHER,
+        "Backend parameters, with those of the cluster",
+        lambda r: r.beparams,
+    ),
+    Field(
+        "osparams",
+        "OpSysParameters",
+        _OTHER,
+        "OS parameters, with those of the cluster",
+        lambda r: r.osparams,
+    ),
+    Field(
+        "custom_hvparams",
+        "CustomHypervisorParameters",
+        _OTHER,
+        "Hypervisor parameters that were set for this instance",
+        lambda r: r.instance.hvparams,
+    ),
+    Field(
+        "custom_beparams",
+        "CustomBackendParameters",
+        _OTHER,
+        "Backend parameters that were set for this instance",
+        lambda r: r.instance.beparams,
+    ),
+    Field(
+        "custom_osparams",
+        "CustomOpSysParameters",
+        _OTHER,
+        "OS parameters that were set for this instance",
+        lambda r: r.instance.osparams,
+    ),
+    Field(
+        "custom_nicparams",
+        "CustomNicParameters",
+        _OTHER,
+        "NIC parameters that were set for each interface",
+        lambda r: [nic.nicparams for nic in r.instance.nics],
+    ),
+)
+
+_ASKED: tuple[Field[InstanceRow], ...] = (
+    _live(
+        "status",
+        "Status",
+        _TEXT,
+        "What is wanted and what is: running; ADMIN_down, ADMIN_offline or USER_down where it is"
+        " rightly down; ERROR_down, ERROR_up or ERROR_wrongnode where it is not as wanted;"
+        " ERROR_nodedown or ERROR_nodeoffline where its node cannot be asked",
+        lambda r: r.status,
+    ),
+    _live("oper_state", "Running", _BOOL, "Whether the instance runs now", _oper_state),
+    _live(
+        "oper_ram",
+        "Memory",
+        _UNIT,
+        "Memory that the hypervisor gives the instance now",
+        _of_running(lambda found: found.memory),
+    ),
+    _live(
+        "oper_vcpus",
+        "VCPUs",
+        _NUMBER,
+        "Virtual processors that the instance has now",
+        _of_running(lambda found: found.vcpus),
+    ),
+    Field(
+        "console",
+        "Console",
+        _OTHER,
+        "How to reach the console",
+        _console,
+        frozenset((Need.CONSOLES,)),
+    ),
+)
+
+_KIND_OF_TYPE = {
+    bool: _BOOL,
+    int: _NUMBER,
+    float: ValueKind.FLOAT,
+    str: _TEXT,
+}
+_BACKEND_TITLES = {
+    "auto_balance": "Auto_balance",
+    "maxmem": "ConfigMaxMem",
+    "minmem": "ConfigMinMem",
+    "vcpus": "ConfigVCPUs",
+}
+
+
+def _backend(name: str, alias: str = "") -> Field[InstanceRow]:
+    default = BACKEND_DEFAULTS[name]
+    return Field(
+        alias or f"be/{name}",
+        _BACKEND_TITLES.get(name, f"be/{name}"),
+        _UNIT if name.endswith("mem") else _KIND_OF_TYPE[type(default)],
+        f'Backend parameter "{name}"',
+        lambda row: row.beparams.get(name, default),
+    )
+
+
+def _hypervisor_params() -> list[Field[InstanceRow]]:
+    found: dict[str, Field[InstanceRow]] = {}
+    for params in HYPERVISOR_PARAMS.values():
+        for param in params.values():
+            if not param.is_global:  # S83: global parameters are the cluster's business
+                found.setdefault(param.name, _hypervisor_param(param.name, type(param.default)))
+    return list(found.values())
+
+
+def _hypervisor_param(name: str, kind: type) -> Field[InstanceRow]:
+    return Field(
+        f"hv/{name}",
+        f"hv/{name}",
+        _KIND_OF_TYPE[kind],
+        f'Hypervisor parameter "{name}"',
+        lambda row: row.hvparams.get(name, UNAVAILABLE),
+    )
+
+
+INSTANCE_FIELDS = table(
+    _CONFIGURED,
+    _ASKED,
+    stored_fields("instance", lambda row: row.instance),
+    disk_fields(),
+    nic_fields(),
+    (_backend(name) for name in BACKEND_DEFAULTS),
+    (_backend("maxmem", "be/memory"), _backend("vcpus", "vcpus")),
+    _hypervisor_params(),
+)

@@ -1,0 +1,72 @@
+"""An instance as the fields see it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ganeti.config import fill
+from ganeti.model.objects import Instance, Nic
+from ganeti.model.params import Params
+from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing
+from ganeti.query.instance_status import PrimaryNode, instance_status
+from ganeti.query.world import World
+from ganeti.rpc.procedures import RunningInstance
+
+
+@dataclass
+class InstanceRow:
+    """One instance in its world; what costs something is worked out once."""
+
+    world: World
+    instance: Instance
+
+    @cached_property
+    def hvparams(self) -> Params:
+        return fill.filled_hvparams(self.world.snapshot.cluster, self.instance)
+
+    @cached_property
+    def beparams(self) -> Params:
+        return fill.filled_beparams(self.world.snapshot.cluster, self.instance)
+
+    @cached_property
+    def osparams(self) -> Params:
+        return dict(fill.filled_osparams(self.world.snapshot.cluster, self.instance))
+
+    def nicparams(self, nic: Nic) -> Params:
+        return fill.filled_nicparams(self.world.snapshot.cluster, nic)
+
+    @property
+    def primary_name(self) -> str:
+        return self.world.node_name(self.instance.primary_node)
+
+    @property
+    def secondary_names(self) -> list[str]:
+        return [self.world.node_name(uuid) for uuid in self.instance.secondary_nodes]
+
+    def group_of(self, node_uuid: str) -> tuple[str, str]:
+        """Name and UUID of a node's group."""
+        node = self.world.snapshot.nodes.get(node_uuid)
+        group = self.world.snapshot.groups.get(node.group) if node else None
+        return ("", "") if group is None else (group.name, group.uuid)
+
+    @property
+    def on_primary(self) -> RunningInstance | Missing | None:
+        """How the instance runs on its primary node; None if it does not."""
+        node = self.world.snapshot.nodes.get(self.instance.primary_node)
+        running = NO_DATA if node is None else self.world.running_on(node)
+        return running if isinstance(running, Missing) else running.get(self.instance.uuid)
+
+    @property
+    def primary_says(self) -> PrimaryNode:
+        found = self.on_primary
+        if found is None:
+            return PrimaryNode.HAS_NOT
+        if isinstance(found, Missing):
+            return PrimaryNode.OFFLINE if found is OFFLINE else PrimaryNode.SILENT
+        return PrimaryNode.SHUT_DOWN if found.state == "shutdown" else PrimaryNode.RUNS
+
+    @property
+    def status(self) -> str:
+        places = self.world.live.places.get(self.instance.uuid, ())
+        elsewhere = any(uuid != self.instance.primary_node for uuid in places)
+        wanted = self.instance.admin_state
+        return instance_status(wanted, self.primary_says, runs_elsewhere=elsewhere).value

@@ -1,0 +1,43 @@
+"""What is wanted of an instance and what is, in one word."""
+
+import enum
+
+from ganeti.model.names import AdminState, InstanceStatus
+
+
+class PrimaryNode(enum.Enum):
+    """What the primary node says about an instance."""
+
+    OFFLINE = "offline"
+    SILENT = "silent"
+    RUNS = "runs"
+    """The instance runs there."""
+    SHUT_DOWN = "shut down"
+    """Its guest has shut itself down; nothing else ended it."""
+    HAS_NOT = "has not"
+
+
+_IN_ITS_PLACE = {
+    (AdminState.UP, PrimaryNode.RUNS): InstanceStatus.RUNNING,
+    (AdminState.UP, PrimaryNode.SHUT_DOWN): InstanceStatus.USER_DOWN,
+    (AdminState.UP, PrimaryNode.HAS_NOT): InstanceStatus.ERROR_DOWN,
+    (AdminState.DOWN, PrimaryNode.RUNS): InstanceStatus.ERROR_UP,
+    (AdminState.DOWN, PrimaryNode.SHUT_DOWN): InstanceStatus.ADMIN_DOWN,
+    (AdminState.DOWN, PrimaryNode.HAS_NOT): InstanceStatus.ADMIN_DOWN,
+    (AdminState.OFFLINE, PrimaryNode.RUNS): InstanceStatus.ERROR_UP,
+    (AdminState.OFFLINE, PrimaryNode.SHUT_DOWN): InstanceStatus.ADMIN_OFFLINE,
+    (AdminState.OFFLINE, PrimaryNode.HAS_NOT): InstanceStatus.ADMIN_OFFLINE,
+}
+
+
+def instance_status(
+    wanted: AdminState, primary: PrimaryNode, *, runs_elsewhere: bool
+) -> InstanceStatus:
+    """The status; an instance that is being migrated runs in its place, whoever else has it."""
+    if primary is PrimaryNode.OFFLINE:
+        return InstanceStatus.ERROR_NODE_OFFLINE
+    if primary is PrimaryNode.SILENT:
+        return InstanceStatus.ERROR_NODE_DOWN
+    if runs_elsewhere and primary is not PrimaryNode.RUNS:
+        return InstanceStatus.ERROR_WRONG_NODE
+    return _IN_ITS_PLACE[wanted, primary]

@@ -1,0 +1,154 @@
+"""What the nodes say now, for the fields that need it.
+
+Queries that come together share one round of calls: a round is used by whoever asks within
+`MAX_AGE_S` of its beginning and knows no later configuration, so a query never shows an
+instance as it was before the job that has just changed it. At most one round a need runs.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ganeti.base.clock import Clock
+from ganeti.base.errors import RpcError, RpcOffline
+from ganeti.config.fill import instance_spec
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import Instance, Node
+from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing, Need
+from ganeti.query.world import LiveData
+from ganeti.rpc import procedures
+from ganeti.rpc.procedures import Procedure
+
+T = TypeVar("T")
+
+MAX_AGE_S = 1.0
+DEADLINE_S = 3.0
+"""How long a query waits for one node."""
+SILENT_DEADLINE_S = 0.3
+"""The same for a node that has not answered the last time."""
+PARALLEL_CALLS = 30
+
+
+class NodeCaller(Protocol):
+    """The part of the RPC client that queries use."""
+
+    async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
+        """The result; RpcError."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Round:
+    position: int
+    begun: float
+    task: asyncio.Task[dict[str, Any]]
+
+
+class LiveSource:
+    """Asks nodes, and remembers the answers for a moment."""
+
+    def __init__(self, rpc: NodeCaller, clock: Clock) -> None:
+        self._rpc = rpc
+        self._clock = clock
+        self._rounds: dict[Need, _Round] = {}
+        self._silent: set[str] = set()
+        self._slots = asyncio.Semaphore(PARALLEL_CALLS)
+
+    async def gather(
+        self, snapshot: Snapshot, needs: Collection[Need], instances: Sequence[Instance] = ()
+    ) -> LiveData:
+        """What is needed; consoles only of `instances`. Nodes that do not answer have NO_DATA."""
+        nodes: Mapping[str, Any] = {}
+        running: Mapping[str, Any] = {}
+        consoles: Mapping[str, Any] = {}
+        if Need.NODES in needs:
+            nodes = await self._shared(Need.NODES, snapshot, self._ask_nodes)
+        if Need.INSTANCES in needs:
+            running = await self._shared(Need.INSTANCES, snapshot, self._ask_instances)
+        if Need.CONSOLES in needs:
+            consoles = await self._consoles(snapshot, instances)
+        return LiveData(nodes, running, consoles)
+
+    async def close(self) -> None:
+        """End the calls that are still running."""
+        tasks = [one.task for one in self._rounds.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _shared(
+        self, need: Need, snapshot: Snapshot, ask: Callable[[Snapshot], Awaitable[dict[str, T]]]
+    ) -> Mapping[str, T | Missing]:
+        while True:
+            last = self._rounds.get(need)
+            if last is not None and self._serves(last, snapshot.position):
+                return await asyncio.shield(last.task)
+            if last is None or last.task.done():
+                task = asyncio.create_task(_run(ask(snapshot)), name=f"query {need.value}")
+                self._rounds[need] = _Round(snapshot.position, self._clock.monotonic(), task)
+            else:
+                await asyncio.wait((last.task,))
+
+    def _serves(self, one: _Round, position: int) -> bool:
+        is_young = self._clock.monotonic() - one.begun <= MAX_AGE_S
+        failed = one.task.done() and (one.task.cancelled() or one.task.exception() is not None)
+        return one.position >= position and is_young and not failed
+
+    async def _ask_nodes(self, snapshot: Snapshot) -> dict[str, Any]:
+        cluster = snapshot.cluster
+        args = procedures.NodeInfoArgs(
+            hypervisors=list(cluster.enabled_hypervisors),
+            file_storage_dir=cluster.file_storage_dir,
+            shared_file_storage_dir=cluster.shared_file_storage_dir,
+        )
+        return await self._ask_all(snapshot, procedures.NODE_INFO, args)
+
+    async def _ask_instances(self, snapshot: Snapshot) -> dict[str, Any]:
+        args = procedures.HypervisorsArgs(hypervisors=list(snapshot.cluster.enabled_hypervisors))
+        answers = await self._ask_all(snapshot, procedures.INSTANCES_INFO, args)
+        return {
+            uuid: found if isinstance(found, Missing) else {one.uuid: one for one in found}
+            for uuid, found in answers.items()
+        }
+
+    async def _ask_all(
+        self, snapshot: Snapshot, procedure: Procedure[Any, Any], args: Any
+    ) -> dict[str, Any]:
+        nodes = [one for one in snapshot.nodes.values() if not one.offline and one.vm_capable]
+        answers = await asyncio.gather(*(self._ask(node, procedure, args) for node in nodes))
+        return {node.uuid: answer for node, answer in zip(nodes, answers, strict=True)}
+
+    async def _consoles(
+        self, snapshot: Snapshot, instances: Sequence[Instance]
+    ) -> Mapping[str, Any]:
+        async def ask(instance: Instance) -> Any:
+            node = snapshot.nodes.get(instance.primary_node)
+            if node is None:
+                return NO_DATA
+            spec = instance_spec(snapshot, instance)
+            args = procedures.InstanceArgs(instance=spec)
+            return await self._ask(node, procedures.INSTANCE_CONSOLE, args)
+
+        answers = await asyncio.gather(*(ask(instance) for instance in instances))
+        return {one.uuid: answer for one, answer in zip(instances, answers, strict=True)}
+
+    async def _ask(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
+        """A node's answer, or why there is none."""
+        if node.offline:
+            return OFFLINE
+        deadline_s = SILENT_DEADLINE_S if node.uuid in self._silent else DEADLINE_S
+        try:
+            async with self._slots, asyncio.timeout(deadline_s):
+                answer = await self._rpc.call(node, procedure, args)
+        except RpcOffline:
+            return OFFLINE
+        except (RpcError, TimeoutError):
+            self._silent.add(node.uuid)
+            return NO_DATA
+        self._silent.discard(node.uuid)
+        return answer
+
+
+async def _run(work: Awaitable[T]) -> T:
+    return await work

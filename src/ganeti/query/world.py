@@ -1,0 +1,116 @@
+"""What one query looks at: a snapshot, jobs and locks, and what the nodes said."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from ganeti.config.snapshot import Snapshot
+from ganeti.locking.manager import LockInfo
+from ganeti.model.job import LogEntry, OpState
+from ganeti.model.names import JobStatus
+from ganeti.model.objects import Instance, Node
+from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
+from ganeti.rpc.procedures import ConsoleInfo, NodeInfo, RunningInstance
+
+
+class JobRow(Protocol):
+    """A job, as queries see it; the queue's `JobView` has this form."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def ops(self) -> Sequence[OpState]: ...
+    @property
+    def log(self) -> Sequence[Sequence[LogEntry]]: ...
+    @property
+    def status(self) -> JobStatus: ...
+    @property
+    def received(self) -> float: ...
+    @property
+    def start(self) -> float | None: ...
+    @property
+    def end(self) -> float | None: ...
+    @property
+    def priority(self) -> int: ...
+
+
+Running = Mapping[str, RunningInstance]
+"""UUID of an instance -> how it runs on one node."""
+
+
+@dataclass(frozen=True)
+class LiveData:
+    """What the nodes said, by their UUID; a node that said nothing has a Missing."""
+
+    nodes: Mapping[str, NodeInfo | Missing] = field(default_factory=dict)
+    instances: Mapping[str, Running | Missing] = field(default_factory=dict)
+    consoles: Mapping[str, ConsoleInfo | Missing] = field(default_factory=dict)
+    """By the instance's UUID."""
+
+    @cached_property
+    def places(self) -> Mapping[str, Sequence[str]]:
+        """UUID of an instance -> UUIDs of the nodes on which it runs."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for node_uuid, running in self.instances.items():
+            if not isinstance(running, Missing):
+                for instance_uuid in running:
+                    found[instance_uuid].append(node_uuid)
+        return found
+
+
+@dataclass
+class World:
+    """Everything that the rows of one query may look at."""
+
+    snapshot: Snapshot
+    live: LiveData = field(default_factory=LiveData)
+    jobs: Sequence[JobRow] = ()
+    archived: frozenset[int] = frozenset()
+    """Ids of those `jobs` that are archived."""
+    locks: Sequence[LockInfo] = ()
+
+    def node_name(self, uuid: str) -> str:
+        """The name of a node, or its UUID if the configuration lacks it."""
+        node = self.snapshot.nodes.get(uuid)
+        return uuid if node is None else node.name
+
+    @cached_property
+    def primaries(self) -> Mapping[str, Sequence[Instance]]:
+        """UUID of a node -> instances that have it as primary node."""
+        found: defaultdict[str, list[Instance]] = defaultdict(list)
+        for instance in self.snapshot.instances.values():
+            found[instance.primary_node].append(instance)
+        return found
+
+    @cached_property
+    def secondaries(self) -> Mapping[str, Sequence[Instance]]:
+        """UUID of a node -> instances that have it as a secondary node."""
+        found: defaultdict[str, list[Instance]] = defaultdict(list)
+        for instance in self.snapshot.instances.values():
+            for uuid in instance.secondary_nodes:
+                found[uuid].append(instance)
+        return found
+
+    @cached_property
+    def members(self) -> Mapping[str, Sequence[Node]]:
+        """UUID of a node group -> its nodes."""
+        found: defaultdict[str, list[Node]] = defaultdict(list)
+        for node in self.snapshot.nodes.values():
+            found[node.group].append(node)
+        return found
+
+    def node_info(self, node: Node) -> NodeInfo | Missing:
+        """What a node said about itself."""
+        if node.offline:
+            return OFFLINE
+        if not node.vm_capable:
+            return UNAVAILABLE
+        return self.live.nodes.get(node.uuid, NO_DATA)
+
+    def running_on(self, node: Node) -> Running | Missing:
+        """What runs on a node."""
+        if node.offline:
+            return OFFLINE
+        return self.live.instances.get(node.uuid, NO_DATA)

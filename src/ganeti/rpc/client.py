@@ -1,0 +1,146 @@
+"""The master's end of the RPC: every call ends in a result, an error, "offline" or "unknown".
+
+    result       the node has done it
+    RpcOffline   the node is marked offline; nothing was sent
+    RpcFailed    the node answered with an error; with `UNREACHABLE`, it surely has not seen the call
+    RpcUnknown   anything else once the call may have been sent; never treated as failure
+
+A call that changes nothing is tried again once. Long work that has a key is asked for again while its
+node comes back: the node waits for, or answers with, what the first call began.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import InputError, RpcError, RpcFailed, RpcOffline, RpcUnknown
+from ganeti.model import wire
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.headers import EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER, UNREACHABLE
+from ganeti.rpc.procedures import Procedure
+from ganeti.rpc.transport import Answer, NoAnswer, NotSent, Transport
+
+A = TypeVar("A", bound=msgspec.Struct)
+R = TypeVar("R")
+
+NODES_AT_ONCE = 30
+REATTACH_TRIES = 30
+REATTACH_DELAY_S = 2.0
+log = logging.getLogger(__name__)
+
+
+class _RemoteError(msgspec.Struct, frozen=True):
+    error: str
+    message: str
+    code: str = ""
+
+
+@functools.cache
+def _answer_type(procedure: Procedure[Any, Any]) -> type[Any]:
+    return msgspec.defstruct(f"{procedure.name}_answer", [("result", procedure.result)])
+
+
+class RpcClient:
+    """Calls nodes. `mandate` gives the master's epoch and UUID; `superseded` hears of a greater epoch."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        mandate: Callable[[], tuple[int, str]],
+        superseded: Callable[[str], None] | None = None,
+    ) -> None:
+        self._transport = transport
+        self._mandate = mandate
+        self._superseded = superseded
+        self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
+
+    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> Any:
+        """The result; raises RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
+        if node.offline:
+            raise RpcOffline(node.name, "it is marked offline")
+        headers = self._headers(key)
+        body = wire.encode(args)
+        try:
+            answer = await self._post(node, procedure, body, headers)
+        except NotSent as err:
+            raise RpcFailed(node.name, f"cannot be reached: {err}", UNREACHABLE) from err
+        except NoAnswer as err:
+            raise RpcUnknown(node.name, f"{procedure.name}: no answer: {err}") from err
+        return self._result(node, procedure, answer)
+
+    async def call_all(
+        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+    ) -> dict[NodeUuid, Any | RpcError]:
+        """The results of many nodes, asked at the same time; an error stands in for a result."""
+
+        async def one(node: Node) -> Any | RpcError:
+            async with self._fan_out:
+                try:
+                    return await self.call(node, procedure, args)
+                except RpcError as err:
+                    return err
+
+        asked = list(nodes)
+        answers = await asyncio.gather(*(one(node) for node in asked))
+        return {NodeUuid(node.uuid): answer for node, answer in zip(asked, answers, strict=True)}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.close()
+
+    def _headers(self, key: str) -> dict[str, str]:
+        epoch, master_uuid = self._mandate()
+        headers = {EPOCH_HEADER: str(epoch), MASTER_HEADER: master_uuid}
+        return {**headers, KEY_HEADER: key} if key else headers
+
+    async def _post(
+        self, node: Node, procedure: Procedure[A, R], body: bytes, headers: dict[str, str]
+    ) -> Answer:
+        tries = 1
+        if not procedure.changes:
+            tries = 2
+        elif procedure.is_long and KEY_HEADER in headers:
+            tries = REATTACH_TRIES
+        loop = asyncio.get_running_loop()
+        end = loop.time() + procedure.deadline_s
+        lost: NoAnswer | None = None
+        for _ in range(tries):
+            left_s = end - loop.time()
+            if lost is not None and procedure.changes:
+                await asyncio.sleep(min(REATTACH_DELAY_S, left_s))
+                left_s = end - loop.time()
+            if left_s <= 0:
+                break
+            try:
+                return await self._transport.post(
+                    node, procedure.name, body, headers=headers, timeout_s=left_s
+                )
+            except NoAnswer as err:
+                log.info("%s on %s: no answer: %s", procedure.name, node.name, err)
+                lost = err
+            except NotSent:
+                # Once a call may have been seen, a later try that was not sent says nothing about it.
+                if lost is None:
+                    raise
+        raise lost or NoAnswer("no time was left")
+
+    def _result(self, node: Node, procedure: Procedure[A, R], answer: Answer) -> Any:
+        if answer.status == 200:  # noqa: PLR2004 - OK
+            try:
+                answered = msgspec.json.decode(answer.body, type=_answer_type(procedure))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
+                raise RpcUnknown(
+                    node.name, f"{procedure.name}: its answer cannot be understood: {err}"
+                ) from err
+            return answered.result
+        try:
+            error = wire.decode(answer.body, _RemoteError)
+        except InputError:
+            error = _RemoteError("ProtocolError", f"{procedure.name}: HTTP status {answer.status}")
+        if error.error == EPOCH_REFUSED and self._superseded is not None:
+            self._superseded(f"node {node.name}: {error.message}")
+        raise RpcFailed(node.name, error.message, error.error)

@@ -1,0 +1,10 @@
+"""How a `Call` travels: names of HTTP headers, and what refusals are called on the wire."""
+
+EPOCH_HEADER, MASTER_HEADER, KEY_HEADER = "X-Ganeti-Epoch", "X-Ganeti-Master", "X-Ganeti-Key"
+
+EPOCH_REFUSED = "EpochError"
+"""The `wire_error` of a call by a master whose epoch is over."""
+ACCESS_DENIED = "AccessDenied"
+"""The `wire_error` of a call by somebody who is no master candidate."""
+UNREACHABLE = "Unreachable"
+"""The `wire_error` of a call that surely was not carried out, because the node never saw it."""

@@ -1,0 +1,237 @@
+"""The node's end of the RPC: HTTPS, only for the certificates of master candidates (G22).
+
+    POST /rpc/PROCEDURE    arguments as JSON
+    X-Ganeti-Epoch, X-Ganeti-Master, X-Ganeti-Key    the `Call`
+    200 {"result": …}      else {"error": wire name, "message": …, "code": …}
+
+Who may call and which epoch holds are asked through ports, for each call. A call whose caller has
+gone is carried to its end; the same call again (procedure, key and arguments) joins it.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from ganeti.base.errors import GanetiError, InputError, PrereqError
+from ganeti.base.tls import peer_fingerprint
+from ganeti.model import wire
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER
+from ganeti.rpc.procedures import PROCEDURES, Procedure
+
+BODY_LIMIT = 64 * 1024 * 1024
+HANDSHAKE_TIMEOUT_S = 10.0
+HEADER_LIMIT = 8 * 1024
+HEADER_COUNT_LIMIT = 100
+BODY_TIMEOUT_S = 30.0
+KEEPALIVE_S = 120.0
+"""Longer than the client's, so that the client closes first and never calls into a closing connection."""
+SHUTDOWN_S = 5.0
+REMEMBERED_STRANGERS = 1000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _RunningCall:
+    procedure: str
+    call: Call
+    task: asyncio.Task[Any]
+
+
+class RunningCalls:
+    """The changing calls that this node is carrying out."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, str, bytes], _RunningCall] = {}
+        self._unkeyed = 0
+
+    def older_than(self, epoch: int) -> list[str]:
+        """`procedure key` of each call that an older epoch's master sent (R8, R11)."""
+        return sorted(
+            f"{running.procedure} {running.call.key}".rstrip()
+            for running in self._running.values()
+            if running.call.epoch < epoch
+        )
+
+    async def run(
+        self, procedure: str, call: Call, body: bytes, start: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> Any:
+        """Carry a call out, or wait with the one that is the same; goes on if the caller is cancelled."""
+        identity = (procedure, call.key or self._unique(), body)
+        running = self._running.get(identity)
+        if running is None:
+            task = asyncio.create_task(start(), name=f"call {procedure} {call.key}")
+            running = self._running[identity] = _RunningCall(procedure, call, task)
+            task.add_done_callback(lambda _: self._running.pop(identity))
+            task.add_done_callback(_take_exception)
+        return await asyncio.shield(running.task)
+
+    async def close(self) -> None:
+        """End what still runs; long work goes on in its own scope."""
+        tasks = [running.task for running in self._running.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _unique(self) -> str:
+        self._unkeyed += 1
+        return f" {self._unkeyed}"
+
+
+def _take_exception(task: asyncio.Task[Any]) -> None:
+    # Whoever waited has it already; nobody may be left to wait.
+    if not task.cancelled():
+        task.exception()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The ports by which the server learns who may do what."""
+
+    allowed: Callable[[], frozenset[str]]
+    """Fingerprints of the master candidates; empty admits nobody."""
+    check_epoch: Callable[[int, str], Awaitable[str | None]]
+    """Why a changing call of this epoch and master is refused; None if it is not (R2)."""
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, error: str, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.status, self.error, self.message, self.code = status, error, message, code
+
+
+class RpcServer:
+    """Answers calls with `handlers`; `application()` is what aiohttp serves."""
+
+    def __init__(self, handlers: Handlers, gate: Gate, running: RunningCalls | None = None) -> None:
+        self._handlers = handlers
+        self._gate = gate
+        self.running = running or RunningCalls()
+        self._strangers: set[str] = set()
+
+    def application(self) -> web.Application:
+        application = web.Application(client_max_size=BODY_LIMIT)
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        return application
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        try:
+            self._check_caller(request)
+            answer = await self._carry_out(request)
+        except _Refused as why:
+            return _error(why.status, why.error, why.message, why.code)
+        except GanetiError as err:
+            code = str(err.code) if isinstance(err, PrereqError) else ""
+            return _error(500, err.wire_name, err.message, code)
+        except web.HTTPRequestEntityTooLarge:
+            return _error(413, "ProtocolError", f"a call may have {BODY_LIMIT} bytes")
+        except Exception:
+            log.exception("a fault of this program while it answered %s", request.path)
+            what = f"a fault of the node daemon in {request.path}: see its log on the node"
+            return _error(500, "GenericError", what)
+        return web.Response(body=answer, content_type="application/json")
+
+    def _check_caller(self, request: web.Request) -> None:
+        caller = peer_fingerprint(request.transport)
+        if caller is not None and caller in self._gate.allowed():
+            return
+        known_by = f"{caller or 'no certificate'} at {request.remote}"
+        if known_by not in self._strangers and len(self._strangers) < REMEMBERED_STRANGERS:
+            self._strangers.add(known_by)
+            log.warning("refused a call: %s is no master candidate (logged once)", known_by)
+        raise _Refused(403, ACCESS_DENIED, "only master candidates may call this node")
+
+    async def _carry_out(self, request: web.Request) -> bytes:
+        procedure = self._procedure(request)
+        call = _call(request)
+        if request.headers.get("Content-Encoding", "identity") != "identity":
+            raise _Refused(415, "ProtocolError", "calls are not compressed")
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await request.read()
+        except TimeoutError:
+            raise _Refused(
+                408, "ProtocolError", f"the call took over {BODY_TIMEOUT_S:g} s to arrive"
+            ) from None
+        try:
+            arguments = wire.decode(body or b"{}", procedure.arguments, what=procedure.name)
+        except InputError as err:
+            raise _Refused(400, err.wire_name, err.message, str(err.code)) from None
+        handler = self._handlers[procedure.name]
+        if not procedure.changes:
+            result = await handler(arguments, call)
+        else:
+            if why := await self._gate.check_epoch(call.epoch, call.master_uuid):
+                raise _Refused(409, EPOCH_REFUSED, why)
+
+            async def start() -> Any:
+                return await handler(arguments, call)
+
+            result = await self.running.run(procedure.name, call, body, start)
+        return b'{"result":' + wire.encode(result) + b"}"
+
+    def _procedure(self, request: web.Request) -> Procedure[Any, Any]:
+        if request.method != "POST":
+            raise _Refused(400, "ProtocolError", "calls are POST requests")
+        head, _, name = request.path.rpartition("/")
+        procedure = PROCEDURES.get(name) if head == "/rpc" else None
+        if procedure is None or name not in self._handlers:
+            raise _Refused(404, "UnknownProcedure", f"this node has no procedure {name!r:.60}")
+        return procedure
+
+
+def _call(request: web.Request) -> Call:
+    epoch = request.headers.get(EPOCH_HEADER, "0")
+    if not (epoch.isascii() and epoch.isdecimal() and len(epoch) <= 10):  # noqa: PLR2004 - 31 bits
+        raise _Refused(400, "ProtocolError", f"{EPOCH_HEADER} is not a number")
+    headers = request.headers
+    return Call(int(epoch), headers.get(MASTER_HEADER, ""), headers.get(KEY_HEADER, ""))
+
+
+def _error(status: int, error: str, message: str, code: str = "") -> web.Response:
+    body = msgspec.json.encode({"error": error, "message": message, "code": code})
+    return web.Response(status=status, body=body, content_type="application/json")
+
+
+@asynccontextmanager
+async def serving(
+    server: RpcServer, context: ssl.SSLContext, address: str, port: int
+) -> AsyncIterator[int]:
+    """Serve at `address` for as long as the block runs; yields the port."""
+    runner = web.AppRunner(
+        server.application(),
+        access_log=None,
+        keepalive_timeout=KEEPALIVE_S,
+        max_line_size=HEADER_LIMIT,
+        max_field_size=HEADER_LIMIT,
+        max_headers=HEADER_COUNT_LIMIT,
+        auto_decompress=False,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    await runner.setup()
+    assert runner.server is not None  # noqa: S101 - `setup` made it
+    try:
+        listener = await asyncio.get_running_loop().create_server(
+            runner.server,
+            address,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+            ssl_shutdown_timeout=SHUTDOWN_S,
+            reuse_address=True,
+        )
+        try:
+            yield listener.sockets[0].getsockname()[1]
+        finally:
+            listener.close()
+    finally:
+        await runner.cleanup()
+        await server.running.close()

@@ -1,0 +1,238 @@
+"""Disks that are files of one node: template `file`.
+
+A file carries the UUID of its disk as an extended attribute (where the file system has them), so
+that a left-over file of another disk is neither taken over nor removed.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+from typing import ClassVar, NoReturn, TypeVar
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.model.disk_templates import FILE, DiskTemplate
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing, Place
+from ganeti.storage.interface import BlockDevice
+from ganeti.storage.preallocation import Preallocate, preallocate
+
+T = TypeVar("T")
+
+DRIVER = "loop"
+"""First word of `logical_id`, as Ganeti has it; the second is the path, as the cluster calls it."""
+
+FILE_MODE = 0o600
+MIB = 1024 * 1024
+
+_MARK = "user.ganeti.disk"
+_NO_MARKS = (errno.EOPNOTSUPP, errno.ENODATA, errno.EPERM)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_ZEROS = bytes(MIB)
+
+
+class FileDisk(BlockDevice):
+    """A regular file below an allowed directory, opened by the hypervisor as raw."""
+
+    template: ClassVar[DiskTemplate] = FILE
+
+    def __init__(
+        self, paths: Paths, disk: DiskSpec, *, preallocate: Preallocate = preallocate
+    ) -> None:
+        match disk.logical_id:
+            case (str(driver), str(path)) if driver == DRIVER:
+                self._name = path
+            case _:
+                raise StorageError(
+                    f"disk {disk.index} ({disk.uuid}): {disk.logical_id!r:.200} is not"
+                    f" ({DRIVER!r}, path), which template {self.template.name} needs"
+                )
+        self._paths, self._disk, self._preallocate = paths, disk, preallocate
+
+    @property
+    def path(self) -> str:
+        root = "/" if self.template.shared else str(self._paths.root)
+        return os.path.join(root, self._name.lstrip("/"))  # noqa: PTH118 -- words, not a lookup
+
+    async def create(self, size_mib: int) -> None:
+        if size_mib <= 0:
+            raise StorageError(f"disk {self._disk.index}: a size of {size_mib} MiB is not a size")
+        await self._in_thread("create", lambda: self._create(size_mib))
+
+    async def remove(self) -> None:
+        await self._in_thread("remove", self._remove)
+
+    async def assemble(self) -> None:
+        await self._in_thread("use", self._check)
+
+    async def shutdown(self) -> None:
+        """Nothing was set up."""
+
+    async def size_mib(self) -> int | None:
+        return await self._in_thread("look at", self._size_mib)
+
+    async def _in_thread(self, verb: str, work: Callable[[], T]) -> T:
+        """Carry `work` out beside the loop, and say which disk an error is about."""
+        what = f"cannot {verb} disk {self._disk.index} ({self.path})"
+        try:
+            return await asyncio.to_thread(work)
+        except StorageError as err:
+            raise StorageError(f"{what}: {err.message}") from err
+        except OSError as err:
+            raise StorageError(f"{what}: {err.strerror}") from err
+
+    def _allowed(self) -> AllowedDirectories:
+        return AllowedDirectories.read(self._paths, shared=self.template.shared)
+
+    def _create(self, size_mib: int) -> None:
+        with self._allowed().enter(self._name, make=True) as place:
+            try:
+                descriptor = self._open_new_or_own(place)
+            except BaseException:
+                if place.made_directory:
+                    place.remove_directory_if_empty()
+                raise
+            try:
+                self._fill(descriptor, size_mib * MIB)
+                place.sync()
+            except BaseException as err:
+                # A whole file of another size was here before: it is not this call's to remove.
+                if not isinstance(err, _OtherSize):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(place.name, dir_fd=place.directory)
+                    place.remove_directory_if_empty()
+                raise
+            finally:
+                os.close(descriptor)
+
+    def _open_new_or_own(self, place: Place) -> int:
+        """A new file, or the one that an earlier call for the same disk left, done or not."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(place.name, flags, FILE_MODE, dir_fd=place.directory)
+        except FileExistsError:
+            descriptor = place.open_file(os.O_RDWR)
+        try:
+            if not (self._is_ours(descriptor) or _reads_as_zeros(descriptor)):
+                _refuse("a file with other data is there; move it away if nobody needs it")
+            with contextlib.suppress(OSError):  # file systems without extended attributes
+                os.setxattr(descriptor, _MARK, self._disk.uuid.encode())
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _fill(self, descriptor: int, size: int) -> None:
+        """Give a file its space and then its length, so that a file with a length is complete."""
+        present = os.fstat(descriptor).st_size
+        if present not in (0, size):
+            raise _OtherSize(f"it is there with {present} bytes instead of {size}")
+        if present == 0:
+            self._reserve(descriptor, size)
+            os.ftruncate(descriptor, size)
+        os.fsync(descriptor)
+
+    def _reserve(self, descriptor: int, size: int) -> None:
+        """Take the space now; where preallocation does not exist, the look at what is free must do."""
+        space = os.fstatvfs(descriptor)
+        free = space.f_bavail * space.f_frsize
+        try:
+            fits = free >= size
+            if fits:
+                self._preallocate(descriptor, size)
+        except OSError as err:
+            if err.errno not in _FULL:
+                raise
+            fits = False
+        if not fits:
+            raise StorageError(
+                f"no space left: {size // MIB} MiB are needed, {free // MIB} MiB are free;"
+                " free some space or choose another node"
+            )
+
+    def _remove(self) -> None:
+        with (
+            contextlib.suppress(FileNotFoundError, DirectoryMissing),
+            self._allowed().enter(self._name) as place,
+        ):
+            descriptor = place.open_file(os.O_RDONLY)
+            try:
+                is_foreign = self._is_foreign(descriptor)
+            finally:
+                os.close(descriptor)
+            if not is_foreign:
+                os.unlink(place.name, dir_fd=place.directory)
+                place.remove_directory_if_empty()
+                place.sync()
+
+    def _check(self) -> None:
+        with self._allowed().enter(self._name) as place:
+            descriptor = place.open_file(os.O_RDONLY)
+            try:
+                if self._is_foreign(descriptor):
+                    raise StorageError("the file belongs to another disk")
+                size = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+        if size < self._disk.size * MIB:
+            raise StorageError(
+                f"the file has {size // MIB} MiB instead of {self._disk.size} MiB: data is missing"
+            )
+
+    def _size_mib(self) -> int | None:
+        with (
+            contextlib.suppress(FileNotFoundError, DirectoryMissing),
+            self._allowed().enter(self._name) as place,
+        ):
+            descriptor = place.open_file(os.O_RDONLY)
+            try:
+                if not self._is_foreign(descriptor):
+                    return os.fstat(descriptor).st_size // MIB
+            finally:
+                os.close(descriptor)
+        return None
+
+    def _is_ours(self, descriptor: int) -> bool:
+        return _mark(descriptor) == self._disk.uuid
+
+    def _is_foreign(self, descriptor: int) -> bool:
+        """Whether the file says that it is another disk; one that says nothing is believed."""
+        return _mark(descriptor) not in (None, self._disk.uuid)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise StorageError(why)
+
+
+class _OtherSize(StorageError):
+    """The file is there, complete, with a size that was not asked for."""
+
+
+def _mark(descriptor: int) -> str | None:
+    try:
+        return os.getxattr(descriptor, _MARK).decode(errors="replace")
+    except OSError as err:
+        if err.errno in _NO_MARKS:
+            return None
+        raise
+
+
+def _reads_as_zeros(descriptor: int) -> bool:
+    """Whether nobody has written anything into the unmarked file, so that it can hold no secrets."""
+    if _mark(descriptor) is not None:
+        return False
+    position, end = 0, os.fstat(descriptor).st_size
+    while position < end:
+        try:
+            position = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as err:
+            if err.errno == errno.ENXIO:  # nothing but holes from here on
+                return True
+            raise
+        piece = os.pread(descriptor, len(_ZEROS), position)
+        if piece != _ZEROS[: len(piece)]:
+            return False
+        position += len(piece)
+    return True

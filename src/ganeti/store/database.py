@@ -1,0 +1,340 @@
+"""The SQLite file of the state store: everything here runs on a thread and blocks.
+
+Tables: `rows` (the state), `log` (the last transactions, for `watch` and followers), `meta`
+(where the history stands). The schema never changes after version 1: values carry a format
+number of their own.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import StoreError
+from ganeti.base.files import sync_directory
+from ganeti.store.encoding import (
+    NO_DIGEST,
+    chain_digest,
+    encode_transaction,
+    row_checksum,
+)
+from ganeti.store.interface import (
+    ZERO,
+    NodeUuid,
+    Position,
+    Put,
+    Transaction,
+)
+
+SCHEMA_VERSION = 1
+_TRIM_AT_LEAST = 16
+_VACUUM_EVERY = 64  # batches
+_VACUUM_ABOVE_PAGES = 256
+_VACUUM_SLICE_PAGES = 64
+_PROBE_BYTES = 64 << 10
+_PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
+
+Connect = Callable[[Path], sqlite3.Connection]
+
+
+class CannotWriteNow(Exception):  # noqa: N818 - a state, not a fault
+    """No space, or somebody has locked the file: surely nothing was written, reading goes on."""
+
+
+class DiskBroken(Exception):  # noqa: N818 - a state, not a fault
+    """The disk or file cannot be trusted any more; `perhaps_written` if a commit was under way."""
+
+    def __init__(self, message: str, *, perhaps_written: bool) -> None:
+        super().__init__(message)
+        self.perhaps_written = perhaps_written
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of the log is kept."""
+
+    log_entries: int = 20_000
+    log_bytes: int = 64 << 20
+
+
+@dataclass(frozen=True)
+class History:
+    """Where the history stands."""
+
+    position: Position = ZERO
+    digest: bytes = NO_DIGEST
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """An autocommitting connection to a file that exists; used by the thread that made it."""
+    # Not by URI, so that no character of a path has a meaning.
+    return sqlite3.connect(path, isolation_level=None, timeout=5.0, cached_statements=64)
+
+
+def create_private(path: Path) -> None:
+    """Make an empty file, mode 0600, which SQLite's side files inherit (B9)."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise StoreError(f"cannot open the database {path}: {error}") from error
+
+
+def configure(connection: sqlite3.Connection) -> None:
+    """Durability and space, as section 5 wants them; must come before the first table."""
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL").fetchall()
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA journal_size_limit = {16 << 20}")
+    connection.execute("PRAGMA trusted_schema = OFF")
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """0 in a file that has no tables yet."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def will_pass(error: sqlite3.Error) -> bool:
+    """Space or a lock is lacking, as opposed to a broken disk."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    return (code & 0xFF) in _PASSING or code == sqlite3.SQLITE_IOERR_SHMSIZE
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """A write transaction whose every end is known: written, CannotWriteNow, or DiskBroken."""
+    committing = False
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        committing = True
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if will_pass(error) and _rolled_back(connection):
+            raise CannotWriteNow(str(error)) from error
+        _rolled_back(connection)
+        raise DiskBroken(str(error), perhaps_written=committing) from error
+    except BaseException:
+        _rolled_back(connection)
+        raise
+
+
+def _rolled_back(connection: sqlite3.Connection) -> bool:
+    with suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return not connection.in_transaction
+
+
+class Database:
+    """The writing side; one object, one thread."""
+
+    def __init__(self, path: Path, limits: Limits, connect: Connect = connect) -> None:
+        self._path = path
+        self._limits = limits
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+        self._log_entries = 0
+        self._log_bytes = 0
+        self._batches = 0
+        self.history = History()
+        self.epoch = 0
+
+    @property
+    def log_entries(self) -> int:
+        return self._log_entries
+
+    def open(self, cluster_uuid: str, node_uuid: NodeUuid) -> None:
+        """Open or make the file; StoreError if it is damaged, newer, or of another cluster."""
+        create_private(self._path)
+        try:
+            connection = self._connection = self._connect(self._path)
+            configure(connection)
+            self._check_content(connection, cluster_uuid, node_uuid)
+            self.history = read_history(connection)
+            self.epoch = int(_get_meta(connection, "epoch", b"0"))
+            self._log_entries, self._log_bytes = connection.execute(
+                "SELECT count(*), coalesce(sum(length(content)), 0) FROM log"
+            ).fetchone()
+        except (sqlite3.Error, CannotWriteNow, DiskBroken) as error:
+            self.close()
+            raise StoreError(
+                f"cannot open the database {self._path}: {error}; if it is damaged, move it aside"
+                " and restore a backup"
+            ) from error
+        except StoreError:
+            self.close()
+            raise
+
+    def _check_content(
+        self, connection: sqlite3.Connection, cluster_uuid: str, node_uuid: NodeUuid
+    ) -> None:
+        version = schema_version(connection)
+        if version == 0:
+            _create_schema(connection, {"cluster_uuid": cluster_uuid, "node_uuid": node_uuid})
+        elif version != SCHEMA_VERSION:
+            raise StoreError(f"{self._path} has version {version}: made by a newer version?")
+        problems = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
+        if problems != ["ok"]:
+            raise StoreError(
+                f"the database {self._path} is damaged ({'; '.join(problems)}); move it aside and"
+                " restore a backup"
+            )
+        for name, wanted in (("cluster_uuid", cluster_uuid), ("node_uuid", node_uuid)):
+            found = _get_meta(connection, name, b"").decode()
+            if found != wanted:
+                raise StoreError(f"{self._path} has {name} {found}, not {wanted}")
+
+    def apply(self, batch: Sequence[tuple[int, Transaction]]) -> list[Position]:
+        """Write transactions, each with its epoch, with one sync; CannotWriteNow or DiskBroken.
+
+        Raises Refused, and writes nothing, if the serials of an epoch run out.
+        """
+        connection = self._open_connection()
+        positions: list[Position] = []
+        history, added = self.history, 0
+        with transaction(connection):
+            for epoch, txn in batch:
+                position = history.position.following(epoch)
+                content = encode_transaction(txn)
+                digest = chain_digest(history.digest, position, content)
+                connection.execute(
+                    "INSERT INTO log (position, previous, digest, content) VALUES (?, ?, ?, ?)",
+                    (position.as_int(), history.position.as_int(), digest, content),
+                )
+                _apply_operations(connection, txn)
+                history = History(position, digest)
+                positions.append(position)
+                added += len(content)
+            dropped, dropped_bytes = self._trim_log(connection, len(batch), added)
+            _put_meta(connection, "position", str(history.position.as_int()).encode())
+            _put_meta(connection, "digest", history.digest)
+            self._vacuum(connection)
+        self.history = history
+        self._log_entries += len(batch) - dropped
+        self._log_bytes += added - dropped_bytes
+        return positions
+
+    def take_epoch(self, epoch: int) -> None:
+        """Remember durably that this store has written in `epoch`; CannotWriteNow or DiskBroken."""
+        connection = self._open_connection()
+        with transaction(connection):
+            _put_meta(connection, "epoch", str(epoch).encode())
+        self.epoch = epoch
+
+    def probe(self) -> None:
+        """Raise CannotWriteNow while there is no room for a little data; DiskBroken as ever."""
+        connection = self._open_connection()
+        with transaction(connection):
+            _put_meta(connection, "probe", bytes(_PROBE_BYTES))
+        with transaction(connection):
+            connection.execute("DELETE FROM meta WHERE name = 'probe'")
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """The value of one row."""
+        try:
+            row = self._open_connection().execute(
+                "SELECT value FROM rows WHERE kind = ? AND key = ?", (kind, key)
+            )
+            found = row.fetchone()
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot read {kind}/{key}: {error}") from error
+        return None if found is None else bytes(found[0])
+
+    def close(self) -> None:
+        """Close the file; may be repeated."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreError(f"the database {self._path} is closed")
+        return self._connection
+
+    def _trim_log(
+        self, connection: sqlite3.Connection, new_entries: int, new_bytes: int
+    ) -> tuple[int, int]:
+        """Drop the oldest entries beyond the limits, a slice at a time; how many, and their bytes."""
+        too_many = self._log_entries + new_entries - self._limits.log_entries
+        too_large = self._log_bytes + new_bytes - self._limits.log_bytes
+        if too_many <= 0 and too_large <= 0:
+            return 0, 0
+        oldest = connection.execute(
+            "SELECT position, length(content) FROM log ORDER BY position LIMIT ?",
+            (min(2 * new_entries + _TRIM_AT_LEAST, self._log_entries + new_entries - 1),),
+        ).fetchall()
+        dropped = dropped_bytes = 0
+        last = -1
+        for position, size in oldest:
+            if dropped >= too_many and dropped_bytes >= too_large:
+                break
+            last, dropped, dropped_bytes = position, dropped + 1, dropped_bytes + size
+        connection.execute("DELETE FROM log WHERE position <= ?", (last,))
+        return dropped, dropped_bytes
+
+    def _vacuum(self, connection: sqlite3.Connection) -> None:
+        """Give a slice of unused pages back, now and then."""
+        self._batches += 1
+        if self._batches % _VACUUM_EVERY:
+            return
+        (unused,) = connection.execute("PRAGMA freelist_count").fetchone()
+        if unused > _VACUUM_ABOVE_PAGES:
+            connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_SLICE_PAGES})").fetchall()
+
+
+def _create_schema(connection: sqlite3.Connection, meta: dict[str, str]) -> None:
+    with transaction(connection):
+        connection.execute(
+            "CREATE TABLE rows (kind TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,"
+            " checksum INTEGER NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID"
+        )
+        connection.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        connection.execute(
+            "CREATE TABLE log (position INTEGER PRIMARY KEY, previous INTEGER NOT NULL,"
+            " digest BLOB NOT NULL, content BLOB NOT NULL)"
+        )
+        for name, value in meta.items():
+            _put_meta(connection, name, value.encode())
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _apply_operations(connection: sqlite3.Connection, txn: Transaction) -> None:
+    for operation in txn.operations:
+        kind, key = operation.kind, operation.key
+        if isinstance(operation, Put):
+            checksum = row_checksum(kind, key, operation.value)
+            connection.execute(
+                "INSERT INTO rows (kind, key, value, checksum) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
+                (kind, key, operation.value, checksum),
+            )
+        else:
+            connection.execute("DELETE FROM rows WHERE kind = ? AND key = ?", (kind, key))
+
+
+def read_history(connection: sqlite3.Connection) -> History:
+    """Where the history stands in this connection's view."""
+    position = int(_get_meta(connection, "position", b"0"))
+    return History(Position.from_int(position), _get_meta(connection, "digest", NO_DIGEST))
+
+
+def _get_meta(connection: sqlite3.Connection, name: str, default: bytes) -> bytes:
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return default if row is None else bytes(row[0])
+
+
+def _put_meta(connection: sqlite3.Connection, name: str, value: bytes) -> None:
+    connection.execute(
+        "INSERT INTO meta (name, value) VALUES (?, ?)"
+        " ON CONFLICT DO UPDATE SET value = excluded.value",
+        (name, value),
+    )

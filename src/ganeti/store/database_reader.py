@@ -1,0 +1,136 @@
+"""The reading side of the SQLite file: snapshots, and the log; on a thread of its own."""
+
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+from ganeti.base.errors import StoreError
+from ganeti.store.database import Connect, DiskBroken, connect, read_history, will_pass
+from ganeti.store.encoding import decode_transaction, row_checksum
+from ganeti.store.interface import LogEntry, NotInLog, Position, Row
+
+SLICE_ROWS = 500
+SLICE_BYTES = 4 << 20
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR)
+
+
+class Snapshot:
+    """One read transaction, read in slices; its thread is the one that first asks for a slice."""
+
+    def __init__(self, path: Path, connect: Connect = connect) -> None:
+        self._path = path
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+        self._cursor: sqlite3.Cursor | None = None
+
+    def begin(self) -> Position:
+        """Fix what the snapshot holds; StoreError or DiskBroken."""
+        try:
+            connection = self._connection = self._connect(self._path)
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")
+            history = read_history(connection)
+            self._cursor = connection.execute(
+                "SELECT kind, key, value, checksum FROM rows ORDER BY kind, key"
+            )
+        except sqlite3.Error as error:
+            self.close()
+            raise read_failure(error) from error
+        return history.position
+
+    def next_slice(self) -> list[Row]:
+        """The next rows, none at the end; StoreError, or DiskBroken for a damaged one (G3)."""
+        rows: list[Row] = []
+        size = 0
+        if self._cursor is None:
+            raise StoreError("the snapshot is closed")
+        try:
+            while len(rows) < SLICE_ROWS and size < SLICE_BYTES:
+                found = self._cursor.fetchone()
+                if found is None:
+                    break
+                rows.append(_checked_row(found))
+                size += len(rows[-1].value)
+        except sqlite3.Error as error:
+            raise read_failure(error) from error
+        return rows
+
+    def close(self) -> None:
+        """End the read transaction; may be repeated."""
+        connection, self._connection, self._cursor = self._connection, None, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+
+class LogReader:
+    """Reads the log on a thread of its own choice, but always the same one."""
+
+    def __init__(self, path: Path, connect: Connect = connect) -> None:
+        self._path = path
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+
+    def after(self, position: Position, limit: int = SLICE_ROWS) -> list[LogEntry]:
+        """The transactions that follow; NotInLog where the log does not reach back to that."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect(self._path)
+                self._connection.execute("PRAGMA query_only = ON")
+            connection = self._connection
+            connection.execute("BEGIN")
+            try:
+                found = _read_log(connection, position, limit)
+                current = read_history(connection).position
+            finally:
+                connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise read_failure(error) from error
+        expected = found[0].previous if found else current
+        if position != expected:
+            raise NotInLog(f"the log does not go on from {position}; load a snapshot")
+        return found
+
+    def close(self) -> None:
+        """May be repeated."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+
+def read_failure(error: sqlite3.Error) -> StoreError | DiskBroken:
+    """What a failed read means: damage is for good, all else may pass."""
+    if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGE and not will_pass(error):
+        return DiskBroken(str(error), perhaps_written=False)
+    return StoreError(f"the state database cannot be read now: {error}")
+
+
+def _checked_row(found: tuple[str, str, bytes, int]) -> Row:
+    kind, key, value, checksum = found
+    if row_checksum(kind, key, value) != checksum:
+        reason = f"row {kind}/{key} is damaged: its checksum does not match"
+        raise DiskBroken(reason, perhaps_written=False)
+    return Row(kind, key, value)
+
+
+def _read_log(connection: sqlite3.Connection, after: Position, limit: int) -> list[LogEntry]:
+    entries: list[LogEntry] = []
+    size = 0
+    for position, previous, digest, content in connection.execute(
+        "SELECT position, previous, digest, content FROM log WHERE position > ?"
+        " ORDER BY position LIMIT ?",
+        (after.as_int(), limit),
+    ):
+        entries.append(
+            LogEntry(
+                Position.from_int(position),
+                Position.from_int(previous),
+                digest,
+                decode_transaction(content),
+            )
+        )
+        size += len(content)
+        if size >= SLICE_BYTES:
+            break
+    return entries

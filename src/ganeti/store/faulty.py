@@ -1,0 +1,441 @@
+"""The second back end: in memory, without threads, with faults at every step where one can happen.
+
+It lives in the product because the conformance suite holds both to one contract, and because what
+is built on the store is tested on it: in virtual time, with each transaction failing in turn.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
+from ganeti.store.backup import write_backup
+from ganeti.store.electorate import Electorate, SoleVoter, greatest_ceiling, greatest_epoch
+from ganeti.store.encoding import (
+    NO_DIGEST,
+    MemberList,
+    chain_digest,
+    decode_ceiling,
+    encode_transaction,
+)
+from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
+    MEMBERS_KEY,
+    META_KIND,
+    ZERO,
+    ByteSink,
+    Campaign,
+    CampaignKind,
+    Follower,
+    Identity,
+    Lease,
+    LogEntry,
+    Lost,
+    Master,
+    MemberChange,
+    Membership,
+    NodeUuid,
+    NotInLog,
+    Position,
+    Put,
+    Receipt,
+    Role,
+    Row,
+    StoreStatistics,
+    Transaction,
+    check_transaction,
+)
+from ganeti.store.notices import LogNews, RoleFeed
+from ganeti.store.register import Accepted, AcceptRequest, MemoryRegister, PromiseRequest, join
+
+_SLICE_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """This transaction, and all that wait behind it, are surely not written."""
+
+    reason: str = "no space left (injected)"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The caller does not learn whether it is written; this store stops being the master."""
+
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The disk fails while this transaction is being synced; the store is lost."""
+
+    written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The sync takes this much longer."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """The process dies; all that was not synced is gone."""
+
+    written: bool = False
+
+
+Fault: TypeAlias = Refuse | Unknown | Break | Delay | Crash
+
+
+@dataclass
+class MemoryDisk:
+    """What survives a crash: the synced history of one store, and its node's register."""
+
+    identity: Identity = field(default_factory=lambda: Identity("cluster", NodeUuid("this-node")))
+    log_entries: int = 20_000
+    rows: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    log: list[LogEntry] = field(default_factory=list)
+    position: Position = ZERO
+    digest: bytes = NO_DIGEST
+    epoch: int = 0
+    register: MemoryRegister = field(default_factory=MemoryRegister)
+
+    def write(self, epoch: int, txn: Transaction) -> Position:
+        """Apply one transaction; Refused if the serials run out."""
+        position = self.position.following(epoch)
+        digest = chain_digest(self.digest, position, encode_transaction(txn))
+        self.log.append(LogEntry(position, self.position, digest, txn))
+        del self.log[: -self.log_entries]
+        self.position, self.digest = position, digest
+        for operation in txn.operations:
+            if isinstance(operation, Put):
+                self.rows[operation.kind, operation.key] = operation.value
+            else:
+                self.rows.pop((operation.kind, operation.key), None)
+        return position
+
+    def after(self, position: Position) -> list[LogEntry]:
+        """The transactions that follow; NotInLog where the log does not reach back to that."""
+        if position == self.position:
+            return []
+        for index, entry in enumerate(self.log):
+            if entry.previous == position:
+                return self.log[index:]
+        raise NotInLog(f"the log does not go on from {position}; load a snapshot")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    epoch: int
+    txn: Transaction
+    size: int
+    ordinal: int
+    done: asyncio.Future[Position] | None
+
+
+class FaultyStore:
+    """A `Store` on a `MemoryDisk`; `inject` says which transaction meets which fault."""
+
+    def __init__(
+        self,
+        disk: MemoryDisk | None = None,
+        *,
+        electorate: Electorate | None = None,
+        sync_s: float = 0.0,
+    ) -> None:
+        self.disk = disk or MemoryDisk()
+        identity = self.disk.identity
+        request = PromiseRequest(identity.cluster_uuid, 0, identity.node_uuid)
+        if electorate is None and self.disk.register.read() is None:
+            self.disk.register.decide(lambda register: join(register, request))
+        self._identity = identity
+        self._electorate = electorate or SoleVoter(self.disk.register)
+        self._sync_s = sync_s
+        self._faults: dict[int, Fault] = {}
+        self._roles = RoleFeed()
+        self._news = LogNews()
+        self._campaigning = asyncio.Lock()
+        self._changing_members = asyncio.Lock()
+        self._queue: list[_Waiting] = []
+        self._flusher: asyncio.Task[None] | None = None
+        self._accepted = 0
+        self._full = False
+        self._lost_submits = 0
+        self._closed = False
+        self._forced = False
+        self._registered_ceiling = 0
+        self._transactions = self._syncs = self._largest_batch = self._refused = 0
+        self._news.reached(self.disk.position)
+
+    # Faults
+
+    def inject(self, fault: Fault, *, after: int = 0) -> None:
+        """Let the next transaction, or the one `after` that many more, meet a fault."""
+        self._faults[self._accepted + after] = fault
+
+    def set_full(self, full: bool) -> None:  # noqa: FBT001 - says what it sets
+        """Refuse all writing from now on, or no longer."""
+        self._full = full
+
+    def crash(self) -> MemoryDisk:
+        """Die without notice; the disk, for the next store to start from."""
+        if self._flusher:
+            self._flusher.cancel()
+            self._flusher = None
+        self._end(Lost("crashed (injected)"))
+        return self.disk
+
+    # Roles
+
+    def role_changes(self) -> AsyncGenerator[Role, None]:
+        return self._roles.changes()
+
+    async def campaign(self, how: Campaign) -> Lease:
+        async with self._campaigning:
+            self._check_usable()
+            self._step_down("a new epoch is being taken")
+            await self._drained()
+            registers = await self._electorate.registers()
+            epoch = max(greatest_epoch(registers), self.disk.epoch, self.disk.position.epoch) + 1
+            cluster, node = self._identity.cluster_uuid, self._identity.node_uuid
+            await self._electorate.promise(PromiseRequest(cluster, epoch, node), how.kind)
+            self._check_usable()
+            if self._full:
+                self._refuse("no space left (injected)")
+            self.disk.epoch = epoch
+            ceiling = max(greatest_ceiling(registers), self._stored_ceiling())
+            accepted = Accepted(epoch, 0, node, frozenset((node,)), ceiling)
+            await self._electorate.accept(AcceptRequest(cluster, accepted), how.kind)
+            self._check_usable()
+            self._registered_ceiling = ceiling
+            self._forced = how.kind is CampaignKind.FORCE
+            self._lost_submits = 0
+            lease = Lease(epoch)
+            self._roles.change(Master(lease))
+            return lease
+
+    async def resign(self, to: NodeUuid | None = None) -> None:
+        if to is not None and to != self._identity.node_uuid:
+            raise NotMaster(f"node {to} does not follow this master, so it cannot take over")
+        async with self._campaigning:
+            self._check_usable()
+            self._step_down("resigned")
+            await self._drained()
+
+    def _step_down(self, reason: str) -> None:
+        if isinstance(self._roles.role, Master):
+            self._roles.change(Follower(reason))
+
+    def _check_usable(self) -> None:
+        role = self._roles.role
+        if isinstance(role, Lost):
+            raise NotMaster(f"the store is closed for good: {role.reason}")
+        if self._closed:
+            raise NotMaster("the store is closed")
+
+    def _check_readable(self) -> None:
+        role = self._roles.role
+        if isinstance(role, Lost):
+            raise StoreError(f"the store is closed for good: {role.reason}")
+        if self._closed:
+            raise StoreError("the store is closed")
+
+    def _check_lease(self, lease: Lease) -> None:
+        self._check_usable()
+        role = self._roles.role
+        if not isinstance(role, Master):
+            raise NotMaster("this node is not the master")
+        if role.lease != lease:
+            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {role.lease.epoch}")
+
+    # Writing
+
+    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
+        size = check_transaction(txn)
+        position = await asyncio.shield(self._add(lease, txn, size))
+        return Receipt(position, self._membership(0).degraded)
+
+    def submit(self, lease: Lease, txn: Transaction) -> None:
+        size = check_transaction(txn)
+        self._admit(lease)
+        self._enqueue(lease, txn, size, None)
+
+    def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
+        self._admit(lease)
+        done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        self._enqueue(lease, txn, size, done)
+        return done
+
+    def _admit(self, lease: Lease) -> None:
+        self._check_lease(lease)
+        if self._lost_submits:
+            lost, self._lost_submits = self._lost_submits, 0
+            self._refuse(f"{lost} earlier transactions that nobody waited for were refused")
+        if self._full:
+            self._refuse("no space left (injected)")
+
+    def _refuse(self, reason: str) -> None:
+        self._refused += 1
+        raise Refused(reason)
+
+    def _enqueue(
+        self, lease: Lease, txn: Transaction, size: int, done: asyncio.Future[Position] | None
+    ) -> None:
+        self._queue.append(_Waiting(lease.epoch, txn, size, self._accepted, done))
+        self._accepted += 1
+        if self._flusher is None:
+            self._flusher = asyncio.create_task(self._flush(), name="faulty-store-flusher")
+
+    async def _flush(self) -> None:
+        """Everything that waits shares the next sync."""
+        while self._queue:
+            batch = list(self._queue)
+            delays = [self._faults.get(waiting.ordinal) for waiting in batch]
+            extra = sum(fault.seconds for fault in delays if isinstance(fault, Delay))
+            await asyncio.sleep(self._sync_s + extra)
+            self._syncs += 1
+            self._largest_batch = max(self._largest_batch, len(batch))
+            for waiting in batch:
+                if not self._write(waiting):
+                    break
+        self._flusher = None
+
+    def _write(self, waiting: _Waiting) -> bool:
+        """Write one; False if nothing of its batch can be written any more."""
+        fault = self._faults.pop(waiting.ordinal, None)
+        if self._full and fault is None:
+            fault = Refuse()
+        if isinstance(fault, Refuse):
+            self._fail_queue(Refused(fault.reason))
+            return False
+        if fault is None or isinstance(fault, Delay) or fault.written:
+            position = self.disk.write(waiting.epoch, waiting.txn)
+            self._transactions += 1
+            self._news.reached(position)
+        if fault is None or isinstance(fault, Delay):
+            self._queue.remove(waiting)
+            if waiting.done and not waiting.done.done():
+                waiting.done.set_result(self.disk.position)
+            return True
+        self._fail(waiting, CommitUnknown("the outcome of the sync is not known (injected)"))
+        self._queue.remove(waiting)
+        if isinstance(fault, Unknown):
+            self._step_down("the outcome of a commit is not known; take a new epoch")
+            self._fail_queue(NotMaster("the outcome of an earlier commit is not known"))
+        elif isinstance(fault, Break):
+            self._end(Lost("the disk failed (injected)"))
+        else:
+            self._end(Lost("crashed (injected)"))
+        return False
+
+    def _fail(self, waiting: _Waiting, error: GanetiError) -> None:
+        self._refused += 1
+        if waiting.done is None:
+            self._lost_submits += 1
+        elif not waiting.done.done():
+            waiting.done.set_exception(error)
+
+    def _fail_queue(self, error: GanetiError) -> None:
+        for waiting in self._queue:
+            self._fail(waiting, type(error)(error.message))
+        self._queue.clear()
+
+    def _end(self, role: Lost) -> None:
+        self._roles.change(role)
+        self._fail_queue(CommitUnknown(role.reason))
+        self._news.close()
+
+    async def _drained(self) -> None:
+        flusher = self._flusher
+        if flusher is not None:
+            await asyncio.wait((flusher,))
+
+    # Reading
+
+    async def load(self) -> AsyncGenerator[Position | Row, None]:
+        self._check_readable()
+        position, rows = self.disk.position, sorted(self.disk.rows.items())
+        yield position
+        for number, ((kind, key), value) in enumerate(rows):
+            if number % _SLICE_ROWS == 0:
+                await asyncio.sleep(0)
+                self._check_readable()
+            yield Row(kind, key, value)
+
+    async def watch(self, after: Position) -> AsyncGenerator[LogEntry, None]:
+        while not self._closed:
+            self._check_readable()
+            entries = self.disk.after(after)
+            for entry in entries:
+                yield entry
+                after = entry.position
+            if not entries and not await self._news.beyond(after):
+                break
+        if isinstance(self._roles.role, Lost):
+            raise StoreError(self._roles.role.reason)
+
+    async def backup(self, sink: ByteSink) -> Position:
+        async with aclosing(self.load()) as snapshot:
+            return await write_backup(snapshot, sink)
+
+    # Members
+
+    async def members(self) -> Membership:
+        self._check_readable()
+        return self._membership(max(self._registered_ceiling, self._stored_ceiling()))
+
+    async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
+        async with self._changing_members:
+            members = self._members().changed(change, self._identity.node_uuid)
+            row = Put(META_KIND, MEMBERS_KEY, members.encode())
+            written = self._add(lease, Transaction((row,)), len(row.value))
+            position = await asyncio.shield(written)
+        return Receipt(position, self._membership(0).degraded)
+
+    def _members(self) -> MemberList:
+        row = self.disk.rows.get((META_KIND, MEMBERS_KEY))
+        return MemberList.decode(row, self._identity.node_uuid)
+
+    def _stored_ceiling(self) -> int:
+        return decode_ceiling(self.disk.rows.get((META_KIND, JOB_ID_CEILING_KEY)))
+
+    def _membership(self, ceiling: int) -> Membership:
+        members, node = self._members(), self._identity.node_uuid
+        is_master = isinstance(self._roles.role, Master)
+        return Membership(
+            master=node if is_master else None,
+            epoch=self.disk.epoch,
+            version=0,
+            voters=members.voters,
+            candidates=members.candidates,
+            sync_set=frozenset((node,)),
+            job_id_ceiling=ceiling,
+            forced=is_master and self._forced,
+        )
+
+    def statistics(self) -> StoreStatistics:
+        return StoreStatistics(
+            role=self._roles.role,
+            position=self.disk.position,
+            digest=self.disk.digest,
+            transactions=self._transactions,
+            syncs=self._syncs,
+            largest_batch=self._largest_batch,
+            waiting=len(self._queue),
+            waiting_bytes=sum(waiting.size for waiting in self._queue),
+            refused=self._refused,
+            is_full=self._full,
+            log_entries=len(self.disk.log),
+        )
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._drained()
+        self._roles.close()
+        self._news.close()

@@ -1,0 +1,78 @@
+"""Job ids in blocks: a block's ceiling is registered before any of its ids is used (R12, G8)."""
+
+from ganeti.base.errors import NotMaster, StoreError
+from ganeti.store.electorate import Electorate
+from ganeti.store.encoding import encode_ceiling
+from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
+    META_KIND,
+    CampaignKind,
+    Lease,
+    Put,
+    Store,
+    Transaction,
+)
+from ganeti.store.register import Accepted, AcceptRequest
+
+BLOCK_SIZE = 1000
+
+
+class JobIdAllocator:
+    """Which ids come next, and when a new ceiling is needed. Pure.
+
+    After each campaign a new one starts above the ceiling (`Membership.job_id_ceiling`): whether
+    ids below it were given out by somebody else cannot be known.
+    """
+
+    def __init__(
+        self, ceiling: int, next_id: int | None = None, *, block_size: int = BLOCK_SIZE
+    ) -> None:
+        self._ceiling = ceiling
+        self._next = ceiling + 1 if next_id is None else next_id
+        self._block_size = block_size
+        self.validate()
+
+    @property
+    def ceiling(self) -> int:
+        return self._ceiling
+
+    def validate(self) -> None:
+        """Raise StoreError if an id above the ceiling could have been given out."""
+        if not 1 <= self._next <= self._ceiling + 1:
+            raise StoreError(f"next job id {self._next} with a ceiling of {self._ceiling}")
+
+    def ceiling_for(self, count: int) -> int | None:
+        """What must be registered before `count` ids are taken; None if that is not needed."""
+        missing = self._next + count - 1 - self._ceiling
+        if missing <= 0:
+            return None
+        blocks = -(-missing // self._block_size)
+        return self._ceiling + blocks * self._block_size
+
+    def raised(self, ceiling: int) -> None:
+        """The ceiling is registered and written."""
+        self._ceiling = max(self._ceiling, ceiling)
+
+    def take(self, count: int = 1) -> range:
+        """The next ids, in order; StoreError if they are not below the ceiling."""
+        if self.ceiling_for(count) is not None:
+            raise StoreError(f"{count} job ids from {self._next} would pass {self._ceiling}")
+        taken = range(self._next, self._next + count)
+        self._next += count
+        return taken
+
+
+async def raise_ceiling(
+    store: Store, electorate: Electorate, cluster_uuid: str, lease: Lease, ceiling: int
+) -> None:
+    """Write a ceiling of job ids to the voters' registers, then to the store.
+
+    Raises like `Store.commit`; then no id of the new block may be used.
+    """
+    members = await store.members()
+    if members.master is None or members.epoch != lease.epoch:
+        raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {members.epoch}")
+    accepted = Accepted(lease.epoch, members.version, members.master, members.sync_set, ceiling)
+    await electorate.accept(AcceptRequest(cluster_uuid, accepted), CampaignKind.VOTE)
+    row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+    await store.commit(lease, Transaction((row,)))

@@ -1,0 +1,259 @@
+"""Asking an allocator where an instance is to go."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.base.errors import ErrorCode, PrereqError, RpcError
+from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams, filled_nicparams
+from ganeti.config.snapshot import Snapshot
+from ganeti.model import wire
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node
+from ganeti.protocols import iallocator
+from ganeti.rpc.procedures import ALLOCATOR_RUN, NODE_INFO, AllocatorArgs, AllocatorOutput, NodeInfo
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.requests import InstanceSize
+from ganeti.units.node_choice import info_args
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What an instance needs of a node; sizes in MiB."""
+
+    name: str
+    memory: int
+    vcpus: int
+    spindle_use: int
+    disks: tuple[Disk, ...]
+    nics: tuple[dict[str, Any], ...]
+    disk_template: str
+    hypervisor: str
+    os: str
+    tags: tuple[str, ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster, instance: Instance) -> "Demand":
+        """What `instance` needs, defaults included."""
+        beparams = filled_beparams(cluster, instance)
+        return cls(
+            name=instance.name,
+            memory=beparams["maxmem"],
+            vcpus=beparams["vcpus"],
+            spindle_use=beparams["spindle_use"],
+            disks=instance.disks,
+            nics=tuple(_nic(cluster, nic) for nic in instance.nics),
+            disk_template=instance.disk_template,
+            hypervisor=instance.hypervisor,
+            os=instance.os,
+            tags=instance.tags,
+        )
+
+    def size(self) -> InstanceSize:
+        """What an instance policy looks at."""
+        disks = tuple(disk.size for disk in self.disks)
+        return InstanceSize(self.memory, self.vcpus, disks, len(self.nics), self.disk_template)
+
+    @property
+    def disk_space_total(self) -> int:
+        return sum(disk.size for disk in self.disks)
+
+    @property
+    def required_nodes(self) -> int:
+        return DISK_TEMPLATES[self.disk_template].nodes_needed
+
+    def message(self) -> dict[str, Any]:
+        """The demand in the allocator's form (S171)."""
+        return {
+            "memory": self.memory,
+            "vcpus": self.vcpus,
+            "spindle_use": self.spindle_use,
+            "disks": [
+                {"mode": disk.mode, "size": disk.size, "spindles": None} for disk in self.disks
+            ],
+            "disk_space_total": self.disk_space_total,
+            "disk_template": self.disk_template,
+            "nics": list(self.nics),
+            "hypervisor": self.hypervisor,
+            "os": self.os,
+            "tags": list(self.tags),
+        }
+
+
+def _nic(cluster: Cluster, nic: Nic) -> dict[str, Any]:
+    params = filled_nicparams(cluster, nic)
+    bridge = params["link"] if params["mode"] == "bridged" else None
+    return {
+        "ip": nic.ip,
+        "mac": nic.mac,
+        "mode": params["mode"],
+        "link": params["link"],
+        "bridge": bridge,
+    }
+
+
+async def choose_nodes(
+    ctx: UnitContext, allocator: str, demand: Demand, *, relocate_from: Node | None = None
+) -> list[Node]:
+    """The nodes that `allocator` names for the instance; PrereqError says why there are none (S182)."""
+    placements = ctx.services.placements
+    async with placements.deciding:
+        message = await allocator_message(ctx, demand, relocate_from=relocate_from)
+        answer = iallocator.parse_answer(
+            allocator, (await run_allocator(ctx, allocator, message)).stdout
+        )
+        nodes = []
+        for name in iallocator.chosen_names(allocator, answer, demand.required_nodes):
+            node = ctx.snapshot.node_by_name(name)
+            if node is None or node.offline or node.drained or not node.vm_capable:
+                raise PrereqError(
+                    f"iallocator '{allocator}' chose {name}, which is not a node that takes instances",
+                    ErrorCode.ENVIRONMENT,
+                )
+            nodes.append(node)
+        placed = {
+            **demand.message(),
+            "admin_state": AdminState.UP,
+            "nodes": [node.name for node in nodes],
+        }
+        placements.place(ctx.job_id, nodes[0].uuid, demand.name, placed)
+    return nodes
+
+
+async def run_allocator(
+    ctx: UnitContext, allocator: str, message: dict[str, Any]
+) -> AllocatorOutput:
+    """Run the program on the master; its failure is reported with all that it said (S162)."""
+    master = ctx.snapshot.nodes[ctx.snapshot.cluster.master_node]
+    text = wire.encode(message).decode()
+    output: AllocatorOutput = await ctx.call(
+        master, ALLOCATOR_RUN, AllocatorArgs(name=allocator, message=text)
+    )
+    if not output.found:
+        raise PrereqError(
+            f"Can't find iallocator '{allocator}' on {master.name}: no directory of its search path has it",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
+    if output.status:
+        said = f"{output.stdout}{output.stderr}".strip()
+        raise PrereqError(
+            f"Can't compute nodes using iallocator '{allocator}': it ended with status {output.status}: {said}",
+            ErrorCode.ENVIRONMENT,
+        )
+    return output
+
+
+async def allocator_message(
+    ctx: UnitContext, demand: Demand, *, relocate_from: Node | None = None
+) -> dict[str, Any]:
+    """What an allocator is sent for one instance; nodes are asked for what is free now."""
+    snapshot = ctx.snapshot
+    answers = await ctx.call_all(snapshot.online_nodes(), NODE_INFO, info_args(snapshot))
+    live = {uuid: answer for uuid, answer in answers.items() if not isinstance(answer, RpcError)}
+    pending = ctx.services.placements.pending()
+    nodes = {}
+    for node in snapshot.nodes.values():
+        planned = [
+            placed
+            for uuid, name, placed in pending
+            if uuid == node.uuid and not snapshot.instance_by_name(name)
+        ]
+        nodes[node.name] = _node(snapshot, node, live.get(node.uuid), demand.disk_template, planned)
+    instances = {
+        instance.name: _instance(snapshot, instance) for instance in snapshot.instances.values()
+    }
+    for _uuid, name, placed in pending:
+        instances.setdefault(name, placed)
+    request = {
+        "type": "allocate",
+        "name": demand.name,
+        "required_nodes": demand.required_nodes,
+        **demand.message(),
+    }
+    if relocate_from is not None:
+        request |= {"type": "relocate", "relocate_from": [relocate_from.name]}
+    cluster = snapshot.cluster
+    return iallocator.message(
+        {
+            "cluster_name": cluster.name,
+            "cluster_tags": list(cluster.tags),
+            "enabled_hypervisors": list(cluster.enabled_hypervisors),
+            "ipolicy": filled_ipolicy(cluster, None),
+        },
+        {
+            group.uuid: {
+                "name": group.name,
+                "alloc_policy": group.alloc_policy,
+                "networks": list(group.networks),
+                "ipolicy": filled_ipolicy(cluster, group),
+                "tags": list(group.tags),
+            }
+            for group in snapshot.groups.values()
+        },
+        nodes,
+        instances,
+        request,
+    )
+
+
+def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
+    is_up = instance.admin_state is AdminState.UP
+    return {
+        **Demand.of(snapshot.cluster, instance).message(),
+        "admin_state": instance.admin_state,
+        "admin_state_source": "admin",
+        "should_run": is_up,
+        "nodes": [snapshot.nodes[uuid].name for uuid in instance.all_nodes],
+    }
+
+
+def _node(
+    snapshot: Snapshot,
+    node: Node,
+    info: NodeInfo | None,
+    template: str,
+    planned: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """One node in the allocator's form (S167, X14); live values only of nodes that answered."""
+    primaries = snapshot.instances_on(node.uuid)
+    memory = [filled_beparams(snapshot.cluster, instance)["maxmem"] for instance in primaries]
+    up = [
+        size
+        for size, instance in zip(memory, primaries, strict=True)
+        if instance.admin_state is AdminState.UP
+    ]
+    ndparams = filled_ndparams(snapshot, node)
+    static = {
+        "tags": list(node.tags),
+        "primary_ip": node.primary_ip,
+        "secondary_ip": node.secondary_ip,
+        "offline": node.offline or info is None,
+        "drained": node.drained,
+        "master_candidate": node.master_candidate,
+        "master_capable": node.master_capable,
+        "vm_capable": node.vm_capable,
+        "group": node.group,
+        "ndparams": {
+            key: ndparams[key] for key in ("spindle_count", "exclusive_storage", "oob_program")
+        },
+        "hv_state": {},
+        "disk_state": {},
+        "i_pri_memory": sum(memory),
+        "i_pri_up_memory": sum(up),
+    }
+    if info is None:
+        return static
+    space = next((space for space in info.storage if space.kind == template), None)
+    planned_memory = sum(placed["memory"] for placed in planned)
+    planned_disk = sum(placed["disk_space_total"] for placed in planned)
+    return static | {
+        "total_memory": info.memory_total,
+        "reserved_memory": info.memory_node,
+        "free_memory": max(0, info.memory_free - planned_memory),
+        "total_disk": space.total if space else 0,
+        "free_disk": max(0, space.free - planned_disk) if space else 0,
+        "total_spindles": 0,
+        "free_spindles": 0,
+        "total_cpus": info.cpu_total,
+        "reserved_cpus": info.cpu_node,
+    }

@@ -1,0 +1,44 @@
+"""What every logical unit is: four phases, of which only the last one changes anything."""
+
+import abc
+from typing import Any, Generic, TypeVar
+
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.requests import LockRequest
+from ganeti.model.opcodes import OpCode
+from ganeti.units.context import UnitContext
+
+OpT = TypeVar("OpT", bound=OpCode)
+PlanT = TypeVar("PlanT")
+
+
+class LogicalUnit(abc.ABC, Generic[OpT, PlanT]):
+    """Runs one kind of opcode.
+
+    `check_arguments` sees only the opcode; `declare_locks` names what must not change meanwhile;
+    `check_prereq` decides everything and changes nothing; `execute` carries the plan out and decides
+    nothing. The first three raise PrereqError, after which nothing has happened.
+    """
+
+    def __init__(self, op: OpT) -> None:
+        self.op = op
+
+    def check_arguments(self) -> None:
+        """Refuse what no cluster could run."""
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        """The locks for what `snapshot` says; asked again once they are held, in case it changed."""
+        del snapshot
+        return []
+
+    @abc.abstractmethod
+    async def check_prereq(self, ctx: UnitContext) -> PlanT: ...
+
+    @abc.abstractmethod
+    async def execute(self, ctx: UnitContext, plan: PlanT) -> Outcome: ...
+
+    def dry_run_result(self, ctx: UnitContext, plan: PlanT) -> Any:
+        """What a dry run answers; the plan itself is not for users (S185)."""
+        del ctx, plan
+        return None

@@ -1,0 +1,87 @@
+"""What a logical unit may use, bound to the opcode that it runs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from ganeti.base.ids import IdSource
+from ganeti.config.config import Config
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import OpRun
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.model.job import UndoStep
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.procedures import Procedure
+from ganeti.units.services import Services
+from ganeti.units.undo import run_step
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+
+@dataclass
+class UnitContext:
+    """The services, and the opcode that uses them."""
+
+    services: Services
+    run: OpRun
+    _calls: int = field(default=0, init=False)
+
+    @property
+    def config(self) -> Config:
+        return self.services.config
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The acknowledged configuration."""
+        return self.services.config.snapshot
+
+    @property
+    def ids(self) -> IdSource:
+        return self.services.ids
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self.services.clock.time()
+
+    @property
+    def job_id(self) -> int:
+        return self.run.job_id
+
+    def log(self, message: str) -> None:
+        """Tell whoever watches the job."""
+        self.run.log(message)
+
+    def step(self, message: str) -> None:
+        """Say which part of the work begins."""
+        self.run.log(f"* {message}...")
+
+    def info(self, message: str) -> None:
+        self.run.log(f" - INFO: {message}")
+
+    def warn(self, message: str) -> None:
+        self.run.log(f" - WARNING: {message}")
+
+    async def call(self, node: Node, procedure: Procedure[A, Any], args: A) -> Any:
+        """Call a node. A changing call waits for the durable start (T2) and carries the key of its step."""
+        if not procedure.changes:
+            return await self.services.rpc.call(node, procedure, args)
+        await self.run.started()
+        self._calls += 1
+        key = f"{self.run.job_id}/{self.run.index}/{self._calls}"
+        return await self.services.rpc.call(node, procedure, args, key=key)
+
+    async def call_all(
+        self, nodes: Iterable[Node], procedure: Procedure[A, Any], args: A
+    ) -> dict[NodeUuid, Any]:
+        """Ask many nodes; only for procedures that change nothing."""
+        return await self.services.rpc.call_all(nodes, procedure, args)
+
+    def undo_log(self) -> UndoLog:
+        """The durable record of how to undo what is about to be done (style.md, 4.1)."""
+        return UndoLog(self.run, self._run_undo)
+
+    async def _run_undo(self, step: UndoStep) -> None:
+        await run_step(self.services, self.run.job_id, step)

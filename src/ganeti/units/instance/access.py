@@ -1,0 +1,74 @@
+"""What units on one existing instance share."""
+
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.config.fill import instance_spec
+from ganeti.config.resolve import resolve_instance
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Change
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Instance, InstanceUuid, Node
+from ganeti.model.opcodes.instance import OnInstance
+from ganeti.rpc.procedures import INSTANCE_INFO, InstanceArgs, RunningInstance
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+
+OpT = TypeVar("OpT", bound=OnInstance)
+PlanT = TypeVar("PlanT")
+
+
+class InstanceUnit(LogicalUnit[OpT, PlanT]):
+    """A unit on one instance: locks it alone, and its nodes shared, so that they stay what they are."""
+
+    def instance(self, snapshot: Snapshot) -> Instance:
+        """The instance that the opcode names, by UUID, name or unique short name."""
+        return resolve_instance(snapshot, self.op.instance_uuid or self.op.instance_name)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        instance = self.instance(snapshot)
+        return [
+            lock(Level.INSTANCE, instance.name),
+            lock(Level.NODE, instance.all_nodes, Mode.SHARED),
+        ]
+
+
+def primary_node(ctx: UnitContext, instance: Instance) -> Node:
+    """The node on which the instance is, or should be."""
+    return ctx.snapshot.nodes[instance.primary_node]
+
+
+def spec_of(ctx: UnitContext, instance: Instance) -> InstanceSpec:
+    """The instance as its node needs it."""
+    return instance_spec(ctx.snapshot, instance)
+
+
+async def running_state(ctx: UnitContext, node: Node, instance: Instance) -> RunningInstance | None:
+    """What `node` knows of the instance now; None if it is not there."""
+    answer: RunningInstance | None = await ctx.call(
+        node, INSTANCE_INFO, InstanceArgs(instance=spec_of(ctx, instance))
+    )
+    return answer
+
+
+def set_admin_state(uuid: InstanceUuid, state: AdminState) -> Change:
+    """The change of configuration that records what the administrator wants."""
+
+    def change(draft: Draft) -> None:
+        instance = draft.instances[uuid]
+        if instance.admin_state is not state:
+            draft.put(replace(instance, admin_state=state))
+
+    return change
+
+
+def check_not_offline(instance: Instance) -> None:
+    """Refuse to run what is marked offline."""
+    if instance.admin_state is AdminState.OFFLINE:
+        raise PrereqError(f"instance {instance.name} is marked offline", ErrorCode.WRONG_STATE)

@@ -1,0 +1,169 @@
+"""Live migration of instances whose data both nodes see."""
+
+from dataclasses import dataclass
+
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
+from ganeti.base.identifiers import plain_name
+from ganeti.config.fill import filled_beparams
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Instance, Node
+from ganeti.model.opcodes.instance import OpInstanceMigrate
+from ganeti.rpc.procedures import (
+    MIGRATION_ACCEPT,
+    MIGRATION_FINISH_SOURCE,
+    MIGRATION_FINISH_TARGET,
+    MIGRATION_INFO,
+    MIGRATION_RUN,
+    FinishMigrationArgs,
+    Incoming,
+    IncomingArgs,
+    InstanceArgs,
+    MigrateArgs,
+    MigrationResult,
+)
+from ganeti.units.allocation import Demand, choose_nodes
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_not_offline,
+    primary_node,
+    running_state,
+    spec_of,
+)
+from ganeti.units.instance.settle import move_primary, settle_migration
+from ganeti.units.node_choice import check_can_host, check_can_migrate, check_memory, check_online
+
+
+@dataclass(frozen=True)
+class MigrationPlan:
+    """Which instance goes from where to where; without a target only the state is settled."""
+
+    instance: Instance
+    source: Node
+    target: Node | None
+
+
+class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, MigrationPlan]):
+    """Move a running instance to another node without stopping it, or settle an earlier attempt."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        if op.mode not in (None, "live") or op.live is False:
+            raise InputError(
+                "only live migration is possible; to move a stopped guest, shut it down first",
+                "mode",
+            )
+        if op.iallocator and (op.target_node or op.target_node_uuid):
+            raise InputError("give either a target node or an allocator, not both", "iallocator")
+        if op.iallocator:
+            plain_name(op.iallocator, "iallocator")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        instance = self.instance(snapshot)
+        given = self.op.target_node_uuid or self.op.target_node
+        nodes = {*instance.all_nodes, resolve_node(snapshot, given).uuid} if given else ALL
+        return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, nodes, Mode.SHARED)]
+
+    async def check_prereq(self, ctx: UnitContext) -> MigrationPlan:
+        instance = self.instance(ctx.snapshot)
+        source = primary_node(ctx, instance)
+        if self.op.cleanup:
+            return MigrationPlan(instance, source, None)
+        check_not_offline(instance)
+        check_can_migrate(instance)
+        check_online(source)
+        if await running_state(ctx, source, instance) is None:
+            raise PrereqError(
+                f"instance {instance.name} is not running on {source.name}, so there is nothing to migrate",
+                ErrorCode.WRONG_STATE,
+            )
+        target = await self._target(ctx, instance, source)
+        check_can_host(target)
+        memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
+        await check_memory(ctx, target, memory, f"migrating instance {instance.name}")
+        if await running_state(ctx, target, instance) is not None:
+            raise PrereqError(
+                f"something of {instance.name} is on {target.name} already, from an earlier migration;"
+                f" run: gnt-instance migrate --cleanup {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+        return MigrationPlan(instance, source, target)
+
+    async def _target(self, ctx: UnitContext, instance: Instance, source: Node) -> Node:
+        given = self.op.target_node_uuid or self.op.target_node
+        if given:
+            target = resolve_node(ctx.snapshot, given)
+            if target.uuid == source.uuid:
+                raise InputError(f"{instance.name} is on {source.name} already", "target_node")
+            return target
+        allocator = self.op.iallocator or ctx.snapshot.cluster.default_iallocator
+        if not allocator:
+            raise PrereqError(
+                "say to which node (--target-node) or by which allocator (--iallocator) to migrate:"
+                " the cluster has no default allocator",
+                ErrorCode.WRONG_INPUT,
+            )
+        demand = Demand.of(ctx.snapshot.cluster, instance)
+        nodes = await choose_nodes(ctx, allocator, demand, relocate_from=source)
+        ctx.info(
+            f"Selected nodes for instance {instance.name} via iallocator {allocator}: {nodes[0].name}"
+        )
+        return nodes[0]
+
+    async def execute(self, ctx: UnitContext, plan: MigrationPlan) -> Outcome:
+        if plan.target is None:
+            return await self._cleanup(ctx, plan)
+        instance, source, target = plan.instance, plan.source, plan.target
+        spec = spec_of(ctx, instance)
+        ctx.log(f"Migrating instance {instance.name} from {source.name} to {target.name}")
+        async with ctx.undo_log() as undo:
+            info = await ctx.call(source, MIGRATION_INFO, InstanceArgs(instance=spec))
+            await undo.push(
+                "settle_migration", instance=instance.uuid, source=source.uuid, target=target.uuid
+            )
+            ctx.step(f"preparing {target.name} to accept the instance")
+            wanted = IncomingArgs(instance=spec, address=target.secondary_ip, info=info)
+            incoming: Incoming = await ctx.call(target, MIGRATION_ACCEPT, wanted)
+            ctx.step("migrating the memory of the guest")
+            where = MigrateArgs(instance=spec, address=incoming.address, port=incoming.port)
+            result: MigrationResult = await ctx.call(source, MIGRATION_RUN, where)
+            if result.status != "completed":
+                raise ExecError(
+                    f"the migration of {instance.name} ended as {result.status}: {result.error}"
+                )
+            ended = FinishMigrationArgs(instance=spec, success=True)
+            await ctx.call(target, MIGRATION_FINISH_TARGET, ended)
+            await ctx.config.change(move_primary(instance.uuid, target.uuid))
+            await ctx.call(source, MIGRATION_FINISH_SOURCE, ended)
+            undo.commit()
+        ctx.info(
+            f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
+            f" standing still for {result.downtime_ms} ms"
+        )
+        return Outcome([target.name])
+
+    async def _cleanup(self, ctx: UnitContext, plan: MigrationPlan) -> Outcome:
+        """Look for the guest on every node that could have it, and make the configuration follow."""
+        await ctx.run.started()
+        others = [node for node in ctx.snapshot.online_nodes() if node.uuid != plan.source.uuid]
+        holders = [
+            node for node in others if await running_state(ctx, node, plan.instance) is not None
+        ]
+        if len(holders) > 1:
+            names = ", ".join(node.name for node in holders)
+            raise ExecError(
+                f"something of {plan.instance.name} is on {names}; end all but one copy there first"
+            )
+        for node in holders:
+            key = f"{ctx.job_id}/{ctx.run.index}/settle"
+            name = await settle_migration(
+                ctx.services, key, plan.instance.uuid, plan.source.uuid, node.uuid
+            )
+            ctx.info(f"{plan.instance.name} is on {name or 'no node'}")
+        if not holders:
+            ctx.info(f"nothing of {plan.instance.name} was found beside {plan.source.name}")
+        return Outcome()

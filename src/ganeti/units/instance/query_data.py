@@ -1,0 +1,140 @@
+"""Everything about instances, and how to reach their consoles."""
+
+from typing import Any
+
+from ganeti.base.errors import RpcError
+from ganeti.config.fill import filled_beparams, filled_hvparams, filled_nicparams, filled_osparams
+from ganeti.config.resolve import resolve_instance
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model import wire
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Cluster, Disk, Instance
+from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
+from ganeti.rpc.procedures import BLOCKDEV_INFO, INSTANCE_CONSOLE, DiskArgs, DiskInfo, InstanceArgs
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import InstanceUnit, primary_node, running_state, spec_of
+from ganeti.units.node_choice import check_online
+
+
+class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
+    """What `gnt-instance info` shows; with `static` without asking the nodes."""
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        if not self.op.use_locking:
+            return []
+        return [
+            lock(
+                Level.INSTANCE,
+                [instance.name for instance in self._instances(snapshot)],
+                Mode.SHARED,
+            )
+        ]
+
+    def _instances(self, snapshot: Snapshot) -> list[Instance]:
+        if self.op.instances:
+            return [resolve_instance(snapshot, name) for name in self.op.instances]
+        return sorted(snapshot.instances.values(), key=lambda instance: instance.name)
+
+    async def check_prereq(self, ctx: UnitContext) -> list[Instance]:
+        return self._instances(ctx.snapshot)
+
+    async def execute(self, ctx: UnitContext, plan: list[Instance]) -> Outcome:
+        return Outcome({instance.name: await self._describe(ctx, instance) for instance in plan})
+
+    async def _describe(self, ctx: UnitContext, instance: Instance) -> dict[str, Any]:
+        snapshot, cluster = ctx.snapshot, ctx.snapshot.cluster
+        node = primary_node(ctx, instance)
+        group = snapshot.groups[node.group]
+        run_state: str | None = None
+        disks: list[DiskInfo | None] = [None] * len(instance.disks)
+        if not self.op.static and not node.offline:
+            run_state, disks = await self._live(ctx, instance)
+        known = HYPERVISOR_PARAMS[instance.hypervisor]
+        hv_actual = filled_hvparams(cluster, instance)
+        return {
+            "name": instance.name,
+            "uuid": instance.uuid,
+            "serial_no": instance.serial_no,
+            "ctime": instance.ctime,
+            "mtime": instance.mtime,
+            "config_state": instance.admin_state,
+            "run_state": run_state,
+            "pnode": node.name,
+            "pnode_group_uuid": group.uuid,
+            "pnode_group_name": group.name,
+            "snodes": [],
+            "snodes_group_uuids": [],
+            "snodes_group_names": [],
+            "os": instance.os,
+            "os_instance": instance.osparams,
+            "os_actual": filled_osparams(cluster, instance),
+            "hypervisor": instance.hypervisor,
+            "network_port": None,
+            "hv_instance": instance.hvparams,
+            "hv_actual": {
+                name: value for name, value in hv_actual.items() if not known[name].is_global
+            },
+            "be_instance": instance.beparams,
+            "be_actual": filled_beparams(cluster, instance),
+            "nics": [_nic(cluster, nic_index, instance) for nic_index in range(len(instance.nics))],
+            "disk_template": instance.disk_template,
+            "disks": [
+                _disk(disk, found) for disk, found in zip(instance.disks, disks, strict=True)
+            ],
+            "tags": list(instance.tags),
+        }
+
+    async def _live(
+        self, ctx: UnitContext, instance: Instance
+    ) -> tuple[str | None, list[DiskInfo | None]]:
+        node = primary_node(ctx, instance)
+        try:
+            is_up = await running_state(ctx, node, instance) is not None
+            disks: list[DiskInfo | None] = [
+                await ctx.call(
+                    node, BLOCKDEV_INFO, DiskArgs(instance_name=instance.name, disk=disk)
+                )
+                for disk in spec_of(ctx, instance).disks
+            ]
+        except RpcError as err:
+            ctx.warn(str(err))
+            return None, [None] * len(instance.disks)
+        return (AdminState.UP if is_up else AdminState.DOWN), disks
+
+
+def _nic(cluster: Cluster, index: int, instance: Instance) -> dict[str, Any]:
+    nic = instance.nics[index]
+    params = filled_nicparams(cluster, nic)
+    return {"uuid": nic.uuid, "name": nic.name, "mac": nic.mac, "ip": nic.ip, **params}
+
+
+def _disk(disk: Disk, found: DiskInfo | None) -> dict[str, Any]:
+    return {
+        "iv_name": disk.uuid,
+        "uuid": disk.uuid,
+        "name": disk.name,
+        "dev_type": disk.template,
+        "logical_id": list(disk.logical_id),
+        "size": disk.size,
+        "mode": disk.mode,
+        "pstatus": wire.plain(found) if found else None,
+    }
+
+
+class LUInstanceConsole(InstanceUnit[OpInstanceConsole, Instance]):
+    """How to reach the console, as the instance's node says."""
+
+    async def check_prereq(self, ctx: UnitContext) -> Instance:
+        instance = self.instance(ctx.snapshot)
+        check_online(primary_node(ctx, instance))
+        return instance
+
+    async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
+        node = primary_node(ctx, plan)
+        console = await ctx.call(node, INSTANCE_CONSOLE, InstanceArgs(instance=spec_of(ctx, plan)))
+        return Outcome({"instance": plan.name, "host": node.name, **wire.plain(console)})

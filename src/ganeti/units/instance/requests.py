@@ -1,0 +1,200 @@
+"""What may be asked of a new or changed instance: pure checks, and the objects that they yield."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import PurePosixPath
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import interface_name, mac_address, plain_name
+from ganeti.base.ids import IdSource
+from ganeti.base.sizes import parse_mib
+from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
+from ganeti.model.hypervisor_params import typed_value
+from ganeti.model.objects import Cluster, Disk, Nic
+from ganeti.model.opcodes.base import DiskRequest, NicRequest
+from ganeti.model.params import BACKEND_DEFAULTS, Params
+
+MAX_DISKS, MAX_NICS = 16, 8
+MAX_DISK_MIB = 64 * 1024 * 1024
+NIC_MODES = {"bridged": "bridged", "bridge": "bridged", "routed": "routed", "route": "routed"}
+"""What may be written for a NIC mode -> how it is stored and shown (X17)."""
+
+
+def check_backend_params(params: Mapping[str, Any], field: str) -> Params:
+    """Backend parameters with values in their types; `memory` sets both its bounds, sizes may have units."""
+    checked: Params = {}
+    for name, value in params.items():
+        where = f"{field}.{name}"
+        if name in ("memory", "maxmem", "minmem"):
+            size = (
+                parse_mib(value, where) if isinstance(value, str) else typed_value(value, 0, where)
+            )
+            if size < 1:
+                raise InputError("must be at least 1 MiB", where)
+            for key in ("minmem", "maxmem") if name == "memory" else (name,):
+                checked[key] = size
+        elif name in BACKEND_DEFAULTS:
+            checked[name] = typed_value(value, BACKEND_DEFAULTS[name], where)
+            if name in ("vcpus", "spindle_use") and checked[name] < 1:
+                raise InputError("must be at least 1", where)
+        else:
+            raise InputError(
+                f"no such backend parameter; known: memory, {', '.join(BACKEND_DEFAULTS)}", where
+            )
+    return checked
+
+
+def check_template(name: str | None, cluster: Cluster) -> DiskTemplate:
+    """The disk template, if this cluster has it; None means the cluster's first."""
+    chosen = name or cluster.enabled_disk_templates[0]
+    if chosen not in cluster.enabled_disk_templates:
+        enabled = ", ".join(cluster.enabled_disk_templates)
+        raise InputError(
+            f"{chosen!r:.40} is not enabled in this cluster; enabled: {enabled}", "disk_template"
+        )
+    return DISK_TEMPLATES[chosen]
+
+
+def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> None:
+    """Refuse disks that no template, or not this one, could make."""
+    if len(disks) > MAX_DISKS:
+        raise InputError(f"{len(disks)} disks: at most {MAX_DISKS} are possible", "disks")
+    for index, disk in enumerate(disks):
+        where = f"disks[{index}]"
+        if not 1 <= disk.size <= MAX_DISK_MIB:
+            raise InputError(f"must be from 1 MiB to {MAX_DISK_MIB} MiB", f"{where}.size")
+        if disk.mode not in ("rw", "ro", "w", "r", "W", "R"):
+            raise InputError("must be rw or ro", f"{where}.mode")
+        if disk.name is not None:
+            plain_name(disk.name, f"{where}.name")
+        if disk.params:
+            raise InputError("disk templates in files have no parameters", f"{where}.params")
+    if template is not None:
+        if template.has_disks and not disks:
+            raise InputError(
+                f"template {template.name} needs at least one disk (--disk 0:size=SIZE)", "disks"
+            )
+        if disks and not template.has_disks:
+            raise InputError(f"template {template.name} has no disks", "disks")
+
+
+def check_nics(nics: Sequence[NicRequest]) -> None:
+    """Refuse network interfaces that could not work anywhere."""
+    if len(nics) > MAX_NICS:
+        raise InputError(f"{len(nics)} network interfaces: at most {MAX_NICS} are possible", "nics")
+    for index, nic in enumerate(nics):
+        where = f"nics[{index}]"
+        if nic.mac not in ("auto", "generate"):
+            mac_address(nic.mac, f"{where}.mac")
+        if nic.ip is not None:
+            _check_address(nic.ip, f"{where}.ip")
+        if nic.mode is not None and nic.mode not in NIC_MODES:
+            raise InputError("must be bridged or routed", f"{where}.mode")
+        if nic.link is not None:
+            interface_name(nic.link, f"{where}.link")
+        if nic.name is not None:
+            plain_name(nic.name, f"{where}.name")
+
+
+def _check_address(text: str, field: str) -> None:
+    try:
+        ip_address(text)
+    except ValueError as err:
+        raise InputError(f"{text!r:.60} is not an IP address", field) from err
+
+
+def nic_params(nic: NicRequest) -> Params:
+    """What this interface sets that the cluster's defaults do not."""
+    given = {"mode": NIC_MODES[nic.mode] if nic.mode else None, "link": nic.link}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def build_nic(nic: NicRequest, mac: str, ids: IdSource) -> Nic:
+    """The interface that a checked request and a reserved MAC address yield."""
+    return Nic(uuid=ids.uuid(), mac=mac, ip=nic.ip, name=nic.name, nicparams=nic_params(nic))
+
+
+def check_routed(nic: Nic, filled: Params, index: int) -> None:
+    """A routed interface needs an address, or nothing could be routed to it (S81)."""
+    if filled["mode"] == "routed" and nic.ip is None:
+        raise InputError("a routed network interface needs an IP address", f"nics[{index}].ip")
+
+
+def storage_directory(
+    cluster: Cluster, template: DiskTemplate, given: str | None, instance_name: str
+) -> str:
+    """Where the disks of an instance go: the cluster's directory, or a subdirectory of it that was asked for."""
+    base = cluster.shared_file_storage_dir if template.shared else cluster.file_storage_dir
+    if not base:
+        option = "--shared-file-storage-dir" if template.shared else "--file-storage-dir"
+        raise InputError(
+            f"the cluster has no directory for template {template.name} ({option} of gnt-cluster init)"
+        )
+    if given is None:
+        return f"{base}/{instance_name}"
+    inner = PurePosixPath(given)
+    if inner.is_absolute() or any(part in ("..", ".") for part in given.split("/")):
+        raise InputError(
+            "must be a relative path without '..' below the cluster's directory", "file_storage_dir"
+        )
+    for part in inner.parts:
+        plain_name(part, "file_storage_dir")
+    return f"{base}/{inner}/{instance_name}"
+
+
+def build_disks(
+    requests: Sequence[DiskRequest], template: DiskTemplate, directory: str, ids: IdSource
+) -> tuple[Disk, ...]:
+    """The disks that checked requests yield, each with a path of its own."""
+    disks = []
+    for index, request in enumerate(requests):
+        uuid = ids.uuid()
+        disks.append(
+            Disk(
+                uuid=uuid,
+                size=request.size,
+                template=template.name,
+                logical_id=("loop", f"{directory}/{uuid}.{template.name}.disk{index}"),
+                mode="ro" if request.mode.lower() in ("r", "ro") else "rw",
+                name=request.name,
+            )
+        )
+    return tuple(disks)
+
+
+@dataclass(frozen=True)
+class InstanceSize:
+    """What an instance policy limits; sizes in MiB."""
+
+    memory: int
+    vcpus: int
+    disks: tuple[int, ...]
+    nics: int
+    disk_template: str
+
+
+def check_policy(policy: Params, size: InstanceSize) -> list[str]:
+    """What of an instance's size the policy forbids, a sentence each (S235)."""
+    wrong = []
+    if size.disk_template not in policy["disk-templates"]:
+        wrong.append(f"disk template {size.disk_template} is not allowed by the instance policy")
+    values = [
+        ("memory-size", size.memory),
+        ("cpu-count", size.vcpus),
+        ("disk-count", len(size.disks)),
+        ("nic-count", size.nics),
+        *(("disk-size", disk) for disk in size.disks),
+    ]
+    reasons = []
+    for bounds in policy["minmax"]:
+        outside = [
+            f"{key} {value} is not from {bounds['min'][key]} to {bounds['max'][key]}"
+            for key, value in values
+            if not bounds["min"][key] <= value <= bounds["max"][key]
+        ]
+        if not outside:
+            return wrong
+        reasons.append(", ".join(outside))
+    return wrong + ([" or ".join(reasons)] if reasons else [])

@@ -1,0 +1,80 @@
+"""Checks on nodes that several units share."""
+
+from ganeti.base.errors import ErrorCode, PrereqError, RpcError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import Instance, Node
+from ganeti.rpc.procedures import NODE_INFO, NodeInfo, NodeInfoArgs
+from ganeti.units.context import UnitContext
+
+
+def check_online(node: Node) -> None:
+    """Refuse what needs a node that is marked offline."""
+    if node.offline:
+        raise PrereqError(f"node {node.name} is marked offline", ErrorCode.WRONG_STATE)
+
+
+def check_can_host(node: Node) -> None:
+    """Refuse to put a new guest on a node that must not get one."""
+    check_online(node)
+    if node.drained:
+        raise PrereqError(
+            f"node {node.name} is drained and takes no new instances", ErrorCode.WRONG_STATE
+        )
+    if not node.vm_capable:
+        raise PrereqError(
+            f"node {node.name} is not vm_capable: it runs no instances", ErrorCode.WRONG_STATE
+        )
+
+
+def info_args(snapshot: Snapshot) -> NodeInfoArgs:
+    """The question NODE_INFO for this cluster."""
+    cluster = snapshot.cluster
+    return NodeInfoArgs(
+        hypervisors=list(cluster.enabled_hypervisors),
+        file_storage_dir=cluster.file_storage_dir,
+        shared_file_storage_dir=cluster.shared_file_storage_dir,
+    )
+
+
+async def check_memory(ctx: UnitContext, node: Node, memory_mib: int, what: str) -> NodeInfo:
+    """Refuse if `node` has less free memory than a guest needs; returns what the node said."""
+    try:
+        info: NodeInfo = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot))
+    except RpcError as err:
+        raise PrereqError(f"{what}: cannot ask {err}", ErrorCode.ENVIRONMENT) from err
+    if info.memory_free < memory_mib:
+        raise PrereqError(
+            f"{what}: node {node.name} has {info.memory_free} MiB of memory free, {memory_mib} MiB are needed",
+            ErrorCode.NO_RESOURCES,
+        )
+    return info
+
+
+def check_space(info: NodeInfo, node: Node, template: str, size_mib: int) -> None:
+    """Refuse if the disks would not fit on `node`."""
+    if not DISK_TEMPLATES[template].has_disks:
+        return
+    for space in info.storage:
+        if space.kind == template:
+            if space.free < size_mib:
+                raise PrereqError(
+                    f"node {node.name} has {space.free} MiB free in {space.name}, {size_mib} MiB are needed",
+                    ErrorCode.NO_RESOURCES,
+                )
+            return
+    raise PrereqError(
+        f"node {node.name} offers no storage for disk template {template}: its directory is missing or not allowed"
+        " (see file-storage-paths)",
+        ErrorCode.ENVIRONMENT,
+    )
+
+
+def check_can_migrate(instance: Instance) -> None:
+    """Refuse to migrate what no other node can run on the same data."""
+    template = DISK_TEMPLATES[instance.disk_template]
+    if template.has_disks and not template.can_migrate:
+        raise PrereqError(
+            f"disk template {template.name} of {instance.name} keeps its data on one node, so it cannot be migrated",
+            ErrorCode.WRONG_STATE,
+        )

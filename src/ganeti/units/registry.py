@@ -1,0 +1,61 @@
+"""Which logical unit runs which opcode."""
+
+from typing import Any
+
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.cluster import (
+    OpClusterDestroy,
+    OpClusterPostInit,
+    OpClusterQuery,
+    OpClusterVerify,
+    OpClusterVerifyConfig,
+    OpClusterVerifyGroup,
+)
+from ganeti.model.opcodes.instance import (
+    OpInstanceConsole,
+    OpInstanceCreate,
+    OpInstanceMigrate,
+    OpInstanceQueryData,
+    OpInstanceReboot,
+    OpInstanceRemove,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
+from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove
+from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
+from ganeti.units.base import LogicalUnit
+from ganeti.units.cluster.lifecycle import LUClusterDestroy, LUClusterPostInit, LUClusterQuery
+from ganeti.units.cluster.verify import LUClusterVerify, LUClusterVerifyConfig, LUClusterVerifyGroup
+from ganeti.units.instance.create import LUInstanceCreate
+from ganeti.units.instance.migrate import LUInstanceMigrate
+from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LUInstanceStartup
+from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
+from ganeti.units.instance.remove import LUInstanceRemove
+from ganeti.units.node.add import LUNodeAdd
+from ganeti.units.node.remove import LUNodeRemove
+from ganeti.units.os.diagnose import LUOsDiagnose
+from ganeti.units.test.allocator import LUTestAllocator
+from ganeti.units.test.delay import LUTestDelay
+
+UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
+    OpClusterDestroy: LUClusterDestroy,
+    OpClusterPostInit: LUClusterPostInit,
+    OpClusterQuery: LUClusterQuery,
+    OpClusterVerify: LUClusterVerify,
+    OpClusterVerifyConfig: LUClusterVerifyConfig,
+    OpClusterVerifyGroup: LUClusterVerifyGroup,
+    OpInstanceConsole: LUInstanceConsole,
+    OpInstanceCreate: LUInstanceCreate,
+    OpInstanceMigrate: LUInstanceMigrate,
+    OpInstanceQueryData: LUInstanceQueryData,
+    OpInstanceReboot: LUInstanceReboot,
+    OpInstanceRemove: LUInstanceRemove,
+    OpInstanceShutdown: LUInstanceShutdown,
+    OpInstanceStartup: LUInstanceStartup,
+    OpNodeAdd: LUNodeAdd,
+    OpNodeRemove: LUNodeRemove,
+    OpOsDiagnose: LUOsDiagnose,
+    OpTestAllocator: LUTestAllocator,
+    OpTestDelay: LUTestDelay,
+}

@@ -1,0 +1,72 @@
+"""Undo steps: named procedures that the next master can run from the job's record alone.
+
+Each one succeeds when there is nothing to undo.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ganeti.base.errors import GanetiError
+from ganeti.config.transaction import Draft
+from ganeti.model import wire
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.job import UndoStep
+from ganeti.model.objects import InstanceUuid, NodeUuid
+from ganeti.rpc.procedures import BLOCKDEV_REMOVE, INSTANCE_SHUTDOWN, DiskArgs, ShutdownArgs
+from ganeti.units.instance.settle import settle_migration
+from ganeti.units.services import Services
+
+UndoProcedure = Callable[[Services, str, dict[str, Any]], Awaitable[None]]
+"""Gets the services, the key of its calls, and the step's arguments."""
+
+
+async def run_step(services: Services, job_id: int, step: UndoStep) -> None:
+    """Run one recorded step; raises GanetiError if what it undoes may still be there."""
+    procedure = UNDO_PROCEDURES.get(step.procedure)
+    if procedure is None:
+        raise GanetiError(f"this version does not know how to undo {step.procedure!r}")
+    key = f"{job_id}/undo/{step.procedure}/{services.ids.token(4)}"
+    await procedure(services, key, step.arguments)
+
+
+async def _remove_disk(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    node = services.config.snapshot.nodes[NodeUuid(arguments["node"])]
+    disk = wire.convert(arguments["disk"], DiskSpec)
+    args = DiskArgs(instance_name=arguments["instance"], disk=disk)
+    await services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key)
+
+
+async def _stop_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    node = services.config.snapshot.nodes[NodeUuid(arguments["node"])]
+    spec = wire.convert(arguments["instance"], InstanceSpec)
+    await services.rpc.call(
+        node, INSTANCE_SHUTDOWN, ShutdownArgs(instance=spec, timeout_s=0), key=key
+    )
+
+
+async def _forget_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    del key
+
+    def forget(draft: Draft) -> None:
+        if instance := draft.instances.get(InstanceUuid(arguments["instance"])):
+            draft.remove(instance)
+
+    await services.config.change(forget)
+
+
+async def _settle_migration(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    await settle_migration(
+        services,
+        key,
+        InstanceUuid(arguments["instance"]),
+        NodeUuid(arguments["source"]),
+        NodeUuid(arguments["target"]),
+    )
+
+
+UNDO_PROCEDURES: dict[str, UndoProcedure] = {
+    "remove_disk": _remove_disk,
+    "stop_instance": _stop_instance,
+    "forget_instance": _forget_instance,
+    "settle_migration": _settle_migration,
+}

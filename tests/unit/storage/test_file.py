@@ -1,0 +1,268 @@
+"""Disks in files: template `file` and `sharedfile`."""
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.storage.file import MIB, FileDisk
+from ganeti.storage.shared_file import SharedFileDisk
+
+ROOT = "/srv/ganeti/file-storage"
+PATH = f"{ROOT}/web1/disk0"
+SPEC = DiskSpec(
+    uuid="11111111-0000-4000-8000-000000000000",
+    index=0,
+    size=3,
+    template="file",
+    logical_id=("loop", PATH),
+)
+OTHER = msgspec.structs.replace(SPEC, uuid="22222222-0000-4000-8000-000000000000")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    paths = Paths(tmp_path)
+    paths.etc.mkdir(parents=True)
+    paths.file_storage_paths.write_text(f"{ROOT}\n")
+    paths.below(ROOT).mkdir(parents=True)
+    return paths
+
+
+@pytest.fixture
+def where(paths: Paths) -> Path:
+    """The file of the disk on this node."""
+    return paths.below(PATH)
+
+
+@pytest.fixture
+def no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without extended attributes."""
+
+    def unsupported(*args: object) -> bytes:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "setxattr", unsupported)
+    monkeypatch.setattr(os, "getxattr", unsupported)
+
+
+@pytest.mark.requirement("G12")
+async def test_a_new_disk_has_its_size_reads_as_zeros_and_is_private(
+    paths: Paths, where: Path
+) -> None:
+    disk = FileDisk(paths, SPEC)
+    await disk.create(3)
+    assert disk.path == str(where)
+    assert where.read_bytes() == bytes(3 * MIB)
+    assert where.stat().st_mode & 0o777 == 0o600
+    assert where.parent.stat().st_mode & 0o777 == 0o700
+    assert await disk.size_mib() == 3
+
+
+async def test_a_new_disk_has_its_space_reserved(paths: Paths, where: Path) -> None:
+    await FileDisk(paths, SPEC).create(3)
+    assert where.stat().st_blocks * 512 >= 3 * MIB
+
+
+async def test_creating_again_succeeds_and_keeps_the_data(paths: Paths, where: Path) -> None:
+    disk = FileDisk(paths, SPEC)
+    await disk.create(3)
+    with where.open("r+b") as data:
+        data.write(b"written since")
+    await disk.create(3)
+    assert where.read_bytes().startswith(b"written since")
+
+
+async def test_a_creation_that_was_cut_off_is_completed(paths: Paths, where: Path) -> None:
+    where.parent.mkdir(mode=0o700)
+    where.touch(0o600)
+    await FileDisk(paths, SPEC).create(3)
+    assert where.read_bytes() == bytes(3 * MIB)
+
+
+async def test_creating_with_another_size_is_refused_and_keeps_the_disk(
+    paths: Paths, where: Path
+) -> None:
+    await FileDisk(paths, SPEC).create(3)
+    with pytest.raises(StorageError, match="instead of 4194304"):
+        await FileDisk(paths, SPEC).create(4)
+    assert where.stat().st_size == 3 * MIB
+
+
+@pytest.mark.requirement("G12")
+async def test_a_left_over_disk_of_another_instance_is_neither_taken_nor_removed(
+    paths: Paths, where: Path
+) -> None:
+    await FileDisk(paths, OTHER).create(3)
+    with where.open("r+b") as data:
+        data.write(b"secret")
+    disk = FileDisk(paths, SPEC)
+    with pytest.raises(StorageError, match="a file with other data is there"):
+        await disk.create(3)
+    await disk.remove()
+    with pytest.raises(StorageError, match="belongs to another disk"):
+        await disk.assemble()
+    assert await disk.size_mib() is None
+    assert where.read_bytes().startswith(b"secret")
+
+
+@pytest.mark.requirement("G12")
+@pytest.mark.parametrize("position", [0, 2 * MIB, 3 * MIB - 1])
+async def test_an_unmarked_file_that_holds_data_is_not_taken_for_a_new_disk(
+    paths: Paths, where: Path, no_marks: None, position: int
+) -> None:
+    await FileDisk(paths, OTHER).create(3)
+    with where.open("r+b") as data:
+        data.seek(position)
+        data.write(b"x")
+    with pytest.raises(StorageError, match="a file with other data is there"):
+        await FileDisk(paths, SPEC).create(3)
+    assert where.exists()
+
+
+async def test_without_extended_attributes_all_operations_work(
+    paths: Paths, where: Path, no_marks: None
+) -> None:
+    disk = FileDisk(paths, SPEC)
+    await disk.create(3)
+    await disk.create(3)
+    await disk.assemble()
+    assert await disk.size_mib() == 3
+    await disk.remove()
+    assert not where.exists()
+
+
+async def test_removing_takes_the_empty_directory_along_and_may_be_repeated(
+    paths: Paths, where: Path
+) -> None:
+    disk = FileDisk(paths, SPEC)
+    await disk.create(3)
+    await disk.remove()
+    assert not where.parent.exists()
+    assert paths.below(ROOT).is_dir()
+    await disk.remove()
+    assert await disk.size_mib() is None
+
+
+async def test_removing_one_of_two_disks_keeps_the_directory(paths: Paths, where: Path) -> None:
+    second = msgspec.structs.replace(OTHER, index=1, logical_id=("loop", f"{ROOT}/web1/disk1"))
+    await FileDisk(paths, SPEC).create(1)
+    await FileDisk(paths, second).create(1)
+    await FileDisk(paths, SPEC).remove()
+    assert [one.name for one in where.parent.iterdir()] == ["disk1"]
+
+
+@pytest.mark.requirement("A41")
+async def test_removing_never_follows_a_link(paths: Paths, where: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("data of somebody")
+    where.parent.mkdir(mode=0o700)
+    where.symlink_to(victim)
+    with pytest.raises(StorageError, match="not a regular file"):
+        await FileDisk(paths, SPEC).remove()
+    assert victim.exists()
+    assert where.is_symlink()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+async def test_a_full_disk_shows_at_creation_and_nothing_remains(paths: Paths, code: int) -> None:
+    def full(descriptor: int, size: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with pytest.raises(StorageError, match=r"disk 0 .*no space left: 3 MiB are needed"):
+        await FileDisk(paths, SPEC, preallocate=full).create(3)
+    assert list(paths.below(ROOT).iterdir()) == []
+
+
+async def test_more_than_is_free_is_refused_even_where_files_are_sparse(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.statvfs(paths.root)
+    free = list(real)
+    free[4] = 2 * MIB // real.f_frsize
+    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: os.statvfs_result(free))
+    with pytest.raises(StorageError, match="3 MiB are needed, 2 MiB are free"):
+        await FileDisk(paths, SPEC, preallocate=lambda descriptor, size: None).create(3)
+    assert list(paths.below(ROOT).iterdir()) == []
+
+
+async def test_a_sparse_file_serves_where_nothing_can_be_reserved(
+    paths: Paths, where: Path
+) -> None:
+    await FileDisk(paths, SPEC, preallocate=lambda descriptor, size: None).create(3)
+    assert where.stat().st_size == 3 * MIB
+    assert where.stat().st_blocks == 0
+
+
+@pytest.mark.parametrize("call", ["ftruncate", "fsync", "open"])
+async def test_a_failure_at_any_step_of_creation_leaves_nothing(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real_open = os.open
+
+    def broken(*args: object, **kwargs: object) -> int:
+        if call == "open" and args[0] != "disk0":
+            return real_open(*args, **kwargs)  # type: ignore[arg-type]  # passes everything on
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, call, broken)
+    with pytest.raises(StorageError, match="Input/output error"):
+        await FileDisk(paths, SPEC).create(3)
+    monkeypatch.undo()
+    assert list(paths.below(ROOT).iterdir()) == []
+
+
+async def test_assembling_says_what_is_wrong(paths: Paths, where: Path) -> None:
+    disk = FileDisk(paths, SPEC)
+    with pytest.raises(StorageError, match=r"cannot use disk 0 .*no directory web1"):
+        await disk.assemble()
+    await disk.create(3)
+    await disk.assemble()
+    os.truncate(where, 2 * MIB)
+    with pytest.raises(StorageError, match="has 2 MiB instead of 3 MiB"):
+        await disk.assemble()
+    where.unlink()
+    with pytest.raises(StorageError, match=r"cannot use disk 0 .*No such file"):
+        await disk.assemble()
+
+
+@pytest.mark.parametrize("size", [0, -1])
+async def test_a_size_that_is_none_is_refused(paths: Paths, size: int) -> None:
+    with pytest.raises(StorageError, match="not a size"):
+        await FileDisk(paths, SPEC).create(size)
+
+
+@pytest.mark.parametrize(
+    "logical_id", [(), ("loop",), ("loop", 5), ("blk", PATH), ("loop", PATH, "x"), (PATH, "loop")]
+)
+def test_a_logical_id_of_another_form_is_refused(
+    paths: Paths, logical_id: tuple[str | int, ...]
+) -> None:
+    with pytest.raises(StorageError, match="template file needs"):
+        FileDisk(paths, msgspec.structs.replace(SPEC, logical_id=logical_id))
+
+
+async def test_two_virtual_nodes_see_the_same_shared_disk(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    shared = tmp_path_factory.mktemp("shared")
+    spec = msgspec.structs.replace(
+        SPEC, template="sharedfile", logical_id=("loop", f"{shared}/web1/disk0")
+    )
+    disks = []
+    for name in ("node1", "node2"):
+        paths = replace(Paths(), root=tmp_path_factory.mktemp(name))
+        paths.etc.mkdir(parents=True)
+        paths.file_storage_paths.write_text(f"{shared}\n")
+        disks.append(SharedFileDisk(paths, spec))
+    await disks[0].create(3)
+    await disks[1].assemble()
+    assert disks[0].path == disks[1].path == f"{shared}/web1/disk0"
+    await disks[1].remove()
+    assert await disks[0].size_mib() is None

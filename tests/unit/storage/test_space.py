@@ -1,0 +1,47 @@
+"""What a node says about the room for disks."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.model.disk_templates import FILE, SHARED_FILE
+from ganeti.storage.space import directory_space, storage_problems
+
+ROOT = "/srv/ganeti/file-storage"
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    paths = Paths(tmp_path)
+    paths.etc.mkdir(parents=True)
+    paths.below(ROOT).mkdir(parents=True)
+    paths.file_storage_paths.write_text(f"{ROOT}\n")
+    return paths
+
+
+def test_the_space_is_that_of_the_file_system_in_mib(paths: Paths) -> None:
+    space = directory_space(paths, FILE, ROOT)
+    real = os.statvfs(paths.below(ROOT))
+    assert (space.kind, space.name) == ("file", ROOT)
+    assert space.total == real.f_blocks * real.f_frsize // 2**20
+    assert 0 < space.free <= space.total
+
+
+def test_a_directory_that_is_not_allowed_has_no_space(paths: Paths) -> None:
+    with pytest.raises(StorageError, match="not below a directory"):
+        directory_space(paths, FILE, "/srv/other")
+
+
+def test_problems_are_bad_lines_of_the_list_and_unusable_directories(paths: Paths) -> None:
+    paths.file_storage_paths.write_text(f"{ROOT}\n/etc\n")
+    problems = storage_problems(paths, [(FILE, ROOT), (SHARED_FILE, "/srv/missing")])
+    assert len(problems) == 2
+    assert "/etc belongs to the system" in problems[0]
+    assert problems[1].startswith("template sharedfile: /srv/missing is not below")
+
+
+def test_a_good_node_has_no_problems(paths: Paths) -> None:
+    assert storage_problems(paths, [(FILE, ROOT)]) == []

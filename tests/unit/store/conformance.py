@@ -1,0 +1,546 @@
+"""What every back end of the store must do; each one's test file runs all of it."""
+
+import abc
+import asyncio
+import io
+from contextlib import aclosing
+from itertools import pairwise
+
+import pytest
+
+from ganeti.base.errors import NotMaster, Refused, StoreError
+from ganeti.store.backup import read_backup
+from ganeti.store.electorate import Electorate
+from ganeti.store.interface import (
+    MAX_OPERATIONS,
+    MAX_TRANSACTION_BYTES,
+    META_KIND,
+    ZERO,
+    Campaign,
+    CampaignKind,
+    Delete,
+    Follower,
+    Lease,
+    LogEntry,
+    Master,
+    MemberChange,
+    NodeUuid,
+    NotInLog,
+    Position,
+    Put,
+    Row,
+    Store,
+    Transaction,
+)
+from ganeti.store.job_ids import JobIdAllocator, raise_ceiling
+
+VOTE = Campaign(CampaignKind.VOTE)
+FORCE = Campaign(CampaignKind.FORCE)
+CLUSTER = "cluster-1"
+NODE = NodeUuid("node-1")
+OTHER = NodeUuid("node-2")
+
+
+class Harness(abc.ABC):
+    """One node's disk, and the stores that are opened on it one after the other."""
+
+    electorate: Electorate
+
+    @abc.abstractmethod
+    async def open(self, *, log_entries: int = 20_000) -> Store: ...
+
+    @abc.abstractmethod
+    def fill(self, store: Store) -> None:
+        """From now on the disk is full."""
+
+    @abc.abstractmethod
+    async def free(self, store: Store) -> None:
+        """Make room, and wait until the store has found out."""
+
+    @abc.abstractmethod
+    def hold_sync(self, store: Store) -> None:
+        """Let the next sync take until more waits behind it."""
+
+
+def put(key: str, value: bytes | str = b"v", kind: str = "instance") -> Transaction:
+    return Transaction((Put(kind, key, value.encode() if isinstance(value, str) else value),))
+
+
+async def rows_of(store: Store) -> dict[tuple[str, str], bytes]:
+    """The rows of a snapshot, in its order."""
+    async with aclosing(store.load()) as snapshot:
+        return {
+            (item.kind, item.key): item.value async for item in snapshot if isinstance(item, Row)
+        }
+
+
+async def keys_of(store: Store) -> list[str]:
+    return [key for kind, key in await rows_of(store) if kind != META_KIND]
+
+
+async def position_of(store: Store) -> Position:
+    async with aclosing(store.load()) as snapshot:
+        first = await anext(snapshot)
+    assert isinstance(first, Position)
+    return first
+
+
+async def entries_of(store: Store, after: Position, count: int) -> list[LogEntry]:
+    found: list[LogEntry] = []
+    async with aclosing(store.watch(after)) as watch:
+        while len(found) < count:
+            found.append(await anext(watch))
+    return found
+
+
+async def master(harness: Harness) -> tuple[Store, Lease]:
+    store = await harness.open()
+    return store, await store.campaign(VOTE)
+
+
+class MemorySink:
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    async def write(self, data: bytes) -> None:
+        self.data += data
+
+
+class StoreConformance:
+    async def test_a_new_store_is_empty_and_follows(self, harness: Harness) -> None:
+        store = await harness.open()
+        assert await rows_of(store) == {}
+        assert await position_of(store) == ZERO
+        assert isinstance(store.statistics().role, Follower)
+        await store.close()
+
+    async def test_a_committed_row_is_loaded_with_its_position(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        receipt = await store.commit(lease, put("web1", "running"))
+        assert receipt.position == Position(lease.epoch, 1)
+        assert await position_of(store) == receipt.position
+        assert await rows_of(store) == {("instance", "web1"): b"running"}
+        await store.close()
+
+    async def test_operations_of_a_transaction_happen_in_order(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        txn = Transaction(
+            (
+                Put("a", "k", b"1"),
+                Delete("a", "k"),
+                Put("a", "k", b"2"),
+                Put("b", "k", b"3"),
+                Delete("b", "k"),
+                Delete("c", "never there"),
+            )
+        )
+        await store.commit(lease, txn)
+        assert await rows_of(store) == {("a", "k"): b"2"}
+        await store.close()
+
+    async def test_rows_are_loaded_by_kind_and_key(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        names = [("b", "x"), ("a", "é"), ("a", "z"), ("a", "Z"), ("a", ""), ("a", "\U0001f600")]
+        await store.commit(lease, Transaction(tuple(Put(kind, key, b"") for kind, key in names)))
+        assert list(await rows_of(store)) == sorted(names)
+        await store.close()
+
+    @pytest.mark.requirement("G2")
+    async def test_positions_grow_and_name_their_predecessors(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        first = [(await store.commit(lease, put("a"))).position for _ in range(3)]
+        second_lease = await store.campaign(VOTE)
+        second = [(await store.commit(second_lease, put("b"))).position for _ in range(2)]
+        positions = first + second
+        assert positions == [Position(*at) for at in ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2))]
+        numbers = [position.as_int() for position in positions]
+        assert numbers == sorted(set(numbers))
+        entries = await entries_of(store, ZERO, 5)
+        assert [entry.position for entry in entries] == positions
+        assert entries[0].previous == ZERO
+        assert all(after.previous == before.position for before, after in pairwise(entries))
+        await store.close()
+
+    async def test_concurrent_commits_share_syncs(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        harness.hold_sync(store)
+        receipts = await asyncio.gather(
+            *(store.commit(lease, put(f"{number:03}")) for number in range(200))
+        )
+        assert [receipt.position.serial for receipt in receipts] == list(range(1, 201))
+        statistics = store.statistics()
+        assert statistics.transactions == 200
+        assert statistics.syncs <= 20
+        assert statistics.largest_batch >= 10
+        await store.close()
+
+    async def test_submitted_transactions_keep_their_place(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        store.submit(lease, put("x", "1"))
+        store.submit(lease, put("x", "2"))
+        receipt = await store.commit(lease, put("y"))
+        store.submit(lease, put("x", "3"))
+        assert receipt.position.serial == 3
+        last = await store.commit(lease, Transaction())  # waits for all before it
+        assert last.position.serial == 5
+        assert (await rows_of(store))["instance", "x"] == b"3"
+        await store.close()
+
+    @pytest.mark.requirement("G1", "G2")
+    async def test_a_restart_keeps_all_acknowledged(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        for number in range(20):
+            await store.commit(lease, put(f"{number:02}", str(number)))
+        digest, position = store.statistics().digest, await position_of(store)
+        await store.close()
+        again = await harness.open()
+        assert await keys_of(again) == [f"{number:02}" for number in range(20)]
+        assert again.statistics().digest == digest
+        assert await position_of(again) == position
+        await again.close()
+
+    @pytest.mark.requirement("G4")
+    async def test_every_campaign_takes_a_greater_epoch(self, harness: Harness) -> None:
+        store, first = await master(harness)
+        second = await store.campaign(VOTE)
+        await store.close()
+        again = await harness.open()
+        third = await again.campaign(VOTE)
+        fourth = await again.campaign(FORCE)
+        assert first.epoch < second.epoch < third.epoch < fourth.epoch
+        await again.close()
+
+    @pytest.mark.requirement("G4")
+    async def test_a_lease_of_an_old_epoch_is_refused(self, harness: Harness) -> None:
+        store, old = await master(harness)
+        new = await store.campaign(VOTE)
+        with pytest.raises(NotMaster, match="epoch 1 is over"):
+            await store.commit(old, put("a"))
+        with pytest.raises(NotMaster):
+            store.submit(old, put("a"))
+        with pytest.raises(NotMaster):
+            await store.change_members(old, MemberChange(OTHER, is_voter=True, is_candidate=True))
+        await store.commit(new, put("b"))
+        assert await keys_of(store) == ["b"]
+        await store.close()
+
+    async def test_what_waits_is_written_before_a_new_epoch(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        commits = [asyncio.create_task(store.commit(lease, put(f"{n}"))) for n in range(5)]
+        await asyncio.sleep(0)
+        new = await store.campaign(VOTE)
+        receipts = await asyncio.gather(*commits)
+        assert {receipt.position.epoch for receipt in receipts} == {lease.epoch}
+        assert (await store.commit(new, put("z"))).position == Position(new.epoch, 1)
+        await store.close()
+
+    async def test_a_follower_does_not_write(self, harness: Harness) -> None:
+        store = await harness.open()
+        with pytest.raises(NotMaster):
+            await store.commit(Lease(1), put("a"))
+        assert await rows_of(store) == {}
+        await store.close()
+
+    async def test_resigning_ends_the_lease(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        store.submit(lease, put("a"))
+        await store.resign()
+        assert isinstance(store.statistics().role, Follower)
+        assert (await store.members()).master is None
+        with pytest.raises(NotMaster):
+            await store.commit(lease, put("b"))
+        assert await keys_of(store) == ["a"]
+        assert (await store.campaign(VOTE)).epoch > lease.epoch
+        await store.close()
+
+    async def test_nobody_is_handed_the_mastership_who_does_not_follow(
+        self, harness: Harness
+    ) -> None:
+        store, lease = await master(harness)
+        with pytest.raises(NotMaster, match="node-2"):
+            await store.resign(OTHER)
+        await store.commit(lease, put("still master"))
+        await store.close()
+
+    async def test_role_changes_are_told_in_order(self, harness: Harness) -> None:
+        store = await harness.open()
+        async with aclosing(store.role_changes()) as roles:
+            assert isinstance(await anext(roles), Follower)
+            lease = await store.campaign(VOTE)
+            assert await anext(roles) == Master(lease)
+            await store.resign()
+            assert isinstance(await anext(roles), Follower)
+            await store.close()
+            with pytest.raises(StopAsyncIteration):
+                await anext(roles)
+
+    @pytest.mark.requirement("G3", "F7")
+    async def test_load_is_one_snapshot_while_writing_goes_on(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        for start in range(0, 1200, 100):
+            operations = (Put("m", f"{n:04}", b"old") for n in range(start, start + 100))
+            await store.commit(lease, Transaction(tuple(operations)))
+        ends = Transaction((Put("a", "first", b"old"), Put("z", "last", b"old")))
+        before = (await store.commit(lease, ends)).position
+        async with aclosing(store.load()) as snapshot:
+            items = [await anext(snapshot) for _ in range(3)]
+            change = (Put("a", "first", b"new"), Delete("m", "0700"), Put("z", "last", b"new"))
+            await store.commit(lease, Transaction(change))
+            items += [item async for item in snapshot]
+        rows = [item for item in items[1:] if isinstance(item, Row)]
+        assert items[0] == before
+        assert len(rows) == 1202
+        assert {row.value for row in rows} == {b"old"}
+        assert len(await rows_of(store)) == 1201
+        await store.close()
+
+    async def test_two_loads_do_not_disturb_each_other(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        for number in range(8):
+            await store.commit(lease, put(str(number)))
+        async with aclosing(store.load()) as first, aclosing(store.load()) as second:
+            pairs = [(await anext(first), await anext(second)) for _ in range(9)]
+        assert all(one == two for one, two in pairs)
+        await store.close()
+
+    async def test_watch_gives_every_transaction_once_in_order(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        for number in range(3):
+            await store.commit(lease, put(str(number)))
+        live = asyncio.create_task(entries_of(store, ZERO, 10))
+        late = asyncio.create_task(entries_of(store, Position(lease.epoch, 2), 8))
+        await asyncio.sleep(0)
+        for number in range(3, 10):
+            await store.commit(lease, put(str(number)))
+        entries = await live
+        assert [entry.transaction for entry in entries] == [put(str(n)) for n in range(10)]
+        assert await late == entries[2:]
+        await store.close()
+
+    async def test_watch_waits_for_news_and_ends_with_the_store(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        here = (await store.commit(lease, put("a"))).position
+
+        async def collect() -> list[LogEntry]:
+            return [entry async for entry in store.watch(here)]
+
+        watching = asyncio.create_task(collect())
+        await asyncio.sleep(0)
+        await store.commit(lease, put("b"))
+        await store.close()
+        # What was synced at the end may be left for the next watch, but nothing comes twice.
+        assert [entry.transaction for entry in await watching] in ([put("b")], [])
+
+    async def test_watch_refuses_a_position_of_another_history(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        await store.commit(lease, put("a"))
+        for wrong in (Position(lease.epoch, 2), Position(lease.epoch + 1, 0), Position(0, 7)):
+            with pytest.raises(NotInLog):
+                await entries_of(store, wrong, 1)
+        await store.close()
+
+    @pytest.mark.requirement("F10")
+    async def test_the_log_is_bounded_and_says_where_it_ends(self, harness: Harness) -> None:
+        store = await harness.open(log_entries=10)
+        lease = await store.campaign(VOTE)
+        for number in range(60):
+            await store.commit(lease, put(str(number % 7)))
+        assert store.statistics().log_entries == 10
+        with pytest.raises(NotInLog):
+            await entries_of(store, ZERO, 1)
+        kept = await entries_of(store, Position(lease.epoch, 50), 10)
+        assert [entry.position.serial for entry in kept] == list(range(51, 61))
+        await store.close()
+        again = await harness.open(log_entries=10)
+        assert await entries_of(again, Position(lease.epoch, 50), 10) == kept
+        await again.close()
+
+    async def test_a_transaction_has_limits(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        most = tuple(Put("k", f"{number}", b"") for number in range(MAX_OPERATIONS))
+        await store.commit(lease, Transaction(most))
+        with pytest.raises(Refused, match="100 operations"):
+            await store.commit(lease, Transaction((*most, Put("k", "one more", b""))))
+        largest = bytes(MAX_TRANSACTION_BYTES - 2)
+        await store.commit(lease, Transaction((Put("k", "l", largest),)))
+        with pytest.raises(Refused, match="bytes"):
+            await store.commit(lease, Transaction((Put("k", "l", largest + b"x"),)))
+        with pytest.raises(Refused, match="not valid text"):
+            store.submit(lease, put("\udc80"))
+        assert store.statistics().transactions == 2
+        assert (await rows_of(store))["k", "l"] == largest
+        await store.close()
+
+    async def test_closing_answers_every_pending_commit(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        harness.hold_sync(store)
+        commits = [asyncio.create_task(store.commit(lease, put(f"{n:02}"))) for n in range(30)]
+        await asyncio.sleep(0)
+        await store.close()
+        receipts = await asyncio.gather(*commits)
+        assert [receipt.position.serial for receipt in receipts] == list(range(1, 31))
+        again = await harness.open()
+        assert len(await keys_of(again)) == 30
+        await again.close()
+
+    async def test_a_closed_store_says_so(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        await store.close()
+        await store.close()
+        with pytest.raises(NotMaster, match="closed"):
+            await store.commit(lease, put("a"))
+        with pytest.raises(NotMaster, match="closed"):
+            await store.campaign(VOTE)
+        with pytest.raises(StoreError, match="closed"):
+            await rows_of(store)
+
+    async def test_a_store_may_be_closed_while_it_is_loaded(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        await store.commit(lease, put("a"))
+        async with aclosing(store.load()) as snapshot:
+            await anext(snapshot)
+            await store.close()
+
+    async def test_a_cancelled_caller_does_not_take_the_write_back(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        harness.hold_sync(store)
+        commit = asyncio.create_task(store.commit(lease, put("a")))
+        await asyncio.sleep(0)
+        commit.cancel()
+        await asyncio.wait((commit,))
+        assert commit.cancelled()
+        receipt = await store.commit(lease, put("b"))
+        assert receipt.position.serial == 2
+        assert await keys_of(store) == ["a", "b"]
+        await store.close()
+
+    @pytest.mark.requirement("G16", "F1")
+    async def test_a_full_disk_refuses_reads_on_and_recovers(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        await store.commit(lease, put("before"))
+        harness.fill(store)
+        for key in ("first", "second"):
+            with pytest.raises(Refused):
+                await store.commit(lease, put(key, bytes(900_000)))
+        with pytest.raises(Refused):
+            store.submit(lease, put("third"))
+        assert store.statistics().is_full
+        assert await keys_of(store) == ["before"]
+        await harness.free(store)
+        receipt = await store.commit(lease, put("after"))
+        assert receipt.position == Position(lease.epoch, 2)
+        assert await keys_of(store) == ["after", "before"]
+        assert isinstance(store.statistics().role, Master)
+        await store.close()
+        again = await harness.open()
+        assert await keys_of(again) == ["after", "before"]
+        await again.close()
+
+    @pytest.mark.requirement("G16")
+    async def test_a_refused_submit_is_reported_by_the_next_call(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        harness.hold_sync(store)
+        held = asyncio.create_task(store.commit(lease, put("held")))
+        await asyncio.sleep(0)
+        store.submit(lease, put("lost", bytes(900_000)))
+        harness.fill(store)
+        behind = asyncio.create_task(store.commit(lease, put("built on it", bytes(900_000))))
+        with pytest.raises(Refused):
+            await behind
+        await asyncio.wait((held,))
+        await harness.free(store)
+        with pytest.raises(Refused, match="nobody waited for"):
+            await store.commit(lease, put("too"))
+        await store.commit(lease, put("fine"))
+        keys = await keys_of(store)
+        assert keys[0] == "fine"
+        assert set(keys) <= {"held", "fine"}
+        await asyncio.gather(held, return_exceptions=True)
+        await store.close()
+
+    async def test_a_sole_member_is_not_degraded(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        members = await store.members()
+        assert members.master == NODE
+        assert members.epoch == lease.epoch
+        assert members.voters == members.candidates == members.sync_set == frozenset((NODE,))
+        assert not members.degraded
+        assert not (await store.commit(lease, put("a"))).degraded
+        await store.close()
+
+    async def test_other_candidates_make_a_lonely_master_degraded(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        voter = MemberChange(OTHER, is_voter=True, is_candidate=False)
+        assert not (await store.change_members(lease, voter)).degraded
+        candidate = MemberChange(OTHER, is_voter=True, is_candidate=True)
+        assert (await store.change_members(lease, candidate)).degraded
+        assert (await store.commit(lease, put("a"))).degraded
+        await store.close()
+        again = await harness.open()
+        assert (await again.members()).candidates == frozenset((NODE, OTHER))
+        lease = await again.campaign(VOTE)
+        gone = MemberChange(OTHER, is_voter=False, is_candidate=False)
+        assert not (await again.change_members(lease, gone)).degraded
+        assert (await again.members()).voters == frozenset((NODE,))
+        await again.close()
+
+    async def test_force_past_other_voters_is_degraded(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        await store.change_members(lease, MemberChange(OTHER, is_voter=True, is_candidate=False))
+        forced = await store.campaign(FORCE)
+        assert (await store.commit(forced, put("a"))).degraded
+        voted = await store.campaign(VOTE)
+        assert not (await store.commit(voted, put("a"))).degraded
+        await store.close()
+
+    async def test_members_change_only_by_their_own_call(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        with pytest.raises(Refused, match="change_members"):
+            await store.commit(lease, put("members", b"{}", META_KIND))
+        with pytest.raises(Refused, match="stays"):
+            await store.change_members(lease, MemberChange(NODE, is_voter=True, is_candidate=False))
+        await store.close()
+
+    async def test_a_backup_has_every_row_and_the_position(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        for number in range(5):
+            await store.commit(lease, put(f"{number}", bytes(300_000)))
+        sink = MemorySink()
+        position = await store.backup(sink)
+        items = list(read_backup(io.BytesIO(sink.data).read))
+        assert items[0] == position == await position_of(store)
+        rows = {(item.kind, item.key): item.value for item in items if isinstance(item, Row)}
+        assert rows == await rows_of(store)
+        await store.close()
+
+    async def test_the_digest_tells_histories_apart(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        digests = []
+        for value in ("1", "2", "1"):
+            await store.commit(lease, put("a", value))
+            digests.append(store.statistics().digest)
+        assert len(set(digests)) == 3
+        assert [entry.digest for entry in await entries_of(store, ZERO, 3)] == digests
+        await store.close()
+
+    @pytest.mark.requirement("G8")
+    async def test_job_ids_go_on_above_every_ceiling(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        ids = JobIdAllocator((await store.members()).job_id_ceiling)
+        ceiling = ids.ceiling_for(3)
+        assert ceiling == 1000
+        await raise_ceiling(store, harness.electorate, CLUSTER, lease, ceiling)
+        ids.raised(ceiling)
+        assert list(ids.take(3)) == [1, 2, 3]
+        assert (await store.members()).job_id_ceiling == 1000
+        await store.close()
+        again = await harness.open()
+        new_lease = await again.campaign(VOTE)
+        later = JobIdAllocator((await again.members()).job_id_ceiling)
+        assert later.ceiling == 1000
+        with pytest.raises(NotMaster):
+            await raise_ceiling(again, harness.electorate, CLUSTER, lease, 2000)
+        await raise_ceiling(again, harness.electorate, CLUSTER, new_lease, 2000)
+        later.raised(2000)
+        assert list(later.take(1)) == [1001]
+        await again.close()

@@ -1,0 +1,224 @@
+"""The rules of the house that a program can check; `docs/design/house.md` has the reasons."""
+
+import ast
+import re
+import subprocess
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+SOURCE = TOP / "src" / "ganeti"
+
+LONGEST_FILE_LINES = 600
+LONGEST_FUNCTION_LINES = 60
+MOST_METHODS_OF_AN_INTERFACE = 12
+
+# A module that cannot be named for one thing is two modules.
+NAMES_THAT_NAME_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "shared"}
+
+# Commands start in a tenth of a second, so these are imported late.
+HEAVY = {"aiohttp", "cryptography", "numpy", "qemu", "rich"}
+
+REGISTRY_HOSTS = re.compile(r"\b(?:pypi|pythonhosted|crates|npmjs)[.][a-z]+\b|/simple[/]")
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work/(?:main|shared)|root/[.]|home/[a-z]+/)")
+
+MAKE_COMMANDS = [
+    *("help", "setup", "check", "test", "test-host", "soak", "bench", "requirements"),
+    *("demo", "demo-down", "clean"),
+]
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
+def _tracked_texts() -> dict[str, str]:
+    """Name -> text of what git has, or would have after `git add`."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = [name for name in listed.stdout.split("\0") if (TOP / name).is_file()]
+    return {name: (TOP / name).read_text(encoding="utf-8", errors="replace") for name in names}
+
+
+def _places(pattern: re.Pattern[str], texts: dict[str, str]) -> list[str]:
+    return [
+        f"{name}:{number}: {line.strip()[:80]}"
+        for name, text in texts.items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(TOP))
+
+
+def _interfaces(tree: ast.Module) -> list[ast.ClassDef]:
+    """Classes made to be implemented: protocols and abstract bases."""
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    bases = {"Protocol", "abc.ABC", "ABC"}
+    return [
+        one for one in classes if bases & {ast.unparse(base).split("[")[0] for base in one.bases}
+    ]
+
+
+def _functions(node: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def test_there_are_modules_to_look_at() -> None:
+    assert MODULES
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [_shown(path) for path in MODULES if not ast.get_docstring(_tree(path))] == []
+
+
+def test_every_package_is_one() -> None:
+    folders = {path.parent for path in MODULES}
+    assert [_shown(one) for one in folders if not (one / "__init__.py").exists()] == []
+
+
+def test_no_file_is_longer_than_one_subject() -> None:
+    sizes = {path: path.read_text(encoding="utf-8").count("\n") for path in MODULES}
+    long = {_shown(path): size for path, size in sizes.items() if size > LONGEST_FILE_LINES}
+    assert long == {}
+
+
+def test_no_function_is_longer_than_one_phase() -> None:
+    long = [
+        f"{_shown(path)}:{function.lineno} {function.name}"
+        for path in MODULES
+        for function in _functions(_tree(path))
+        if (function.end_lineno or 0) - function.lineno + 1 > LONGEST_FUNCTION_LINES
+    ]
+    assert long == []
+
+
+def test_no_interface_has_too_many_methods() -> None:
+    big = [
+        f"{_shown(path)}: {interface.name}"
+        for path in MODULES
+        for interface in _interfaces(_tree(path))
+        if len(_methods(interface)) > MOST_METHODS_OF_AN_INTERFACE
+    ]
+    assert big == []
+
+
+def _methods(interface: ast.ClassDef) -> list[str]:
+    """What can be called; properties are facts and may be more."""
+    return [
+        one.name
+        for one in interface.body
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+        and "property" not in {ast.unparse(decorator) for decorator in one.decorator_list}
+    ]
+
+
+def test_every_module_is_named_for_one_thing() -> None:
+    nameless = [path for path in MODULES if path.stem in NAMES_THAT_NAME_NOTHING]
+    assert [_shown(path) for path in nameless] == []
+
+
+def test_commands_import_heavy_libraries_late() -> None:
+    early = [
+        f"{_shown(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in MODULES
+        if path.is_relative_to(SOURCE / "cli")
+        for node in _tree(path).body
+        if HEAVY & {name.split(".")[0] for name in _imported(node)}
+    ]
+    assert early == []
+
+
+def _imported(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return []
+
+
+def test_no_file_names_a_registry_host() -> None:
+    assert _places(REGISTRY_HOSTS, _tracked_texts()) == []
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    assert _places(MACHINE_PATHS, _tracked_texts()) == []
+
+
+def test_nothing_is_left_unfinished() -> None:
+    marks = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+    python = {name: text for name, text in _tracked_texts().items() if name.endswith(".py")}
+    assert _places(marks, python) == []
+
+
+def test_every_silenced_type_error_has_its_reason() -> None:
+    # What follows the brackets is the reason.
+    bare = re.compile(r"#\s*type:\s*ignore(?:\[[^\]]*\])?\s*$")
+    python = {name: text for name, text in _tracked_texts().items() if name.endswith(".py")}
+    assert _places(bare, python) == []
+
+
+@pytest.mark.parametrize("name", ["run", "dev"])
+def test_every_pin_has_a_version_and_hashes(name: str) -> None:
+    text = (TOP / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+    entries = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE).replace("\\\n", " ").split("\n")
+    wrong = [one for one in entries if one and not re.match(r"[\w.-]+==\S+ .*--hash=sha256:", one)]
+    assert wrong == []
+
+
+def test_what_runs_is_pinned_to_the_same_versions_as_what_is_tested() -> None:
+    def pins(name: str) -> set[str]:
+        text = (TOP / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
+        return set(re.findall(r"^[\w.-]+==[^\s;]+", text, flags=re.MULTILINE))
+
+    assert pins("run") <= pins("dev")
+
+
+@pytest.mark.parametrize("command", MAKE_COMMANDS)
+def test_make_has_the_command_and_its_help(command: str) -> None:
+    makefile = (TOP / "Makefile").read_text(encoding="utf-8")
+    assert re.search(rf"^{command}:.*## \S", makefile, flags=re.MULTILINE)
+
+
+def test_every_program_named_in_pyproject_is_there() -> None:
+    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    missing = []
+    for program, entry in project["scripts"].items():
+        module, function = entry.split(":")
+        folder = TOP / "src" / Path(*module.split("."))
+        path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+        names = {one.name for one in _functions(_tree(path))} if path.exists() else set()
+        if function not in names | _names_imported_by(path):
+            missing.append(program)
+    assert missing == []
+
+
+def _names_imported_by(path: Path) -> set[str]:
+    if not path.exists():
+        return set()
+    imports = [node for node in _tree(path).body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name for node in imports for alias in node.names}
+
+
+def test_every_package_has_a_page_in_the_design_notes() -> None:
+    notes = TOP / "docs" / "design"
+    rows = re.findall(
+        r"^\| `(\w+)` \| \[.*?\]\((\w+\.md)\)", (notes / "README.md").read_text(), re.M
+    )
+    pages = {package: notes / page for package, page in rows}
+    packages = [one.name for one in sorted(SOURCE.iterdir()) if (one / "__init__.py").exists()]
+    assert [name for name in packages if name not in pages or not pages[name].exists()] == []
