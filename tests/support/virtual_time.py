@@ -59,6 +59,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         work.add_done_callback(self._thread_is_done)
         return work
 
+    async def shutdown_default_executor(self, *args: float | None) -> None:
+        # From Python 3.12 on it has a deadline, to which the clock must not jump.
+        self._threads_at_work += 1
+        try:
+            await super().shutdown_default_executor(*args)
+        finally:
+            self._threads_at_work -= 1
+
     def _thread_is_done(self, _work: asyncio.Future[Any]) -> None:
         self._threads_at_work -= 1
 

@@ -217,7 +217,7 @@ def _names_imported_by(path: Path) -> set[str]:
 def test_every_package_has_a_page_in_the_design_notes() -> None:
     notes = TOP / "docs" / "design"
     rows = re.findall(
-        r"^\| `(\w+)` \| \[.*?\]\((\w+\.md)\)", (notes / "README.md").read_text(), re.M
+        r"^\| `(\w+)` \| \[.*?\]\((\w+\.md)\)", (notes / "README.md").read_text(), re.MULTILINE
     )
     pages = {package: notes / page for package, page in rows}
     packages = [one.name for one in sorted(SOURCE.iterdir()) if (one / "__init__.py").exists()]

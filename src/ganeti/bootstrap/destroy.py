@@ -15,10 +15,10 @@ def is_member(paths: Paths) -> bool:
     return any(path.exists() for path in (paths.register, paths.node_certificate, paths.state))
 
 
-def forget_cluster(paths: Paths) -> None:
-    """Remove keys, certificates, ssconf, register and state; the disks of instances and the logs stay.
+def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
+    """Remove keys, certificates, ssconf, register, state, and the list of allowed storage directories.
 
-    Harmless where nothing is left. The node's key goes first: without it nobody can act for the node.
+    The disks of instances and the logs stay. Harmless where nothing is left. The node's key goes first: without it nobody can act for the node.
     """
     keys = [
         paths.authority_key,
@@ -33,8 +33,10 @@ def forget_cluster(paths: Paths) -> None:
     ]
     ssconf = [paths.ssconf, *sorted(paths.data.glob("ssconf[._-]*"))]
     try:
-        for path in (*keys, *ssconf, *databases, paths.tasks, paths.file_storage_paths):
+        for path in (*keys, *ssconf, *databases, paths.tasks):
             _remove(path)
+        if storage_list:
+            _remove(paths.file_storage_paths)
         _remove(paths.register)  # the last: until then the node says that it belongs to a cluster
         if paths.data.is_dir():
             sync_directory(paths.data)

@@ -26,7 +26,7 @@ _LINE_LIMIT = 256
 _PARAMETER = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 
 
-class _Unusable(Exception):  # noqa: N818 -- never leaves this module
+class _Unusable(Exception):
     """Why a definition cannot be used."""
 
 
@@ -41,7 +41,7 @@ def find_all(search_path: Sequence[Path]) -> list[OsInfo]:
     found: dict[str, OsInfo] = {}
     for directory in search_path:
         try:
-            names = sorted(os.listdir(directory))
+            names = sorted(one.name for one in directory.iterdir())
         except OSError:
             continue  # most nodes have only one or two of the directories
         for name in names:
@@ -98,22 +98,22 @@ def read(directory: Path) -> OsInfo:
     """What the definition in `directory` declares; blocks. `problem` says why it cannot be used."""
     problems: list[str] = []
 
-    def attempt(step: Callable[[], T], otherwise: T) -> T:
+    def attempt(step: Callable[[], T], otherwise: Callable[[], T]) -> T:
         try:
             return step()
         except _Unusable as err:
             problems.append(str(err))
         except OSError as err:
             problems.append(f"{err.filename or directory}: {err.strerror}")
-        return otherwise
+        return otherwise()
 
-    attempt(lambda: _check_trusted(directory, directory.stat()), None)
-    versions = attempt(lambda: _api_versions(directory), [])
-    scripts = attempt(lambda: _scripts(directory, versions), [])
-    variants = attempt(lambda: _variants(directory, versions), [])
-    parameters = attempt(lambda: _parameters(directory, versions), [])
-    version = attempt(lambda: _version(directory), "")
-    hypervisors = attempt(lambda: _names(directory, "hypervisors") or [], [])
+    attempt(lambda: _check_trusted(directory, directory.stat()), lambda: None)
+    versions = attempt(lambda: _api_versions(directory), list[int])
+    scripts = attempt(lambda: _scripts(directory, versions), list[str])
+    variants = attempt(lambda: _variants(directory, versions), list[str])
+    parameters = attempt(lambda: _parameters(directory, versions), list[tuple[str, str]])
+    version = attempt(lambda: _version(directory), str)
+    hypervisors = attempt(lambda: _names(directory, "hypervisors") or [], list[str])
     return OsInfo(
         name=directory.name,
         path=str(directory),

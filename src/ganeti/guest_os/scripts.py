@@ -32,6 +32,9 @@ VERIFY_TIMEOUT_S = 120.0
 CREATE_TIMEOUT_S = 5.5 * 3600
 """Below the deadline of the call, so that the node can still say what happened."""
 
+_TIMED_OUT = 124
+_SIGNALLED = 128
+
 
 class Tasks(Protocol):
     """Long work of the node, which outlives the node daemon (`node/tasks.py`)."""
@@ -40,13 +43,14 @@ class Tasks(Protocol):
         self,
         key: str,
         argv: Sequence[str],
+        *,
         env: Mapping[str, str],
         log_path: Path,
         timeout_s: float,
     ) -> int:
-        """Exit status of the program; the same key again waits for, or returns, the same.
+        """Exit status as a shell gives it; the same key again waits for, or returns, the same.
 
-        A negative status is the signal that ended it; output and errors are in `log_path`.
+        Output and errors are appended to `log_path`.
         """
         ...
 
@@ -83,7 +87,11 @@ class OsScripts:
         environment = instance_environment(chosen, instance, disk_paths, debug=debug)
         log_path = self._log_path("create", info.name, instance.name, key)
         status = await self.tasks.run(
-            key, _script(info, "create"), environment, log_path, CREATE_TIMEOUT_S
+            key,
+            _script(info, "create"),
+            env=environment,
+            log_path=log_path,
+            timeout_s=CREATE_TIMEOUT_S,
         )
         tail = read_tail(log_path)
         if status:
@@ -156,7 +164,13 @@ def _script(info: OsInfo, name: str) -> list[str]:
 
 
 def _ended(status: int) -> str:
-    return f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+    """How a script ended, after the status that a shell, `timeout` or our runner gives it."""
+    if status == _TIMED_OUT:
+        return "did not end in time and was ended"
+    signal_number = -status if status < 0 else status - _SIGNALLED
+    if signal_number > 0:
+        return f"was ended by signal {signal_number}"
+    return f"ended with exit status {status}"
 
 
 def _clean(data: bytes) -> str:

@@ -1,7 +1,7 @@
 """The states of a job, as a table (G6). Pure."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ganeti.base.errors import GanetiError
 from ganeti.model.job import OpState, StoredJob
@@ -51,7 +51,9 @@ def after(status: JobStatus, event: Event) -> JobStatus:
     try:
         return TRANSITIONS[status, event]
     except KeyError:
-        raise IllegalTransition(f"a job that is {status} cannot be told that {event.value}") from None
+        raise IllegalTransition(
+            f"a job that is {status} cannot be told that {event.value}"
+        ) from None
 
 
 def status_of(job: StoredJob) -> JobStatus:
@@ -67,10 +69,6 @@ def status_of(job: StoredJob) -> JobStatus:
     return _S.QUEUED
 
 
-def next_opcode(ops: Iterable[OpState]) -> int:
+def next_opcode(ops: Sequence[OpState]) -> int:
     """The position of the first opcode that has not ended; the number of opcodes if all have."""
-    index = 0
-    for index, op in enumerate(ops):  # noqa: B007 - the position is the answer
-        if not op.status.is_final:
-            return index
-    return index + 1 if index or any(True for _ in ops) else 0
+    return next((index for index, op in enumerate(ops) if not op.status.is_final), len(ops))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, StoreError
 from ganeti.jobs.executor import OpRun
@@ -28,7 +28,7 @@ class UndoLog:
         self._steps: list[UndoStep] = []
         self._is_committed = False
 
-    async def __aenter__(self) -> "UndoLog":
+    async def __aenter__(self) -> Self:
         return self
 
     async def push(self, procedure: str, **arguments: Any) -> None:
@@ -49,10 +49,8 @@ class UndoLog:
         if not self._steps:
             return
         if self._is_committed:
-            if error is None:
-                await self._run.record_undo(())
-            else:
-                await self._forget(())
+            # If this is not written, the next master may still undo an opcode that has not ended.
+            await self._leave([])
             return
         notes = await _to_the_end(self._run_back())
         for note in notes:
@@ -62,7 +60,7 @@ class UndoLog:
     async def _run_back(self) -> list[str]:
         """Undo all steps, last first; what could not be undone stays recorded, and is returned as text."""
         # Whoever is not the master any more finds out here, and leaves the steps to the next one.
-        if not await self._forget(self._steps):
+        if not await self._leave(self._steps):
             return []
         failed: list[UndoStep] = []
         notes: list[str] = []
@@ -75,16 +73,18 @@ class UndoLog:
                 failed.insert(0, step)
                 notes.append(f"could not undo ({step.procedure}): {text}")
                 self._run.log(f" - WARNING: {notes[-1]}")
-        await self._forget(failed)
+        await self._leave(failed)
         return notes
 
-    async def _forget(self, left: "list[UndoStep] | tuple[()]") -> bool:
+    async def _leave(self, left: "list[UndoStep] | tuple[()]") -> bool:
         """Record what is left to undo; False if we may not act any more."""
         try:
             await self._run.record_undo(left)
         except (NotMaster, CommitUnknown):
             return False
-        except StoreError as err:  # a full disk: the record still names every step, which is harmless
+        except (
+            StoreError
+        ) as err:  # a full disk: the record still names every step, which is harmless
             _log.warning("job %d: %s", self._run.job_id, err)
         return True
 

@@ -14,7 +14,8 @@ from ganeti.model.names import ResultStatus
 from ganeti.query.fields.absent import EXPORT_FIELDS, FILTER_FIELDS, NETWORK_FIELDS
 from ganeti.query.fields.field import Field, Missing, Need, ValueKind
 from ganeti.query.fields.group import GROUP_FIELDS, GroupRow
-from ganeti.query.fields.instance import INSTANCE_FIELDS, InstanceRow
+from ganeti.query.fields.instance import INSTANCE_FIELDS
+from ganeti.query.fields.instance_row import InstanceRow
 from ganeti.query.fields.job import JOB_FIELDS, JobContext
 from ganeti.query.fields.lock import LOCK_FIELDS
 from ganeti.query.fields.node import NODE_FIELDS, NodeRow

@@ -57,11 +57,6 @@ def option(*words: str, **pairs: str | int | bool) -> str:
     return ",".join(parts)
 
 
-def dotted(name: str, value: str | bool) -> str:
-    """`name=value` for names with dots, which cannot be keywords."""
-    return f"{name}={_escaped(_text(value))}"
-
-
 def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     """The words that start the guest, stopped before its first instruction."""
     return [
@@ -107,7 +102,9 @@ def kernel_command_line(hvparams: Params) -> str:
     """What the kernel is told when it is started directly."""
     root = str(hvparams["root_path"])
     if any(character.isspace() for character in root):
-        raise HypervisorError(f"root_path {root!r:.80} is not one word; set further words in kernel_args")
+        raise HypervisorError(
+            f"root_path {root!r:.80} is not one word; set further words in kernel_args"
+        )
     words = [f"root={root}"] if root else []
     if hvparams["serial_console"]:
         words.append("console=ttyS0,38400")
@@ -116,11 +113,13 @@ def kernel_command_line(hvparams: Params) -> str:
 
 def _escaped(value: str) -> str:
     if any(ord(c) < _FIRST_PRINTABLE or ord(c) == _DELETE for c in value):
-        raise HypervisorError(f"{value!r:.80} contains a control character; QEMU cannot be given that")
+        raise HypervisorError(
+            f"{value!r:.80} contains a control character; QEMU cannot be given that"
+        )
     return value.replace(",", ",,")
 
 
-def _text(value: str | int | bool) -> str:
+def _text(value: str | int | bool) -> str:  # noqa: FBT001 - a value of QEMU, not a switch of ours
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
@@ -179,11 +178,14 @@ def _backend(disk: DiskSpec, backend: DiskBackend) -> list[str]:
     }
     read_only = disk.mode == "ro"
     lower = option(**opened, read_only=read_only, locking="auto")
-    cache = [dotted("cache.direct", backend.direct), dotted("cache.no-flush", value=False)]
+    cache = option(**{"cache.direct": backend.direct, "cache.no-flush": False})
     upper = option(
-        driver="raw", node_name=node_name("disk", disk), file=node_name("file", disk), read_only=read_only
+        driver="raw",
+        node_name=node_name("disk", disk),
+        file=node_name("file", disk),
+        read_only=read_only,
     )
-    return ["-blockdev", ",".join([lower, *cache]), "-blockdev", ",".join([upper, *cache])]
+    return ["-blockdev", f"{lower},{cache}", "-blockdev", f"{upper},{cache}"]
 
 
 def _disk_device(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> str:
@@ -207,7 +209,10 @@ def _disk_device(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> str:
 def _nics(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     words: list[str] = []
     for nic, tap in zip(instance.nics, resolved.taps, strict=True):
-        words += ["-netdev", option("tap", id=f"net{nic.index}", ifname=tap, script="no", downscript="no")]
+        words += [
+            "-netdev",
+            option("tap", id=f"net{nic.index}", ifname=tap, script="no", downscript="no"),
+        ]
         words += ["-device", _nic_device(nic, resolved.hvparams)]
     return words
 

@@ -67,7 +67,7 @@ class Monitor:
         except TimeoutError as err:
             raise MonitorSilent(f"QEMU did not answer {command} within {timeout_s:g} s") from err
         except ExecuteError as err:
-            raise CommandRefused(f"QEMU refused {command}: {err.error.desc}") from err
+            raise CommandRefused(f"QEMU refused {command}: {err}") from err
         except (QMPError, OSError, EOFError) as err:
             raise MonitorGone(f"QEMU's monitor is gone (asked for {command}): {err}") from err
 

@@ -144,8 +144,6 @@ async def _readable_within(descriptor: int, timeout_s: float) -> None:
         loop.remove_reader(descriptor)
 
 
-
-
 def _stat_fields(pid: int) -> list[str] | None:
     """The fields of /proc/PID/stat after the program's name, which may contain anything."""
     text = _read(PROC / str(pid) / "stat").decode(errors="replace")

@@ -80,6 +80,7 @@ def _all_nics(get: _NicGetter) -> Callable[[InstanceRow], Any]:
 
 
 def disk_fields() -> list[Field[InstanceRow]]:
+    """Fields about disks: `disk_usage`, `disk.sizes`, `disk.size/0` and so on."""
     fields: list[Field[InstanceRow]] = [
         Field(
             "disk_usage",
@@ -117,6 +118,7 @@ def disk_fields() -> list[Field[InstanceRow]]:
 
 
 def nic_fields() -> list[Field[InstanceRow]]:
+    """Fields about network interfaces: `nic.macs`, `nic.mac/0` and so on."""
     fields: list[Field[InstanceRow]] = [
         Field(
             "nic.count",

@@ -1,0 +1,78 @@
+"""How many jobs a second, and how long one takes: real daemons, durable, three nodes."""
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from local_cluster import local_cluster
+from machine import spin_ms, sync_ms
+
+from ganeti.clients.luxi import AsyncLuxiClient
+
+DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
+FINAL = ("success", "error", "canceled")
+
+
+async def throughput(socket: Path, count: int) -> float:
+    """Jobs per second, from the first byte of one SubmitManyJobs to the end of the last job."""
+    async with AsyncLuxiClient(socket) as client:
+        begun = time.perf_counter()
+        answers = await client.call("SubmitManyJobs", [[DELAY]] * count)
+        ids = [answer[1] for answer in answers]
+        assert all(answer[0] for answer in answers)
+        for job_id in reversed(ids):
+            await wait(client, job_id)
+        took = time.perf_counter() - begun
+        rows = await client.call("QueryJobs", ids, ["status"])
+    assert [row[0] for row in rows] == ["success"] * count
+    return count / took
+
+
+async def latencies(socket: Path, count: int) -> list[float]:
+    """Milliseconds from SubmitJob to the final status by WaitForJobChange, one job after the other."""
+    taken = []
+    async with AsyncLuxiClient(socket) as client:
+        for _ in range(count):
+            begun = time.perf_counter()
+            await wait(client, await client.call("SubmitJob", [DELAY]))
+            taken.append((time.perf_counter() - begun) * 1000)
+    return taken
+
+
+async def wait(client: AsyncLuxiClient, job_id: int) -> None:
+    """Return when the job has ended."""
+    previous: Any = None
+    while True:
+        news = await client.call("WaitForJobChange", job_id, ["status"], previous, 0, 60)
+        if news == "nochange":
+            continue
+        previous = news[0]
+        if previous[0] in FINAL:
+            return
+
+
+def main() -> None:
+    """Print the figures as one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    with local_cluster() as cluster:
+        socket = cluster.master.paths.luxi_socket
+        per_second = asyncio.run(throughput(socket, 400 if quick else 2000))
+        taken = asyncio.run(latencies(socket, 40 if quick else 200))
+        figures = {
+            "jobs_per_second": round(per_second, 1),
+            "job_latency_p50_ms": round(statistics.median(taken), 2),
+            "job_latency_p90_ms": round(statistics.quantiles(taken, n=10)[-1], 2),
+            "sync_ms": sync_ms(Path(cluster.directory)),
+            "spin_ms": spin_ms(),
+        }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

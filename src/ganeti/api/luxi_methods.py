@@ -1,0 +1,269 @@
+"""What the master answers: LUXI methods over the queue, the configuration and queries.
+
+A fault of the client is an answer, never an end: malformed requests get a sentence, requests
+that cannot be met get the error's name and arguments.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ganeti.api.cluster_info import cluster_info
+from ganeti.api.luxi_arguments import Arguments
+from ganeti.api.luxi_server import Caller
+from ganeti.api.ports import Configuration, Queue, WatcherPause
+from ganeti.base.clock import Clock
+from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
+from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
+from ganeti.model import wire
+from ganeti.model.opcodes import OpCode, parse_opcode
+from ganeti.protocols.luxi import NO_CHANGE, Answer, Request, error_to_wire
+from ganeti.query.execute import (
+    KINDS,
+    QueryExecutor,
+    definitions,
+    job_row,
+    kind_of,
+    known_field,
+)
+from ganeti.query.fields.job import JobContext
+
+JOBS_LIMIT = 20_000
+"""Jobs in one SubmitManyJobs."""
+OPCODES_LIMIT = 1_000
+"""Opcodes in one job."""
+JOB_BYTES_LIMIT = 512 * 1024
+"""A job must fit into one transaction, with room for what it will say."""
+WAIT_LIMIT_S = 60.0
+"""A waiting client is told to go on waiting at least this often (S195)."""
+SLICE_OPCODES = 200
+
+REASON_SOURCE = "gnt:luxi"
+
+
+@dataclass(frozen=True)
+class _Method:
+    handler: Callable[[Arguments, Caller], Awaitable[Any]]
+    least: int
+    most: int
+
+
+class LuxiMethods:
+    """The dispatcher behind the LUXI server of a master."""
+
+    def __init__(
+        self,
+        *,
+        queue: Queue,
+        config: Configuration,
+        queries: QueryExecutor,
+        watcher_pause: WatcherPause,
+        clock: Clock,
+    ) -> None:
+        self._queue = queue
+        self._config = config
+        self._queries = queries
+        self._watcher_pause = watcher_pause
+        self._clock = clock
+        self._methods = self._table()
+
+    def _table(self) -> dict[str, _Method]:
+        return {
+            "SubmitJob": _Method(self._submit_job, 1, 1),
+            "SubmitJobToDrainedQueue": _Method(self._submit_to_drained, 1, 1),
+            "SubmitManyJobs": _Method(self._submit_many, 1, 1),
+            "WaitForJobChange": _Method(self._wait_for_change, 5, 5),
+            "CancelJob": _Method(self._cancel, 1, 2),
+            "ArchiveJob": _Method(self._archive, 1, 1),
+            "AutoArchiveJobs": _Method(self._auto_archive, 2, 2),
+            "ChangeJobPriority": _Method(self._change_priority, 2, 2),
+            "Query": _Method(self._query, 2, 3),
+            "QueryFields": _Method(self._query_fields, 1, 2),
+            "QueryJobs": _Method(self._query_jobs, 2, 2),
+            "QueryInstances": _Method(self._old_query("instance"), 2, 3),
+            "QueryNodes": _Method(self._old_query("node"), 2, 3),
+            "QueryGroups": _Method(self._old_query("group"), 2, 3),
+            "QueryNetworks": _Method(self._old_query("network"), 2, 3),
+            "QueryExports": _Method(self._query_exports, 0, 2),
+            "QueryConfigValues": _Method(self._query_config_values, 1, 1),
+            "QueryClusterInfo": _Method(self._query_cluster_info, 0, 0),
+            "QueryTags": _Method(self._query_tags, 2, 2),
+            "SetDrainFlag": _Method(self._set_drain_flag, 1, 1),
+            "SetWatcherPause": _Method(self._set_watcher_pause, 1, 1),
+        }
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The methods that exist."""
+        return frozenset(self._methods)
+
+    def is_abandonable(self, method: str) -> bool:
+        """Waiting for news is of no use to a client that has hung up."""
+        return method == "WaitForJobChange"
+
+    async def answer(self, request: Request, caller: Caller) -> Answer:
+        """Carry out one request."""
+        method = self._methods.get(request.method)
+        if method is None:
+            return self._refusal(f"Failed to parse request: no method {request.method!r:.60}")
+        try:
+            args = Arguments(request.method, request.args, least=method.least, most=method.most)
+            result = await method.handler(args, caller)
+        except InputError as err:
+            if err.field.startswith(request.method):
+                return self._refusal(f"Failed to parse request: {err.message}")
+            return self._refusal(error_to_wire(err))
+        except GanetiError as err:
+            return self._refusal(error_to_wire(err))
+        return Answer(True, result, degraded=self._config.degraded)
+
+    def _refusal(self, result: Any) -> Answer:
+        return Answer(False, result, degraded=self._config.degraded)
+
+    # --- jobs ---
+
+    async def _submit_job(self, args: Arguments, caller: Caller) -> int:
+        ops = await self._parsed_jobs([args.raw(0)], caller, what="job")
+        return await self._queue.submit(ops[0])
+
+    async def _submit_to_drained(self, args: Arguments, caller: Caller) -> int:
+        ops = await self._parsed_jobs([args.raw(0)], caller, what="job")
+        return await self._queue.submit(ops[0], ignore_drain=True)
+
+    async def _submit_many(self, args: Arguments, caller: Caller) -> list[list[Any]]:
+        """All jobs are looked at before the first is taken: a malformed one refuses all."""
+        raw = args.raw(0)
+        if not isinstance(raw, list):
+            raise InputError("must be a list of jobs", "jobs")
+        if len(raw) > JOBS_LIMIT:
+            raise InputError(f"has more than {JOBS_LIMIT} jobs; submit them in parts", "jobs")
+        jobs = await self._parsed_jobs(raw, caller, what="jobs")
+        outcomes = await self._queue.submit_many(jobs)
+        return [
+            [False, outcome.message] if isinstance(outcome, GanetiError) else [True, outcome]
+            for outcome in outcomes
+        ]
+
+    async def _parsed_jobs(
+        self, raw_jobs: list[Any], caller: Caller, *, what: str
+    ) -> list[list[OpCode]]:
+        """Opcodes of each job, marked with who sent them; InputError says where one is wrong."""
+        source = (REASON_SOURCE, f"uid {caller.uid}, pid {caller.pid}", self._now_ns())
+        jobs = []
+        parsed = 0
+        for number, raw in enumerate(raw_jobs):
+            where = what if what == "job" else f"{what}[{number}]"
+            if not isinstance(raw, list):
+                raise InputError("must be a list of opcodes", where)
+            if len(raw) > OPCODES_LIMIT:
+                raise InputError(f"has more than {OPCODES_LIMIT} opcodes", where)
+            ops = []
+            for index, value in enumerate(raw):
+                op = parse_opcode(value, what=f"{where}[{index}]")
+                ops.append(msgspec.structs.replace(op, reason=[*op.reason, source]))
+                parsed += 1
+                if parsed % SLICE_OPCODES == 0:
+                    await asyncio.sleep(0)
+            if len(wire.encode(ops)) > JOB_BYTES_LIMIT:
+                raise InputError(f"is longer than {JOB_BYTES_LIMIT} bytes", where)
+            jobs.append(ops)
+        return jobs
+
+    def _now_ns(self) -> int:
+        return int(self._clock.time() * 1e9)
+
+    async def _wait_for_change(self, args: Arguments, _caller: Caller) -> Any:
+        job_id = args.job_id(0)
+        fields = [known_field(KINDS["job"], name) for name in args.texts(1)]
+        previous = args.raw(2)
+        if previous is not None and not isinstance(previous, list):
+            raise InputError("must be a list or null", "WaitForJobChange[2]")
+        serial = 0 if args.raw(3) is None else int(args.number(3))
+        timeout_s = min(max(args.number(4), 0.0), WAIT_LIMIT_S)
+        context = await self._queries.find_job(job_id)
+        if context is None:
+            raise _lost(job_id)
+        if context.job.status.is_final:
+            log = [entry for entries in context.job.log for entry in entries]
+            return [job_row(fields, context), [entry for entry in log if entry[0] > serial]]
+        news = await self._queue.wait_for_change(
+            job_id, lambda job: job_row(fields, JobContext(job)), previous, serial, timeout_s
+        )
+        return NO_CHANGE if news is None else list(news)
+
+    async def _cancel(self, args: Arguments, _caller: Caller) -> list[Any]:
+        return list(await self._queue.cancel(args.job_id(0)))
+
+    async def _archive(self, args: Arguments, _caller: Caller) -> bool:
+        return await self._queue.archive(args.job_id(0))
+
+    async def _auto_archive(self, args: Arguments, _caller: Caller) -> list[int]:
+        return list(await self._queue.auto_archive(args.number(0), max(args.number(1), 0.0)))
+
+    async def _change_priority(self, args: Arguments, _caller: Caller) -> list[Any]:
+        return list(await self._queue.change_priority(args.job_id(0), int(args.number(1))))
+
+    async def _set_drain_flag(self, args: Arguments, _caller: Caller) -> bool:
+        await self._queue.set_drained(args.flag(0))
+        return True
+
+    # --- queries ---
+
+    async def _query(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
+        result = await self._queries.query(args.text(0), args.texts(1), args.raw(2))
+        return result.to_wire()
+
+    async def _query_fields(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
+        names = args.texts(1) or None
+        return {"fields": definitions(kind_of(args.text(0)), names)}
+
+    async def _query_jobs(self, args: Arguments, _caller: Caller) -> list[list[Any] | None]:
+        return await self._queries.job_values(args.job_ids(0), args.texts(1))
+
+    def _old_query(self, kind: str) -> Callable[[Arguments, Caller], Awaitable[list[list[Any]]]]:
+        async def query(args: Arguments, _caller: Caller) -> list[list[Any]]:
+            return await self._queries.values(kind, args.texts(0), args.texts(1))
+
+        return query
+
+    async def _query_exports(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
+        return {}
+
+    async def _query_cluster_info(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
+        return cluster_info(self._config.snapshot, degraded=self._config.degraded)
+
+    async def _query_config_values(self, args: Arguments, _caller: Caller) -> list[Any]:
+        snapshot = self._config.snapshot
+        master = snapshot.nodes.get(snapshot.cluster.master_node)
+        known = {
+            "cluster_name": snapshot.cluster.name,
+            "master_node": master.name if master else None,
+            "drain_flag": self._queue.drained,
+            "watcher_pause": await self._watcher_pause.until(),
+        }
+        return [known.get(name) for name in args.texts(0)]
+
+    async def _query_tags(self, args: Arguments, _caller: Caller) -> list[str]:
+        kind, name = args.text(0), args.text(1, default="")
+        snapshot = self._config.snapshot
+        if kind == "cluster":
+            return list(snapshot.cluster.tags)
+        if kind == "node":
+            return list(resolve_node(snapshot, name).tags)
+        if kind == "instance":
+            return list(resolve_instance(snapshot, name).tags)
+        if kind in ("group", "nodegroup"):
+            return list(resolve_group(snapshot, name).tags)
+        raise PrereqError(f"there are no tags of the kind {kind!r:.40}", ErrorCode.WRONG_INPUT)
+
+    async def _set_watcher_pause(self, args: Arguments, _caller: Caller) -> float | None:
+        until = None if args.raw(0) is None else args.number(0)
+        await self._watcher_pause.set(until)
+        return until
+
+
+def _lost(job_id: int) -> JobLost:
+    return JobLost(f"there is no job {job_id}; `gnt-job list` shows those that are not archived")

@@ -1,0 +1,330 @@
+"""Takes LUXI connections: thousands of idle ones cost nothing but their socket (S189, S190).
+
+A connection has no task of its own. Bytes are collected until a message is whole; then one task
+works on the messages of that connection, one at a time, and sends the answers. A connection
+whose client sends more than it should, too slowly, or does not take its answers, is closed.
+"""
+
+import asyncio
+import logging
+import socket
+import struct
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ganeti.api import unix_socket
+from ganeti.base.errors import GanetiError, InputError
+from ganeti.protocols.luxi import (
+    MESSAGE_LIMIT,
+    Answer,
+    MessageBuffer,
+    MessageTooLongError,
+    Request,
+    encode_answer,
+    parse_request,
+)
+
+_log = logging.getLogger(__name__)
+
+OFF_LOOP_BYTES = 64 * 1024
+"""A longer message is parsed beside the loop."""
+AHEAD_BYTES = 256 * 1024
+"""How much of the next messages is read while one is being worked on."""
+_PEER = struct.Struct("3i")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what clients can make the daemon hold (guarantees.md, limits)."""
+
+    clients: int = 12_000
+    message_bytes: int = MESSAGE_LIMIT
+    message_s: float = 30.0
+    """From the first byte of a message to its end."""
+    total_bytes: int = 256 * 1024 * 1024
+    """Of all messages that are not complete yet."""
+    drain_s: float = 60.0
+    """How long a client may take before it reads an answer."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is at the other end (SO_PEERCRED)."""
+
+    uid: int
+    gid: int
+    pid: int
+
+
+class Dispatcher(Protocol):
+    """What answers requests."""
+
+    async def answer(self, request: Request, caller: Caller) -> Answer:
+        """Never raises for a fault of the client."""
+        ...
+
+    def is_abandonable(self, method: str) -> bool:
+        """Whether a request may be dropped when its client hangs up."""
+        ...
+
+
+@dataclass(frozen=True)
+class ServerStatistics:
+    """Counts for metrics and tests."""
+
+    clients: int
+    busy: int
+    requests: int
+    buffered_bytes: int
+    refused: int
+
+
+class LuxiServer:
+    """One socket and everyone who is connected to it."""
+
+    def __init__(
+        self,
+        path: Path,
+        dispatcher: Dispatcher,
+        *,
+        limits: Limits | None = None,
+        group: int | None = None,
+    ) -> None:
+        self.path = path
+        self.dispatcher = dispatcher
+        self.limits = limits or Limits()
+        self._group = group
+        self._listener: unix_socket.Listener | None = None
+        self._server: asyncio.Server | None = None
+        self.connections: set[_Connection] = set()
+        self.parsers = ThreadPoolExecutor(1, thread_name_prefix="luxi-parser")
+        self.buffered_bytes = 0
+        self.requests = 0
+        self.refused = 0
+
+    async def start(self) -> None:
+        """Listen; ConfigurationError if the place is taken."""
+        self._listener = unix_socket.Listener(self.path, group=self._group)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: _Connection(self), sock=self._listener.socket, backlog=unix_socket.BACKLOG
+        )
+
+    async def close(self) -> None:
+        """Stop listening, end requests that are being worked on, hang up."""
+        if self._server is not None and self._listener is not None:
+            self._server.close()
+            self._listener.close()
+        tasks = [one.task for one in self.connections if one.task is not None]
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.parsers.shutdown(wait=False, cancel_futures=True)
+        # Connections are lost in the loop's next round.
+        await asyncio.sleep(0)
+
+    def statistics(self) -> ServerStatistics:
+        busy = sum(one.task is not None for one in self.connections)
+        return ServerStatistics(
+            len(self.connections), busy, self.requests, self.buffered_bytes, self.refused
+        )
+
+
+class _Connection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: LuxiServer) -> None:
+        self._server = server
+        self._buffer = MessageBuffer(server.limits.message_bytes)
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._caller = Caller(-1, -1, -1)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_ended = False
+        self._is_paused = False
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._method = ""
+        self._last_words = b""
+        self.task: asyncio.Task[None] | None = None
+
+    # --- events of the transport ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream server's
+        self._transport = transport
+        self._caller = _peer(transport.get_extra_info("socket"))
+        server = self._server
+        if len(server.connections) >= server.limits.clients:
+            server.refused += 1
+            self._fail(f"more than {server.limits.clients} clients are connected; try again later")
+            return
+        server.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        before = self._buffer.pending_bytes
+        try:
+            messages = self._buffer.feed(data)
+        except MessageTooLongError as err:
+            self._server.buffered_bytes -= before
+            self._buffer = MessageBuffer()
+            self._fail(err.message)
+            return
+        self._server.buffered_bytes += self._buffer.pending_bytes - before
+        if self._server.buffered_bytes > self._server.limits.total_bytes:
+            self._fail("the master daemon holds too many incomplete messages; try again later")
+            return
+        for message in messages:
+            self._waiting.append(message)
+            self._waiting_bytes += len(message)
+        self._watch_the_clock(has_new=bool(messages))
+        if self._waiting and self.task is None:
+            self.task = asyncio.get_running_loop().create_task(self._work(), name="luxi-client")
+        self._pause_if_full()
+
+    def eof_received(self) -> bool:
+        """Answer what was asked before the end; drop what only waits for news."""
+        self._is_ended = True
+        if self.task is None:
+            return False
+        if self._server.dispatcher.is_abandonable(self._method):
+            self.task.cancel()
+        return True
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._is_ended = True
+        self._server.connections.discard(self)
+        self._server.buffered_bytes -= self._buffer.pending_bytes
+        self._buffer = MessageBuffer()
+        self._waiting.clear()
+        self._can_write.set()
+        self._stop_the_clock()
+        if self.task is not None and self._server.dispatcher.is_abandonable(self._method):
+            self.task.cancel()
+
+    def pause_writing(self) -> None:
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        self._can_write.set()
+
+    # --- work ---
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        if self.task is not None:
+            self.task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _work(self) -> None:
+        """Answer the messages that have come, in order."""
+        try:
+            while self._waiting:
+                message = self._waiting.popleft()
+                self._waiting_bytes -= len(message)
+                await self._send(encode_answer(await self._answer(message)))
+                self._resume_if_empty()
+        except Exception:  # noqa: BLE001 - one connection must not end the others
+            _log.exception("a LUXI connection failed")
+            self.abort()
+        finally:
+            self.task = None
+            self._method = ""
+            if self._is_ended:
+                self._hang_up()
+
+    async def _answer(self, message: bytes) -> Answer:
+        self._server.requests += 1
+        try:
+            request = await self._parse(message)
+        except InputError as err:
+            return Answer(False, f"Failed to parse request: {err.message}")
+        self._method = request.method
+        try:
+            return await self._server.dispatcher.answer(request, self._caller)
+        except GanetiError as err:
+            return Answer(False, [err.wire_name, err.wire_args()])
+        except Exception:  # noqa: BLE001 - the log learns why, and the daemon lives on
+            _log.exception("LUXI request %s failed", request.method)
+            return Answer(
+                False,
+                f"Internal error in {request.method}; the log of ganeti-masterd has the details",
+            )
+        finally:
+            self._method = ""
+
+    async def _parse(self, message: bytes) -> Request:
+        if len(message) <= OFF_LOOP_BYTES:
+            return parse_request(message)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._server.parsers, parse_request, message)
+
+    async def _send(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._transport.write(data)
+        try:
+            async with asyncio.timeout(self._server.limits.drain_s):
+                await self._can_write.wait()
+        except TimeoutError:
+            self._transport.abort()
+
+    # --- bounds ---
+
+    def _pause_if_full(self) -> None:
+        ahead = self._waiting_bytes + self._buffer.pending_bytes
+        if self.task is not None and ahead > AHEAD_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+            self._is_paused = True
+            self._stop_the_clock()
+
+    def _resume_if_empty(self) -> None:
+        if self._is_paused and not self._waiting and self._transport is not None:
+            self._is_paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+                self._watch_the_clock(has_new=True)
+
+    def _watch_the_clock(self, *, has_new: bool) -> None:
+        """Give the message that has begun its time; further bytes of it do not prolong it."""
+        if self._is_ended:
+            return
+        if has_new or not self._buffer.pending_bytes:
+            self._stop_the_clock()
+        if self._buffer.pending_bytes and self._deadline is None:
+            seconds = self._server.limits.message_s
+            why = f"a message was not complete within {seconds:g} s"
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self._fail, why)
+
+    def _stop_the_clock(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _fail(self, why: str) -> None:
+        """Say why, and hang up: behind the answer to what is being worked on."""
+        self._last_words = encode_answer(Answer(False, why))
+        self._is_ended = True
+        self._waiting.clear()
+        self._stop_the_clock()
+        if self.task is None:
+            self._hang_up()
+        elif self._transport is not None:
+            self._transport.pause_reading()
+
+    def _hang_up(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            if self._last_words:
+                self._transport.write(self._last_words)
+            self._transport.close()
+
+
+def _peer(connection: socket.socket) -> Caller:
+    size = _PEER.size
+    pid, uid, gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return Caller(uid, gid, pid)

@@ -1,0 +1,77 @@
+"""What the LUXI methods need of the rest of the master."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ganeti.base.errors import GanetiError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.job import LogEntry
+from ganeti.model.opcodes import OpCode
+from ganeti.query.world import JobRow
+
+
+class Queue(Protocol):
+    """The job queue (`jobs.queue.JobQueue`)."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether new jobs are refused."""
+        ...
+
+    async def submit(self, ops: Sequence[OpCode], /, *, ignore_drain: bool = False) -> int:
+        """The id of the durable job; JobQueueFull, JobQueueDrained, PrereqError."""
+        ...
+
+    async def submit_many(
+        self, jobs: Sequence[Sequence[OpCode]], /
+    ) -> Sequence[int | GanetiError]: ...
+
+    async def cancel(self, job_id: int, /) -> tuple[bool, str]:
+        """Whether the job will end, and why (not); JobLost."""
+        ...
+
+    async def archive(self, job_id: int, /) -> bool: ...
+
+    async def auto_archive(self, age_s: float, timeout_s: float, /) -> tuple[int, int]:
+        """How many were archived, and how many were not looked at in time."""
+        ...
+
+    async def change_priority(self, job_id: int, priority: int, /) -> tuple[bool, str]: ...
+
+    async def set_drained(self, drained: bool, /) -> None: ...  # noqa: FBT001 - a plain setter
+
+    def views(self) -> Sequence[JobRow]: ...
+
+    def view(self, job_id: int, /) -> JobRow | None: ...
+
+    async def archived_view(self, job_id: int, /) -> JobRow | None: ...
+
+    async def wait_for_change(
+        self,
+        job_id: int,
+        info_of: Callable[[Any], list[Any]],
+        previous_info: list[Any] | None,
+        previous_log_serial: int,
+        timeout_s: float,
+    ) -> tuple[list[Any], list[LogEntry]] | None:
+        """News of a live job; None if there is none until the timeout. JobLost."""
+        ...
+
+
+class Configuration(Protocol):
+    """The configuration, for readers (`config.config.Config`)."""
+
+    degraded: bool
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
+class WatcherPause(Protocol):
+    """Until when the watcher is to rest."""
+
+    async def until(self) -> float | None:
+        """Seconds since the epoch; None if it works."""
+        ...
+
+    async def set(self, until: float | None) -> None: ...

@@ -1,0 +1,373 @@
+"""`gnt-cluster init`: the first node of a new cluster, with everything, or without a trace.
+
+Each step records how to take it back before it acts. At the end the node daemon and the master run,
+and the master answers.
+"""
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ganeti import ssconf
+from ganeti.base import certificates, tls
+from ganeti.base.addresses import is_address
+from ganeti.base.clock import Clock, SystemClock
+from ganeti.base.errors import GanetiError, HostError, InputError
+from ganeti.base.files import write_atomically
+from ganeti.base.identifiers import host_name, interface_name, plain_name
+from ganeti.base.ids import IdSource, RandomIds
+from ganeti.base.paths import NODED_PORT, Paths
+from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.bootstrap.destroy import forget_cluster
+from ganeti.bootstrap.membership import (
+    allow_storage,
+    check_not_member,
+    make_directories,
+    make_storage_directories,
+    write_identity,
+)
+from ganeti.clients.luxi_async import AsyncLuxiClient
+from ganeti.config.config import Config
+from ganeti.config.fill import DEFAULT
+from ganeti.config.ssconf_writer import ssconf_values
+from ganeti.config.transaction import put_row
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.hypervisor_params import (
+    HYPERVISOR_PARAMS,
+    check_hypervisor_params,
+    typed_value,
+)
+from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
+from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params
+from ganeti.store.electorate import SoleVoter
+from ganeti.store.interface import Campaign, Identity, Transaction
+from ganeti.store.interface import NodeUuid as VoterUuid
+from ganeti.store.register import PromiseRequest, RegisterFile
+from ganeti.store.sqlite import SqliteStore
+
+DEFAULT_FILE_DIR = "/srv/ganeti/file-storage"
+DEFAULT_SHARED_DIR = "/srv/ganeti/shared-file-storage"
+ANSWER_LIMIT_S = 30.0
+
+_MAC_PREFIX = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitOptions:
+    """What the administrator says about the new cluster; the rest is changed later."""
+
+    cluster_name: str
+    node_name: str
+    primary_ip: str
+    secondary_ip: str | None = None
+    port: int = NODED_PORT
+    master_ip: str | None = None
+    """Address of the cluster's name; the master's own without one."""
+    master_netdev: str = ""
+    master_netmask: int = 32
+    group_name: str = "default"
+    mac_prefix: str = "aa:00:00"
+    enabled_hypervisors: Sequence[str] = ("kvm",)
+    enabled_disk_templates: Sequence[str] = ("sharedfile", "file", "diskless")
+    hvparams: Mapping[str, Params] = field(default_factory=dict)
+    beparams: Params = field(default_factory=dict)
+    nicparams: Params = field(default_factory=dict)
+    ipolicy: Params = field(default_factory=dict)
+    candidate_pool_size: int = 10
+    default_iallocator: str = ""
+    file_storage_dir: str = DEFAULT_FILE_DIR
+    shared_file_storage_dir: str = DEFAULT_SHARED_DIR
+
+
+@dataclass(frozen=True)
+class Founded:
+    """The new cluster."""
+
+    cluster_uuid: str
+    node_uuid: str
+    fingerprint: str
+
+
+@dataclass
+class Founding:
+    """A cluster that is being made."""
+
+    options: InitOptions
+    paths: Paths
+    clock: Clock
+    ids: IdSource
+    daemons: Daemons
+    undo: AsyncExitStack
+    cluster_uuid: str
+    node_uuid: NodeUuid
+    certificate: bytes = b""
+
+
+Step = Callable[[Founding], Awaitable[None]]
+
+
+async def make_places(new: Founding) -> None:
+    """The directories of the daemons, and those of disks in files."""
+    options, made = new.options, list[Path]()
+    new.undo.callback(_remove_directories, made)
+    make_directories(new.paths, made)
+    make_storage_directories(
+        new.paths, options.file_storage_dir, options.shared_file_storage_dir, made
+    )
+
+
+async def make_identity(new: Founding) -> None:
+    """The authority, and the key and certificate of this node."""
+    new.undo.callback(forget_cluster, new.paths, storage_list=False)
+    now = new.clock.time()
+    authority_key, key = certificates.new_key(), certificates.new_key()
+    authority = certificates.new_authority(
+        authority_key, new.options.cluster_name, new.cluster_uuid, now
+    )
+    new.certificate = certificates.sign_node(
+        authority,
+        authority_key,
+        certificates.signing_request(key, new.options.node_name),
+        node_uuid=new.node_uuid,
+        node_name=new.options.node_name,
+        now=now,
+    )
+    write_atomically(new.paths.authority_key, authority_key, mode=0o600)
+    write_identity(new.paths, key, new.certificate, authority)
+
+
+async def make_state(new: Founding) -> None:
+    """The register, the first rows of the configuration, and the files that show them."""
+    node = VoterUuid(new.node_uuid)
+    voter = SoleVoter(RegisterFile(new.paths.register))
+    await voter.found(PromiseRequest(new.cluster_uuid, 0, node))
+    store = await SqliteStore.open(new.paths.state, Identity(new.cluster_uuid, node), voter)
+    try:
+        lease = await store.campaign(Campaign())
+        rows = tuple(put_row(thing) for thing in first_objects(new))
+        await store.commit(lease, Transaction(rows))
+        config = await Config.load(store, lease, new.clock, new.ids)
+    finally:
+        await store.close()
+    ssconf.write_set(new.paths, config.snapshot.position, ssconf_values(config.snapshot))
+
+
+async def make_storage_list(new: Founding) -> None:
+    """The directories in which this node lets disks be kept, unless the administrator has said."""
+    if not new.paths.file_storage_paths.exists():
+        new.undo.callback(new.paths.file_storage_paths.unlink, missing_ok=True)
+    directories = [new.options.file_storage_dir, new.options.shared_file_storage_dir]
+    allow_storage(new.paths, directories)
+
+
+async def start_node_daemon(new: Founding) -> None:
+    """The node daemon, on this node's address."""
+    new.undo.push_async_callback(new.daemons.stop, NODED)
+    options = new.options
+    words = ["--bind-address", options.primary_ip, "--port", str(options.port)]
+    await new.daemons.start(NODED, words)
+
+
+async def start_master(new: Founding) -> None:
+    """The master daemon; it serves."""
+    new.undo.push_async_callback(new.daemons.stop, MASTERD)
+    await new.daemons.start(MASTERD)
+    await answers(new.paths)
+
+
+STEPS: tuple[Step, ...] = (
+    make_places,
+    make_identity,
+    make_state,
+    make_storage_list,
+    start_node_daemon,
+    start_master,
+)
+
+
+async def init_cluster(
+    options: InitOptions,
+    *,
+    paths: Paths,
+    daemons: Daemons | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+    steps: Sequence[Step] = STEPS,
+) -> Founded:
+    """Make a cluster of this node; on any error nothing of it remains (but log files).
+
+    PrereqError if the options are wrong or the node is in a cluster, HostError if a step failed.
+    """
+    check_options(options)
+    check_not_member(paths, "to make a new one, run 'gnt-cluster destroy' first")
+    ids = ids or RandomIds()
+    async with AsyncExitStack() as undo:
+        new = Founding(
+            options=options,
+            paths=paths,
+            clock=clock or SystemClock(),
+            ids=ids,
+            daemons=daemons or Daemons(paths),
+            undo=undo,
+            cluster_uuid=ids.uuid(),
+            node_uuid=NodeUuid(ids.uuid()),
+        )
+        try:
+            for step in steps:
+                await step(new)
+        except OSError as err:
+            what = f"cannot write {err.filename}: {err.strerror}" if err.filename else str(err)
+            raise HostError(f"the cluster was not made: {what}") from err
+        undo.pop_all()
+    return Founded(new.cluster_uuid, new.node_uuid, tls.fingerprint(new.certificate))
+
+
+def first_objects(new: Founding) -> tuple[Cluster, NodeGroup, Node]:
+    """The configuration of a cluster of one node."""
+    options, now = new.options, new.clock.time()
+    group = NodeGroup(uuid=GroupUuid(new.ids.uuid()), ctime=now, mtime=now, name=options.group_name)
+    node = Node(
+        uuid=new.node_uuid,
+        ctime=now,
+        mtime=now,
+        name=options.node_name,
+        primary_ip=options.primary_ip,
+        secondary_ip=options.secondary_ip or options.primary_ip,
+        group=group.uuid,
+        certificate=tls.fingerprint(new.certificate),
+        port=options.port,
+        master_candidate=True,
+    )
+    cluster = Cluster(
+        uuid=new.cluster_uuid,
+        ctime=now,
+        mtime=now,
+        name=options.cluster_name,
+        master_node=new.node_uuid,
+        master_ip=options.master_ip or options.primary_ip,
+        master_netdev=options.master_netdev,
+        master_netmask=options.master_netmask,
+        mac_prefix=options.mac_prefix,
+        enabled_hypervisors=tuple(options.enabled_hypervisors),
+        enabled_disk_templates=tuple(options.enabled_disk_templates),
+        hvparams=_checked_hvparams(options),
+        beparams={DEFAULT: _typed(options.beparams, BACKEND_DEFAULTS, "beparams")},
+        nicparams={DEFAULT: _typed(options.nicparams, NIC_DEFAULTS, "nicparams")},
+        ipolicy=dict(options.ipolicy),
+        candidate_pool_size=options.candidate_pool_size,
+        default_iallocator=options.default_iallocator,
+        file_storage_dir=options.file_storage_dir,
+        shared_file_storage_dir=options.shared_file_storage_dir,
+    )
+    return cluster, group, node
+
+
+def check_options(options: InitOptions) -> None:
+    """InputError names what is wrong."""
+    for text, where in ((options.cluster_name, "cluster_name"), (options.node_name, "node_name")):
+        if host_name(text, where) != text:
+            raise InputError(f"{text!r} must be in lower case", where)
+    if options.cluster_name == options.node_name:
+        raise InputError("the cluster needs a name of its own, not the node's", "cluster_name")
+    _check_addresses(options)
+    plain_name(options.group_name, "group_name")
+    if options.default_iallocator:
+        plain_name(options.default_iallocator, "default_iallocator")
+    if options.master_netdev:
+        interface_name(options.master_netdev, "master_netdev")
+    if not _MAC_PREFIX.fullmatch(options.mac_prefix) or int(options.mac_prefix[:2], 16) & 1:
+        what = f"{options.mac_prefix!r} is not three bytes of a unicast MAC address, as aa:00:00"
+        raise InputError(what, "mac_prefix")
+    if options.candidate_pool_size < 1:
+        raise InputError("at least one master candidate is needed", "candidate_pool_size")
+    _check_chosen(options.enabled_hypervisors, HYPERVISOR_PARAMS, "enabled_hypervisors")
+    _check_chosen(options.enabled_disk_templates, DISK_TEMPLATES, "enabled_disk_templates")
+    _check_directory(options.file_storage_dir, "file_storage_dir")
+    _check_directory(options.shared_file_storage_dir, "shared_file_storage_dir")
+    _checked_hvparams(options)
+    _typed(options.beparams, BACKEND_DEFAULTS, "beparams")
+    _typed(options.nicparams, NIC_DEFAULTS, "nicparams")
+    _check_known(options.ipolicy, IPOLICY_DEFAULTS, "ipolicy")
+
+
+async def answers(paths: Paths, limit_s: float = ANSWER_LIMIT_S) -> None:
+    """Return when the master of this node answers; HostError if it does not in time."""
+    why = "it does not listen"
+    loop = asyncio.get_running_loop()
+    end = loop.time() + limit_s
+    while loop.time() < end:
+        try:
+            async with asyncio.timeout(limit_s):
+                client = await AsyncLuxiClient.connect(paths.luxi_socket)
+                try:
+                    await client.call("QueryClusterInfo")
+                finally:
+                    await client.close()
+        except (OSError, TimeoutError, GanetiError) as err:
+            why = str(err) or type(err).__name__
+            await asyncio.sleep(0.05)
+        else:
+            return
+    raise HostError(f"the master does not answer at {paths.luxi_socket}: {why}; see {paths.log}")
+
+
+def _check_addresses(options: InitOptions) -> None:
+    for text, where in (
+        (options.primary_ip, "primary_ip"),
+        (options.secondary_ip, "secondary_ip"),
+        (options.master_ip, "master_ip"),
+    ):
+        if text is not None and not is_address(text):
+            raise InputError(f"{text!r:.60} is not an IP address", where)
+    if not 0 < options.port < 1 << 16:
+        raise InputError(f"{options.port} is not a port", "port")
+    if not 0 < options.master_netmask <= ipaddress.ip_address(options.primary_ip).max_prefixlen:
+        raise InputError(f"{options.master_netmask} is not a netmask's length", "master_netmask")
+
+
+def _check_chosen(chosen: Sequence[str], known: Mapping[str, object], where: str) -> None:
+    if not chosen:
+        raise InputError(f"at least one is needed of: {', '.join(known)}", where)
+    for name in chosen:
+        if name not in known:
+            raise InputError(f"{name!r:.60} is not known; known: {', '.join(known)}", where)
+    if len(set(chosen)) != len(chosen):
+        raise InputError("the same one is named twice", where)
+
+
+def _check_known(given: Params, known: Params, where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise InputError(f"no such parameter; known: {', '.join(known)}", f"{where}.{name:.60}")
+
+
+def _check_directory(path: str, where: str) -> None:
+    is_sound = path.startswith("/") and path != "/" and path.isprintable()
+    if path and (not is_sound or ".." in path.split("/") or "#" in path):
+        raise InputError(f"{path!r:.200} is not an absolute path without '..' and '#'", where)
+
+
+def _checked_hvparams(options: InitOptions) -> dict[str, Params]:
+    return {
+        name: check_hypervisor_params(name, params, of_instance=False, field=f"hvparams.{name}")
+        for name, params in options.hvparams.items()
+    }
+
+
+def _typed(given: Params, defaults: Params, where: str) -> Params:
+    _check_known(given, defaults, where)
+    return {
+        name: typed_value(value, defaults[name], f"{where}.{name}") for name, value in given.items()
+    }
+
+
+def _remove_directories(made: list[Path]) -> None:
+    for directory in made:
+        try:
+            directory.rmdir()
+        except OSError:
+            continue  # it holds something, as the logs that say what went wrong

@@ -1,0 +1,277 @@
+"""`ganeti-node-join`: let a new node be taken into a cluster, once, by whoever has the token.
+
+The node opens a listener with a certificate made for this purpose and prints the token. The master
+calls; both prove the token's secret; the node makes its key, which never leaves it, and asks for a
+certificate; the master answers with it and with what a member must know.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import secrets
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ganeti.base import certificates, tls
+from ganeti.base.addresses import own_address
+from ganeti.base.clock import Clock, SystemClock
+from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError, ProtocolError
+from ganeti.base.identifiers import host_name
+from ganeti.base.paths import NODED_PORT, Paths, hostname
+from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.bootstrap.destroy import forget_cluster
+from ganeti.bootstrap.join_messages import (
+    MESSAGE_LIMIT,
+    Admission,
+    Application,
+    Challenge,
+    Joined,
+    Response,
+    receive,
+    send,
+)
+from ganeti.bootstrap.membership import (
+    check_admission,
+    check_not_member,
+    install,
+    make_directories,
+)
+from ganeti.bootstrap.token import SECRET_BYTES, JoinToken, is_proof, proof
+
+LIFETIME_S = 15 * 60.0
+ADMISSION_TIMEOUT_S = 120.0
+"""The master may ask its administrator in between."""
+WRONG_PROOFS_LIMIT = 5
+HANDSHAKE_TIMEOUT_S = 10.0
+CALLERS_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class NewNode:
+    """What the node says about itself."""
+
+    name: str
+    address: str
+    port: int
+
+
+class JoinListener:
+    """One join: the first caller that proves the secret is the only one that is heard."""
+
+    def __init__(self, paths: Paths, node: NewNode, daemons: Daemons | None) -> None:
+        self._paths = paths
+        self._node = node
+        self._daemons = daemons
+        self._wrong = 0
+        self._callers = 0
+        self._is_used = False
+        self._outcome: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
+        self._conversations: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def listening(self, clock: Clock, port: int = 0) -> Any:
+        """Listen for as long as the block runs; yields the token."""
+        key = certificates.new_key()
+        certificate = certificates.self_signed(key, self._node.name, clock.time(), LIFETIME_S)
+        with tempfile.TemporaryDirectory(prefix="join-", dir=self._paths.data) as directory:
+            files = Path(directory) / "certificate", Path(directory) / "key"
+            for path, data in zip(files, (certificate, key), strict=True):
+                path.touch(mode=0o600)
+                path.write_bytes(data)
+            context = tls.one_shot_server_context(*files)
+        secret = secrets.token_hex(SECRET_BYTES)
+        server = await asyncio.start_server(
+            self._called,
+            self._node.address,
+            port,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S,
+            limit=MESSAGE_LIMIT,
+        )
+        self._token = JoinToken(
+            address=self._node.address,
+            port=server.sockets[0].getsockname()[1],
+            fingerprint=tls.fingerprint(certificate),
+            secret=secret,
+        )
+        try:
+            yield self._token
+        finally:
+            server.close()
+            for conversation in self._conversations:
+                conversation.cancel()
+            await asyncio.gather(*self._conversations, return_exceptions=True)
+
+    async def outcome(self, timeout_s: float) -> Admission:
+        """Return when the node is a member; PrereqError if the token expired or was misused."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(self._outcome)
+        except TimeoutError:
+            if self._is_used:  # a conversation is under way, and has its own limits
+                return await self._outcome
+            what = (
+                f"nobody used the token within {timeout_s:g} s; it is worthless now: run this again"
+            )
+            raise PrereqError(what, ErrorCode.WRONG_STATE) from None
+
+    async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a stream's callback is one
+        self._conversations.add(task)
+        self._callers += 1
+        try:
+            if self._callers <= CALLERS_AT_ONCE and not self._outcome.done():
+                await self._converse(reader, writer)
+        except ProtocolError:
+            pass  # a caller without the secret: nothing about the join has changed
+        finally:
+            self._callers -= 1
+            self._conversations.discard(task)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        challenge = Challenge(nonce=secrets.token_hex(SECRET_BYTES))
+        await send(writer, challenge)
+        response = await receive(reader, Response)
+        nonces = challenge.nonce, response.nonce
+        if self._is_used:
+            await send(writer, Application(error="this token was used already"))
+            return
+        if not is_proof(self._token, "master", nonces, response.proof):
+            self._count_wrong_proof()
+            await send(
+                writer, Application(error="wrong secret: take the token that was printed last")
+            )
+            return
+        self._is_used = True
+        try:
+            admission = await self._join(reader, writer, nonces)
+        except (GanetiError, OSError) as err:
+            if not self._outcome.done():
+                self._outcome.set_exception(_join_failed(err))
+        else:
+            self._outcome.set_result(admission)
+
+    def _count_wrong_proof(self) -> None:
+        self._wrong += 1
+        if self._wrong >= WRONG_PROOFS_LIMIT and not self._outcome.done():
+            what = f"{self._wrong} callers had a wrong secret; the token is worthless now: run this again"
+            self._outcome.set_exception(PrereqError(what, ErrorCode.WRONG_STATE))
+
+    async def _join(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, nonces: tuple[str, str]
+    ) -> Admission:
+        key = certificates.new_key()
+        application = Application(
+            proof=proof(self._token, "node", nonces),
+            name=self._node.name,
+            primary_ip=self._node.address,
+            port=self._node.port,
+            request=certificates.signing_request(key, self._node.name).decode(),
+        )
+        await send(writer, application)
+        admission = await receive(reader, Admission, timeout_s=ADMISSION_TIMEOUT_S)
+        if admission.error:
+            raise PrereqError(f"the master refused: {admission.error}", ErrorCode.WRONG_STATE)
+        try:
+            check_admission(admission, self._node.name, key)
+            await self._become_member(admission, key)
+        except GanetiError as err:
+            await send(writer, Joined(error=err.message))
+            raise
+        await send(writer, Joined())
+        return admission
+
+    async def _become_member(self, admission: Admission, key: bytes) -> None:
+        has_own_list = self._paths.file_storage_paths.exists()
+        await asyncio.to_thread(install, self._paths, admission, key)
+        if self._daemons is None:
+            return
+        words = ["--bind-address", self._node.address, "--port", str(self._node.port)]
+        try:
+            await self._daemons.start(NODED, words)
+        except GanetiError:
+            forget_cluster(self._paths, storage_list=not has_own_list)
+            raise
+
+
+def _join_failed(err: GanetiError | OSError) -> GanetiError:
+    why = err.message if isinstance(err, GanetiError) else str(err)
+    return PrereqError(f"the node was not joined: {why}; run this again", ErrorCode.WRONG_STATE)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command `ganeti-node-join`."""
+    args = _parser().parse_args(argv)
+    try:
+        return asyncio.run(_main(args))
+    except GanetiError as err:
+        print(f"Failure: {err.message}", file=sys.stderr)
+        return err.exit_code
+    except KeyboardInterrupt:
+        print("Interrupted: the node was not joined, and the token is worthless.", file=sys.stderr)
+        return 1
+
+
+async def _main(args: argparse.Namespace) -> int:
+    paths = Paths.from_environment()
+    daemons = Daemons(paths)
+    if args.reset:
+        await daemons.stop(MASTERD)
+        await daemons.stop(NODED)
+        forget_cluster(paths, storage_list=False)
+    check_not_member(paths, "if it is to leave that one, run this with --reset")
+    make_directories(paths, [])
+    name = host_name(args.name or hostname(), "name")
+    address = args.address or await asyncio.to_thread(own_address, name, "--address")
+    node = NewNode(name, address, args.noded_port)
+    listener = JoinListener(paths, node, None if args.no_start else daemons)
+    try:
+        async with listener.listening(SystemClock(), args.port) as token:
+            print(token.encode(), flush=True)
+            admission = await listener.outcome(args.lifetime)
+    except OSError as err:
+        raise HostError(f"cannot listen at {address}: {err.strerror}") from err
+    print(f"{name} has joined cluster {admission.cluster_name}.", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ganeti-node-join",
+        description="Print a token with which 'gnt-node add' takes this host into a cluster, and wait.",
+        epilog="The token is worth as much as root's password: hand it over by a way that is safe.",
+    )
+    parser.add_argument(
+        "--address", help="address of this node in the cluster (default: its name's)"
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, help="port to be called at (default: any free)"
+    )
+    parser.add_argument(
+        "--noded-port", type=int, default=NODED_PORT, help="port of the node daemon"
+    )
+    parser.add_argument("--name", help="name of this node (default: its full host name)")
+    parser.add_argument(
+        "--lifetime", type=float, default=LIFETIME_S, metavar="SECONDS", help="how long to wait"
+    )
+    parser.add_argument(
+        "--no-start", action="store_true", help="do not start the node daemon after the join"
+    )
+    parser.add_argument(
+        "--reset",
+        action="store_true",
+        help="leave an earlier cluster first: remove its keys and state from this node",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Writing down, on a node, that it belongs to a cluster: as a whole, or not at all."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ganeti import ssconf
+from ganeti.base import certificates
+from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
+from ganeti.base.files import write_atomically
+from ganeti.base.identifiers import is_uuid
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.destroy import forget_cluster, is_member
+from ganeti.bootstrap.join_messages import Admission
+from ganeti.store.interface import NodeUuid
+from ganeti.store.register import PromiseRequest, RegisterFile, join
+
+STORAGE_LIST_HEADER = "# Directories below which disks may be kept as files, one a line.\n"
+
+
+def make_directories(paths: Paths, made: list[Path]) -> None:
+    """The directories that every daemon takes for granted; `made` gets the new ones, innermost first."""
+    for directory, mode in (
+        (paths.etc, 0o755),
+        (paths.data, 0o750),
+        (paths.log, 0o750),
+        (paths.run, 0o755),
+        (paths.luxi_socket.parent, 0o750),
+    ):
+        _make(directory, mode, made)
+
+
+def check_admission(admission: Admission, name: str, key: bytes) -> None:
+    """InputError if what the master sent does not make a member of the node `name` with this key."""
+    certificate, authority = admission.certificate.encode(), admission.authority.encode()
+    if not certificates.is_pair(certificate, key):
+        raise InputError("the master's certificate is not for this node's key")
+    if not certificates.is_signed_by(certificate, authority):
+        raise InputError("the master's certificate is not signed by its authority")
+    if certificates.node_identity(certificate) != (admission.node_uuid, name):
+        raise InputError("the master's certificate is for another node")
+    if not is_uuid(admission.cluster_uuid) or not is_uuid(admission.master_uuid):
+        raise InputError("the master did not say which cluster it is of")
+    if admission.epoch <= 0:
+        raise InputError("the master has no epoch")
+
+
+def install(paths: Paths, admission: Admission, key: bytes) -> None:
+    """Make this node a member; on any error nothing of it remains."""
+    has_own_list = paths.file_storage_paths.exists()
+    try:
+        write_identity(paths, key, admission.certificate.encode(), admission.authority.encode())
+        ssconf.write_set(paths, admission.ssconf_position, admission.ssconf)
+        allow_storage(paths, admission.file_storage_paths)
+        _join_register(paths, admission)
+    except BaseException as err:
+        forget_cluster(paths, storage_list=not has_own_list)
+        if isinstance(err, OSError):
+            raise HostError(f"cannot write {err.filename}: {err.strerror}") from err
+        raise
+
+
+def _join_register(paths: Paths, admission: Admission) -> None:
+    master = NodeUuid(admission.master_uuid)
+    request = PromiseRequest(admission.cluster_uuid, admission.epoch, master)
+    answer = RegisterFile(paths.register).decide(lambda old: join(old, request))
+    if not answer.granted:
+        raise HostError(f"this node's register refused: {answer.reason}")
+
+
+def write_identity(paths: Paths, key: bytes, certificate: bytes, authority: bytes) -> None:
+    """The node's key and certificates; only root reads the key."""
+    write_atomically(paths.node_key, key, mode=0o600)
+    write_atomically(paths.node_certificate, certificate, mode=0o644)
+    write_atomically(paths.authority_certificate, authority, mode=0o644)
+
+
+def allow_storage(paths: Paths, directories: Sequence[str]) -> bool:
+    """List the directories as allowed, unless the administrator has a list; whether it was written."""
+    if paths.file_storage_paths.exists():
+        return False
+    lines = "".join(f"{directory}\n" for directory in dict.fromkeys(directories) if directory)
+    write_atomically(paths.file_storage_paths, (STORAGE_LIST_HEADER + lines).encode(), mode=0o644)
+    return True
+
+
+def make_storage_directories(
+    paths: Paths, file_dir: str, shared_dir: str, made: list[Path]
+) -> None:
+    """The storage directories, if they are missing; `made` gets the new ones, innermost first.
+
+    The shared one is the same place on every node, so a virtual cluster does not prefix it.
+    """
+    if file_dir:
+        _make(paths.below(file_dir), 0o755, made)
+    if shared_dir:
+        _make(Path(shared_dir), 0o755, made)
+
+
+def _make(directory: Path, mode: int, made: list[Path]) -> None:
+    missing = [one for one in (directory, *directory.parents) if not one.exists()]
+    for one in reversed(missing):
+        try:
+            one.mkdir()
+            one.chmod(mode if one == directory else 0o755)
+        except OSError as err:
+            raise HostError(f"cannot make the directory {one}: {err.strerror}") from err
+        made.insert(0, one)
+
+
+def check_not_member(paths: Paths, what_to_do: str) -> None:
+    """PrereqError if this node has anything of a cluster."""
+    if is_member(paths):
+        what = f"this node belongs to a cluster already (see {paths.data})"
+        raise PrereqError(f"{what}; {what_to_do}", ErrorCode.EXISTS)

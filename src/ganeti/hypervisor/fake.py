@@ -1,0 +1,221 @@
+"""A hypervisor without machines: guests are files, so that a cluster can be tried without any.
+
+For tests an operation fails when there is a file `fail-OPERATION` beside the guests (its text is
+the error), or when it is named in `failures`. State survives the node daemon.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from ganeti.base.clock import Clock, SystemClock
+from ganeti.base.errors import HypervisorError, InputError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.interface import Capabilities, Hypervisor
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.params import Params
+from ganeti.model.wire import decode, encode
+from ganeti.rpc.procedures import ConsoleInfo, Incoming, MigrationResult, RunningInstance
+
+INCOMING_PORT = 8102
+
+
+class _Guest(msgspec.Struct, frozen=True, kw_only=True):
+    """One pretended guest; `state` is `running`, `paused`, `incoming` or `sent`."""
+
+    instance: InstanceSpec
+    state: str
+    started: float
+    resume: bool = True
+
+
+class FakeHypervisor(Hypervisor):
+    """Pretends, and keeps the accounts: `memory_mib` is all that its guests may use together."""
+
+    name: ClassVar[str] = "fake"
+    capabilities: ClassVar[Capabilities] = Capabilities(can_migrate=True, has_console=False)
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        memory_mib: int | None = None,
+        failures: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._directory = paths.fake_hypervisor
+        self._memory_mib = memory_mib
+        self._failures = failures or {}
+        self._clock = clock or SystemClock()
+
+    async def verify(self) -> list[str]:
+        try:
+            self._meet("verify")
+        except HypervisorError as err:
+            return [str(err)]
+        return []
+
+    async def version(self) -> str:
+        return "0"
+
+    async def running(self) -> list[RunningInstance]:
+        self._meet("running")
+        return [self._entry(guest) for guest in self._all()]
+
+    async def start(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
+    ) -> None:
+        self._meet("start")
+        guest = self._read(instance)
+        if guest is not None and guest.state in ("incoming", "sent"):
+            raise HypervisorError(f"{instance.name} is in a migration that was not finished")
+        if guest is None:
+            _check_disks(instance, disk_paths)
+            self._check_memory(instance)
+        if guest is None or (guest.state == "paused" and not paused):
+            self._write(instance, "paused" if paused else "running")
+
+    async def stop(self, instance: InstanceSpec, timeout_s: float) -> None:
+        self._meet("stop")
+        self._remove(instance)
+
+    async def reboot(self, instance: InstanceSpec, *, soft: bool, timeout_s: float) -> None:
+        self._meet("reboot")
+        self._here(instance)
+        self._write(instance, "running")
+
+    async def console(self, instance: InstanceSpec) -> ConsoleInfo:
+        self._here(instance)
+        return ConsoleInfo(kind="msg", message="Console not available for fake hypervisor")
+
+    async def migration_info(self, instance: InstanceSpec) -> Params:
+        self._meet("migration_info")
+        return {"running": self._here(instance).state == "running"}
+
+    async def accept(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], address: str, info: Params
+    ) -> Incoming:
+        self._meet("accept")
+        guest = self._read(instance)
+        if guest is not None and guest.state != "incoming":
+            raise HypervisorError(f"{instance.name} is on this node already")
+        if guest is None:
+            _check_disks(instance, disk_paths)
+            self._check_memory(instance)
+            self._write(instance, "incoming", resume=bool(info.get("running", True)))
+        return Incoming(address=address, port=INCOMING_PORT)
+
+    async def migrate(self, instance: InstanceSpec, address: str, port: int) -> MigrationResult:
+        self._meet("migrate")
+        guest = self._here(instance)
+        if guest.state == "incoming":
+            raise HypervisorError(f"{instance.name} has not arrived on this node yet")
+        if guest.state != "sent":
+            self._write(instance, "sent", resume=guest.state == "running")
+        transferred = instance.memory * 1024 * 1024
+        return MigrationResult(
+            status="completed", total_ms=0, downtime_ms=0, transferred=transferred
+        )
+
+    async def finish_migration(
+        self, instance: InstanceSpec, *, is_source: bool, success: bool
+    ) -> None:
+        self._meet("finish_migration")
+        guest = self._read(instance)
+        if is_source == success:
+            _check_may_go(instance, guest, left_as="sent" if is_source else "incoming")
+            self._remove(instance)
+            return
+        if guest is None:
+            raise HypervisorError(f"{instance.name} is gone from the node that should have it")
+        if guest.state in ("incoming", "sent"):
+            self._write(instance, "running" if guest.resume else "paused")
+
+    async def validate(self, hvparams: Params) -> list[str]:
+        return []
+
+    # --- the files ---------------------------------------------------------------------------
+
+    def _path(self, instance: InstanceSpec) -> Path:
+        return self._directory / f"{instance.uuid}.json"
+
+    def _all(self) -> list[_Guest]:
+        if not self._directory.is_dir():
+            return []
+        return [_decoded(path) for path in sorted(self._directory.glob("*.json"))]
+
+    def _read(self, instance: InstanceSpec) -> _Guest | None:
+        path = self._path(instance)
+        return _decoded(path) if path.exists() else None
+
+    def _here(self, instance: InstanceSpec) -> _Guest:
+        guest = self._read(instance)
+        if guest is None:
+            raise HypervisorError(f"{instance.name} does not run on this node")
+        return guest
+
+    def _write(self, instance: InstanceSpec, state: str, *, resume: bool = True) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        guest = _Guest(instance=instance, state=state, started=self._clock.time(), resume=resume)
+        write_atomically(self._path(instance), encode(guest))
+
+    def _remove(self, instance: InstanceSpec) -> None:
+        self._path(instance).unlink(missing_ok=True)
+
+    def _meet(self, operation: str) -> None:
+        """Fail where a test wants it."""
+        if operation in self._failures:
+            raise HypervisorError(self._failures[operation])
+        wish = self._directory / f"fail-{operation}"
+        if wish.exists():
+            text = wish.read_text().strip()
+            raise HypervisorError(text or f"{operation} fails, as {wish} asks for")
+
+    def _check_memory(self, instance: InstanceSpec) -> None:
+        if self._memory_mib is None:
+            return
+        free = self._memory_mib - sum(guest.instance.memory for guest in self._all())
+        if instance.memory > free:
+            raise HypervisorError(
+                f"{instance.name} needs {instance.memory} MiB of memory; {free} MiB are free here"
+            )
+
+    def _entry(self, guest: _Guest) -> RunningInstance:
+        instance = guest.instance
+        moving = guest.state in ("incoming", "sent")
+        return RunningInstance(
+            name=instance.name,
+            uuid=instance.uuid,
+            hypervisor=self.name,
+            memory=instance.memory,
+            vcpus=instance.vcpus,
+            state="migrating" if moving else guest.state,
+            cpu_time_s=max(0.0, self._clock.time() - guest.started),
+        )
+
+
+def _decoded(path: Path) -> _Guest:
+    try:
+        return decode(path.read_bytes(), _Guest, what=str(path))
+    except InputError as err:
+        raise HypervisorError(f"the record of a guest is damaged: {err}") from err
+
+
+def _check_disks(instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
+    if len(disk_paths) != len(instance.disks):
+        raise HypervisorError(
+            f"{instance.name} has {len(instance.disks)} disks, but {len(disk_paths)} paths were given"
+        )
+    for path in disk_paths:
+        if not Path(path).exists():
+            raise HypervisorError(f"{instance.name}: disk {path} does not exist")
+
+
+def _check_may_go(instance: InstanceSpec, guest: _Guest | None, *, left_as: str) -> None:
+    if guest is not None and guest.state != left_as:
+        raise HypervisorError(
+            f"{instance.name} runs on the node that should not have it; not ended"
+        )

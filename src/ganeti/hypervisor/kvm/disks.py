@@ -1,0 +1,60 @@
+"""How the disks of a guest are opened on this host."""
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.command_line import DiskBackend
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+
+
+def resolve_disks(instance: InstanceSpec, paths: Sequence[str], cache: str) -> list[DiskBackend]:
+    """Look at every disk; HypervisorError names the first one that cannot be opened."""
+    if len(paths) != len(instance.disks):
+        raise HypervisorError(
+            f"{instance.name} has {len(instance.disks)} disks, but the paths of {len(paths)} were given"
+        )
+    return [_resolve(disk, path, cache) for disk, path in zip(instance.disks, paths, strict=True)]
+
+
+def cache_mode(disk: DiskSpec, cache: str) -> str:
+    """The cache that a disk gets: where other nodes see the same data, never the host's own."""
+    template = DISK_TEMPLATES.get(disk.template)
+    if template is not None and template.shared:
+        return "none"
+    return "writeback" if cache == "default" else cache
+
+
+def _resolve(disk: DiskSpec, path: str, cache: str) -> DiskBackend:
+    mode = cache_mode(disk, cache)
+    try:
+        status = Path(path).stat()
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISBLK(status.st_mode)):
+            raise HypervisorError(f"disk {disk.index}: {path} is neither a file nor a block device")
+        direct = mode == "none" and _takes_direct_access(path)
+    except OSError as err:
+        raise HypervisorError(
+            f"disk {disk.index}: {path} cannot be opened: {err.strerror}"
+        ) from err
+    return DiskBackend(
+        path=path,
+        is_block=stat.S_ISBLK(status.st_mode),
+        direct=direct,
+        writethrough=mode == "writethrough",
+    )
+
+
+def _takes_direct_access(path: str) -> bool:
+    """False only where the file system itself refuses it, as some in memory do."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError as err:
+        if err.errno == errno.EINVAL:
+            return False
+        raise
+    os.close(descriptor)
+    return True

@@ -1,0 +1,397 @@
+"""The KVM hypervisor: QEMU processes, driven through their monitors."""
+
+import asyncio
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from ganeti.base.errors import HostError, HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.base.process import CLEAN_ENVIRONMENT, Run
+from ganeti.hypervisor.interface import Capabilities, Hypervisor
+from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm.console import console_info, shorten_logs
+from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
+from ganeti.hypervisor.kvm.monitor import Ask, Monitor, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
+from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.params import Params
+from ganeti.rpc.procedures import ConsoleInfo, Incoming, MigrationResult, RunningInstance
+
+PROGRAM = "qemu-system-x86_64"
+LOOK_S = 2.0
+"""How long a QEMU may take to say its state when all are listed."""
+ASK_AGAIN_S = 5.0
+"""A guest that is still booting does not hear the power button: it is pressed again."""
+LOOK_EVERY_S = 0.2
+
+logger = logging.getLogger(__name__)
+
+_STATES = {
+    "inmigrate": "migrating",
+    "finish-migrate": "migrating",
+    "postmigrate": "migrating",
+    "running": "running",
+    "shutdown": "shutdown",
+}
+"""QEMU's run states as RunningInstance says them; all others stand still: `paused`."""
+
+
+class KvmHypervisor(Hypervisor):
+    """Guests as QEMU processes, which outlive this object and the daemon that has it."""
+
+    name: ClassVar[str] = "kvm"
+    capabilities: ClassVar[Capabilities] = Capabilities(can_migrate=True, has_console=True)
+
+    def __init__(
+        self,
+        paths: Paths,
+        run: Run,
+        *,
+        processes: Processes | None = None,
+        monitor: Callable[[Path], Ask] = Monitor,
+    ) -> None:
+        self._paths, self._run = paths, run
+        self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
+
+    async def verify(self) -> list[str]:
+        problems = []
+        try:
+            await self.version()
+        except HypervisorError as err:
+            problems.append(str(err))
+        for files in self._guests.known():
+            try:
+                files.read()
+            except HypervisorError as err:
+                problems.append(str(err))
+        try:
+            self._guests.files("0" * 36).check_lengths()
+        except HypervisorError as err:
+            problems.append(str(err))
+        return problems
+
+    async def version(self) -> str:
+        return await self._version_of(find_program({}))
+
+    async def running(self) -> list[RunningInstance]:
+        found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
+        return [one for one in found if one is not None]
+
+    async def start(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
+    ) -> None:
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self._guests.live(files)
+            if guest is not None:
+                await self._go_on(guest, paused=paused)
+                return
+            hvparams = complete(instance.hvparams)
+            program = find_program(hvparams)
+            accelerator = str(hvparams["accelerator"])
+            guest = await self._guests.launch(
+                Launch(
+                    instance=instance,
+                    disk_paths=disk_paths,
+                    program=program,
+                    accelerator=await self._guests.acceleration.choose(accelerator, program),
+                    machine=str(hvparams["machine_version"]),
+                )
+            )
+            if not paused:
+                await self._first_go(guest)
+
+    async def stop(self, instance: InstanceSpec, timeout_s: float) -> None:
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self._guests.live(files)
+            if guest is None:
+                return
+            if timeout_s > 0 and await self._ends_when_asked(guest, timeout_s):
+                await self._guests.clear(guest)
+            else:
+                await self._guests.end(guest)
+
+    async def reboot(self, instance: InstanceSpec, *, soft: bool, timeout_s: float) -> None:
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self._here(files, instance)
+            if soft:
+                # The guest's own shutdown then leaves QEMU standing, to be reset and to go on.
+                await guest.ask("set-action", {"shutdown": "pause"})
+                try:
+                    await self._shuts_down(guest, timeout_s)
+                finally:
+                    await guest.ask("set-action", {"shutdown": "poweroff"})
+            await guest.ask("system_reset")
+            await guest.ask("cont")
+
+    async def console(self, instance: InstanceSpec) -> ConsoleInfo:
+        return console_info(await self._here(self._guests.files(instance.uuid), instance))
+
+    async def migration_info(self, instance: InstanceSpec) -> Params:
+        guest = await self._here(self._guests.files(instance.uuid), instance)
+        return {
+            "machine": guest.record.machine,
+            "qemu_version": guest.record.qemu_version,
+            "accelerator": guest.record.accelerator,
+            "running": await guest.status() == "running",
+        }
+
+    async def accept(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], address: str, info: Params
+    ) -> Incoming:
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self._guests.live(files)
+            if guest is not None:
+                return await self._accepted_before(guest, address)
+            hvparams = complete(instance.hvparams)
+            program = find_program(hvparams)
+            accelerator = await self._guests.acceleration.choose(
+                str(hvparams["accelerator"]), program
+            )
+            migration.check_compatible(
+                info, accelerator=accelerator, version=await self._version_of(program)
+            )
+            guest = await self._guests.launch(
+                Launch(
+                    instance=instance,
+                    disk_paths=disk_paths,
+                    program=program,
+                    accelerator=accelerator,
+                    machine=str(info.get("machine", "")),
+                    is_incoming=True,
+                    resume=bool(info.get("running", True)),
+                )
+            )
+            try:
+                port = await migration.listen(guest.ask, address, int(hvparams["migration_port"]))
+                self._guests.change(guest, port=port)
+            except BaseException:
+                await self._guests.end(guest)
+                raise
+            return Incoming(address=address, port=port)
+
+    async def migrate(self, instance: InstanceSpec, address: str, port: int) -> MigrationResult:
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self._here(files, instance)
+            if guest.record.is_incoming:
+                raise HypervisorError(
+                    f"{instance.name} has only arrived here, and that migration is not finished"
+                )
+            status = await guest.status()
+            if status in ("running", "paused", "prelaunch"):
+                guest = self._guests.change(guest, resume=status == "running")
+            hvparams = complete(instance.hvparams)
+            limits = migration.Limits(
+                bandwidth_mib_s=int(hvparams["migration_bandwidth"]),
+                downtime_ms=int(hvparams["migration_downtime"]),
+            )
+            return await migration.send(guest.ask, address, port, limits)
+
+    async def finish_migration(
+        self, instance: InstanceSpec, *, is_source: bool, success: bool
+    ) -> None:
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            if is_source:
+                await self._finish_source(files, instance, success=success)
+            else:
+                await self._finish_target(files, instance, success=success)
+
+    async def validate(self, hvparams: Params) -> list[str]:
+        filled = complete(hvparams)
+        problems = [
+            f"{name}: {filled[name]} is not a file that can be read on this node"
+            for name in ("kernel_path", "initrd_path")
+            if filled[name] and not _is_readable_file(str(filled[name]))
+        ]
+        try:
+            program = find_program(filled)
+            machine = str(filled["machine_version"])
+            if machine and machine not in await self._machines(program):
+                problems.append(f"machine_version: {program} has no machine {machine!r:.60}")
+            await self._guests.acceleration.choose(str(filled["accelerator"]), program)
+        except HypervisorError as err:
+            problems.append(str(err))
+        return problems
+
+    # --- pieces of the operations above ------------------------------------------------------
+
+    async def _here(self, files: GuestFiles, instance: InstanceSpec) -> Guest:
+        guest = self._guests.peek(files)
+        if guest is None:
+            raise HypervisorError(f"{instance.name} does not run on this node")
+        return guest
+
+    async def _look(self, files: GuestFiles) -> RunningInstance | None:
+        """One entry of the list; a QEMU that does not answer counts as running."""
+        try:
+            lock = self._guests.lock(files)
+            if lock.locked():
+                guest = self._guests.peek(files)
+            else:
+                async with lock:
+                    guest = await self._guests.live(files)
+            if guest is None:
+                return None
+            shorten_logs(files)
+            state = await self._state(guest)
+        except HypervisorError as err:
+            logger.error("%s", err)  # noqa: TRY400 - the sentence is for people, the place is known
+            return None
+        if state is None:
+            return None
+        instance = guest.instance
+        return RunningInstance(
+            name=instance.name,
+            uuid=instance.uuid,
+            hypervisor=self.name,
+            memory=instance.memory,
+            vcpus=instance.vcpus,
+            state=state,
+            cpu_time_s=self._guests.cpu_time_s(guest),
+        )
+
+    async def _state(self, guest: Guest) -> str | None:
+        try:
+            return _STATES.get(await guest.status(timeout_s=LOOK_S), "paused")
+        except MonitorSilent:
+            return "running"
+        except MonitorGone:
+            return None if self._guests.peek(guest.files) is None else "running"
+
+    async def _go_on(self, guest: Guest, *, paused: bool) -> None:
+        """A start of what is here already."""
+        name = guest.instance.name
+        try:
+            status = await guest.status()
+        except MonitorSilent:
+            return
+        if guest.record.is_incoming or _STATES.get(status) == "migrating":
+            raise HypervisorError(
+                f"{name} is in a migration on this node (QEMU says {status}) that was not finished;"
+                " find out on which node it runs, and finish or clean up that migration"
+            )
+        if status != "running" and not paused:
+            await guest.ask("cont")
+
+    async def _first_go(self, guest: Guest) -> None:
+        try:
+            await guest.ask("cont")
+        except BaseException:
+            await self._guests.end(guest)
+            raise
+
+    async def _ends_when_asked(self, guest: Guest, timeout_s: float) -> bool:
+        """Press the power button until the guest has ended; False after `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        try:
+            if await guest.status() != "running":
+                return False
+            while (left := deadline - loop.time()) > 0:
+                await guest.ask("system_powerdown")
+                if await self._guests.ended_within(guest, min(ASK_AGAIN_S, left)):
+                    return True
+        except MonitorGone:
+            return await self._guests.ended_within(guest, ASK_AGAIN_S)
+        except HypervisorError:
+            return False
+        return False
+
+    async def _shuts_down(self, guest: Guest, timeout_s: float) -> None:
+        """Press the power button, and wait at most `timeout_s` until the guest has shut down."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        press_at = loop.time()
+        while loop.time() < deadline and await guest.status() == "running":
+            if loop.time() >= press_at:
+                await guest.ask("system_powerdown")
+                press_at = loop.time() + ASK_AGAIN_S
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _accepted_before(self, guest: Guest, address: str) -> Incoming:
+        if guest.record.is_incoming and guest.record.port and await guest.status() == "inmigrate":
+            return Incoming(address=address, port=guest.record.port)
+        raise HypervisorError(
+            f"{guest.instance.name} has a QEMU process on this node already; if it is the rest of a"
+            " failed migration, finish that one first"
+        )
+
+    async def _finish_source(
+        self, files: GuestFiles, instance: InstanceSpec, *, success: bool
+    ) -> None:
+        guest = await self._guests.live(files)
+        if guest is None:
+            if success:
+                return
+            raise HypervisorError(f"{instance.name} is gone from the node that should keep it")
+        if not success:
+            await migration.take_back(guest.ask, resume=guest.record.resume)
+            return
+        if not await migration.has_left(guest.ask):
+            raise HypervisorError(
+                f"{instance.name} still runs on the node that should have sent it away; not ended"
+            )
+        await self._guests.end(guest)
+
+    async def _finish_target(
+        self, files: GuestFiles, instance: InstanceSpec, *, success: bool
+    ) -> None:
+        guest = await self._guests.live(files)
+        if success:
+            if guest is None:
+                raise HypervisorError(f"{instance.name} did not arrive on this node")
+            if guest.record.is_incoming:
+                await migration.activate(guest.ask, resume=guest.record.resume)
+                self._guests.change(guest, is_incoming=False)
+            return
+        if guest is None:
+            return
+        if not guest.record.is_incoming or await self._state(guest) == "running":
+            raise HypervisorError(
+                f"{instance.name} runs on the node to which its migration is said to have failed;"
+                " not ended"
+            )
+        await self._guests.end(guest)
+
+    async def _version_of(self, program: str) -> str:
+        try:
+            text = (await self._run([program, "--version"])).text
+        except HostError as err:
+            raise HypervisorError(f"QEMU cannot be asked for its version: {err}") from err
+        found = re.search(r"version (\d+(?:\.\d+)+)", text)
+        if found is None:
+            raise HypervisorError(f"{program} says no version: {text!r:.80}")
+        return found[1]
+
+    async def _machines(self, program: str) -> set[str]:
+        try:
+            text = (await self._run([program, "-machine", "help"])).text
+        except HostError as err:
+            raise HypervisorError(f"QEMU cannot be asked for its machines: {err}") from err
+        return {line.split()[0] for line in text.splitlines()[1:] if line.split()}
+
+
+def find_program(hvparams: Params) -> str:
+    """The QEMU program; HypervisorError if there is none."""
+    wanted = str(hvparams.get("kvm_path") or PROGRAM)
+    found = shutil.which(wanted, path=CLEAN_ENVIRONMENT["PATH"])
+    if found is None:
+        raise HypervisorError(
+            f"there is no program {wanted} on this node; install qemu-system-x86 or set kvm_path"
+        )
+    return found
+
+
+def _is_readable_file(path: str) -> bool:
+    return Path(path).is_file() and os.access(path, os.R_OK)

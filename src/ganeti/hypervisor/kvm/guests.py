@@ -1,0 +1,264 @@
+"""The QEMU processes of a node: found again, started, ended, and cleaned up after."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import HostError, HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.base.process import Run
+from ganeti.hypervisor.kvm.acceleration import Acceleration
+from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
+from ganeti.hypervisor.kvm.disks import resolve_disks
+from ganeti.hypervisor.kvm.monitor import Ask, MonitorGone
+from ganeti.hypervisor.kvm.network import make_taps, remove_taps
+from ganeti.hypervisor.kvm.processes import PROC, Processes
+from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
+from ganeti.model.hypervisor_params import hypervisor_defaults
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.params import Params
+
+MONITOR_S = 30.0
+"""How long a new QEMU may take until its monitor answers."""
+QUIT_S, KILL_S = 5.0, 15.0
+"""How long QEMU may take to end when asked, and when killed."""
+LOOK_AGAIN_S = 0.02
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A live QEMU process of ours."""
+
+    files: GuestFiles
+    record: Record
+    ask: Ask
+
+    @property
+    def instance(self) -> InstanceSpec:
+        return self.record.instance
+
+    async def status(self, *, timeout_s: float = 20.0) -> str:
+        """QEMU's run state, such as `running`, `paused`, `inmigrate`, `postmigrate`."""
+        answer = await self.ask("query-status", timeout_s=timeout_s)
+        return str(answer["status"])
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start."""
+
+    instance: InstanceSpec
+    disk_paths: Sequence[str]
+    program: str
+    accelerator: str
+    machine: str
+    is_incoming: bool = False
+    resume: bool = True
+
+    @property
+    def hvparams(self) -> Params:
+        return complete(self.instance.hvparams)
+
+
+def complete(hvparams: Params) -> Params:
+    """With a value for every parameter."""
+    return hypervisor_defaults("kvm") | hvparams
+
+
+class Guests:
+    """All guests of this node. Whoever changes one holds its lock."""
+
+    def __init__(
+        self, paths: Paths, run: Run, processes: Processes, monitor: Callable[[Path], Ask]
+    ) -> None:
+        self._paths, self._run, self._processes, self._monitor = paths, run, processes, monitor
+        self.acceleration = Acceleration(paths, run)
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._monitors: dict[Path, Ask] = {}
+
+    def files(self, instance_uuid: str) -> GuestFiles:
+        return GuestFiles.of(self._paths, instance_uuid)
+
+    def lock(self, files: GuestFiles) -> asyncio.Lock:
+        """Held by whoever starts, ends or moves this guest."""
+        return self._locks.setdefault(files.short_uuid, asyncio.Lock())
+
+    def known(self) -> Iterator[GuestFiles]:
+        """The files of all guests that have a record, alive or not."""
+        return all_guest_files(self._paths)
+
+    def peek(self, files: GuestFiles) -> Guest | None:
+        """The live guest, if there is one; changes nothing."""
+        record = files.read()
+        if record is None or record.boot_id != boot_id():
+            return None
+        if not record.pid:
+            found = self._processes.find(record.argv)
+            if found is None:
+                return None
+            record = replace(record, pid=found.pid, start_ticks=found.start_ticks)
+        if not self._processes.is_alive(record.process):
+            return None
+        return Guest(files, record, self._ask(files))
+
+    async def live(self, files: GuestFiles) -> Guest | None:
+        """The live guest; what a dead one left behind is removed."""
+        guest = self.peek(files)
+        if guest is None:
+            record = files.read()
+            if record is not None:
+                await self._clear(files, record)
+        return guest
+
+    def change(self, guest: Guest, **fields: object) -> Guest:
+        """Write other facts into the guest's record."""
+        record = replace(guest.record, **fields)
+        guest.files.write(record)
+        return Guest(guest.files, record, guest.ask)
+
+    async def launch(self, what: Launch) -> Guest:
+        """A new QEMU whose monitor answers, stopped before its first instruction; or nothing at all."""
+        files = self.files(what.instance.uuid)
+        files.check_lengths()
+        hvparams = what.hvparams
+        disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
+        taps = await make_taps(self._run, self._paths.root, what.instance)
+        record = None
+        try:
+            files.prepare()
+            resolved = Resolved(
+                program=what.program,
+                accelerator=what.accelerator,
+                machine=what.machine,
+                files=files,
+                hvparams=hvparams,
+                disks=disks,
+                taps=taps,
+                is_incoming=what.is_incoming,
+            )
+            record = _new_record(what, taps, qemu_command(what.instance, resolved))
+            files.write(record)
+            return await self._spawn(files, record)
+        except BaseException:
+            if record is None:
+                await remove_taps(self._run, taps)
+            else:
+                await self._abandon(files, record)
+            raise
+
+    async def end(self, guest: Guest) -> None:
+        """End the process, by asking QEMU and then by force, and remove what belongs to it."""
+        process = guest.record.process
+        with contextlib.suppress(HypervisorError):
+            await guest.ask("quit", timeout_s=QUIT_S)
+        if not await self._processes.ended_within(process, QUIT_S):
+            await self._kill(guest.record)
+        await self._clear(guest.files, guest.record)
+
+    async def ended_within(self, guest: Guest, timeout_s: float) -> bool:
+        """Wait until the guest's process has ended by itself."""
+        return await self._processes.ended_within(guest.record.process, timeout_s)
+
+    async def clear(self, guest: Guest) -> None:
+        """Remove what belongs to a process that has ended."""
+        await self._clear(guest.files, guest.record)
+
+    def cpu_time_s(self, guest: Guest) -> float:
+        return self._processes.cpu_time_s(guest.record.process)
+
+    def _ask(self, files: GuestFiles) -> Ask:
+        """One monitor for all who ask the same guest, so that they take turns."""
+        if files.monitor not in self._monitors:
+            self._monitors[files.monitor] = self._monitor(files.monitor)
+        return self._monitors[files.monitor]
+
+    async def _spawn(self, files: GuestFiles, record: Record) -> Guest:
+        process = self._processes.spawn(_in_own_scope(record, files), files.qemu_log)
+        record = replace(record, pid=process.pid, start_ticks=process.start_ticks)
+        files.write(record)
+        guest = Guest(files, record, self._ask(files))
+        await self._wait_for_monitor(guest)
+        files.restrict()
+        machine = await guest.ask("qom-get", {"path": "/machine", "property": "type"})
+        version = (await guest.ask("query-version"))["qemu"]
+        return self.change(
+            guest,
+            machine=str(machine).removesuffix("-machine"),
+            qemu_version=f"{version['major']}.{version['minor']}.{version['micro']}",
+        )
+
+    async def _wait_for_monitor(self, guest: Guest) -> None:
+        try:
+            async with asyncio.timeout(MONITOR_S):
+                while True:
+                    try:
+                        await guest.status()
+                    except MonitorGone:
+                        if not self._processes.is_alive(guest.record.process):
+                            raise
+                    else:
+                        return
+                    # Nobody tells when a socket appears; QEMU makes it within milliseconds.
+                    await asyncio.sleep(LOOK_AGAIN_S)
+        except (TimeoutError, HypervisorError) as err:
+            alive = self._processes.is_alive(guest.record.process)
+            what = f"did not answer within {MONITOR_S:g} s" if alive else "ended at once"
+            said = guest.files.qemu_said() or "it said nothing"
+            raise HypervisorError(f"QEMU for {guest.instance.name} {what}: {said}") from err
+
+    async def _abandon(self, files: GuestFiles, record: Record) -> None:
+        """After a failed start: whatever runs is killed, whatever was made is removed."""
+        try:
+            current = files.read() or record
+            guest = self.peek(files)
+            if guest is not None:
+                current = guest.record
+                await self._kill(current)
+            await self._clear(files, current)
+        except HostError:
+            logger.exception("cleaning up after a failed start of %s", record.instance.name)
+
+    async def _kill(self, record: Record) -> None:
+        self._processes.kill(record.process)
+        if not await self._processes.ended_within(record.process, KILL_S):
+            raise HypervisorError(
+                f"QEMU process {record.pid} of {record.instance.name} does not end, even killed;"
+                " it probably waits for a disk: look at the node's storage"
+            )
+
+    async def _clear(self, files: GuestFiles, record: Record) -> None:
+        await remove_taps(self._run, record.taps)
+        self._monitors.pop(files.monitor, None)
+        files.forget()
+
+
+def _new_record(what: Launch, taps: tuple[str, ...], argv: Sequence[str]) -> Record:
+    return Record(
+        instance=what.instance,
+        argv=tuple(argv),
+        accelerator=what.accelerator,
+        boot_id=boot_id(),
+        taps=taps,
+        is_incoming=what.is_incoming,
+        resume=what.resume,
+    )
+
+
+def _in_own_scope(record: Record, files: GuestFiles) -> list[str]:
+    """Out of the node daemon's control group where systemd would end it together with the daemon."""
+    argv = list(record.argv)
+    if not Path("/run/systemd/system").is_dir() or (PROC / "1/comm").read_text() != "systemd\n":
+        return argv
+    # Both ends of a migration may be virtual nodes of one host.
+    node = hashlib.sha256(bytes(files.directory)).hexdigest()[:8]
+    unit = f"ganeti-kvm-{record.instance.uuid}-{node}"
+    scope = ["systemd-run", "--scope", "--quiet", "--collect", f"--unit={unit}", "--"]
+    return [*scope, *argv]

@@ -1,0 +1,232 @@
+"""Live migration over storage that both nodes see, as questions to QEMU's monitors.
+
+The target never lets a guest go on by itself: it is started with `-S`, and opens its disks for
+writing only when it is told to (`late-block-activate`). So the guest runs on one node at most,
+whatever is lost on the way: until `activate` the source may take it back (G5, F20).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
+from ganeti.model.params import Params
+from ganeti.rpc.procedures import MigrationResult
+
+CAPABILITIES = {"late-block-activate": True, "auto-converge": True}
+LOOK_EVERY_S = 0.05
+NO_PROGRESS_S = 30.0
+"""A migration of which nothing moves for so long is given up: the other node is out of reach."""
+HOPELESS_PASSES, HOPELESS_S = 50, 60.0
+"""A guest that after so many passes, and so long, still writes faster than it is sent never gets there."""
+ARRIVAL_S = 10.0
+CANCEL_S = 20.0
+_UNDER_WAY = frozenset(
+    ("setup", "active", "postcopy-active", "pre-switchover", "device", "wait-unplug", "cancelling")
+)
+_OVER = frozenset(("completed", "failed", "cancelled"))
+_GONE = "postmigrate"
+_LEAVING = frozenset(("finish-migrate", _GONE))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a migration may take."""
+
+    bandwidth_mib_s: int
+    downtime_ms: int
+
+
+def uri(address: str, port: int) -> str:
+    """A TCP address as QEMU writes it."""
+    return f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
+
+
+def check_compatible(info: Params, *, accelerator: str, version: str) -> None:
+    """HypervisorError unless a guest of the node that said `info` can go on here."""
+    if info.get("accelerator") != accelerator:
+        raise HypervisorError(
+            f"the guest runs with {info.get('accelerator')} on its node and would get {accelerator}"
+            " here; it can only move between nodes with the same acceleration"
+        )
+    theirs = str(info.get("qemu_version", ""))
+    if _numbers(version)[:2] < _numbers(theirs)[:2]:
+        raise HypervisorError(
+            f"QEMU is {version} here and {theirs} on the guest's node; a guest cannot move to an"
+            " older one: upgrade this node"
+        )
+
+
+async def listen(ask: Ask, address: str, port: int) -> int:
+    """Wait for a guest at `address`, on `port` if it is free; returns the port."""
+    await _set_capabilities(ask)
+    try:
+        await ask("migrate-incoming", {"uri": uri(address, port)})
+    except CommandRefused:
+        await ask("migrate-incoming", {"uri": uri(address, 0)})
+    return await _listening_port(ask)
+
+
+async def send(ask: Ask, address: str, port: int, limits: Limits) -> MigrationResult:
+    """Send the guest, or join the sending that is under way; returns how it ended.
+
+    Once this returns anything but `completed`, the guest runs here as it did before.
+    """
+    status = (await ask("query-migrate")).get("status")
+    if status == "completed":
+        return await _completed(ask)
+    if status not in _UNDER_WAY:
+        await _set_capabilities(ask)
+        parameters = {
+            "max-bandwidth": limits.bandwidth_mib_s * 1024 * 1024,
+            "downtime-limit": limits.downtime_ms,
+        }
+        await ask("migrate-set-parameters", parameters)
+        await ask("migrate", {"uri": uri(address, port)})
+    why = await _watch(ask)
+    answer = await ask("query-migrate")
+    if answer["status"] == "completed":
+        return await _completed(ask)
+    error = why or str(answer.get("error-desc") or f"QEMU says: {answer['status']}")
+    return MigrationResult(
+        status=answer["status"],
+        total_ms=0,
+        downtime_ms=0,
+        transferred=_transferred(answer),
+        error=error,
+    )
+
+
+async def activate(ask: Ask, *, resume: bool) -> None:
+    """On the target: let the guest that arrived go on. From here on only this node may have it."""
+    status = await _arrived(ask)
+    if status == "running":
+        return
+    if status == "inmigrate":
+        raise HypervisorError(
+            "the guest has not arrived here; the migration did not succeed: finish it as failed"
+        )
+    if resume:
+        await ask("cont")
+    if resume and (status := await _status(ask)) != "running":
+        raise HypervisorError(f"the guest arrived but does not run: QEMU says {status}")
+
+
+async def take_back(ask: Ask, *, resume: bool) -> None:
+    """On the source: make the guest run here again.
+
+    Only for a caller who knows that the target does not have it: after the target's
+    `finish_migration` with `success=False`, or with that node surely dead.
+    """
+    answer = await ask("query-migrate")
+    if answer.get("status") in _UNDER_WAY:
+        await cancel(ask)
+    if await _status(ask) in _LEAVING and resume:
+        await ask("cont")
+
+
+async def has_left(ask: Ask) -> bool:
+    """On the source: whether the guest was sent completely and stands still here."""
+    return bool(await _status(ask) == _GONE)
+
+
+async def cancel(ask: Ask) -> None:
+    """End a migration that is under way; the guest runs on here."""
+    await ask("migrate_cancel")
+    for _ in range(round(CANCEL_S / LOOK_EVERY_S)):
+        if (await ask("query-migrate")).get("status") in _OVER:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+    raise HypervisorError(f"QEMU does not end the migration within {CANCEL_S:g} s of being told to")
+
+
+async def _watch(ask: Ask) -> str:
+    """Wait for the end of a migration; returns why it was given up, or ''."""
+    loop = asyncio.get_running_loop()
+    began = moved = loop.time()
+    seen: Any = None
+    while True:
+        answer = await ask("query-migrate")
+        if answer.get("status") in _OVER:
+            return ""
+        now = loop.time()
+        if (progress := _progress(answer)) != seen:
+            seen, moved = progress, now
+        if why := _hopeless(answer, standing_s=now - moved, running_s=now - began):
+            await cancel(ask)
+            return why
+        # QEMU's events would need a connection of their own for as long as the migration lasts.
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _hopeless(answer: Mapping[str, Any], *, standing_s: float, running_s: float) -> str:
+    if standing_s >= NO_PROGRESS_S:
+        return f"nothing was sent for {NO_PROGRESS_S:g} s: is the other node reachable?"
+    passes = answer.get("ram", {}).get("dirty-sync-count", 0)
+    if passes >= HOPELESS_PASSES and running_s >= HOPELESS_S:
+        return (
+            f"the guest writes its memory faster than it can be sent ({passes} passes);"
+            " raise migration_bandwidth or migration_downtime"
+        )
+    return ""
+
+
+def _progress(answer: Mapping[str, Any]) -> tuple[Any, ...]:
+    memory = answer.get("ram", {})
+    names = ("transferred", "remaining", "dirty-sync-count")
+    return (answer.get("status"), *(memory.get(name) for name in names))
+
+
+async def _completed(ask: Ask) -> MigrationResult:
+    """The figures: QEMU can say `completed` a moment before it fills them in."""
+    answer = await ask("query-migrate")
+    for _ in range(20):
+        if "total-time" in answer and "downtime" in answer:
+            break
+        await asyncio.sleep(LOOK_EVERY_S)
+        answer = await ask("query-migrate")
+    return MigrationResult(
+        status="completed",
+        total_ms=int(answer.get("total-time", 0)),
+        downtime_ms=int(answer.get("downtime", 0)),
+        transferred=_transferred(answer),
+    )
+
+
+async def _arrived(ask: Ask) -> str:
+    """The run state once the last bytes were read; `inmigrate` if they do not come."""
+    status = await _status(ask)
+    for _ in range(round(ARRIVAL_S / LOOK_EVERY_S)):
+        if status != "inmigrate":
+            break
+        if (await ask("query-migrate")).get("status") not in _UNDER_WAY | {"completed"}:
+            break
+        await asyncio.sleep(LOOK_EVERY_S)
+        status = await _status(ask)
+    return status
+
+
+async def _status(ask: Ask) -> str:
+    return str((await ask("query-status"))["status"])
+
+
+async def _set_capabilities(ask: Ask) -> None:
+    wanted = [{"capability": name, "state": state} for name, state in CAPABILITIES.items()]
+    await ask("migrate-set-capabilities", {"capabilities": wanted})
+
+
+async def _listening_port(ask: Ask) -> int:
+    for address in (await ask("query-migrate")).get("socket-address", ()):
+        if address.get("type") == "inet":
+            return int(address["port"])
+    raise HypervisorError("QEMU does not say on which port it waits for the guest")
+
+
+def _transferred(answer: Mapping[str, Any]) -> int:
+    return int(answer.get("ram", {}).get("transferred", 0))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())

@@ -1,0 +1,61 @@
+"""The queue's way to the store: it ends for good when the store does not know what was written."""
+
+from collections.abc import Callable, Sequence
+
+from ganeti.base.errors import GanetiError, NotMaster, Refused
+from ganeti.store.interface import Lease, Operation, Store, Transaction
+
+
+class Journal:
+    """Writes rows, and tells once that nothing can be written any more (R13)."""
+
+    def __init__(self, store: Store, lease: Lease, on_end: Callable[[GanetiError], None]) -> None:
+        self._store = store
+        self._lease = lease
+        self._on_end = on_end
+        self._ended: GanetiError | None = None
+        self.degraded = False
+        """Whether only the master holds the last transaction (R6)."""
+
+    @property
+    def epoch(self) -> int:
+        return self._lease.epoch
+
+    @property
+    def ended(self) -> GanetiError | None:
+        """Why nothing can be written any more."""
+        return self._ended
+
+    def end(self, error: GanetiError) -> None:
+        """Nothing is written from now on."""
+        if self._ended is None:
+            self._ended = error
+            self._on_end(error)
+
+    def check(self) -> None:
+        """NotMaster if nothing can be written any more."""
+        if self._ended is not None:
+            raise NotMaster(f"the job queue is closed: {self._ended.message}")
+
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        """Write, and return once it is durable. Raises Refused, NotMaster or CommitUnknown."""
+        self.check()
+        try:
+            receipt = await self._store.commit(self._lease, Transaction(tuple(operations)))
+        except Refused:
+            raise
+        except GanetiError as err:
+            self.end(err)
+            raise
+        self.degraded = receipt.degraded
+
+    def submit(self, operations: Sequence[Operation]) -> None:
+        """Write in order without waiting. Raises Refused or NotMaster."""
+        self.check()
+        try:
+            self._store.submit(self._lease, Transaction(tuple(operations)))
+        except Refused:
+            raise
+        except GanetiError as err:
+            self.end(err)
+            raise

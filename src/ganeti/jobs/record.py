@@ -1,0 +1,229 @@
+"""A job in memory, and the rows that it is stored as."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ganeti.jobs.states import Event, after, next_opcode, status_of
+from ganeti.jobs.watch import Watch
+from ganeti.model import wire
+from ganeti.model.job import LogEntry, OpState, StoredJob, Timestamp, UndoStep
+from ganeti.model.names import JobStatus
+from ganeti.model.opcodes import OpCode
+from ganeti.store.interface import Delete, Operation, Put
+
+JOB_KIND = "job"
+LOG_KIND = "joblog"
+KEY_KIND = "jobkey"
+QUEUE_KIND = "jobqueue"
+DRAINED_KEY = "drained"
+
+KINDS = frozenset({JOB_KIND, LOG_KIND, KEY_KIND, QUEUE_KIND})
+
+FORMAT = 1
+"""The format of stored jobs that this version writes, and the newest it can read."""
+
+ROW_LIMIT = 768 * 1024
+"""Bytes of a job's row; results beyond it are kept in memory only."""
+
+MASK = "<redacted>"
+"""What is stored and shown in place of a secret."""
+
+
+class StoredLogEntry(msgspec.Struct, frozen=True, array_like=True):
+    """A line of a job's log, as the state store has it."""
+
+    opcode: int
+    entry: LogEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A job that another one waits for, and the final states that it wants of it."""
+
+    job: "LiveJob | JobStatus"
+    """The job; its final state if it is archived."""
+    wanted: frozenset[JobStatus]
+
+    @property
+    def status(self) -> JobStatus:
+        return self.job if isinstance(self.job, JobStatus) else self.job.status
+
+
+def job_key(job_id: int) -> str:
+    """The key of a job's row; keys sort like ids."""
+    return f"{job_id:020d}"
+
+
+def log_key(job_id: int, serial: int) -> str:
+    """The key of the row of a log line."""
+    return f"{job_id:020d}/{serial:010d}"
+
+
+def timestamp(seconds: float) -> Timestamp:
+    """A time as LUXI shows it."""
+    micros = round(seconds * 1_000_000)
+    return micros // 1_000_000, micros % 1_000_000
+
+
+class LiveJob:
+    """A job that is not archived. `ops` holds what is stored; `phase` is the state of the current one."""
+
+    __slots__ = (
+        "cancel_requested",
+        "depends",
+        "end",
+        "epoch",
+        "id",
+        "key",
+        "log",
+        "log_bytes",
+        "log_serial",
+        "op_exec",
+        "op_start",
+        "ops",
+        "phase",
+        "received",
+        "secrets",
+        "start",
+        "status",
+        "undo",
+        "unstored",
+        "watch",
+        "writing",
+    )
+
+    def __init__(self, stored: StoredJob) -> None:
+        self.id = stored.id
+        self.received = stored.received
+        self.cancel_requested = stored.cancel_requested
+        self.status = status_of(stored)
+        self.apply(stored)
+        self.secrets: dict[int, OpCode] = {}
+        """Opcodes with their secrets, which are never stored (G23)."""
+        self.key: str | None = None
+        self.log: list[list[LogEntry]] = [[] for _ in stored.ops]
+        self.log_serial = 0
+        self.log_bytes = 0
+        self.phase: JobStatus | None = None
+        self.op_start: float | None = None
+        self.op_exec: float | None = None
+        self.depends: dict[int, Dependency] = {}
+        """The jobs that must end before this one starts."""
+        self.unstored: set[int] = set()
+        """Opcodes whose results are too large for the row."""
+        self.watch = Watch()
+        self.writing = asyncio.Lock()
+        """Held while a row of this job is on its way: each is built upon the one before it."""
+
+    @property
+    def index(self) -> int:
+        """The position of the current opcode, or of the next one."""
+        return next_opcode(self.ops)
+
+    @property
+    def priority(self) -> int:
+        """The most urgent of the opcodes that have not ended."""
+        left = [state.op.priority for state in self.ops if not state.status.is_final]
+        return min(left, default=min((state.op.priority for state in self.ops), default=0))
+
+    def now(self, time: float) -> float:
+        """`time`, but never before what this job has recorded already (G6, G27)."""
+        last = max(self.received, self.start or 0.0, self.op_start or 0.0, self.op_exec or 0.0)
+        return max(
+            time, last, *(state.end or 0.0 for state in self.ops[self.index - 1 : self.index])
+        )
+
+    def tell(self, event: Event) -> None:
+        """Change the state by the table, and wake who waits for that."""
+        self.status = after(self.status, event)
+        self.watch.changed()
+
+    def stored(
+        self,
+        ops: Sequence[OpState] | None = None,
+        *,
+        end: float | None = None,
+        epoch: int | None = None,
+        undo: Sequence[UndoStep] | None = None,
+    ) -> StoredJob:
+        """The row of this job, with what is to change in it; `apply` it once it is written."""
+        return StoredJob(
+            id=self.id,
+            ops=tuple(self.ops if ops is None else ops),
+            received=self.received,
+            start=self.start,
+            end=self.end if end is None else end,
+            epoch=self.epoch if epoch is None else epoch,
+            undo=tuple(self.undo if undo is None else undo),
+            cancel_requested=self.cancel_requested,
+        )
+
+    def apply(self, stored: StoredJob) -> None:
+        """Take over what was written."""
+        self.ops: tuple[OpState, ...] = stored.ops
+        self.start: float | None = stored.start
+        self.end: float | None = stored.end
+        self.epoch: int = stored.epoch
+        self.undo: tuple[UndoStep, ...] = stored.undo
+
+    def row(self, stored: StoredJob) -> Put:
+        """The row that `stored` is written as; results that are too large are left out of it."""
+        value = wire.encode(self._storable(stored))
+        while len(value) > ROW_LIMIT:
+            sizes = {
+                index: len(wire.encode(state.result))
+                for index, state in enumerate(stored.ops)
+                if index not in self.unstored
+            }
+            if not sizes:
+                break
+            self.unstored.add(max(sizes, key=lambda index: sizes[index]))
+            value = wire.encode(self._storable(stored))
+        return Put(JOB_KIND, job_key(stored.id), value)
+
+    def _storable(self, stored: StoredJob) -> StoredJob:
+        if not self.unstored:
+            return stored
+        ops = [
+            msgspec.structs.replace(state, result=None) if index in self.unstored else state
+            for index, state in enumerate(stored.ops)
+        ]
+        return msgspec.structs.replace(stored, ops=tuple(ops))
+
+    def rows_to_delete(self) -> list[Operation]:
+        """All rows of this job, the job itself first."""
+        rows: list[Operation] = [Delete(JOB_KIND, job_key(self.id))]
+        if self.key is not None:
+            rows.append(Delete(KEY_KIND, self.key))
+        serials = sorted(entry[0] for entries in self.log for entry in entries)
+        rows += [Delete(LOG_KIND, log_key(self.id, serial)) for serial in serials]
+        return rows
+
+
+def without_secrets(op: OpCode) -> OpCode:
+    """The opcode as it may be stored: secret values are masked."""
+    given = [name for name in op.secret_fields if getattr(op, name)]
+    return _masked(op, given) if given else op
+
+
+def has_lost_secrets(op: OpCode) -> bool:
+    """Whether the stored opcode was submitted with secrets, which only memory had (F38)."""
+    return any(getattr(op, name) for name in op.secret_fields)
+
+
+def redacted(op: OpCode) -> OpCode:
+    """The opcode as it may be shown: secret and private values are masked."""
+    hidden = [name for name in (*op.secret_fields, "osparams_private") if getattr(op, name, None)]
+    return _masked(op, hidden) if hidden else op
+
+
+def _masked(op: OpCode, names: Sequence[str]) -> OpCode:
+    masks = {name: _mask(getattr(op, name)) for name in names}
+    return msgspec.structs.replace(op, **masks)
+
+
+def _mask(value: object) -> object:
+    return dict.fromkeys(value, MASK) if isinstance(value, dict) else MASK

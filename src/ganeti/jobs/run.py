@@ -1,0 +1,144 @@
+"""One opcode while it runs: what its logical unit may ask of the queue."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ganeti.base.clock import Clock
+from ganeti.base.errors import JobCanceled, NotMaster
+from ganeti.config.config import Config
+from ganeti.jobs.executor import Executor
+from ganeti.jobs.feedback import Feedback
+from ganeti.jobs.journal import Journal
+from ganeti.jobs.record import LiveJob
+from ganeti.jobs.states import Event
+from ganeti.locking.manager import LockManager, LockWait
+from ganeti.locking.requests import LockRequest
+from ganeti.model.job import UndoStep
+from ganeti.model.names import JobStatus
+from ganeti.model.opcodes import OpCode
+
+LONG_WAIT_S = 2.0
+"""After this time a job says in its log what it waits for."""
+
+
+@dataclass
+class Means:
+    """What opcodes are run with."""
+
+    journal: Journal
+    feedback: Feedback
+    locks: LockManager
+    config: Config
+    executor: Executor
+    clock: Clock
+
+
+class Run:
+    """An opcode of a job that is being run; implements `OpRun`."""
+
+    def __init__(self, means: Means, job: LiveJob) -> None:
+        self._means = means
+        self._job = job
+        self.index = job.index
+        self.is_stopped = False
+        """The daemon stops: the opcode must not record or undo anything any more."""
+        self.is_ending = False
+        """The opcode is over; only its result is still to be written."""
+        self._is_durable = False
+        self._waiter: asyncio.Task[object] | None = None
+        self._last_wait: LockWait | None = None
+
+    @property
+    def job_id(self) -> int:
+        return self._job.id
+
+    @property
+    def op(self) -> OpCode:
+        return self._job.secrets.get(self.index) or self._job.ops[self.index].op
+
+    async def acquire(self, requests: Sequence[LockRequest]) -> None:
+        """Wait for locks in place of those held; JobCanceled if the job is cancelled meanwhile."""
+        self.check_canceled()
+        locks, job = self._means.locks, self._job
+        locks.release(job.id)
+        wanted = [request for request in requests if not request.is_empty]
+        if wanted:
+            await self._wait_for(wanted)
+            self.check_canceled()
+        self.go()
+
+    def log(self, message: str, kind: str = "message") -> None:
+        self._means.feedback.say(self._job, self.index, message, kind)
+
+    async def started(self) -> None:
+        if self._is_durable or not self.op.host_changing:
+            return
+        await self._write(self._job.undo)
+
+    async def record_undo(self, steps: Sequence[UndoStep]) -> None:
+        await self._write(tuple(steps))
+
+    def check_canceled(self) -> None:
+        if self._job.cancel_requested:
+            raise JobCanceled(f"job {self._job.id} was cancelled")
+
+    def go(self) -> None:
+        """The opcode has what it needs, and runs."""
+        job = self._job
+        if job.phase is JobStatus.WAITING:
+            job.phase = JobStatus.RUNNING
+            job.op_exec = job.now(self._means.clock.time())
+            job.tell(Event.GO)
+
+    def interrupt(self) -> None:
+        """The job was cancelled: if it waits for locks, it waits no longer."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+
+    async def _wait_for(self, wanted: list[LockRequest]) -> None:
+        job = self._job
+        timer: asyncio.TimerHandle | None = None
+
+        def waits(report: LockWait) -> None:
+            nonlocal timer
+            self._last_wait = report
+            if timer is None:
+                timer = asyncio.get_running_loop().call_later(LONG_WAIT_S, self._say_wait)
+
+        task = self._waiter = asyncio.current_task()
+        try:
+            await self._means.locks.acquire(
+                job.id, wanted, priority=self.op.priority, on_wait=waits
+            )
+        except asyncio.CancelledError:
+            if self.is_stopped or not job.cancel_requested or task is None:
+                raise
+            task.uncancel()
+            self.check_canceled()
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _say_wait(self) -> None:
+        report = self._means.locks.waits_of(self._job.id) or self._last_wait
+        self.log(str(report))
+
+    async def _write(self, undo: Sequence[UndoStep]) -> None:
+        """T2: write durably that the opcode runs, and what is to be undone if we die."""
+        job, journal = self._job, self._means.journal
+        async with job.writing:
+            if self.is_stopped:
+                raise NotMaster("the master daemon stops; the next master goes on from here")
+            self.go()
+            ops = list(job.ops)
+            ops[self.index] = msgspec.structs.replace(
+                ops[self.index], status=JobStatus.RUNNING, start=job.op_start, exec=job.op_exec
+            )
+            stored = job.stored(ops, epoch=journal.epoch, undo=undo)
+            await journal.commit([job.row(stored)])
+            job.apply(stored)
+            self._is_durable = True

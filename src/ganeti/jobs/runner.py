@@ -1,0 +1,253 @@
+"""Runs jobs: each in a task of its own, its opcodes one after the other."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ganeti.base.errors import (
+    CommitUnknown,
+    ExecError,
+    GanetiError,
+    JobCanceled,
+    NotMaster,
+    Refused,
+)
+from ganeti.jobs.executor import Change, Outcome
+from ganeti.jobs.record import LiveJob
+from ganeti.jobs.run import Means, Run
+from ganeti.jobs.states import Event
+from ganeti.jobs.submission import Prepared, Submission
+from ganeti.model import wire
+from ganeti.model.job import OpState, UndoStep
+from ganeti.model.names import JobStatus
+from ganeti.model.opcodes import OpCode
+from ganeti.store.interface import Operation
+
+RETRY_S = 1.0
+"""How long a job whose end could not be written waits before the next try (full disk, G16)."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an opcode ended; `undo` are steps that are still to be undone."""
+
+    status: JobStatus
+    result: Any
+    change: Change | None = None
+    jobs: Sequence[Sequence[OpCode]] = ()
+
+
+def failure(err: BaseException) -> Ending:
+    """An opcode that ended with an error, encoded as clients expect it: name, arguments."""
+    known = err if isinstance(err, GanetiError) else _internal(err)
+    arguments = known.wire_args()
+    notes = getattr(err, "__notes__", [])
+    if notes and arguments:
+        arguments[0] = "; ".join([str(arguments[0]), *notes])
+    return Ending(JobStatus.ERROR, [known.wire_name, arguments])
+
+
+def _internal(err: BaseException) -> ExecError:
+    return ExecError(f"internal error ({type(err).__name__}); the master's log has the details")
+
+
+CANCELED = Ending(JobStatus.CANCELED, "the job was cancelled")
+_NOT_RUN = ["OpExecError", ["an opcode before this one failed"]]
+
+
+class Runner:
+    """The jobs that run."""
+
+    def __init__(
+        self, means: Means, submission: Submission, on_end: Callable[[LiveJob], None]
+    ) -> None:
+        self._means = means
+        self._submission = submission
+        self._on_end = on_end
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._runs: dict[int, Run] = {}
+        self._is_stopping = False
+
+    def start(self, job: LiveJob) -> None:
+        """Run a job in a task of its own."""
+        task = asyncio.create_task(self._run(job), name=f"job-{job.id}")
+        self._tasks[job.id] = task
+
+    def interrupt(self, job: LiveJob) -> None:
+        """The job was cancelled: a wait for locks ends now."""
+        run = self._runs.get(job.id)
+        if run is not None:
+            run.interrupt()
+
+    def stop(self) -> None:
+        """Let no opcode go on, as if we died; only results that are being written are waited for."""
+        self._is_stopping = True
+        for job_id, task in self._tasks.items():
+            run = self._runs.get(job_id)
+            if run is None or not run.is_ending:
+                task.cancel()
+            if run is not None:
+                run.is_stopped = True
+
+    async def close(self) -> None:
+        """`stop`, and wait until all have stopped."""
+        self.stop()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    async def end(self, job: LiveJob, ending: Ending, *, undo: Sequence[UndoStep] = ()) -> None:
+        """Write how the current opcode ended, as often as it takes, then make it known (T3)."""
+        while True:
+            try:
+                async with job.writing:
+                    await self._commit_end(job, ending, undo)
+                return
+            except Refused as err:
+                if self._is_stopping:
+                    raise
+                _log.warning("job %d: its state cannot be written: %s", job.id, err)
+            except (NotMaster, CommitUnknown) as err:
+                self._means.journal.end(err)
+                raise
+            except GanetiError as err:
+                if ending.change is None and not ending.jobs:
+                    raise
+                ending = failure(err)  # the last change of the configuration is not possible
+                continue
+            await asyncio.sleep(RETRY_S)
+
+    async def _run(self, job: LiveJob) -> None:
+        try:
+            while not job.status.is_final:
+                if job.cancel_requested:
+                    await self.end(job, CANCELED)
+                else:
+                    await self._run_opcode(job)
+                self._means.locks.release(job.id)
+        except (NotMaster, CommitUnknown, Refused) as err:
+            _log.warning("job %d is left to the next master: %s", job.id, err)
+        except Exception:
+            _log.exception("job %d: the queue failed", job.id)
+            self._means.journal.end(ExecError(f"the job queue failed while it ran job {job.id}"))
+        finally:
+            self._means.locks.release(job.id)
+            self._means.config.reservations.release(job.id)
+            self._runs.pop(job.id, None)
+            del self._tasks[job.id]
+            if job.status.is_final:
+                job.secrets.clear()
+                self._on_end(job)
+
+    async def _run_opcode(self, job: LiveJob) -> None:
+        now = job.now(self._means.clock.time())
+        job.start = job.start or now
+        job.op_start, job.op_exec, job.phase = now, None, JobStatus.WAITING
+        job.tell(Event.START)
+        run = self._runs[job.id] = Run(self._means, job)
+        if self._means.journal.degraded and run.index == 0:
+            run.log("degraded: only the master holds the cluster's state")
+        ending = await self._outcome(job, run)
+        run.is_ending = True
+        await self.end(job, ending, undo=() if ending.status is JobStatus.SUCCESS else job.undo)
+
+    async def _outcome(self, job: LiveJob, run: Run) -> Ending:
+        try:
+            outcome: Outcome = await self._means.executor.run(run)
+            run.go()
+            result = wire.plain(outcome.result)
+            return Ending(JobStatus.SUCCESS, result, outcome.change, outcome.jobs)
+        except JobCanceled as err:
+            return CANCELED if job.cancel_requested else failure(err)
+        except GanetiError as err:
+            if self._is_stopping or self._means.journal.ended is not None:
+                raise NotMaster(f"the opcode could not end: {err.message}") from err
+            return failure(err)
+        except Exception as err:
+            _log.exception("job %d: opcode %d failed unexpectedly", job.id, run.index)
+            return failure(err)
+
+    async def _commit_end(self, job: LiveJob, ending: Ending, undo: Sequence[UndoStep]) -> None:
+        prepared: list[Prepared] = []
+        if ending.jobs:
+            prepared = await self._submission.prepare_all(ending.jobs)
+            ids = [[True, one.job.id] for one in prepared]
+            ending = Ending(ending.status, _with_jobs(ending.result, ids), ending.change)
+        now = job.now(self._means.clock.time())
+        ops = ended_ops(job, ending, now, cancel=job.cancel_requested)
+        is_final = all(state.status.is_final for state in ops)
+        stored = job.stored(ops, end=now if is_final else None, undo=undo)
+        before = len(job.unstored)
+        row = job.row(stored)
+        if len(job.unstored) > before:
+            text = "the result is too large to be stored: it is lost when the master restarts"
+            self._means.feedback.say(job, job.index, text)
+        self._means.feedback.flush_job(job.id)
+        rows: list[Operation] = [row]
+        if self._submission.fit_together(prepared):
+            rows += [new for one in prepared for new in one.rows]
+        else:
+            await self._submission.commit_all(prepared)
+        if ending.change is None:
+            await self._means.journal.commit(rows)
+        else:
+            await self._means.config.change(ending.change, also=rows)
+        job.apply(stored)
+        _make_known(job, ending)
+        self._submission.register([one.job for one in prepared])
+
+
+def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list[OpState]:
+    """The opcodes of a job when the current one has ended; a failure or a cancel ends all others."""
+    ops = list(job.ops)
+    index = job.index
+    if index == len(ops):
+        return ops
+    ops[index] = msgspec.structs.replace(
+        ops[index],
+        status=ending.status,
+        result=ending.result,
+        start=job.op_start,
+        exec=job.op_exec,
+        end=now,
+    )
+    rest: tuple[JobStatus, Any] | None = None
+    if ending.status is JobStatus.ERROR:
+        rest = JobStatus.ERROR, _NOT_RUN
+    elif ending.status is JobStatus.CANCELED or cancel:
+        rest = JobStatus.CANCELED, CANCELED.result
+    if rest is not None:
+        for later in range(index + 1, len(ops)):
+            status, result = rest
+            ops[later] = msgspec.structs.replace(
+                ops[later], status=status, result=result, end=now
+            )
+    return ops
+
+
+def _make_known(job: LiveJob, ending: Ending) -> None:
+    """Let the job's state follow what was written."""
+    job.phase = job.op_start = job.op_exec = None
+    last = job.ops[-1].status if job.ops else ending.status
+    if last is JobStatus.CANCELED:
+        if job.status in (JobStatus.WAITING, JobStatus.RUNNING):
+            job.tell(Event.CANCEL)
+        job.tell(Event.STOP)
+    elif last is JobStatus.ERROR:
+        job.tell(Event.FAIL)
+    elif last is JobStatus.SUCCESS:
+        job.tell(Event.SUCCEED)
+    else:
+        job.watch.changed()
+
+
+def _with_jobs(result: Any, ids: list[list[Any]]) -> dict[str, Any]:
+    """The result of an opcode that submitted jobs."""
+    if isinstance(result, dict):
+        return {**result, "jobs": ids}
+    return {"jobs": ids} if result is None else {"jobs": ids, "result": result}

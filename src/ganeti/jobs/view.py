@@ -1,0 +1,101 @@
+"""A job as it is shown: a copy that needs no lock and no store to be read (S194)."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import msgspec
+
+from ganeti.base.errors import StoreError
+from ganeti.jobs.record import FORMAT, LiveJob, redacted
+from ganeti.jobs.states import status_of
+from ganeti.model import wire
+from ganeti.model.job import LogEntry, OpState, StoredJob
+from ganeti.model.names import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """One job at one moment; times in seconds since the epoch."""
+
+    id: int
+    ops: tuple[OpState, ...]
+    log: tuple[tuple[LogEntry, ...], ...]
+    """For each opcode what it said."""
+    status: JobStatus
+    received: float
+    start: float | None
+    end: float | None
+    priority: int
+    waiting_for: str | None = None
+    """What the job waits for, in words."""
+
+    def log_after(self, serial: int, upto: int | None = None) -> list[LogEntry]:
+        """The lines with greater serials, of all opcodes, in order; none beyond `upto`."""
+        found: list[LogEntry] = []
+        for entries in self.log:
+            first = bisect_right(entries, serial, key=_serial)
+            last = len(entries) if upto is None else bisect_right(entries, upto, key=_serial)
+            found += entries[first:last]
+        return found
+
+
+def _serial(entry: LogEntry) -> int:
+    return entry[0]
+
+
+class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with its log, as the archive has it."""
+
+    job: StoredJob
+    log: tuple[tuple[LogEntry, ...], ...] = ()
+
+
+def view_of(job: LiveJob, waiting_for: str | None = None) -> JobView:
+    """A live job as it is now."""
+    ops = [shown(state) for state in job.ops]
+    if job.phase is not None:
+        current = job.index
+        ops[current] = msgspec.structs.replace(
+            ops[current], status=job.phase, start=job.op_start, exec=job.op_exec
+        )
+    return JobView(
+        id=job.id,
+        ops=tuple(ops),
+        log=tuple(tuple(entries) for entries in job.log),
+        status=job.status,
+        received=job.received,
+        start=job.start,
+        end=job.end,
+        priority=job.priority,
+        waiting_for=waiting_for,
+    )
+
+
+def shown(state: OpState) -> OpState:
+    """An opcode's state without what nobody may see."""
+    public = redacted(state.op)
+    return state if public is state.op else msgspec.structs.replace(state, op=public)
+
+
+def archive_content(job: LiveJob) -> bytes:
+    """A finished job with its log, for the archive."""
+    log = tuple(tuple(entries) for entries in job.log)
+    return wire.encode(ArchivedJob(job=job.stored(), log=log))
+
+
+def view_of_archived(content: bytes) -> JobView:
+    """A job from the archive; StoreError if it was written by a newer version."""
+    archived = wire.decode(content, ArchivedJob, what="archived job")
+    job = archived.job
+    if job.format > FORMAT:
+        raise StoreError(f"job {job.id} in the archive was written by a newer version")
+    return JobView(
+        id=job.id,
+        ops=tuple(shown(state) for state in job.ops),
+        log=archived.log,
+        status=status_of(job),
+        received=job.received,
+        start=job.start,
+        end=job.end,
+        priority=min((state.op.priority for state in job.ops), default=0),
+    )

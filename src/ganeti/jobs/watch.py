@@ -1,0 +1,77 @@
+"""Waiting for a job to change, by subscription: nobody polls (S192, S196)."""
+
+import asyncio
+
+LOG_INTERVAL_S = 0.1
+"""Log lines reach those who wait at most this often; changes of the state at once."""
+
+
+class Watch:
+    """Who waits for one job, and which of its log lines they may see already."""
+
+    __slots__ = ("_next_release", "_timer", "_waiters", "said", "visible")
+
+    def __init__(self) -> None:
+        self.said = 0
+        """The serial of the last log line."""
+        self.visible = 0
+        """The serial of the last log line that was released to those who wait."""
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._next_release = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def changed(self) -> None:
+        """The job's state changed: everybody is woken at once."""
+        self.visible = self.said
+        self._wake()
+
+    def log_grew(self, serial: int) -> None:
+        """There is a new log line; it is released with others that come within the interval."""
+        self.said = serial
+        if self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._next_release:
+            self._release()
+        else:
+            self._timer = loop.call_at(self._next_release, self._release)
+
+    async def wait(self, deadline: float) -> bool:
+        """Sleep until something changes; False at `deadline` (of the loop's time)."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_at(deadline, _end, woken)
+        self._waiters.add(woken)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            self._waiters.discard(woken)
+        return loop.time() < deadline
+
+    def count(self) -> int:
+        """How many wait."""
+        return len(self._waiters)
+
+    def close(self) -> None:
+        """Wake everybody, and let no timer be left behind."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wake()
+
+    def _release(self) -> None:
+        self._timer = None
+        self._next_release = asyncio.get_running_loop().time() + LOG_INTERVAL_S
+        self.visible = self.said
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            _end(waiter)
+        self._waiters.clear()
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,148 @@
+"""What a cluster on one machine consists of: its nodes, their directories and addresses."""
+
+import os
+import socket
+import sys
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import NODED_PORT, Paths
+from ganeti.model import wire
+
+DOMAIN = "vcluster.test"
+CLUSTER_NAME = f"cluster.{DOMAIN}"
+MAX_NODES = 100
+MAX_DIRECTORY = 60
+"""Characters; unix sockets below it must stay shorter than 108."""
+STATE = "vcluster.json"
+
+
+class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One node: a directory that it takes for `/`, and an address."""
+
+    name: str
+    root: str
+    address: str
+    namespace: str = ""
+    """The network namespace that the node lives in; '' with loopback addresses."""
+
+    @property
+    def paths(self) -> Paths:
+        return Paths(Path(self.root))
+
+    def environment(self) -> dict[str, str]:
+        """What makes a command or a daemon one of this node's."""
+        programs = str(Path(sys.executable).parent)
+        return {
+            "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": os.environ.get("HOME", "/root"),
+            "GANETI_ROOTDIR": self.root,
+            "GANETI_HOSTNAME": self.name,
+            "GANETI_ADDRESS": self.address,
+        }
+
+    def words(self, argv: list[str]) -> list[str]:
+        """A command of this node as words for the machine."""
+        return ["ip", "netns", "exec", self.namespace, *argv] if self.namespace else argv
+
+
+class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole cluster, as its state file has it."""
+
+    directory: str
+    hypervisor: str
+    nodes: tuple[VirtualNode, ...]
+    bridge: str = ""
+    """The bridge between the nodes' namespaces; '' with loopback addresses."""
+    guest: str = ""
+    """Where the test guest's kernel and OS definition are; '' without."""
+
+    @property
+    def master(self) -> VirtualNode:
+        return self.nodes[0]
+
+    @property
+    def shared_directory(self) -> Path:
+        """What every node sees: the disks of template `sharedfile`."""
+        return Path(self.directory) / "shared"
+
+    @property
+    def state_file(self) -> Path:
+        return Path(self.directory) / STATE
+
+    def save(self) -> None:
+        """Remember the cluster, so that `down` ends what `up` began."""
+        write_atomically(self.state_file, wire.encode(self), mode=0o600)
+
+
+def load(directory: Path) -> VirtualCluster | None:
+    """The cluster that was made in `directory`, or None."""
+    try:
+        data = (directory / STATE).read_bytes()
+    except FileNotFoundError:
+        return None
+    return wire.decode(data, VirtualCluster, what=STATE)
+
+
+def plan(
+    directory: Path, count: int, *, hypervisor: str, netns: bool, guest: Path | None
+) -> VirtualCluster:
+    """A cluster of `count` nodes in `directory`, with addresses that nobody uses."""
+    if not 1 <= count <= MAX_NODES:
+        raise InputError(f"must be from 1 to {MAX_NODES}", "--nodes")
+    if len(str(directory)) > MAX_DIRECTORY:
+        raise InputError(
+            f"{directory} is too long: unix sockets need a directory of at most {MAX_DIRECTORY} characters",
+            "--dir",
+        )
+    tag = f"{zlib.crc32(str(directory).encode()):08x}"
+    names = [f"node{number}" for number in range(1, count + 1)]
+    addresses = _private_addresses(tag, count) if netns else _loopback_addresses(tag, count)
+    return VirtualCluster(
+        directory=str(directory),
+        hypervisor=hypervisor,
+        bridge=f"gnt-{tag}" if netns else "",
+        guest=str(guest) if guest else "",
+        nodes=tuple(
+            VirtualNode(
+                name=f"{name}.{DOMAIN}",
+                root=str(directory / name),
+                address=address,
+                namespace=f"gnt-{tag}-{number}" if netns else "",
+            )
+            for number, (name, address) in enumerate(zip(names, addresses, strict=True), 1)
+        ),
+    )
+
+
+def _private_addresses(tag: str, count: int) -> list[str]:
+    """Addresses inside the cluster's own namespaces; nothing outside them sees these."""
+    return [f"10.{int(tag[:2], 16)}.{int(tag[2:4], 16)}.{number}" for number in range(1, count + 1)]
+
+
+def _loopback_addresses(tag: str, count: int) -> list[str]:
+    start = int(tag, 16)
+    for attempt in range(200):
+        number = (start + attempt * 7919) % (254 * 255)
+        prefix = f"127.{1 + number // 255}.{number % 255}"
+        addresses = [f"{prefix}.{last}" for last in range(1, count + 1)]
+        if all(_is_free(address) for address in addresses):
+            return addresses
+    raise PrereqError(
+        f"no loopback network with port {NODED_PORT} free was found: end other clusters first",
+        ErrorCode.NO_RESOURCES,
+    )
+
+
+def _is_free(address: str) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, NODED_PORT))
+        except OSError:
+            return False
+    return True

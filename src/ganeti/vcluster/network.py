@@ -1,0 +1,50 @@
+"""Network namespaces for the nodes of a virtual cluster: one bridge, one veth pair a node. Pure."""
+
+from ganeti.vcluster.layout import VirtualCluster, VirtualNode
+
+Command = list[str]
+
+
+def host_end(node: VirtualNode) -> str:
+    """The end of the node's cable that is in the bridge; at most 15 characters."""
+    return "v" + node.namespace.removeprefix("gnt-")
+
+
+def setup(cluster: VirtualCluster) -> list[Command]:
+    """Commands that make the network of a cluster."""
+    commands = [
+        ["ip", "link", "add", cluster.bridge, "type", "bridge"],
+        ["ip", "link", "set", cluster.bridge, "up"],
+    ]
+    for node in cluster.nodes:
+        inside = ["ip", "-n", node.namespace]
+        commands += [
+            ["ip", "netns", "add", node.namespace],
+            [
+                "ip",
+                "link",
+                "add",
+                host_end(node),
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                node.namespace,
+            ],
+            ["ip", "link", "set", host_end(node), "master", cluster.bridge, "up"],
+            [*inside, "link", "set", "lo", "up"],
+            [*inside, "addr", "add", f"{node.address}/24", "dev", "eth0"],
+            [*inside, "link", "set", "eth0", "up"],
+        ]
+    return commands
+
+
+def teardown(cluster: VirtualCluster) -> list[Command]:
+    """Commands that remove it; each may fail because its thing is gone already."""
+    commands = []
+    for node in cluster.nodes:
+        # The cable first: a namespace that is removed gives its interfaces up only later.
+        commands += [["ip", "link", "del", host_end(node)], ["ip", "netns", "del", node.namespace]]
+    return [*commands, ["ip", "link", "del", cluster.bridge]]
