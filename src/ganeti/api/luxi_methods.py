@@ -131,7 +131,7 @@ class LuxiMethods:
 
     async def _submit_to_drained(self, args: Arguments, caller: Caller) -> int:
         ops = await self._parsed_jobs([args.raw(0)], caller, what="job")
-        return await self._queue.submit(ops[0], ignore_drain=True)
+        return await self._queue.submit(ops[0], even_if_drained=True)
 
     async def _submit_many(self, args: Arguments, caller: Caller) -> list[list[Any]]:
         """All jobs are looked at before the first is taken: a malformed one refuses all."""
@@ -241,7 +241,7 @@ class LuxiMethods:
         known = {
             "cluster_name": snapshot.cluster.name,
             "master_node": master.name if master else None,
-            "drain_flag": self._queue.drained,
+            "drain_flag": self._queue.is_drained,
             "watcher_pause": await self._watcher_pause.until(),
         }
         return [known.get(name) for name in args.texts(0)]

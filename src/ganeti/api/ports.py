@@ -14,11 +14,11 @@ class Queue(Protocol):
     """The job queue (`jobs.queue.JobQueue`)."""
 
     @property
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether new jobs are refused."""
         ...
 
-    async def submit(self, ops: Sequence[OpCode], /, *, ignore_drain: bool = False) -> int:
+    async def submit(self, ops: Sequence[OpCode], /, *, even_if_drained: bool = False) -> int:
         """The id of the durable job; JobQueueFull, JobQueueDrained, PrereqError."""
         ...
 

@@ -124,12 +124,3 @@ class Paths:
 def hostname() -> str:
     """The name of this node: `GANETI_HOSTNAME` in a virtual cluster, else the full host name."""
     return os.environ.get("GANETI_HOSTNAME") or socket.getfqdn()
-
-
-def primary_address() -> str:
-    """The address of this node: `GANETI_ADDRESS` in a virtual cluster, else what its name resolves to.
-
-    Raises OSError if the name does not resolve.
-    """
-    given = os.environ.get("GANETI_ADDRESS")
-    return given or socket.gethostbyname(hostname())

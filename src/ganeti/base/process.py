@@ -72,8 +72,10 @@ async def run(
 ) -> Completed:
     """The real runner: no shell, a clean environment, its own process group, killed at the deadline."""
     words = tuple(argv)
+    loop = asyncio.get_running_loop()
     try:
-        process = await asyncio.create_subprocess_exec(
+        transport, output = await loop.subprocess_exec(
+            _Output,
             *words,
             stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -87,16 +89,47 @@ async def run(
         ) from err
     try:
         async with asyncio.timeout(timeout_s):
-            stdout, stderr = await process.communicate(stdin)
-    except BaseException as err:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        if isinstance(err, TimeoutError):
-            done = Completed(words, -signal.SIGKILL, b"", b"")
-            raise CommandFailed(done, f"did not end within {timeout_s:g} s and was killed") from err
-        raise
-    done = Completed(words, process.returncode or 0, stdout[:OUTPUT_LIMIT], stderr[:OUTPUT_LIMIT])
+            _feed(transport, stdin)
+            await asyncio.shield(output.ended)
+    except TimeoutError as err:
+        done = output.completed(words, -signal.SIGKILL)
+        raise CommandFailed(done, f"did not end within {timeout_s:g} s and was killed") from err
+    finally:
+        if not output.ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(transport.get_pid(), signal.SIGKILL)
+        # Closes our ends as well: a pipe that somebody else keeps open would never be seen to end.
+        transport.close()
+        await output.ended
+    done = output.completed(words, transport.get_returncode() or 0)
     if check and done.status:
         raise CommandFailed(done, f"exit status {done.status}")
     return done
+
+
+class _Output(asyncio.SubprocessProtocol):
+    """Reads all that a program says, so that it can go on, but keeps only OUTPUT_LIMIT bytes a stream."""
+
+    def __init__(self) -> None:
+        self._kept = {1: bytearray(), 2: bytearray()}
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the program has ended and its streams are closed."""
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        kept = self._kept[fd]
+        kept += data[: OUTPUT_LIMIT - len(kept)]
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def completed(self, words: tuple[str, ...], status: int) -> Completed:
+        return Completed(words, status, bytes(self._kept[1]), bytes(self._kept[2]))
+
+
+def _feed(transport: asyncio.SubprocessTransport, data: bytes | None) -> None:
+    """Give a program its input; whether it reads all of it is its own business."""
+    pipe = transport.get_pipe_transport(0)
+    if data is not None and isinstance(pipe, asyncio.WriteTransport):
+        pipe.write(data)
+        pipe.write_eof()

@@ -211,7 +211,7 @@ class LuxiClient:
                 f"this user may not use {path}; run the command as root,"
                 " or as a member of the socket's group"
             )
-        master = _ssconf_value(self._paths, "master_node")
+        master = ssconf_value(self._paths, "master_node")
         me = hostname()
         if master is None and not isinstance(err, FileNotFoundError | ConnectionRefusedError):
             return ConfigurationError(f"cannot connect to {path}: {err.strerror or err}")
@@ -242,7 +242,8 @@ def _connect_to(connection: socket.socket, path: Path) -> None:
         os.close(directory)
 
 
-def _ssconf_value(paths: Paths, name: str) -> str | None:
+def ssconf_value(paths: Paths, name: str) -> str | None:
+    """What this node knows without asking the master; None if it knows nothing."""
     try:
         return (paths.data / f"ssconf_{name}").read_text(encoding="utf-8").strip() or None
     except OSError:

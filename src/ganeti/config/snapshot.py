@@ -2,25 +2,27 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ganeti.config.index import Index, index_of
 from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
 
 
-class View(Protocol):
+class View:
     """What can be asked of a configuration, be it acknowledged or a draft; mappings are by UUID."""
 
-    @property
-    def cluster(self) -> Cluster: ...
-    @property
-    def nodes(self) -> Mapping[str, Node]: ...
-    @property
-    def groups(self) -> Mapping[str, NodeGroup]: ...
-    @property
-    def instances(self) -> Mapping[str, Instance]: ...
-    @property
-    def index(self) -> Index: ...
+    if TYPE_CHECKING:  # at run time a property would be taken for the default of a field
+
+        @property
+        def cluster(self) -> Cluster: ...
+        @property
+        def nodes(self) -> Mapping[str, Node]: ...
+        @property
+        def groups(self) -> Mapping[str, NodeGroup]: ...
+        @property
+        def instances(self) -> Mapping[str, Instance]: ...
+        @property
+        def index(self) -> Index: ...
 
     def node_by_name(self, name: str) -> Node | None:
         """The node with exactly this name."""

@@ -4,6 +4,8 @@ For tests an operation fails when there is a file `fail-OPERATION` beside the gu
 the error), or when it is named in `failures`. State survives the node daemon.
 """
 
+# ruff: noqa: ARG002 - a pretended guest needs no time, no address and no port
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -185,14 +187,13 @@ class FakeHypervisor(Hypervisor):
 
     def _entry(self, guest: _Guest) -> RunningInstance:
         instance = guest.instance
-        moving = guest.state in ("incoming", "sent")
         return RunningInstance(
             name=instance.name,
             uuid=instance.uuid,
             hypervisor=self.name,
             memory=instance.memory,
             vcpus=instance.vcpus,
-            state="migrating" if moving else guest.state,
+            state="postmigrate" if guest.state == "sent" else guest.state,
             cpu_time_s=max(0.0, self._clock.time() - guest.started),
         )
 

@@ -55,8 +55,11 @@ class OpRun(Protocol):
         """Return when the opcode's start is durable (T2); awaited before the first changing call."""
         ...
 
-    async def record_undo(self, steps: Sequence[UndoStep]) -> None:
-        """Replace, durably, what must be undone if the master dies now; implies `started`."""
+    async def record_undo(self, steps: Sequence[UndoStep], change: Change | None = None) -> None:
+        """Replace, durably, what must be undone if the master dies now; implies `started`.
+
+        `change` is made to the configuration in the same transaction.
+        """
         ...
 
     def check_canceled(self) -> None:

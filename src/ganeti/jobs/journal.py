@@ -32,6 +32,11 @@ class Journal:
             self._ended = error
             self._on_end(error)
 
+    def close(self, error: GanetiError) -> None:
+        """Nothing is to be written any more, by our own wish: nobody needs to be told."""
+        if self._ended is None:
+            self._ended = error
+
     def check(self) -> None:
         """NotMaster if nothing can be written any more."""
         if self._ended is not None:

@@ -100,6 +100,7 @@ class LiveJob:
         self.received = stored.received
         self.cancel_requested = stored.cancel_requested
         self.status = status_of(stored)
+        self.start = stored.start
         self.apply(stored)
         self.secrets: dict[int, OpCode] = {}
         """Opcodes with their secrets, which are never stored (G23)."""
@@ -164,7 +165,6 @@ class LiveJob:
     def apply(self, stored: StoredJob) -> None:
         """Take over what was written."""
         self.ops: tuple[OpState, ...] = stored.ops
-        self.start: float | None = stored.start
         self.end: float | None = stored.end
         self.epoch: int = stored.epoch
         self.undo: tuple[UndoStep, ...] = stored.undo

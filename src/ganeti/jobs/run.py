@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import msgspec
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import JobCanceled, NotMaster
+from ganeti.base.errors import CommitUnknown, JobCanceled, NotMaster
 from ganeti.config.config import Config
-from ganeti.jobs.executor import Executor
+from ganeti.jobs.executor import Change, Executor
 from ganeti.jobs.feedback import Feedback
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.record import LiveJob
@@ -19,6 +19,7 @@ from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
+from ganeti.store.interface import Operation
 
 LONG_WAIT_S = 2.0
 """After this time a job says in its log what it waits for."""
@@ -78,8 +79,8 @@ class Run:
             return
         await self._write(self._job.undo)
 
-    async def record_undo(self, steps: Sequence[UndoStep]) -> None:
-        await self._write(tuple(steps))
+    async def record_undo(self, steps: Sequence[UndoStep], change: Change | None = None) -> None:
+        await self._write(tuple(steps), change)
 
     def check_canceled(self) -> None:
         if self._job.cancel_requested:
@@ -127,7 +128,7 @@ class Run:
         report = self._means.locks.waits_of(self._job.id) or self._last_wait
         self.log(str(report))
 
-    async def _write(self, undo: Sequence[UndoStep]) -> None:
+    async def _write(self, undo: Sequence[UndoStep], change: Change | None = None) -> None:
         """T2: write durably that the opcode runs, and what is to be undone if we die."""
         job, journal = self._job, self._means.journal
         async with job.writing:
@@ -139,6 +140,16 @@ class Run:
                 ops[self.index], status=JobStatus.RUNNING, start=job.op_start, exec=job.op_exec
             )
             stored = job.stored(ops, epoch=journal.epoch, undo=undo)
-            await journal.commit([job.row(stored)])
+            if change is None:
+                await journal.commit([job.row(stored)])
+            else:
+                await self._change(change, job.row(stored))
             job.apply(stored)
             self._is_durable = True
+
+    async def _change(self, change: Change, row: Operation) -> None:
+        try:
+            await self._means.config.change(change, also=[row])
+        except (NotMaster, CommitUnknown) as err:
+            self._means.journal.end(err)
+            raise

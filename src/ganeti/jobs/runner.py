@@ -2,19 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ganeti.base.errors import (
-    CommitUnknown,
     ExecError,
     GanetiError,
     JobCanceled,
     NotMaster,
     Refused,
+    StoreError,
 )
 from ganeti.jobs.executor import Change, Outcome
 from ganeti.jobs.record import LiveJob
@@ -22,7 +22,7 @@ from ganeti.jobs.run import Means, Run
 from ganeti.jobs.states import Event
 from ganeti.jobs.submission import Prepared, Submission
 from ganeti.model import wire
-from ganeti.model.job import OpState, UndoStep
+from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.interface import Operation
@@ -30,12 +30,14 @@ from ganeti.store.interface import Operation
 RETRY_S = 1.0
 """How long a job whose end could not be written waits before the next try (full disk, G16)."""
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How an opcode ended; `undo` are steps that are still to be undone."""
+    """How an opcode ended, and what is to be written with that."""
 
     status: JobStatus
     result: Any
@@ -101,25 +103,62 @@ class Runner:
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
-    async def end(self, job: LiveJob, ending: Ending, *, undo: Sequence[UndoStep] = ()) -> None:
-        """Write how the current opcode ended, as often as it takes, then make it known (T3)."""
+    async def end(
+        self, job: LiveJob, ending: Ending, *, undo: Sequence[UndoStep] | None = None
+    ) -> None:
+        """Write how the current opcode ended, as often as it takes, then make it known (T3).
+
+        `undo` is what is still to be undone; by default nothing after a success, else what was recorded.
+        """
+        try:
+            ending, prepared = await self._prepare(job, ending)
+            try:
+                await self._insist(job, lambda: self._commit_end(job, ending, prepared, undo))
+            except (NotMaster, StoreError):
+                raise
+            except Exception as err:  # the last change of the configuration is not possible
+                if ending.change is None:
+                    raise
+                _log.info("job %d: its last change is not possible", job.id, exc_info=err)
+                impossible = failure(err)
+                await self._insist(job, lambda: self._commit_end(job, impossible, [], undo))
+        except Refused:
+            raise
+        except (NotMaster, StoreError) as err:
+            self._means.journal.end(err)
+            raise
+
+    async def end_once(self, job: LiveJob, ending: Ending) -> None:
+        """Like `end` for a job that does not run; raises Refused if it cannot be written now."""
+        await self._commit_end(job, ending, [], ())
+        job.secrets.clear()
+
+    async def _prepare(self, job: LiveJob, ending: Ending) -> tuple[Ending, list[Prepared]]:
+        """Make the jobs that an opcode submits; those that are too many are written before it ends."""
+        if not ending.jobs:
+            return ending, []
+        submission = self._submission
+        try:
+            prepared = await self._insist(job, lambda: submission.prepare_all(ending.jobs))
+            ids = [[True, one.job.id] for one in prepared]
+            if not submission.fit_together(prepared):
+                await self._insist(job, lambda: submission.commit_all(prepared))
+                prepared = []
+        except (NotMaster, StoreError):
+            raise
+        except GanetiError as err:
+            return failure(err), []
+        return Ending(ending.status, _with_jobs(ending.result, ids), ending.change), prepared
+
+    async def _insist(self, job: LiveJob, act: Callable[[], Awaitable[T]]) -> T:
+        """Do what a full disk may refuse, until it does not."""
         while True:
             try:
-                async with job.writing:
-                    await self._commit_end(job, ending, undo)
-                return
+                return await act()
             except Refused as err:
                 if self._is_stopping:
                     raise
-                _log.warning("job %d: its state cannot be written: %s", job.id, err)
-            except (NotMaster, CommitUnknown) as err:
-                self._means.journal.end(err)
-                raise
-            except GanetiError as err:
-                if ending.change is None and not ending.jobs:
-                    raise
-                ending = failure(err)  # the last change of the configuration is not possible
-                continue
+                _log.warning("job %d: its state cannot be written now: %s", job.id, err)
             await asyncio.sleep(RETRY_S)
 
     async def _run(self, job: LiveJob) -> None:
@@ -130,9 +169,9 @@ class Runner:
                 else:
                     await self._run_opcode(job)
                 self._means.locks.release(job.id)
-        except (NotMaster, CommitUnknown, Refused) as err:
+        except (NotMaster, StoreError) as err:
             _log.warning("job %d is left to the next master: %s", job.id, err)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, a queue in doubt must stop
             _log.exception("job %d: the queue failed", job.id)
             self._means.journal.end(ExecError(f"the job queue failed while it ran job {job.id}"))
         finally:
@@ -154,7 +193,7 @@ class Runner:
             run.log("degraded: only the master holds the cluster's state")
         ending = await self._outcome(job, run)
         run.is_ending = True
-        await self.end(job, ending, undo=() if ending.status is JobStatus.SUCCESS else job.undo)
+        await self.end(job, ending)
 
     async def _outcome(self, job: LiveJob, run: Run) -> Ending:
         try:
@@ -168,38 +207,42 @@ class Runner:
             if self._is_stopping or self._means.journal.ended is not None:
                 raise NotMaster(f"the opcode could not end: {err.message}") from err
             return failure(err)
-        except Exception as err:
+        except Exception as err:  # noqa: BLE001 - a faulty unit fails its job, not the master
             _log.exception("job %d: opcode %d failed unexpectedly", job.id, run.index)
             return failure(err)
 
-    async def _commit_end(self, job: LiveJob, ending: Ending, undo: Sequence[UndoStep]) -> None:
-        prepared: list[Prepared] = []
-        if ending.jobs:
-            prepared = await self._submission.prepare_all(ending.jobs)
-            ids = [[True, one.job.id] for one in prepared]
-            ending = Ending(ending.status, _with_jobs(ending.result, ids), ending.change)
-        now = job.now(self._means.clock.time())
-        ops = ended_ops(job, ending, now, cancel=job.cancel_requested)
-        is_final = all(state.status.is_final for state in ops)
-        stored = job.stored(ops, end=now if is_final else None, undo=undo)
+    async def _commit_end(
+        self,
+        job: LiveJob,
+        ending: Ending,
+        prepared: Sequence[Prepared],
+        undo: Sequence[UndoStep] | None,
+    ) -> None:
+        if undo is None:
+            undo = () if ending.status is JobStatus.SUCCESS else job.undo
+        async with job.writing:
+            now = job.now(self._means.clock.time())
+            ops = ended_ops(job, ending, now, cancel=job.cancel_requested)
+            is_final = all(state.status.is_final for state in ops)
+            stored = job.stored(ops, end=now if is_final else None, undo=undo)
+            rows: list[Operation] = [self._row(job, stored)]
+            rows += [row for one in prepared for row in one.rows]
+            self._means.feedback.flush_job(job.id)
+            if ending.change is None:
+                await self._means.journal.commit(rows)
+            else:
+                await self._means.config.change(ending.change, also=rows)
+            job.apply(stored)
+            _make_known(job, ending)
+        self._submission.register([one.job for one in prepared])
+
+    def _row(self, job: LiveJob, stored: StoredJob) -> Operation:
         before = len(job.unstored)
         row = job.row(stored)
         if len(job.unstored) > before:
             text = "the result is too large to be stored: it is lost when the master restarts"
             self._means.feedback.say(job, job.index, text)
-        self._means.feedback.flush_job(job.id)
-        rows: list[Operation] = [row]
-        if self._submission.fit_together(prepared):
-            rows += [new for one in prepared for new in one.rows]
-        else:
-            await self._submission.commit_all(prepared)
-        if ending.change is None:
-            await self._means.journal.commit(rows)
-        else:
-            await self._means.config.change(ending.change, also=rows)
-        job.apply(stored)
-        _make_known(job, ending)
-        self._submission.register([one.job for one in prepared])
+        return row
 
 
 def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list[OpState]:
@@ -224,9 +267,7 @@ def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list
     if rest is not None:
         for later in range(index + 1, len(ops)):
             status, result = rest
-            ops[later] = msgspec.structs.replace(
-                ops[later], status=status, result=result, end=now
-            )
+            ops[later] = msgspec.structs.replace(ops[later], status=status, result=result, end=now)
     return ops
 
 

@@ -24,7 +24,6 @@ TRANSITIONS: dict[tuple[JobStatus, Event], JobStatus] = {
     (_S.QUEUED, Event.START): _S.WAITING,
     (_S.QUEUED, Event.STOP): _S.CANCELED,
     (_S.QUEUED, Event.FAIL): _S.ERROR,  # by a dependency, or for lost secrets
-    (_S.QUEUED, Event.SUCCEED): _S.SUCCESS,  # a job without opcodes
     (_S.WAITING, Event.GO): _S.RUNNING,
     (_S.WAITING, Event.CANCEL): _S.CANCELING,
     (_S.WAITING, Event.FAIL): _S.ERROR,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import GanetiError, InputError, JobQueueFull, PrereqError
+from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobQueueFull, PrereqError
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.record import (
     KEY_KIND,
@@ -33,6 +33,8 @@ SUBMITTED_BYTES = 512 * 1024
 SLICE = 200
 ROOM_FOR_END = 16
 """Operations of a transaction that are left for an opcode's own change."""
+ROOM_FOR_END_BYTES = 128 * 1024
+"""Bytes that new jobs may take beside the row of the opcode that submits them."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +52,9 @@ class Prepared:
     @property
     def size(self) -> int:
         return sum(
-            len(row.kind) + len(row.key) + len(row.value) for row in self.rows if isinstance(row, Put)
+            len(row.kind) + len(row.key) + len(row.value)
+            for row in self.rows
+            if isinstance(row, Put)
         )
 
 
@@ -80,14 +84,196 @@ class Submission:
         """From now on jobs can be numbered."""
         self._ids, self._raise_ceiling = ids, raise_ceiling
 
+    @property
+    def coming(self) -> int:
+        """How many jobs are on their way to the store."""
+        return self._coming
+
     async def submit_many(
         self, batch: Sequence[Sequence[OpCode]], *, key: str | None = None
     ) -> list[int | GanetiError]:
         """One answer for each job: its id, once it is durable, or why there is none."""
-        prepared = await self._prepare(batch, key)
-        self._coming += sum(isinstance(one, Prepared) for one in prepared)
+        live = len(self._jobs) + self._coming
+        self._coming += len(batch)
         try:
-            await self._write([one for one in prepared if isinstance(one, Prepared)], prepared)
+            prepared = await self._prepare(batch, live, key=key)
+            groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
+            refused = await asyncio.gather(*(self._commit(group) for group in groups))
         finally:
-            self._coming -= sum(isinstance(one, Prepared) for one in prepared)
-        return [one.job.id if isinstance(one, Prepared) else one for one in prepared]
+            self._coming -= len(batch)
+        errors = {
+            one.job.id: err
+            for group, err in zip(groups, refused, strict=True)
+            if err is not None
+            for one in group
+        }
+        return [
+            errors.get(one.job.id, one.job.id) if isinstance(one, Prepared) else one
+            for one in prepared
+        ]
+
+    async def prepare_all(self, batch: Sequence[Sequence[OpCode]]) -> list[Prepared]:
+        """Jobs that an opcode submits; raises if one of them cannot be."""
+        prepared = await self._prepare(batch, len(self._jobs) + self._coming)
+        for one in prepared:
+            if not isinstance(one, Prepared):
+                raise one
+        return [one for one in prepared if isinstance(one, Prepared)]
+
+    async def find_dependencies(self, job: LiveJob) -> None:
+        """What a job that was found in the store waits for; InputError if that is gone."""
+        for state in job.ops:
+            if not state.status.is_final:
+                await self._resolve(state.op, (), job.depends)
+
+    def fit_together(self, prepared: Sequence[Prepared]) -> bool:
+        """Whether jobs can be written in the transaction of something else."""
+        operations = sum(len(one.rows) for one in prepared)
+        size = sum(one.size for one in prepared)
+        return operations <= MAX_OPERATIONS - ROOM_FOR_END and size <= ROOM_FOR_END_BYTES
+
+    async def commit_all(self, prepared: Sequence[Prepared]) -> None:
+        """Write jobs and make them known; raises at the first that cannot be written."""
+        for group in _grouped(prepared):
+            err = await self._commit(group)
+            if err is not None:
+                raise err
+
+    async def _commit(self, group: Sequence[Prepared]) -> GanetiError | None:
+        """T1: write jobs in one transaction, and make them known."""
+        try:
+            await self._journal.commit([row for one in group for row in one.rows])
+        except GanetiError as err:
+            return err
+        self.register([one.job for one in group])
+        return None
+
+    async def _prepare(
+        self, batch: Sequence[Sequence[OpCode]], live: int, *, key: str | None = None
+    ) -> list[Prepared | GanetiError]:
+        if live < LIVE_WARNING <= live + len(batch):
+            _log.warning("%d jobs are not archived; %d are the most", live, LIVE_LIMIT)
+        ids = await self._take_ids(len(batch))
+        prepared: list[Prepared | GanetiError] = []
+        for number, ops in enumerate(batch):
+            try:
+                if live + number >= LIVE_LIMIT:
+                    raise JobQueueFull(
+                        f"the queue has {LIVE_LIMIT} jobs, the most it takes; archive those that"
+                        " have ended: `gnt-job autoarchive all`"
+                    )
+                prepared.append(await self._prepare_one(ids[number], ops, prepared, key))
+            except GanetiError as err:
+                prepared.append(err)
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+        return prepared
+
+    async def _take_ids(self, count: int) -> range:
+        """Ids that nobody had before, below a ceiling that is registered (R12)."""
+        async with self._numbering:
+            self._journal.check()
+            if self._ids is None or self._raise_ceiling is None:
+                raise PrereqError("the job queue is still being read", ErrorCode.TEMP_NO_RESOURCES)
+            ceiling = self._ids.ceiling_for(count)
+            if ceiling is not None:
+                await self._raise_ceiling(ceiling)
+                self._ids.raised(ceiling)
+            return self._ids.take(count)
+
+    async def _prepare_one(
+        self,
+        job_id: int,
+        ops: Sequence[OpCode],
+        before: Sequence[Prepared | GanetiError],
+        key: str | None,
+    ) -> Prepared:
+        if len(ops) > OPCODE_LIMIT:
+            raise InputError(f"a job may have {OPCODE_LIMIT} opcodes, not {len(ops)}", "ops")
+        depends: dict[int, Dependency] = {}
+        resolved = [await self._resolve(op, before, depends) for op in ops]
+        now = self._clock.time()
+        states = tuple(OpState(op=without_secrets(op)) for op in resolved)  # type: ignore[arg-type]  # every OpCode is one of AnyOpCode
+        stored = StoredJob(id=job_id, ops=states, received=now, end=None if ops else now)
+        job = LiveJob(stored)
+        job.depends = depends
+        job.secrets = {index: op for index, op in enumerate(resolved) if states[index].op is not op}
+        row = job.row(stored)
+        if len(row.value) > SUBMITTED_BYTES:
+            raise InputError(
+                f"a job may have {SUBMITTED_BYTES // 1024} KiB, not {len(row.value) // 1024}", "ops"
+            )
+        rows: list[Operation] = [row]
+        if key is not None:
+            job.key = key
+            rows.append(Put(KEY_KIND, key, job_key(job_id).encode()))
+        return Prepared(job, rows)
+
+    async def _resolve(
+        self,
+        op: OpCode,
+        before: Sequence[Prepared | GanetiError],
+        depends: dict[int, Dependency],
+    ) -> OpCode:
+        """The opcode with the ids of the jobs that it depends on in place of relative ones (A22)."""
+        if not op.depends:
+            return op
+        found: list[tuple[int, list[str]]] = []
+        for job_id, states in op.depends:
+            wanted = _final_states(states)
+            if job_id < 0:
+                job: LiveJob | JobStatus = _earlier(before, job_id)
+            else:
+                job = await self._existing(job_id)
+            absolute = job.id if isinstance(job, LiveJob) else job_id
+            if absolute in depends:
+                wanted &= depends[absolute].wanted
+            depends[absolute] = Dependency(job, wanted)
+            found.append((absolute, states))
+        return msgspec.structs.replace(op, depends=found)
+
+    async def _existing(self, job_id: int) -> LiveJob | JobStatus:
+        live = self._jobs.get(job_id)
+        if live is not None:
+            return live
+        status = await self._archived_status(job_id)
+        if status is None:
+            raise InputError(f"there is no job {job_id} to depend on", "depends")
+        return status
+
+
+def _final_states(states: Sequence[str]) -> frozenset[JobStatus]:
+    """The states that are wanted of a dependency; none named means any."""
+    known = {str(status): status for status in FINAL_STATES}
+    wrong = [state for state in states if state not in known]
+    if wrong:
+        raise InputError(
+            f"{wrong[0]!r:.40} is no final state: {', '.join(sorted(known))}", "depends"
+        )
+    return frozenset(known[state] for state in states) or FINAL_STATES
+
+
+def _earlier(before: Sequence[Prepared | GanetiError], relative: int) -> LiveJob:
+    """The job that comes so many places before, in the same submission."""
+    if -relative > len(before):
+        raise InputError(
+            f"{relative} counts back beyond the first job of the submission", "depends"
+        )
+    found = before[relative]
+    if not isinstance(found, Prepared):
+        raise InputError(f"the job at {relative} was not accepted: {found.message}", "depends")
+    return found.job
+
+
+def _grouped(prepared: Sequence[Prepared]) -> list[list[Prepared]]:
+    """Jobs in as few transactions as they fit in."""
+    groups: list[list[Prepared]] = []
+    operations = size = 0
+    for one in prepared:
+        operations += len(one.rows)
+        size += one.size
+        if not groups or operations > MAX_OPERATIONS or size > MAX_TRANSACTION_BYTES:
+            groups.append([])
+            operations, size = len(one.rows), one.size
+        groups[-1].append(one)
+    return groups

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, StoreError
-from ganeti.jobs.executor import OpRun
+from ganeti.jobs.executor import Change, OpRun
 from ganeti.model.job import UndoStep
 
 _log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ class UndoLog:
         self._undo = undo
         self._steps: list[UndoStep] = []
         self._is_committed = False
+        self._change: Change | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -36,9 +37,14 @@ class UndoLog:
         self._steps.append(UndoStep(procedure, arguments))
         await self._run.record_undo(self._steps)
 
-    def commit(self) -> None:
-        """What was done so far is good: nothing of it is undone when the block ends."""
+    def commit(self, change: Change | None = None) -> None:
+        """What was done so far is good: nothing of it is undone when the block ends.
+
+        `change` is made to the configuration in the same transaction as that is recorded; if it
+        cannot be made, all is undone.
+        """
         self._is_committed = True
+        self._change = change
 
     async def __aexit__(
         self,
@@ -48,6 +54,9 @@ class UndoLog:
     ) -> None:
         if not self._steps:
             return
+        if self._is_committed and self._change is not None and error is None:
+            await self._commit_with(self._change)
+            return
         if self._is_committed:
             # If this is not written, the next master may still undo an opcode that has not ended.
             await self._leave([])
@@ -56,6 +65,16 @@ class UndoLog:
         for note in notes:
             if error is not None:
                 error.add_note(note)
+
+    async def _commit_with(self, change: Change) -> None:
+        try:
+            await self._run.record_undo((), change)
+        except (NotMaster, CommitUnknown):
+            raise
+        except GanetiError as err:
+            for note in await _to_the_end(self._run_back()):
+                err.add_note(note)
+            raise
 
     async def _run_back(self) -> list[str]:
         """Undo all steps, last first; what could not be undone stays recorded, and is returned as text."""

@@ -55,8 +55,12 @@ def view_of(job: LiveJob, waiting_for: str | None = None) -> JobView:
     ops = [shown(state) for state in job.ops]
     if job.phase is not None:
         current = job.index
+        is_canceling = job.status is JobStatus.CANCELING
         ops[current] = msgspec.structs.replace(
-            ops[current], status=job.phase, start=job.op_start, exec=job.op_exec
+            ops[current],
+            status=JobStatus.CANCELING if is_canceling else job.phase,
+            start=job.op_start,
+            exec=job.op_exec,
         )
     return JobView(
         id=job.id,

@@ -118,6 +118,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     name: str
     primary_node: NodeUuid
     secondary_nodes: tuple[NodeUuid, ...] = ()
+    migrating_to: NodeUuid | None = None
+    """Where the guest may be besides its primary node, until a migration is settled (G5, F20)."""
     os: str = ""
     hypervisor: str = "kvm"
     admin_state: AdminState = AdminState.DOWN

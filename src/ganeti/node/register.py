@@ -54,11 +54,6 @@ class NodeRegister:
             REGISTER_ACCEPT.name: self._accept,
         }
 
-    async def cluster_uuid(self) -> str:
-        """The cluster that this node belongs to; '' before a join."""
-        register = await self._worker.call(self._keeper.read)
-        return register.cluster_uuid if register else ""
-
     async def close(self) -> None:
         await self._worker.close()
 

@@ -220,9 +220,9 @@ def supervisor_words(base: Path, timeout_s: float, argv: Sequence[str]) -> list[
     return ["/bin/sh", "-c", SUPERVISOR, "ganeti-task", str(base), f"{timeout_s:.0f}", *argv]
 
 
-def systemd_scope(unit: str) -> tuple[str, ...]:
-    """Words before a command that run it in a scope of its own, outside the daemon's."""
-    return ("systemd-run", "--scope", "--quiet", "--collect", f"--slice={unit}", "--")
+def systemd_scope() -> tuple[str, ...]:
+    """Words before a command that take it out of the daemon's own group of processes."""
+    return ("systemd-run", "--scope", "--quiet", "--collect", "--slice=ganeti-tasks.slice", "--")
 
 
 def is_locked(path: Path) -> bool:

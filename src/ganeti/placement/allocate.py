@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ganeti.placement.policy import InstanceSize, policy_violations
+
 Message = Mapping[str, Any]
 
 POLICY_RANK = {"preferred": 0, "last_resort": 1}
@@ -119,10 +121,20 @@ def _excluded(name: str, node: Message, group: Message, wanted: _Wanted) -> str:
         return "in another node group"
     if name in demand.get("relocate_from", ()):
         return "the instance is to leave it"
-    templates = group.get("ipolicy", {}).get("disk-templates")
-    if templates is not None and demand["disk_template"] not in templates:
-        return f"its group does not allow disk template {demand['disk_template']}"
+    if wrong := policy_violations(group.get("ipolicy", {}), _size(demand)):
+        return f"the policy of its group forbids it: {'; '.join(wrong)}"
     return ""
+
+
+def _size(demand: Message) -> InstanceSize:
+    return InstanceSize(
+        memory=demand["memory"],
+        vcpus=demand["vcpus"],
+        disks=tuple(disk["size"] for disk in demand.get("disks", ())),
+        nics=len(demand.get("nics", ())),
+        disk_template=demand["disk_template"],
+        spindle_use=demand.get("spindle_use", 1),
+    )
 
 
 def _short(node: Message, policy: Message, demand: Message, used_cpus: int) -> str:

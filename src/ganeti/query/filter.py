@@ -37,7 +37,7 @@ class CompiledFilter(Generic[R]):
     passes: Predicate[R]
     needs: frozenset[Need] = frozenset()
     named: frozenset[Any] | None = None
-    """The values of the key field that the filter allows, if it says nothing else."""
+    """The only values of the key field that can pass, where the filter lists them."""
 
 
 def compile_filter(raw: Any, fields: Mapping[str, Field[R]], key: str) -> CompiledFilter[R]:
@@ -57,6 +57,8 @@ def _named(raw: Any, key: str) -> frozenset[Any] | None:
             found = [_named(part, key) for part in parts]
             if all(one is not None for one in found):
                 return frozenset[Any]().union(*(one for one in found if one is not None))
+        case ["&", *parts]:
+            return next((one for part in parts if (one := _named(part, key)) is not None), None)
     return None
 
 

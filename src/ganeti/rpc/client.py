@@ -40,7 +40,7 @@ class _RemoteError(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def _answer_type(procedure: Procedure[Any, Any]) -> type[Any]:
+def _answer_type(procedure: Procedure[Any]) -> type[Any]:
     return msgspec.defstruct(f"{procedure.name}_answer", [("result", procedure.result)])
 
 
@@ -58,7 +58,7 @@ class RpcClient:
         self._superseded = superseded
         self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
 
-    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> Any:
+    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
         """The result; raises RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")
@@ -73,7 +73,7 @@ class RpcClient:
         return self._result(node, procedure, answer)
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
     ) -> dict[NodeUuid, Any | RpcError]:
         """The results of many nodes, asked at the same time; an error stands in for a result."""
 
@@ -98,7 +98,7 @@ class RpcClient:
         return {**headers, KEY_HEADER: key} if key else headers
 
     async def _post(
-        self, node: Node, procedure: Procedure[A, R], body: bytes, headers: dict[str, str]
+        self, node: Node, procedure: Procedure[A], body: bytes, headers: dict[str, str]
     ) -> Answer:
         tries = 1
         if not procedure.changes:
@@ -128,7 +128,7 @@ class RpcClient:
                     raise
         raise lost or NoAnswer("no time was left")
 
-    def _result(self, node: Node, procedure: Procedure[A, R], answer: Answer) -> Any:
+    def _result(self, node: Node, procedure: Procedure[A], answer: Answer) -> Any:
         if answer.status == 200:  # noqa: PLR2004 - OK
             try:
                 answered = msgspec.json.decode(answer.body, type=_answer_type(procedure))

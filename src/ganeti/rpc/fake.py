@@ -68,7 +68,7 @@ class FakeRpc:
         self._faults[self._changing + nth_changing_call] = fault
 
     async def call(
-        self, node: Node, procedure: Procedure[A, Any], args: A, *, key: str = ""
+        self, node: Node, procedure: Procedure[A], args: A, *, key: str = ""
     ) -> Any:
         """The handler's result; raises RpcOffline, RpcFailed or RpcUnknown."""
         if node.offline:
@@ -87,7 +87,7 @@ class FakeRpc:
         return result
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A, Any], args: A
+        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
     ) -> dict[NodeUuid, Any | RpcError]:
         """The results of many nodes; an error stands in for a result."""
 
@@ -104,13 +104,13 @@ class FakeRpc:
     async def close(self) -> None:
         """Nothing to close."""
 
-    def _next_fault(self, procedure: Procedure[A, Any]) -> Fault | None:
+    def _next_fault(self, procedure: Procedure[A]) -> Fault | None:
         if not procedure.changes:
             return None
         self._changing += 1
         return self._faults.pop(self._changing, None)
 
-    async def _answer(self, node: Node, procedure: Procedure[A, Any], args: A, key: str) -> Any:
+    async def _answer(self, node: Node, procedure: Procedure[A], args: A, key: str) -> Any:
         handler = self.nodes[node.name].get(procedure.name)
         if handler is None:
             what = f"this node has no procedure {procedure.name!r}"

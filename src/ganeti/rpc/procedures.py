@@ -13,7 +13,6 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.params import Params
 
 A = TypeVar("A", bound=msgspec.Struct)
-R = TypeVar("R")
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +20,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Procedure(Generic[A, R]):
+class Procedure(Generic[A]):
     """One procedure. A changing one is refused without the current epoch, and is repeatable by its key."""
 
     name: str
@@ -160,7 +159,13 @@ class HypervisorsArgs(Message, frozen=True, kw_only=True):
 
 
 class RunningInstance(Message, frozen=True, kw_only=True):
-    """An instance that is on a node now; `state` is `running`, `paused`, `shutdown` or `migrating`."""
+    """An instance that is on a node now.
+
+    `state` is `running`, `paused`, `shutdown` (the guest has powered itself off), `migrating` (it is
+    being sent away and still belongs here), `incoming` (a place that waits for a guest, or has
+    received one and not let it go on) or `postmigrate` (sent away completely, and not ended here
+    yet). In the last two states the guest does not run on this node.
+    """
 
     name: str
     uuid: str
@@ -169,6 +174,11 @@ class RunningInstance(Message, frozen=True, kw_only=True):
     vcpus: int
     state: str
     cpu_time_s: float
+
+    @property
+    def has_guest(self) -> bool:
+        """Whether the guest itself is here, and not only one end of a migration."""
+        return self.state not in ("incoming", "postmigrate")
 
 
 class InstanceArgs(Message, frozen=True, kw_only=True):
@@ -373,7 +383,7 @@ OS_VALIDATE = Procedure("os_validate", OsValidateArgs, Nothing, SLOW_S, changes=
 OS_CREATE = Procedure("os_create", OsCreateArgs, ScriptResult, HOURS_S, changes=True, is_long=True)
 ALLOCATOR_RUN = Procedure("allocator_run", AllocatorArgs, AllocatorOutput, SLOW_S, changes=False)
 
-PROCEDURES: dict[str, Procedure[Any, Any]] = {
+PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
     for procedure in list(globals().values())
     if isinstance(procedure, Procedure)

@@ -4,8 +4,8 @@
     X-Ganeti-Epoch, X-Ganeti-Master, X-Ganeti-Key    the `Call`
     200 {"result": …}      else {"error": wire name, "message": …, "code": …}
 
-Who may call and which epoch holds are asked through ports, for each call. A call whose caller has
-gone is carried to its end; the same call again (procedure, key and arguments) joins it.
+Who may call and which epoch holds are asked through ports, for each call. A changing call whose
+caller has gone is carried to its end.
 """
 
 import asyncio
@@ -39,57 +39,38 @@ REMEMBERED_STRANGERS = 1000
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _RunningCall:
-    procedure: str
-    call: Call
-    task: asyncio.Task[Any]
-
-
 class RunningCalls:
-    """The changing calls that this node is carrying out."""
+    """The changing calls that this node is carrying out; they go on when their caller has gone."""
 
     def __init__(self) -> None:
-        self._running: dict[tuple[str, str, bytes], _RunningCall] = {}
-        self._unkeyed = 0
+        self._running: dict[asyncio.Task[Any], tuple[str, Call]] = {}
 
     def older_than(self, epoch: int) -> list[str]:
         """`procedure key` of each call that an older epoch's master sent (R8, R11)."""
         return sorted(
-            f"{running.procedure} {running.call.key}".rstrip()
-            for running in self._running.values()
-            if running.call.epoch < epoch
+            f"{procedure} {call.key}".rstrip()
+            for procedure, call in self._running.values()
+            if call.epoch < epoch
         )
 
-    async def run(
-        self, procedure: str, call: Call, body: bytes, start: Callable[[], Coroutine[Any, Any, Any]]
-    ) -> Any:
-        """Carry a call out, or wait with the one that is the same; goes on if the caller is cancelled."""
-        identity = (procedure, call.key or self._unique(), body)
-        running = self._running.get(identity)
-        if running is None:
-            task = asyncio.create_task(start(), name=f"call {procedure} {call.key}")
-            running = self._running[identity] = _RunningCall(procedure, call, task)
-            task.add_done_callback(lambda _: self._running.pop(identity))
-            task.add_done_callback(_take_exception)
-        return await asyncio.shield(running.task)
+    async def run(self, procedure: str, call: Call, work: Coroutine[Any, Any, Any]) -> Any:
+        """Carry a call out; `work` goes on if the one who waits is cancelled."""
+        task = asyncio.create_task(work, name=f"call {procedure} {call.key}")
+        self._running[task] = procedure, call
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
 
     async def close(self) -> None:
         """End what still runs; long work goes on in its own scope."""
-        tasks = [running.task for running in self._running.values()]
+        tasks = list(self._running)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _unique(self) -> str:
-        self._unkeyed += 1
-        return f" {self._unkeyed}"
-
-
-def _take_exception(task: asyncio.Task[Any]) -> None:
-    # Whoever waited has it already; nobody may be left to wait.
-    if not task.cancelled():
-        task.exception()
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._running[task]
+        if not task.cancelled():
+            task.exception()  # whoever waited has it; nobody may be left
 
 
 @dataclass(frozen=True)
@@ -172,13 +153,11 @@ class RpcServer:
             if why := await self._gate.check_epoch(call.epoch, call.master_uuid):
                 raise _Refused(409, EPOCH_REFUSED, why)
 
-            async def start() -> Any:
-                return await handler(arguments, call)
-
-            result = await self.running.run(procedure.name, call, body, start)
+            work = _started(handler(arguments, call))
+            result = await self.running.run(procedure.name, call, work)
         return b'{"result":' + wire.encode(result) + b"}"
 
-    def _procedure(self, request: web.Request) -> Procedure[Any, Any]:
+    def _procedure(self, request: web.Request) -> Procedure[Any]:
         if request.method != "POST":
             raise _Refused(400, "ProtocolError", "calls are POST requests")
         head, _, name = request.path.rpartition("/")
@@ -186,6 +165,10 @@ class RpcServer:
         if procedure is None or name not in self._handlers:
             raise _Refused(404, "UnknownProcedure", f"this node has no procedure {name!r:.60}")
         return procedure
+
+
+async def _started(answer: Awaitable[Any]) -> Any:
+    return await answer
 
 
 def _call(request: web.Request) -> Call:

@@ -6,6 +6,7 @@ not seen it, `NoAnswer` if it may have.
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from collections.abc import Mapping
@@ -218,5 +219,6 @@ def _said(err: BaseException, progress: _Progress, timeout_s: float) -> str:
     if isinstance(err, TimeoutError):
         return f"nothing within {timeout_s if progress.is_connected else CONNECT_TIMEOUT_S:g} s"
     if isinstance(err, aiohttp.ClientConnectorError):
-        return f"no connection: {err.os_error.strerror or err.os_error}"
+        number = err.os_error.errno
+        return f"no connection: {os.strerror(number) if number and number > 0 else err.os_error}"
     return str(err) or type(err).__name__

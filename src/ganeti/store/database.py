@@ -30,20 +30,20 @@ from ganeti.store.interface import (
 
 SCHEMA_VERSION = 1
 _TRIM_AT_LEAST = 16
-_VACUUM_EVERY = 64  # batches
+_VACUUM_EVERY = 16  # batches
 _VACUUM_ABOVE_PAGES = 256
-_VACUUM_SLICE_PAGES = 64
+_VACUUM_SLICE_PAGES = 256
 _PROBE_BYTES = 64 << 10
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 
 Connect = Callable[[Path], sqlite3.Connection]
 
 
-class CannotWriteNow(Exception):  # noqa: N818 - a state, not a fault
+class CannotWriteNow(Exception):
     """No space, or somebody has locked the file: surely nothing was written, reading goes on."""
 
 
-class DiskBroken(Exception):  # noqa: N818 - a state, not a fault
+class DiskBroken(Exception):
     """The disk or file cannot be trusted any more; `perhaps_written` if a commit was under way."""
 
     def __init__(self, message: str, *, perhaps_written: bool) -> None:

@@ -67,7 +67,13 @@ class SoleVoter:
 
     async def found(self, request: PromiseRequest) -> None:
         """Let the node join a cluster that is being made; harmless when it has."""
-        await self._decide(lambda register: join(register, request))
+
+        def rule(register: Register | None) -> Answer:
+            if register is not None and register.cluster_uuid == request.cluster_uuid:
+                return Answer(True, register)
+            return join(register, request)
+
+        await self._decide(rule)
 
     async def registers(self) -> tuple[Register, ...]:
         read = self._keeper.read

@@ -27,7 +27,7 @@ MEMBERS_KEY = "members"
 JOB_ID_CEILING_KEY = "job_id_ceiling"
 
 
-class NotInLog(StoreError):  # noqa: N818 - a state, not a fault
+class NotInLog(StoreError):
     """The log kept does not reach back to this position, or never had it: load a snapshot."""
 
 

@@ -9,12 +9,14 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
-from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node
+from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup
+from ganeti.model.params import IPOLICY_DEFAULTS
+from ganeti.placement.policy import InstanceSize
 from ganeti.protocols import iallocator
 from ganeti.rpc.procedures import ALLOCATOR_RUN, NODE_INFO, AllocatorArgs, AllocatorOutput, NodeInfo
 from ganeti.units.context import UnitContext
-from ganeti.units.instance.requests import InstanceSize
-from ganeti.units.node_choice import info_args
+from ganeti.units.node_choice import info_args, less_planned
+from ganeti.units.placements import Placement
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class Demand:
     def size(self) -> InstanceSize:
         """What an instance policy looks at."""
         disks = tuple(disk.size for disk in self.disks)
-        return InstanceSize(self.memory, self.vcpus, disks, len(self.nics), self.disk_template)
+        return InstanceSize(
+            self.memory, self.vcpus, disks, len(self.nics), self.disk_template, self.spindle_use
+        )
 
     @property
     def disk_space_total(self) -> int:
@@ -92,31 +96,43 @@ def _nic(cluster: Cluster, nic: Nic) -> dict[str, Any]:
     }
 
 
-async def choose_nodes(
-    ctx: UnitContext, allocator: str, demand: Demand, *, relocate_from: Node | None = None
-) -> list[Node]:
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of an allocator for one instance."""
+
+    demand: Demand
+    will_run: bool = True
+    relocate_from: Node | None = None
+    ignore_policy: bool = False
+
+    def placed_on(self, ctx: UnitContext, node: Node) -> Placement:
+        """The placement that granting the wish on `node` makes."""
+        message = {
+            **self.demand.message(),
+            "admin_state": AdminState.UP if self.will_run else AdminState.DOWN,
+            "nodes": [node.name],
+        }
+        return Placement(ctx.job_id, node.uuid, self.demand.name, message, self.will_run)
+
+
+async def choose_nodes(ctx: UnitContext, allocator: str, wish: Wish) -> list[Node]:
     """The nodes that `allocator` names for the instance; PrereqError says why there are none (S182)."""
     placements = ctx.services.placements
     async with placements.deciding:
-        message = await allocator_message(ctx, demand, relocate_from=relocate_from)
+        message = await allocator_message(ctx, wish)
         answer = iallocator.parse_answer(
             allocator, (await run_allocator(ctx, allocator, message)).stdout
         )
         nodes = []
-        for name in iallocator.chosen_names(allocator, answer, demand.required_nodes):
+        for name in iallocator.chosen_names(allocator, answer, wish.demand.required_nodes):
             node = ctx.snapshot.node_by_name(name)
             if node is None or node.offline or node.drained or not node.vm_capable:
                 raise PrereqError(
-                    f"iallocator '{allocator}' chose {name}, which is not a node that takes instances",
+                    f"iallocator '{allocator}' chose {name!r:.80}, which is not a node that takes instances",
                     ErrorCode.ENVIRONMENT,
                 )
             nodes.append(node)
-        placed = {
-            **demand.message(),
-            "admin_state": AdminState.UP,
-            "nodes": [node.name for node in nodes],
-        }
-        placements.place(ctx.job_id, nodes[0].uuid, demand.name, placed)
+        placements.place(wish.placed_on(ctx, nodes[0]))
     return nodes
 
 
@@ -124,11 +140,15 @@ async def run_allocator(
     ctx: UnitContext, allocator: str, message: dict[str, Any]
 ) -> AllocatorOutput:
     """Run the program on the master; its failure is reported with all that it said (S162)."""
+    problem = f"Can't compute nodes using iallocator '{allocator}'"
     master = ctx.snapshot.nodes[ctx.snapshot.cluster.master_node]
     text = wire.encode(message).decode()
-    output: AllocatorOutput = await ctx.call(
-        master, ALLOCATOR_RUN, AllocatorArgs(name=allocator, message=text)
-    )
+    try:
+        output: AllocatorOutput = await ctx.call(
+            master, ALLOCATOR_RUN, AllocatorArgs(name=allocator, message=text)
+        )
+    except RpcError as err:
+        raise PrereqError(f"{problem}: {err}", ErrorCode.ENVIRONMENT) from err
     if not output.found:
         raise PrereqError(
             f"Can't find iallocator '{allocator}' on {master.name}: no directory of its search path has it",
@@ -137,41 +157,29 @@ async def run_allocator(
     if output.status:
         said = f"{output.stdout}{output.stderr}".strip()
         raise PrereqError(
-            f"Can't compute nodes using iallocator '{allocator}': it ended with status {output.status}: {said}",
-            ErrorCode.ENVIRONMENT,
+            f"{problem}: it ended with status {output.status}: {said}", ErrorCode.ENVIRONMENT
         )
     return output
 
 
-async def allocator_message(
-    ctx: UnitContext, demand: Demand, *, relocate_from: Node | None = None
-) -> dict[str, Any]:
+async def allocator_message(ctx: UnitContext, wish: Wish) -> dict[str, Any]:
     """What an allocator is sent for one instance; nodes are asked for what is free now."""
-    snapshot = ctx.snapshot
-    answers = await ctx.call_all(snapshot.online_nodes(), NODE_INFO, info_args(snapshot))
-    live = {uuid: answer for uuid, answer in answers.items() if not isinstance(answer, RpcError)}
+    snapshot, demand = ctx.snapshot, wish.demand
     pending = ctx.services.placements.pending()
+    answers = await ctx.call_all(snapshot.online_nodes(), NODE_INFO, info_args(snapshot))
     nodes = {}
     for node in snapshot.nodes.values():
-        planned = [
-            placed
-            for uuid, name, placed in pending
-            if uuid == node.uuid and not snapshot.instance_by_name(name)
-        ]
-        nodes[node.name] = _node(snapshot, node, live.get(node.uuid), demand.disk_template, planned)
+        answer = answers.get(node.uuid)
+        if answer is not None and not isinstance(answer, RpcError):
+            info = less_planned(answer, snapshot, node, pending)
+            nodes[node.name] = _node(snapshot, node) | _live(info, demand.disk_template)
+        else:
+            nodes[node.name] = _node(snapshot, node) | {"offline": True}
     instances = {
         instance.name: _instance(snapshot, instance) for instance in snapshot.instances.values()
     }
-    for _uuid, name, placed in pending:
-        instances.setdefault(name, placed)
-    request = {
-        "type": "allocate",
-        "name": demand.name,
-        "required_nodes": demand.required_nodes,
-        **demand.message(),
-    }
-    if relocate_from is not None:
-        request |= {"type": "relocate", "relocate_from": [relocate_from.name]}
+    for placement in pending:
+        instances.setdefault(placement.name, placement.message)
     cluster = snapshot.cluster
     return iallocator.message(
         {
@@ -180,20 +188,36 @@ async def allocator_message(
             "enabled_hypervisors": list(cluster.enabled_hypervisors),
             "ipolicy": filled_ipolicy(cluster, None),
         },
-        {
-            group.uuid: {
-                "name": group.name,
-                "alloc_policy": group.alloc_policy,
-                "networks": list(group.networks),
-                "ipolicy": filled_ipolicy(cluster, group),
-                "tags": list(group.tags),
-            }
-            for group in snapshot.groups.values()
-        },
+        {group.uuid: _group(cluster, group, wish) for group in snapshot.groups.values()},
         nodes,
         instances,
-        request,
+        _request(wish),
     )
+
+
+def _request(wish: Wish) -> dict[str, Any]:
+    request = {
+        "type": "allocate",
+        "name": wish.demand.name,
+        "required_nodes": wish.demand.required_nodes,
+        **wish.demand.message(),
+    }
+    if wish.relocate_from is None:
+        return request
+    return request | {"type": "relocate", "relocate_from": [wish.relocate_from.name]}
+
+
+def _group(cluster: Cluster, group: NodeGroup, wish: Wish) -> dict[str, Any]:
+    ipolicy = filled_ipolicy(cluster, group)
+    if wish.ignore_policy:
+        ipolicy = {**ipolicy, "minmax": IPOLICY_DEFAULTS["minmax"]}
+    return {
+        "name": group.name,
+        "alloc_policy": group.alloc_policy,
+        "networks": list(group.networks),
+        "ipolicy": ipolicy,
+        "tags": list(group.tags),
+    }
 
 
 def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
@@ -207,14 +231,8 @@ def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
     }
 
 
-def _node(
-    snapshot: Snapshot,
-    node: Node,
-    info: NodeInfo | None,
-    template: str,
-    planned: list[dict[str, Any]],
-) -> dict[str, Any]:
-    """One node in the allocator's form (S167, X14); live values only of nodes that answered."""
+def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
+    """What the configuration says about one node, in the allocator's form (S167, X14)."""
     primaries = snapshot.instances_on(node.uuid)
     memory = [filled_beparams(snapshot.cluster, instance)["maxmem"] for instance in primaries]
     up = [
@@ -223,11 +241,11 @@ def _node(
         if instance.admin_state is AdminState.UP
     ]
     ndparams = filled_ndparams(snapshot, node)
-    static = {
+    return {
         "tags": list(node.tags),
         "primary_ip": node.primary_ip,
         "secondary_ip": node.secondary_ip,
-        "offline": node.offline or info is None,
+        "offline": node.offline,
         "drained": node.drained,
         "master_candidate": node.master_candidate,
         "master_capable": node.master_capable,
@@ -241,17 +259,17 @@ def _node(
         "i_pri_memory": sum(memory),
         "i_pri_up_memory": sum(up),
     }
-    if info is None:
-        return static
+
+
+def _live(info: NodeInfo, template: str) -> dict[str, Any]:
+    """What a node has now, as the allocator is told; only nodes that answered have it."""
     space = next((space for space in info.storage if space.kind == template), None)
-    planned_memory = sum(placed["memory"] for placed in planned)
-    planned_disk = sum(placed["disk_space_total"] for placed in planned)
-    return static | {
+    return {
         "total_memory": info.memory_total,
         "reserved_memory": info.memory_node,
-        "free_memory": max(0, info.memory_free - planned_memory),
+        "free_memory": info.memory_free,
         "total_disk": space.total if space else 0,
-        "free_disk": max(0, space.free - planned_disk) if space else 0,
+        "free_disk": space.free if space else 0,
         "total_spindles": 0,
         "free_spindles": 0,
         "total_cpus": info.cpu_total,

@@ -64,7 +64,7 @@ class UnitContext:
     def warn(self, message: str) -> None:
         self.run.log(f" - WARNING: {message}")
 
-    async def call(self, node: Node, procedure: Procedure[A, Any], args: A) -> Any:
+    async def call(self, node: Node, procedure: Procedure[A], args: A) -> Any:
         """Call a node. A changing call waits for the durable start (T2) and carries the key of its step."""
         if not procedure.changes:
             return await self.services.rpc.call(node, procedure, args)
@@ -74,7 +74,7 @@ class UnitContext:
         return await self.services.rpc.call(node, procedure, args, key=key)
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A, Any], args: A
+        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
     ) -> dict[NodeUuid, Any]:
         """Ask many nodes; only for procedures that change nothing."""
         return await self.services.rpc.call_all(nodes, procedure, args)

@@ -1,11 +1,16 @@
 """Checks on nodes that several units share."""
 
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Instance, Node
 from ganeti.rpc.procedures import NODE_INFO, NodeInfo, NodeInfoArgs
 from ganeti.units.context import UnitContext
+from ganeti.units.placements import Placement, memory_on
 
 
 def check_online(node: Node) -> None:
@@ -37,37 +42,54 @@ def info_args(snapshot: Snapshot) -> NodeInfoArgs:
     )
 
 
-async def check_memory(ctx: UnitContext, node: Node, memory_mib: int, what: str) -> NodeInfo:
-    """Refuse if `node` has less free memory than a guest needs; returns what the node said."""
+async def free_resources(ctx: UnitContext, node: Node, what: str) -> NodeInfo:
+    """What `node` says about itself, less what placements decided before this job's will take there."""
+    earlier = ctx.services.placements.before(ctx.job_id)
     try:
         info: NodeInfo = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot))
     except RpcError as err:
         raise PrereqError(f"{what}: cannot ask {err}", ErrorCode.ENVIRONMENT) from err
+    return less_planned(info, ctx.snapshot, node, earlier)
+
+
+def less_planned(
+    info: NodeInfo, snapshot: Snapshot, node: Node, placements: Sequence[Placement]
+) -> NodeInfo:
+    """`info` as it will be once the placements are carried out; disks of known instances exist already."""
+    new = [one for one in placements if snapshot.instance_by_name(one.name) is None]
+    storage = []
+    for space in info.storage:
+        planned = sum(one.disk_space(space.kind, node.uuid) for one in new)
+        storage.append(replace(space, free=max(0, space.free - planned)))
+    memory_free = max(0, info.memory_free - memory_on(placements, node.uuid))
+    return replace(info, memory_free=memory_free, storage=storage)
+
+
+def check_memory(info: NodeInfo, node: Node, memory_mib: int, what: str) -> None:
+    """Refuse if `node` has less free memory than a guest needs."""
     if info.memory_free < memory_mib:
         raise PrereqError(
             f"{what}: node {node.name} has {info.memory_free} MiB of memory free, {memory_mib} MiB are needed",
             ErrorCode.NO_RESOURCES,
         )
-    return info
 
 
 def check_space(info: NodeInfo, node: Node, template: str, size_mib: int) -> None:
     """Refuse if the disks would not fit on `node`."""
     if not DISK_TEMPLATES[template].has_disks:
         return
-    for space in info.storage:
-        if space.kind == template:
-            if space.free < size_mib:
-                raise PrereqError(
-                    f"node {node.name} has {space.free} MiB free in {space.name}, {size_mib} MiB are needed",
-                    ErrorCode.NO_RESOURCES,
-                )
-            return
-    raise PrereqError(
-        f"node {node.name} offers no storage for disk template {template}: its directory is missing or not allowed"
-        " (see file-storage-paths)",
-        ErrorCode.ENVIRONMENT,
-    )
+    space = next((space for space in info.storage if space.kind == template), None)
+    if space is None:
+        raise PrereqError(
+            f"node {node.name} offers no storage for disk template {template}: its directory is missing or not allowed"
+            " (see file-storage-paths)",
+            ErrorCode.ENVIRONMENT,
+        )
+    if space.free < size_mib:
+        raise PrereqError(
+            f"node {node.name} has {space.free} MiB free in {space.name}, {size_mib} MiB are needed",
+            ErrorCode.NO_RESOURCES,
+        )
 
 
 def check_can_migrate(instance: Instance) -> None:

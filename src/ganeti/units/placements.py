@@ -1,30 +1,65 @@
-"""Placements that are decided, but not in the configuration yet."""
+"""Placements that are decided, but whose guests do not run yet."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import NodeUuid
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What one job is about to put on `node`; `message` is the instance in the allocator's form."""
+
+    job_id: int
+    node: NodeUuid
+    name: str
+    message: dict[str, Any]
+    will_run: bool
+
+    @property
+    def memory(self) -> int:
+        """MiB that the guest will take when it starts."""
+        return int(self.message["memory"]) if self.will_run else 0
+
+    def disk_space(self, template: str, node: NodeUuid) -> int:
+        """MiB that its disks will take where `node` keeps the disks of `template`."""
+        if self.message["disk_template"] != template:
+            return 0
+        takes = self.node == node or DISK_TEMPLATES[template].shared
+        return int(self.message["disk_space_total"]) if takes else 0
 
 
 @dataclass
 class Placements:
-    """Lets one allocation be decided at a time, and remembers each until its job ends.
+    """Lets one allocation be decided at a time, and remembers each until its guest runs or its job ends.
 
     Without it two jobs that ask at the same time would be given the same free memory.
     """
 
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _placed: dict[int, tuple[NodeUuid, str, dict[str, Any]]] = field(default_factory=dict)
+    _placed: dict[int, Placement] = field(default_factory=dict)
 
-    def place(self, job_id: int, node: NodeUuid, name: str, instance: dict[str, Any]) -> None:
-        """Remember what a job is about to put on `node`, in the allocator's form."""
-        self._placed[job_id] = (node, name, instance)
+    def place(self, placement: Placement) -> None:
+        """Remember what a job is about to do; its place in the order stays that of its first one."""
+        self._placed[placement.job_id] = placement
 
     def release(self, job_id: int) -> None:
-        """The job has ended: what it placed is in the configuration, or nowhere."""
+        """What the job placed runs by now and can be seen on its node, or it never will."""
         self._placed.pop(job_id, None)
 
-    def pending(self) -> list[tuple[NodeUuid, str, dict[str, Any]]]:
-        """(node, instance name, instance) of every placement that is under way."""
+    def pending(self) -> list[Placement]:
+        """Every placement that is under way, in the order in which they were decided."""
         return list(self._placed.values())
+
+    def before(self, job_id: int) -> list[Placement]:
+        """Those that were decided before that of a job; all if it has none."""
+        return list(takewhile(lambda one: one.job_id != job_id, self._placed.values()))
+
+
+def memory_on(placements: Iterable[Placement], node: NodeUuid) -> int:
+    """MiB of memory that placements will take on a node."""
+    return sum(one.memory for one in placements if one.node == node)

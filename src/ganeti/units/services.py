@@ -1,6 +1,6 @@
 """What the master has, for all units and for undo steps."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -20,14 +20,12 @@ A = TypeVar("A", bound=msgspec.Struct)
 class Rpc(Protocol):
     """The calls to nodes, as `ganeti.rpc.client.RpcClient` makes them."""
 
-    async def call(
-        self, node: Node, procedure: Procedure[A, Any], args: A, *, key: str = ""
-    ) -> Any:
+    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
         """The result; raises RpcOffline, RpcFailed or RpcUnknown."""
         ...
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A, Any], args: A
+        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
     ) -> dict[NodeUuid, Any | RpcError]:
         """The results of many nodes; an error stands in for a result."""
         ...
@@ -42,3 +40,5 @@ class Services:
     ids: IdSource
     clock: Clock
     placements: Placements
+    ssconf_position: Callable[[], int]
+    """Position of the configuration that the nodes' ssconf files should show."""

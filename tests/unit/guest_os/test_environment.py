@@ -181,7 +181,6 @@ def test_an_empty_value_is_a_missing_parameter() -> None:
     assert empty == verify_environment(chosen(ns2="x"))
 
 
-@pytest.mark.requirement("S147")
 def test_verify_sees_the_os_and_its_parameters_and_no_instance() -> None:
     env = verify_environment(chosen(ns1="x"))
     assert set(env) - BASE == {"OS_API_VERSION", "OS_NAME", "OS_VARIANT", "OSP_NS1"}

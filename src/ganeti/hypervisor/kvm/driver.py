@@ -33,13 +33,14 @@ LOOK_EVERY_S = 0.2
 logger = logging.getLogger(__name__)
 
 _STATES = {
-    "inmigrate": "migrating",
+    "inmigrate": "incoming",
     "finish-migrate": "migrating",
-    "postmigrate": "migrating",
+    "postmigrate": "postmigrate",
     "running": "running",
     "shutdown": "shutdown",
 }
 """QEMU's run states as RunningInstance says them; all others stand still: `paused`."""
+_MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
 class KvmHypervisor(Hypervisor):
@@ -235,21 +236,20 @@ class KvmHypervisor(Hypervisor):
     async def _look(self, files: GuestFiles) -> RunningInstance | None:
         """One entry of the list; a QEMU that does not answer counts as running."""
         try:
-            lock = self._guests.lock(files)
-            if lock.locked():
-                guest = self._guests.peek(files)
-            else:
-                async with lock:
-                    guest = await self._guests.live(files)
+            guest = await self._cleaned(files)
             if guest is None:
                 return None
             shorten_logs(files)
             state = await self._state(guest)
+            if state is None:
+                await self._cleaned(files)
         except HypervisorError as err:
             logger.error("%s", err)  # noqa: TRY400 - the sentence is for people, the place is known
             return None
         if state is None:
             return None
+        if guest.record.is_incoming and state != "running":
+            state = "incoming"  # it may have arrived, but was not let go on
         instance = guest.instance
         return RunningInstance(
             name=instance.name,
@@ -260,6 +260,14 @@ class KvmHypervisor(Hypervisor):
             state=state,
             cpu_time_s=self._guests.cpu_time_s(guest),
         )
+
+    async def _cleaned(self, files: GuestFiles) -> Guest | None:
+        """The live guest, after a dead one was cleared away, unless somebody works on it now."""
+        lock = self._guests.lock(files)
+        if lock.locked():
+            return self._guests.peek(files)
+        async with lock:
+            return await self._guests.live(files)
 
     async def _state(self, guest: Guest) -> str | None:
         try:
@@ -276,7 +284,7 @@ class KvmHypervisor(Hypervisor):
             status = await guest.status()
         except MonitorSilent:
             return
-        if guest.record.is_incoming or _STATES.get(status) == "migrating":
+        if guest.record.is_incoming or _STATES.get(status) in _MIGRATING:
             raise HypervisorError(
                 f"{name} is in a migration on this node (QEMU says {status}) that was not finished;"
                 " find out on which node it runs, and finish or clean up that migration"
@@ -296,10 +304,10 @@ class KvmHypervisor(Hypervisor):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:
-            if await guest.status() != "running":
+            if await guest.status(timeout_s=min(LOOK_S, timeout_s)) != "running":
                 return False
             while (left := deadline - loop.time()) > 0:
-                await guest.ask("system_powerdown")
+                await guest.ask("system_powerdown", timeout_s=left)
                 if await self._guests.ended_within(guest, min(ASK_AGAIN_S, left)):
                     return True
         except MonitorGone:
@@ -357,12 +365,18 @@ class KvmHypervisor(Hypervisor):
             return
         if guest is None:
             return
-        if not guest.record.is_incoming or await self._state(guest) == "running":
+        if not guest.record.is_incoming or await self._surely_runs(guest):
             raise HypervisorError(
                 f"{instance.name} runs on the node to which its migration is said to have failed;"
                 " not ended"
             )
         await self._guests.end(guest)
+
+    async def _surely_runs(self, guest: Guest) -> bool:
+        try:
+            return await guest.status(timeout_s=LOOK_S) == "running"
+        except (MonitorSilent, MonitorGone):
+            return False
 
     async def _version_of(self, program: str) -> str:
         try:

@@ -1,7 +1,6 @@
 """The QEMU processes of a node: found again, started, ended, and cleaned up after."""
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from ganeti.base.process import Run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
 from ganeti.hypervisor.kvm.disks import resolve_disks
-from ganeti.hypervisor.kvm.monitor import Ask, MonitorGone
+from ganeti.hypervisor.kvm.monitor import Ask, MonitorGone, MonitorSilent
 from ganeti.hypervisor.kvm.network import make_taps, remove_taps
 from ganeti.hypervisor.kvm.processes import PROC, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
@@ -156,10 +155,14 @@ class Guests:
 
     async def end(self, guest: Guest) -> None:
         """End the process, by asking QEMU and then by force, and remove what belongs to it."""
-        process = guest.record.process
-        with contextlib.suppress(HypervisorError):
+        patience_s = QUIT_S
+        try:
             await guest.ask("quit", timeout_s=QUIT_S)
-        if not await self._processes.ended_within(process, QUIT_S):
+        except MonitorSilent:
+            patience_s = 0
+        except HypervisorError:
+            pass  # it is about to end, or does not want to
+        if not await self._processes.ended_within(guest.record.process, patience_s):
             await self._kill(guest.record)
         await self._clear(guest.files, guest.record)
 

@@ -74,10 +74,10 @@ async def send(ask: Ask, address: str, port: int, limits: Limits) -> MigrationRe
 
     Once this returns anything but `completed`, the guest runs here as it did before.
     """
-    status = (await ask("query-migrate")).get("status")
-    if status == "completed":
+    if await has_left(ask):
         return await _completed(ask)
-    if status not in _UNDER_WAY:
+    # `completed` says nothing here: QEMU also says it of the guest's arrival on this node.
+    if (await ask("query-migrate")).get("status") not in _UNDER_WAY:
         await _set_capabilities(ask)
         parameters = {
             "max-bandwidth": limits.bandwidth_mib_s * 1024 * 1024,

@@ -19,7 +19,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.process import CLEAN_ENVIRONMENT
 
 PROC = Path("/proc")
-_STATE, _USER_TICKS, _SYSTEM_TICKS, _START_TICKS = 0, 11, 12, 19
+_STATE, _USER_TICKS, _SYSTEM_TICKS, _THREADS, _START_TICKS = 0, 11, 12, 17, 19
 """Places in /proc/PID/stat, counted after the program's name."""
 
 
@@ -83,9 +83,10 @@ class HostProcesses:
         fields = _stat_fields(process.pid)
         if fields is None or int(fields[_START_TICKS]) != process.start_ticks:
             return False
-        if fields[_STATE] in ("Z", "X"):
+        if fields[_STATE] in ("Z", "X") and int(fields[_THREADS]) <= 1:
             _reap(process.pid)
             return False
+        # A main thread that ended before the others: they still hold the disks.
         return True
 
     def find(self, argv: Sequence[str]) -> ProcessId | None:

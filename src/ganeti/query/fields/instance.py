@@ -60,6 +60,11 @@ def _console(row: InstanceRow) -> dict[str, Any] | Missing:
     return console_dictionary(row.instance.name, row.primary_name, found)
 
 
+def _console_log(row: InstanceRow) -> str | Missing:
+    found = row.world.live.consoles.get(row.instance.uuid, NO_DATA)
+    return found if isinstance(found, Missing) else found.log_path or UNAVAILABLE
+
+
 def console_dictionary(instance: str, node: str, console: ConsoleInfo) -> dict[str, Any]:
     """How to reach a console, in the words that clients of Ganeti know (`ssh` or `msg`)."""
     if console.kind != "socket":
@@ -254,6 +259,14 @@ _ASKED: tuple[Field[InstanceRow], ...] = (
         _OTHER,
         "How to reach the console",
         _console,
+        frozenset((Need.CONSOLES,)),
+    ),
+    Field(
+        "console_log",
+        "ConsoleLog",
+        _TEXT,
+        "File on the primary node with all that the guest has said on its console",
+        _console_log,
         frozenset((Need.CONSOLES,)),
     ),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from ganeti.model import wire
 from ganeti.model.job import OpState
 from ganeti.model.opcodes import OpCode
-from ganeti.query.fields.field import Field, ValueKind, split_time
+from ganeti.query.fields.field import UNAVAILABLE, Field, ValueKind, split_time
 from ganeti.query.fields.field import field_table as table
 from ganeti.query.world import JobRow
 
@@ -69,6 +69,13 @@ JOB_FIELDS = table(
             ValueKind.OTHER,
             "What each opcode said: serial, time, type, content",
             lambda r: [list(entries) for entries in r.job.log],
+        ),
+        Field(
+            "waiting_for",
+            "WaitingFor",
+            ValueKind.TEXT,
+            "What the job waits for, and who has it",
+            lambda r: UNAVAILABLE if r.job.waiting_for is None else r.job.waiting_for,
         ),
         _time("received_ts", "Received", "When the job was submitted", lambda j: j.received),
         _time("start_ts", "Start", "When the job began", lambda j: j.start),

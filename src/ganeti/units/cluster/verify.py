@@ -153,7 +153,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         ctx.log(f"* Verifying group '{group.name}'")
         ctx.log(f"* Gathering information about nodes ({len(online)} nodes)")
         cluster = snapshot.cluster
-        position = ctx.config.distributed_position
+        position = ctx.services.ssconf_position()
         hypervisors = list(cluster.enabled_hypervisors)
         args = VerifyArgs(
             hypervisors=hypervisors,

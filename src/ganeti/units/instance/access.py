@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.fill import instance_spec
 from ganeti.config.resolve import resolve_instance
 from ganeti.config.snapshot import Snapshot
@@ -16,9 +16,17 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node
 from ganeti.model.opcodes.instance import OnInstance
-from ganeti.rpc.procedures import INSTANCE_INFO, InstanceArgs, RunningInstance
+from ganeti.rpc.procedures import (
+    INSTANCE_INFO,
+    SHUTDOWN_LIMIT_S,
+    InstanceArgs,
+    RunningInstance,
+)
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+
+LONGEST_SHUTDOWN_S = int(SHUTDOWN_LIMIT_S) - 300
+"""How long a guest may be given to shut down, so that the node can still answer in time."""
 
 OpT = TypeVar("OpT", bound=OnInstance)
 PlanT = TypeVar("PlanT")
@@ -57,6 +65,12 @@ async def running_state(ctx: UnitContext, node: Node, instance: Instance) -> Run
     return answer
 
 
+async def is_running(ctx: UnitContext, node: Node, instance: Instance) -> bool:
+    """Whether the guest is up on `node`, be it paused; one that has powered itself off is not."""
+    state = await running_state(ctx, node, instance)
+    return state is not None and state.has_guest and state.state != "shutdown"
+
+
 def set_admin_state(uuid: InstanceUuid, state: AdminState) -> Change:
     """The change of configuration that records what the administrator wants."""
 
@@ -72,3 +86,19 @@ def check_not_offline(instance: Instance) -> None:
     """Refuse to run what is marked offline."""
     if instance.admin_state is AdminState.OFFLINE:
         raise PrereqError(f"instance {instance.name} is marked offline", ErrorCode.WRONG_STATE)
+
+
+def check_settled(instance: Instance) -> None:
+    """Refuse to touch a guest while it is not known on which of two nodes it is (G5, F20)."""
+    if instance.migrating_to is not None:
+        raise PrereqError(
+            f"a migration of {instance.name} broke off, so it is not known where the guest is;"
+            f" run: gnt-instance migrate --cleanup {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+def check_shutdown_timeout(seconds: int, field: str) -> None:
+    """Refuse times that no guest can be given."""
+    if not 0 <= seconds <= LONGEST_SHUTDOWN_S:
+        raise InputError(f"must be from 0 to {LONGEST_SHUTDOWN_S} seconds", field)

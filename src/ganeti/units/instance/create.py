@@ -5,28 +5,19 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcFailed
-from ganeti.base.identifiers import host_name, os_name, plain_name
-from ganeti.config.fill import (
-    filled_hvparams,
-    filled_ipolicy,
-    filled_nicparams,
-    filled_osparams,
-    instance_spec,
-)
+from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError, RpcFailed
+from ganeti.config.fill import filled_hvparams, filled_ipolicy, filled_osparams, instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
+from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model import wire
-from ganeti.model.disk_templates import DiskTemplate
-from ganeti.model.hypervisor_params import check_hypervisor_params
-from ganeti.model.names import AdminState
-from ganeti.model.objects import Instance, InstanceUuid, Node
+from ganeti.model.objects import Instance, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.model.params import BACKEND_DEFAULTS, layered
+from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures import (
     BLOCKDEV_CREATE,
     OS_CREATE,
@@ -37,23 +28,17 @@ from ganeti.rpc.procedures import (
     OsCreateArgs,
     OsValidateArgs,
 )
-from ganeti.units.allocation import Demand, choose_nodes
+from ganeti.units.allocation import Demand, Wish, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.instance.access import set_admin_state
-from ganeti.units.instance.power import start_instance
-from ganeti.units.instance.requests import (
-    build_disks,
-    build_nic,
-    check_backend_params,
-    check_disks,
-    check_nics,
-    check_policy,
-    check_routed,
-    check_template,
-    storage_directory,
+from ganeti.units.instance.create_plan import (
+    check_create_arguments,
+    check_fits_config,
+    new_instance,
 )
-from ganeti.units.node_choice import check_can_host, check_memory, check_space
+from ganeti.units.instance.power import start_instance
+from ganeti.units.instance.requests import check_disks, check_template
+from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
 
 
 @dataclass(frozen=True)
@@ -63,36 +48,14 @@ class CreatePlan:
     instance: Instance
     node: Node
     install: bool
+    start: bool
 
 
 class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     """Place a new instance, make its disks, record it, install and start it."""
 
     def check_arguments(self) -> None:
-        op = self.op
-        if op.mode != "create":
-            raise InputError(
-                f"{op.mode!r:.40} is not a way to create an instance here; known: create", "mode"
-            )
-        if host_name(op.instance_name, "instance_name") != op.instance_name:
-            raise InputError("must be in lower case", "instance_name")
-        if op.snode or op.snode_uuid:
-            raise InputError("no disk template of this cluster has a secondary node", "snode")
-        if (op.pnode or op.pnode_uuid) and op.iallocator:
-            raise InputError("give either a node or an allocator, not both", "iallocator")
-        if op.iallocator:
-            plain_name(op.iallocator, "iallocator")
-        if op.os_type is None and not op.no_install:
-            raise InputError(
-                "say which OS to install (--os-type), or ask for no installation (--no-install)",
-                "os_type",
-            )
-        if op.os_type is not None:
-            os_name(op.os_type, "os_type")
-        for tag in op.tags:
-            _check_tag(tag)
-        check_disks(op.disks, None)
-        check_nics(op.nics)
+        check_create_arguments(self.op)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         given = self.op.pnode_uuid or self.op.pnode
@@ -106,70 +69,33 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         ctx.config.reservations.take_name(ctx.job_id, op.instance_name)
         template = check_template(op.disk_template, snapshot.cluster)
         check_disks(op.disks, template)
-        draft = self._instance(ctx, template)
-        self._check_policy(snapshot, draft)
-        node = await self._node(ctx, draft)
-        instance = replace(draft, primary_node=node.uuid)
+        unplaced = new_instance(ctx, op, template)
+        self._check_policy(snapshot, unplaced, list(snapshot.groups.values()))
+        node = await self._node(ctx, unplaced)
         check_can_host(node)
-        beparams = layered(
-            BACKEND_DEFAULTS, snapshot.cluster.beparams.get("default", {}), instance.beparams
-        )
-        memory = beparams["maxmem"] if op.start else 0
-        info = await check_memory(ctx, node, memory, f"instance {instance.name}")
-        check_space(info, node, template.name, sum(disk.size for disk in instance.disks))
+        self._check_policy(snapshot, unplaced, [snapshot.groups[node.group]])
+        instance = replace(unplaced, primary_node=NodeUuid(node.uuid))
+        check_fits_config(ctx, [instance])
+        await self._check_resources(ctx, node, instance)
         await self._check_on_node(ctx, node, instance)
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
-        return CreatePlan(instance, node, install=not op.no_install and template.has_disks)
+        install = not op.no_install and template.has_disks
+        return CreatePlan(instance, node, install=install, start=self._starts)
 
-    def _instance(self, ctx: UnitContext, template: DiskTemplate) -> Instance:
-        """The new instance, not placed yet."""
-        op, cluster = self.op, ctx.snapshot.cluster
-        hypervisor = op.hypervisor or cluster.enabled_hypervisors[0]
-        if hypervisor not in cluster.enabled_hypervisors:
-            enabled = ", ".join(cluster.enabled_hypervisors)
-            raise InputError(
-                f"{hypervisor!r:.40} is not enabled in this cluster; enabled: {enabled}",
-                "hypervisor",
-            )
-        directory = (
-            storage_directory(cluster, template, op.file_storage_dir, op.instance_name)
-            if template.in_files
-            else ""
-        )
-        reservations = ctx.config.reservations
-        nics = []
-        for index, request in enumerate(op.nics):
-            if request.mac in ("auto", "generate"):
-                mac = reservations.new_mac(ctx.job_id, ctx.snapshot)
-            else:
-                mac = request.mac.lower()
-                reservations.take_mac(ctx.job_id, mac, ctx.snapshot)
-            nics.append(build_nic(request, mac, ctx.ids))
-            check_routed(nics[-1], filled_nicparams(cluster, nics[-1]), index)
-        return Instance(
-            uuid=InstanceUuid(ctx.ids.uuid()),
-            name=op.instance_name,
-            primary_node=cluster.master_node,
-            os=op.os_type or "",
-            hypervisor=hypervisor,
-            disk_template=template.name,
-            disks=build_disks(op.disks, template, directory, ctx.ids),
-            nics=tuple(nics),
-            hvparams=check_hypervisor_params(
-                hypervisor, op.hvparams, of_instance=True, field="hvparams"
-            ),
-            beparams=check_backend_params(op.beparams, "beparams"),
-            osparams=dict(op.osparams),
-            tags=tuple(sorted(set(op.tags))),
-        )
+    @property
+    def _starts(self) -> bool:
+        return self.op.start and not self.op.no_install
 
-    def _check_policy(self, snapshot: Snapshot, instance: Instance) -> None:
+    def _check_policy(
+        self, snapshot: Snapshot, instance: Instance, groups: list[NodeGroup]
+    ) -> None:
+        """Refuse what the policies of all `groups` forbid."""
         if self.op.ignore_ipolicy:
             return
-        demand = Demand.of(snapshot.cluster, instance)
-        for group in snapshot.groups.values():
-            wrong = check_policy(filled_ipolicy(snapshot.cluster, group), demand.size())
+        size = Demand.of(snapshot.cluster, instance).size()
+        for group in groups:
+            wrong = policy_violations(filled_ipolicy(snapshot.cluster, group), size)
             if not wrong:
                 return
         raise PrereqError(
@@ -178,10 +104,15 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         )
 
     async def _node(self, ctx: UnitContext, instance: Instance) -> Node:
+        """The node that was named, or that an allocator chooses; what it is to get is remembered."""
         op = self.op
+        demand = Demand.of(ctx.snapshot.cluster, instance)
+        wish = Wish(demand, will_run=self._starts, ignore_policy=op.ignore_ipolicy)
         given = op.pnode_uuid or op.pnode
         if given:
-            return resolve_node(ctx.snapshot, given)
+            node = resolve_node(ctx.snapshot, given)
+            ctx.services.placements.place(wish.placed_on(ctx, node))
+            return node
         allocator = op.iallocator or ctx.snapshot.cluster.default_iallocator
         if not allocator:
             raise PrereqError(
@@ -189,75 +120,78 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
-        nodes = await choose_nodes(ctx, allocator, Demand.of(ctx.snapshot.cluster, instance))
+        nodes = await choose_nodes(ctx, allocator, wish)
         ctx.log(f"Selected nodes for the instance: {', '.join(node.name for node in nodes)}")
         return nodes[0]
 
+    async def _check_resources(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
+        what = f"instance {instance.name}"
+        demand = Demand.of(ctx.snapshot.cluster, instance)
+        info = await free_resources(ctx, node, what)
+        check_memory(info, node, demand.memory if self._starts else 0, what)
+        check_space(info, node, instance.disk_template, demand.disk_space_total)
+
     async def _check_on_node(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
         """Ask the chosen node whether it could run and install the instance."""
-        cluster = ctx.snapshot.cluster
-        hvparams = filled_hvparams(cluster, instance)
+        hvparams = filled_hvparams(ctx.snapshot.cluster, instance)
         args = HvParamsArgs(hypervisor=instance.hypervisor, hvparams=hvparams)
-        wrong = await ctx.call(node, VALIDATE_HVPARAMS, args)
+        try:
+            wrong = await ctx.call(node, VALIDATE_HVPARAMS, args)
+            if not self.op.no_install and instance.os:
+                check = OsValidateArgs(
+                    os=instance.os,
+                    osparams=self._osparams(ctx, instance),
+                    force_variant=self.op.force_variant,
+                )
+                await ctx.call(node, OS_VALIDATE, check)
+        except RpcFailed as err:
+            raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
+        except RpcError as err:
+            raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
         if wrong:
             raise PrereqError(
                 f"node {node.name}, hypervisor parameters: {'; '.join(wrong)}",
                 ErrorCode.WRONG_INPUT,
             )
-        if self.op.no_install or not instance.os:
-            return
-        osparams = {**filled_osparams(cluster, instance), **self._hidden_osparams()}
-        check = OsValidateArgs(
-            os=instance.os, osparams=osparams, force_variant=self.op.force_variant
-        )
-        try:
-            await ctx.call(node, OS_VALIDATE, check)
-        except RpcFailed as err:
-            raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
 
-    def _hidden_osparams(self) -> dict[str, str]:
-        return {**self.op.osparams_private, **self.op.osparams_secret}
+    def _osparams(self, ctx: UnitContext, instance: Instance) -> dict[str, str]:
+        """The OS parameters with those that are not stored or not shown."""
+        op = self.op
+        filled = filled_osparams(ctx.snapshot.cluster, instance)
+        return {**filled, **op.osparams_private, **op.osparams_secret}
 
     async def execute(self, ctx: UnitContext, plan: CreatePlan) -> Outcome:
         """Carry out the plan, or leave no trace of it; a failed start keeps the instance."""
-        instance, node = plan.instance, plan.node
-        spec = instance_spec(ctx.snapshot, instance)
         async with ctx.undo_log() as undo:
-            if spec.disks:
-                ctx.step("creating instance disks")
-            for disk in spec.disks:
-                await undo.push(
-                    "remove_disk", node=node.uuid, instance=instance.name, disk=wire.plain(disk)
-                )
-                await ctx.call(
-                    node, BLOCKDEV_CREATE, DiskArgs(instance_name=instance.name, disk=disk)
-                )
-            ctx.log(f"adding instance {instance.name} to cluster config")
-            await undo.push("forget_instance", instance=instance.uuid)
-            await ctx.config.change(lambda draft: _add(draft, instance))
+            await self._create_disks(ctx, undo, plan)
+            ctx.log(f"adding instance {plan.instance.name} to cluster config")
+            await undo.push("forget_instance", instance=plan.instance.uuid)
+            await ctx.config.change(lambda draft: _add(draft, plan.instance))
             if plan.install:
                 ctx.step("running the instance OS create scripts")
                 await self._install(ctx, plan)
             undo.commit()
-        result = [node.name]
-        if not self.op.start or self.op.no_install:
-            return Outcome(result)
-        ctx.step("starting instance")
-        try:
-            await start_instance(ctx, instance)
-        except GanetiError as err:
-            raise ExecError(
-                f"instance {instance.name} was created, but did not start: {err}; when the cause is mended:"
-                f" gnt-instance startup {instance.name}"
-            ) from err
-        return Outcome(result, change=set_admin_state(instance.uuid, AdminState.UP))
+        if plan.start:
+            ctx.step("starting instance")
+            await self._start(ctx, plan.instance)
+        return Outcome([plan.node.name])
+
+    async def _create_disks(self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan) -> None:
+        spec = instance_spec(ctx.snapshot, plan.instance)
+        if spec.disks:
+            ctx.step("creating instance disks")
+        for disk in spec.disks:
+            await undo.push(
+                "remove_disk", node=plan.node.uuid, instance=spec.name, disk=wire.plain(disk)
+            )
+            await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=spec.name, disk=disk))
 
     async def _install(self, ctx: UnitContext, plan: CreatePlan) -> None:
         instance = plan.instance
         args = OsCreateArgs(
             instance=instance_spec(ctx.snapshot, instance),
             os=instance.os,
-            osparams={**filled_osparams(ctx.snapshot.cluster, instance), **self._hidden_osparams()},
+            osparams=self._osparams(ctx, instance),
             debug=int(self.op.debug_level > 0),
             force_variant=self.op.force_variant,
         )
@@ -265,27 +199,21 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         for line in done.tail.splitlines():
             ctx.log(f"   {line}")
 
+    async def _start(self, ctx: UnitContext, instance: Instance) -> None:
+        try:
+            await start_instance(ctx, instance)
+        except (RpcError, Refused) as err:
+            failure = ExecError(
+                f"instance {instance.name} was created, but did not start: {err}; when the cause is mended:"
+                f" gnt-instance startup {instance.name}"
+            )
+            for note in getattr(err, "__notes__", ()):
+                failure.add_note(note)
+            raise failure from err
+
     def dry_run_result(self, ctx: UnitContext, plan: CreatePlan) -> Any:
-        del ctx
         return [plan.node.name]
 
 
 def _add(draft: Draft, instance: Instance) -> None:
     draft.put(instance)
-
-
-def _check_tag(tag: str) -> None:
-    if (
-        not 1 <= len(tag) <= TAG_LIMIT
-        or not tag.isascii()
-        or any(c not in _TAG_CHARACTERS for c in tag)
-    ):
-        raise InputError(
-            f"{tag!r:.60} is not a tag: 1 to 128 letters, digits or any of .+*/:@_-", "tags"
-        )
-
-
-TAG_LIMIT = 128
-_TAG_CHARACTERS = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+*/:@_-"
-)

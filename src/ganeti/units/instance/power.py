@@ -1,15 +1,14 @@
 """Starting, stopping and rebooting instances."""
 
-from typing import Any
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ganeti.config.fill import filled_beparams
 from ganeti.jobs.executor import Outcome
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.names import AdminState, RebootType
-from ganeti.model.objects import Instance
+from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
 from ganeti.rpc.procedures import (
     INSTANCE_REBOOT,
@@ -19,41 +18,60 @@ from ganeti.rpc.procedures import (
     ShutdownArgs,
     StartArgs,
 )
+from ganeti.units.allocation import Demand, Wish
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_offline,
+    check_settled,
+    check_shutdown_timeout,
+    is_running,
     primary_node,
-    running_state,
     set_admin_state,
     spec_of,
 )
 from ganeti.units.instance.requests import check_backend_params
-from ganeti.units.node_choice import check_memory, check_online
+from ganeti.units.node_choice import check_memory, check_online, free_resources
 
 
-async def start_instance(ctx: UnitContext, instance: Instance, *, paused: bool = False) -> None:
-    """Start a guest on its primary node; a failure, or a crash before the job's end, leaves it stopped."""
+async def start_instance(
+    ctx: UnitContext, instance: Instance, *, paused: bool = False, remember: bool = True
+) -> None:
+    """Start a guest on its primary node, and remember that it is to run.
+
+    After a failure, or a crash before that is recorded, it is stopped.
+    """
     node, spec = primary_node(ctx, instance), spec_of(ctx, instance)
+    change = set_admin_state(instance.uuid, AdminState.UP) if remember else None
     async with ctx.undo_log() as undo:
         await undo.push("stop_instance", node=node.uuid, instance=wire.plain(spec))
         await ctx.call(node, INSTANCE_START, StartArgs(instance=spec, paused=paused))
-        undo.commit()
+        undo.commit(change)
+    ctx.services.placements.release(ctx.job_id)
 
 
-class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Instance]):
+@dataclass(frozen=True)
+class StartPlan:
+    """The instance with its parameters for this start, and whether it is up already."""
+
+    instance: Instance
+    is_up: bool
+
+
+class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
     """Start an instance, with parameters for this one start if some are given."""
 
-    async def check_prereq(self, ctx: UnitContext) -> Instance:
+    async def check_prereq(self, ctx: UnitContext) -> StartPlan:
         instance = self.instance(ctx.snapshot)
+        check_settled(instance)
         check_not_offline(instance)
         node = primary_node(ctx, instance)
         check_online(node)
         instance = self._with_given_params(instance)
-        memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
-        if await running_state(ctx, node, instance) is None:
-            await check_memory(ctx, node, memory, f"starting instance {instance.name}")
-        return instance
+        is_up = await is_running(ctx, node, instance)
+        if not is_up:
+            await check_can_start(ctx, node, instance)
+        return StartPlan(instance, is_up)
 
     def _with_given_params(self, instance: Instance) -> Instance:
         hvparams = check_hypervisor_params(
@@ -66,19 +84,35 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, Instance]):
             beparams={**instance.beparams, **beparams},
         )
 
-    async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
-        ctx.step(f"starting instance {plan.name} on {primary_node(ctx, plan).name}")
-        await start_instance(ctx, plan, paused=self.op.startup_paused)
-        if self.op.no_remember:
+    async def execute(self, ctx: UnitContext, plan: StartPlan) -> Outcome:
+        instance, remember = plan.instance, not self.op.no_remember
+        if not plan.is_up:
+            ctx.step(f"starting instance {instance.name} on {primary_node(ctx, instance).name}")
+            await start_instance(ctx, instance, paused=self.op.startup_paused, remember=remember)
             return Outcome()
-        return Outcome(change=set_admin_state(plan.uuid, AdminState.UP))
+        # Nothing to undo: a guest that ran before must not be stopped because an answer was lost.
+        ctx.info(f"instance {instance.name} is running already")
+        return Outcome(change=set_admin_state(instance.uuid, AdminState.UP) if remember else None)
+
+
+async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> None:
+    """Refuse to start a guest for which its node has too little memory."""
+    what = f"starting instance {instance.name}"
+    demand = Demand.of(ctx.snapshot.cluster, instance)
+    ctx.services.placements.place(Wish(demand).placed_on(ctx, node))
+    info = await free_resources(ctx, node, what)
+    check_memory(info, node, demand.memory, what)
 
 
 class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
     """Ask the guest to shut down, and end it when its time is over."""
 
+    def check_arguments(self) -> None:
+        check_shutdown_timeout(self.op.timeout, "timeout")
+
     async def check_prereq(self, ctx: UnitContext) -> Instance:
         instance = self.instance(ctx.snapshot)
+        check_settled(instance)
         if not self.op.force:
             check_not_offline(instance)
         if not self.op.ignore_offline_nodes:
@@ -98,31 +132,48 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
         return Outcome(change=set_admin_state(plan.uuid, AdminState.DOWN))
 
 
-class LUInstanceReboot(InstanceUnit[OpInstanceReboot, Instance]):
+@dataclass(frozen=True)
+class RebootPlan:
+    """The instance, and which of the three acts its reboot needs."""
+
+    instance: Instance
+    in_place: bool
+    stop_first: bool
+
+
+class LUInstanceReboot(InstanceUnit[OpInstanceReboot, RebootPlan]):
     """Reboot an instance; one that is down is started."""
 
-    async def check_prereq(self, ctx: UnitContext) -> Instance:
-        instance = self.instance(ctx.snapshot)
-        check_not_offline(instance)
-        check_online(primary_node(ctx, instance))
-        return instance
+    def check_arguments(self) -> None:
+        check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
 
-    async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
-        node, spec = primary_node(ctx, plan), spec_of(ctx, plan)
-        is_running = await running_state(ctx, node, plan) is not None
-        timeout_s = self.op.shutdown_timeout
-        if is_running and self.op.reboot_type is not RebootType.FULL:
-            ctx.step(f"rebooting instance {plan.name} ({self.op.reboot_type})")
-            args: Any = RebootArgs(
-                instance=spec, reboot_type=self.op.reboot_type, timeout_s=timeout_s
+    async def check_prereq(self, ctx: UnitContext) -> RebootPlan:
+        instance = self.instance(ctx.snapshot)
+        check_settled(instance)
+        check_not_offline(instance)
+        node = primary_node(ctx, instance)
+        check_online(node)
+        is_up = await is_running(ctx, node, instance)
+        if not is_up:
+            await check_can_start(ctx, node, instance)
+        in_place = is_up and self.op.reboot_type is not RebootType.FULL
+        return RebootPlan(instance, in_place, stop_first=is_up and not in_place)
+
+    async def execute(self, ctx: UnitContext, plan: RebootPlan) -> Outcome:
+        instance, timeout_s = plan.instance, self.op.shutdown_timeout
+        node, spec = primary_node(ctx, instance), spec_of(ctx, instance)
+        if plan.in_place:
+            ctx.step(f"rebooting instance {instance.name} ({self.op.reboot_type})")
+            await ctx.call(
+                node,
+                INSTANCE_REBOOT,
+                RebootArgs(instance=spec, reboot_type=self.op.reboot_type, timeout_s=timeout_s),
             )
-            await ctx.call(node, INSTANCE_REBOOT, args)
-        else:
-            if is_running:
-                ctx.step(f"shutting down instance {plan.name}")
-                await ctx.call(
-                    node, INSTANCE_SHUTDOWN, ShutdownArgs(instance=spec, timeout_s=timeout_s)
-                )
-            ctx.step(f"starting instance {plan.name}")
-            await start_instance(ctx, plan)
-        return Outcome(change=set_admin_state(plan.uuid, AdminState.UP))
+            return Outcome(change=set_admin_state(instance.uuid, AdminState.UP))
+        if plan.stop_first:
+            ctx.step(f"shutting down instance {instance.name}")
+            args = ShutdownArgs(instance=spec, timeout_s=timeout_s)
+            await ctx.call(node, INSTANCE_SHUTDOWN, args)
+        ctx.step(f"starting instance {instance.name}")
+        await start_instance(ctx, instance)
+        return Outcome()

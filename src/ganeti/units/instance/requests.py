@@ -1,7 +1,7 @@
 """What may be asked of a new or changed instance: pure checks, and the objects that they yield."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import PurePosixPath
 from typing import Any
@@ -18,6 +18,11 @@ from ganeti.model.params import BACKEND_DEFAULTS, Params
 
 MAX_DISKS, MAX_NICS = 16, 8
 MAX_DISK_MIB = 64 * 1024 * 1024
+TAG_LIMIT = 128
+_TAG_CHARACTERS = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+*/:@_-"
+)
+_OS_PARAM = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 NIC_MODES = {"bridged": "bridged", "bridge": "bridged", "routed": "routed", "route": "routed"}
 """What may be written for a NIC mode -> how it is stored and shown (X17)."""
 
@@ -44,6 +49,28 @@ def check_backend_params(params: Mapping[str, Any], field: str) -> Params:
                 f"no such backend parameter; known: memory, {', '.join(BACKEND_DEFAULTS)}", where
             )
     return checked
+
+
+def check_os_params(params: Mapping[str, str], field: str) -> None:
+    """Refuse what could not be handed to OS scripts as environment variables."""
+    for name, value in params.items():
+        if not _OS_PARAM.fullmatch(name):
+            raise InputError(
+                "not the name of a parameter: lower-case letters, digits and '_', at most 64",
+                f"{field}[{name!r:.80}]",
+            )
+        if not value.isprintable():
+            raise InputError("must be one line of printable text", f"{field}.{name}")
+
+
+def check_tags(tags: Sequence[str]) -> None:
+    """Refuse what cannot be a tag."""
+    for tag in tags:
+        if not 1 <= len(tag) <= TAG_LIMIT or not _TAG_CHARACTERS.issuperset(tag):
+            raise InputError(
+                f"{tag!r:.60} is not a tag: 1 to {TAG_LIMIT} letters, digits or any of .+*/:@_-",
+                "tags",
+            )
 
 
 def check_template(name: str | None, cluster: Cluster) -> DiskTemplate:
@@ -96,6 +123,20 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
             interface_name(nic.link, f"{where}.link")
         if nic.name is not None:
             plain_name(nic.name, f"{where}.name")
+    _check_distinct("mac", [nic.mac.lower() for nic in nics])
+    _check_distinct(
+        "ip", [nic.ip and f"{nic.ip} on {nic.link or 'the default link'}" for nic in nics]
+    )
+
+
+def _check_distinct(what: str, values: Sequence[str | None]) -> None:
+    seen: set[str] = set()
+    for index, value in enumerate(values):
+        if value in ("auto", "generate", "pool") or not value:
+            continue
+        if value in seen:
+            raise InputError(f"{value} is given twice", f"nics[{index}].{what}")
+        seen.add(value)
 
 
 def _check_address(text: str, field: str) -> None:
@@ -162,39 +203,3 @@ def build_disks(
             )
         )
     return tuple(disks)
-
-
-@dataclass(frozen=True)
-class InstanceSize:
-    """What an instance policy limits; sizes in MiB."""
-
-    memory: int
-    vcpus: int
-    disks: tuple[int, ...]
-    nics: int
-    disk_template: str
-
-
-def check_policy(policy: Params, size: InstanceSize) -> list[str]:
-    """What of an instance's size the policy forbids, a sentence each (S235)."""
-    wrong = []
-    if size.disk_template not in policy["disk-templates"]:
-        wrong.append(f"disk template {size.disk_template} is not allowed by the instance policy")
-    values = [
-        ("memory-size", size.memory),
-        ("cpu-count", size.vcpus),
-        ("disk-count", len(size.disks)),
-        ("nic-count", size.nics),
-        *(("disk-size", disk) for disk in size.disks),
-    ]
-    reasons = []
-    for bounds in policy["minmax"]:
-        outside = [
-            f"{key} {value} is not from {bounds['min'][key]} to {bounds['max'][key]}"
-            for key, value in values
-            if not bounds["min"][key] <= value <= bounds["max"][key]
-        ]
-        if not outside:
-            return wrong
-        reasons.append(", ".join(outside))
-    return wrong + ([" or ".join(reasons)] if reasons else [])

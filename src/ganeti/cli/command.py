@@ -1,0 +1,168 @@
+"""Commands as tables: parsers, help, completion, man pages and tests are made from them."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ganeti import __version__
+from ganeti.base.errors import GanetiError
+from ganeti.cli.errors import exit_code_of, format_error
+
+EXIT_FAILURE, EXIT_USAGE = 1, 2
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option; `settings` are argparse's words (`action`, `metavar`, `type`, `default` …)."""
+
+    flags: tuple[str, ...]
+    help: str
+    completion: str = ""
+    """What its values name: `node`, `instance`, `os`, `file` or nothing known."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A positional argument; `nargs` as argparse has it (None: exactly one)."""
+
+    name: str
+    help: str
+    nargs: str | None = None
+    completion: str = ""
+
+
+Handler = Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: its function, and what that takes."""
+
+    name: str
+    function: Handler
+    arguments: tuple[Argument, ...]
+    options: tuple[Option, ...]
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The first line of the function's docstring."""
+        return (self.function.__doc__ or "").strip().splitlines()[0]
+
+    @property
+    def text(self) -> str:
+        """The rest of the docstring, for the man page and `--help`."""
+        lines = (self.function.__doc__ or "").strip().splitlines()[1:]
+        return "\n".join(line.removeprefix("    ") for line in lines).strip()
+
+
+def option(*flags: str, help: str, completion: str = "", **settings: Any) -> Option:  # noqa: A002
+    """An option in argparse's words, plus what its values name."""
+    return Option(flags, help, completion, settings)
+
+
+class CommandTable:
+    """A program such as `gnt-instance` and its commands."""
+
+    def __init__(self, prog: str, purpose: str) -> None:
+        self.prog = prog
+        self.purpose = purpose
+        self.commands: dict[str, Command] = {}
+        self._by_alias: dict[str, Command] = {}
+
+    def command(
+        self, name: str, *parts: Option | Argument, aliases: Sequence[str] = ()
+    ) -> Callable[[Handler], Handler]:
+        """Decorates the function that carries out `name`; its docstring is the documentation."""
+
+        def record(function: Handler) -> Handler:
+            arguments = tuple(part for part in parts if isinstance(part, Argument))
+            options = tuple(part for part in parts if isinstance(part, Option))
+            command = Command(name, function, arguments, options, tuple(aliases))
+            self.commands[name] = command
+            for alias in aliases:
+                self._by_alias[alias] = command
+            return function
+
+        return record
+
+    def find(self, name: str) -> Command | None:
+        """A command by name or alias."""
+        return self.commands.get(name) or self._by_alias.get(name)
+
+    def usage(self) -> str:
+        """The list of commands."""
+        width = max(len(name) for name in self.commands)
+        lines = [f"  {one.name:<{width}}  {one.summary}" for one in self.commands.values()]
+        head = f"Usage: {self.prog} COMMAND [options] [arguments]\n\n{self.purpose}\n\nCommands:"
+        tail = f"\n'{self.prog} COMMAND --help' says more about a command."
+        return "\n".join([head, *lines, tail])
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Carry out one command line; the exit code. GanetiError for what went wrong."""
+        if not argv:
+            print(self.usage(), file=sys.stderr)
+            return EXIT_FAILURE
+        name, *rest = argv
+        if name in ("--help", "-h"):
+            print(self.usage())
+            return 0
+        if name == "--version":
+            print(f"{self.prog} (ganeti) {__version__}")
+            return 0
+        if name == "--generate-completion":
+            from ganeti.cli.completion import completion_script
+
+            print(completion_script(self))
+            return 0
+        command = self.find(name)
+        if command is None:
+            print(f"{self.prog}: there is no command {name!r}\n", file=sys.stderr)
+            print(self.usage(), file=sys.stderr)
+            return EXIT_FAILURE
+        args = parser_of(self.prog, command).parse_intermixed_args(rest)
+        args.prog, args.command = self.prog, command.name
+        return command.function(args)
+
+    def main(self, argv: Sequence[str] | None = None) -> NoReturn:
+        """The program: never returns, never shows a traceback for what a user can meet."""
+        sys.exit(run_guarded(lambda: self.run(sys.argv[1:] if argv is None else argv)))
+
+
+def run_guarded(work: Callable[[], int]) -> int:
+    """`work`'s exit code; errors for users are printed in the form that scripts know."""
+    try:
+        code = work()
+        sys.stdout.flush()
+    except GanetiError as err:
+        sys.stdout.flush()
+        if text := format_error(err):
+            print(text, file=sys.stderr)
+        return exit_code_of(err)
+    except KeyboardInterrupt:
+        print("Interrupted; jobs that were submitted go on.", file=sys.stderr)
+        return EXIT_FAILURE
+    except BrokenPipeError:
+        # Whoever read the output has gone; nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    return code
+
+
+def parser_of(prog: str, command: Command) -> argparse.ArgumentParser:
+    """The parser of one command: abbreviated options, options between arguments."""
+    parser = argparse.ArgumentParser(
+        prog=f"{prog} {command.name}",
+        description="\n\n".join(part for part in (command.summary, command.text) if part),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for argument in command.arguments:
+        settings: dict[str, Any] = {} if argument.nargs is None else {"nargs": argument.nargs}
+        parser.add_argument(argument.name, help=argument.help, **settings)
+    for one in command.options:
+        parser.add_argument(*one.flags, help=one.help.replace("%", "%%"), **one.settings)
+    return parser

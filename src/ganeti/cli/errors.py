@@ -1,0 +1,98 @@
+"""Errors as commands show them (interfaces.md, section 2), and what commands end with."""
+
+from ganeti.base.errors import (
+    ErrorCode,
+    ExecError,
+    GanetiError,
+    InputError,
+    JobCanceled,
+    JobLost,
+    JobQueueDrained,
+    JobQueueFull,
+    NotMaster,
+    PrereqError,
+)
+
+EXIT_NOT_CLUSTER = 5
+EXIT_NOT_MASTER = 11
+EXIT_NODE_SETUP = 12
+EXIT_CONFIRMATION = 13
+EXIT_UNKNOWN_FIELD = 14
+
+
+class NeedsConfirmation(GanetiError):
+    """The command must be told that it is meant."""
+
+    exit_code = EXIT_CONFIRMATION
+
+
+class NodeSetupError(GanetiError):
+    """A host could not be made a node."""
+
+    exit_code = EXIT_NODE_SETUP
+
+
+class JobSubmitted(GanetiError):
+    """The job was submitted, and its end is not waited for (`--submit`)."""
+
+    exit_code = 0
+
+    def __init__(self, job_ids: list[int]) -> None:
+        super().__init__(" ".join(str(job_id) for job_id in job_ids))
+        self.job_ids = job_ids
+
+
+class JobFailed(GanetiError):
+    """A job ended otherwise than in success, and said nothing that could be raised again."""
+
+
+_HEADS: dict[type[GanetiError], str] = {
+    ExecError: "Failure: command execution error:",
+    JobQueueDrained: "Failure: the job queue is drained and takes no new jobs:",
+    JobQueueFull: "Failure: the job queue is full; archive old jobs (gnt-job archive) first:",
+    JobLost: "Failure: no such job:",
+    JobCanceled: "Failure: the job was canceled:",
+    NotMaster: "Failure: not the master node:",
+}
+
+
+def usage_error(message: str, field: str = "") -> InputError:
+    """What was given on the command line cannot be meant."""
+    return InputError(message, field)
+
+
+def format_error(err: GanetiError) -> str:
+    """The error for people, and for scripts that look for its type."""
+    if isinstance(err, JobSubmitted):
+        return ""
+    if isinstance(err, PrereqError):
+        return (
+            "Failure: prerequisites not met for this operation:\n"
+            f"error type: {err.code.value}, error details:\n{err.message}"
+        )
+    for kind, head in _HEADS.items():
+        if isinstance(err, kind):
+            return f"{head}\n{err.message}"
+    return f"Failure: {err.message}"
+
+
+def exit_code_of(err: GanetiError) -> int:
+    """What a command ends with (interfaces.md, section 2)."""
+    return err.exit_code
+
+
+__all__ = [
+    "EXIT_CONFIRMATION",
+    "EXIT_NODE_SETUP",
+    "EXIT_NOT_CLUSTER",
+    "EXIT_NOT_MASTER",
+    "EXIT_UNKNOWN_FIELD",
+    "ErrorCode",
+    "JobFailed",
+    "JobSubmitted",
+    "NeedsConfirmation",
+    "NodeSetupError",
+    "exit_code_of",
+    "format_error",
+    "usage_error",
+]

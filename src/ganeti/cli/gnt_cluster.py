@@ -1,0 +1,331 @@
+"""gnt-cluster: the cluster as a whole."""
+
+import argparse
+from typing import Any, NoReturn
+
+from ganeti import __version__
+from ganeti.base.errors import GanetiError, InputError
+from ganeti.base.paths import Paths, hostname
+from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.errors import NeedsConfirmation
+from ganeti.cli.jobs import run_job, wait_for_result
+from ganeti.cli.key_values import merged_key_values, name_and_values
+from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
+from ganeti.cli.output import format_time, print_tree
+from ganeti.clients.luxi import LuxiClient
+from ganeti.model.opcodes.cluster import OpClusterDestroy, OpClusterPostInit, OpClusterVerify
+
+table = CommandTable("gnt-cluster", "Makes, describes, checks and ends a cluster.")
+
+_OPTIONAL_INIT = {
+    # option of the command -> field of bootstrap's InitOptions, where the name is given to it
+    "master_netdev": "master_netdev",
+    "master_netmask": "master_netmask",
+    "mac_prefix": "mac_prefix",
+    "candidate_pool_size": "candidate_pool_size",
+    "default_iallocator": "default_iallocator",
+    "file_storage_dir": "file_storage_dir",
+    "shared_file_storage_dir": "shared_file_storage_dir",
+    "secondary_ip": "secondary_ip",
+    "master_ip": "master_ip",
+    "node_port": "port",
+}
+
+
+@table.command(
+    "init",
+    Argument("cluster_name", "name of the cluster: a host name, not that of a node"),
+    option("--enabled-hypervisors", metavar="NAME,...", help="hypervisors; the first is the default"),
+    option("-H", "--hypervisor-parameters", "--hypervisor-params", dest="hvparams",
+           action="append", metavar="HYPERVISOR:k=v,...",
+           help="hypervisor parameters of the cluster; may be repeated"),
+    option("-B", "--backend-parameters", dest="beparams", action="append", metavar="k=v,...",
+           help="backend parameters of the cluster, as memory=512m,vcpus=1"),
+    option("-N", "--nic-parameters", dest="nicparams", action="append", metavar="k=v,...",
+           help="NIC parameters of the cluster, as mode=bridged,link=br0"),
+    option("--enabled-disk-templates", metavar="NAME,...",
+           help="disk templates; the first is the default"),
+    option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
+           help="allocator that chooses nodes where a command names none"),
+    option("--file-storage-dir", metavar="DIRECTORY", help="where disks are kept as files"),
+    option("--shared-file-storage-dir", metavar="DIRECTORY",
+           help="where disks are kept as files that all nodes see"),
+    option("-m", "--mac-prefix", metavar="XX:XX:XX", help="first bytes of new MAC addresses"),
+    option("--master-netdev", metavar="DEVICE", help="interface of the cluster's address"),
+    option("--master-netmask", type=int, metavar="BITS", help="its netmask"),
+    option("--master-ip", metavar="ADDRESS",
+           help="the cluster's own address; without it, what its name resolves to"),
+    option("--primary-ip", metavar="ADDRESS",
+           help="address of this node; without it, what its name resolves to"),
+    option("-s", "--secondary-ip", metavar="ADDRESS",
+           help="address of this node for replication of disks"),
+    option("--node-port", type=int, metavar="PORT", help="port of this node's node daemon (1811)"),
+    option("-C", "--candidate-pool-size", type=int, metavar="N",
+           help="how many nodes are kept as master candidates"),
+    option("--primary-ip-version", type=int, choices=(4, 6),
+           help="family of primary addresses; accepted, the address says it"),
+    option("--no-etc-hosts", action="store_true", help="accepted: /etc/hosts is never changed"),
+    option("--no-ssh-init", action="store_true", help="accepted: ssh is never set up"),
+    VERBOSE,
+)  # fmt: skip
+def init(args: argparse.Namespace) -> int:
+    """Make a cluster of this node, which becomes its master.
+
+    The node daemon and the master daemon are started. If a step fails, nothing remains.
+    """
+    import asyncio
+
+    from ganeti.base.addresses import own_address
+    from ganeti.bootstrap.init import InitOptions, init_cluster
+
+    name = hostname()
+    given: dict[str, Any] = {
+        field: getattr(args, word)
+        for word, field in _OPTIONAL_INIT.items()
+        if getattr(args, word) is not None
+    }
+    for word in ("enabled_hypervisors", "enabled_disk_templates"):
+        if getattr(args, word) is not None:
+            given[word] = tuple(getattr(args, word).split(","))
+    if args.hvparams:
+        given["hvparams"] = _hypervisor_params(args.hvparams)
+    given["beparams"] = _backend_bounds(args.beparams)
+    given["nicparams"] = merged_key_values(args.nicparams, "nicparams")
+    options = InitOptions(
+        cluster_name=args.cluster_name,
+        node_name=name,
+        primary_ip=args.primary_ip or own_address(name, "--primary-ip"),
+        **{"master_ip": _resolved(args.cluster_name), **given},
+    )
+    asyncio.run(init_cluster(options, paths=Paths.from_environment()))
+    args.verbose = 0
+    with LuxiClient() as client:
+        run_job(client, OpClusterPostInit(), args)
+    return 0
+
+
+def _resolved(name: str) -> str | None:
+    import socket
+
+    try:
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return None
+
+
+def _hypervisor_params(texts: list[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        name, values = name_and_values(text, "hvparams")
+        found.setdefault(name, {}).update(values)
+    return found
+
+
+def _backend_bounds(texts: list[str] | None) -> dict[str, Any]:
+    """Backend parameters with `memory` as both its bounds."""
+    from ganeti.cli.key_values import backend_params
+
+    found = backend_params(texts)
+    memory = found.pop("memory", None)
+    return found if memory is None else {"minmem": memory, "maxmem": memory, **found}
+
+
+@table.command(
+    "destroy",
+    option("--yes-do-it", dest="is_sure", action="store_true", help="confirm that it is meant"),
+    *QUERY_JOB_OPTIONS,
+)
+def destroy(args: argparse.Namespace) -> int:
+    """End the cluster: only its master may be left, and no instance.
+
+    The daemons of this node are stopped, and its keys and state are removed.
+    """
+    if not args.is_sure:
+        raise NeedsConfirmation(
+            "Destroying a cluster cannot be taken back; give --yes-do-it if it is meant."
+        )
+    import asyncio
+
+    from ganeti.bootstrap.daemons import Daemons
+    from ganeti.bootstrap.destroy import destroy as destroy_cluster
+
+    with LuxiClient() as client:
+        run_job(client, OpClusterDestroy(), args)
+    paths = Paths.from_environment()
+    asyncio.run(destroy_cluster(paths, Daemons(paths)))
+    return 0
+
+
+@table.command("info", VERBOSE, aliases=("show",))
+def info(args: argparse.Namespace) -> int:
+    """Show the cluster and its parameters."""
+    del args
+    with LuxiClient() as client:
+        found = client.cluster_info()
+    print_tree(_described(found))
+    return 0
+
+
+def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    enabled = found["enabled_hypervisors"]
+    return [
+        ("Cluster name", found["name"]),
+        ("Cluster UUID", found["uuid"]),
+        ("Creation time", format_time(found["ctime"])),
+        ("Modification time", format_time(found["mtime"])),
+        ("Master node", found["master"]),
+        ("State is kept", _redundancy(found)),
+        ("Architecture (this node)", f"{found['architecture'][0]} ({found['architecture'][1]})"),
+        ("Tags", _joined(found["tags"])),
+        ("Default hypervisor", found["default_hypervisor"]),
+        ("Enabled hypervisors", ", ".join(enabled)),
+        ("Hypervisor parameters", {name: _sorted(found["hvparams"][name]) for name in enabled}),
+        ("OS-specific hypervisor parameters", found["os_hvp"]),
+        ("OS parameters", found["osparams"]),
+        ("Hidden OSes", ", ".join(found["hidden_os"])),
+        ("Blacklisted OSes", ", ".join(found["blacklisted_os"])),
+        (
+            "Cluster parameters",
+            [
+                ("candidate pool size", found["candidate_pool_size"]),
+                ("maximal number of jobs running simultaneously", found["max_running_jobs"]),
+                ("mac prefix", found["mac_prefix"]),
+                ("master ip", found.get("master_ip", "")),
+                ("master netdev", found["master_netdev"]),
+                ("master netmask", found["master_netmask"]),
+                ("file storage path", found["file_storage_dir"]),
+                ("shared file storage path", found["shared_file_storage_dir"]),
+                ("default instance allocator", found["default_iallocator"]),
+                ("primary ip version", found["primary_ip_version"]),
+                ("OS search path", ", ".join(map(str, Paths().os_search_path))),
+                ("enabled disk templates", ", ".join(found["enabled_disk_templates"])),
+            ],
+        ),
+        ("Default node parameters", _sorted(found["ndparams"])),
+        ("Default instance parameters", {k: _sorted(v) for k, v in found["beparams"].items()}),
+        ("Default nic parameters", {k: _sorted(v) for k, v in found["nicparams"].items()}),
+        ("Default disk parameters", found["diskparams"]),
+        ("Instance policy - limits for instances", _policy(found["ipolicy"])),
+    ]
+
+
+def _redundancy(found: dict[str, Any]) -> str:
+    return "on the master alone (degraded)" if found.get("degraded") else "as configured"
+
+
+def _joined(words: list[str]) -> str:
+    return ", ".join(sorted(words)) or "(none)"
+
+
+def _sorted(params: dict[str, Any]) -> dict[str, Any]:
+    return dict(sorted(params.items()))
+
+
+def _policy(policy: dict[str, Any]) -> list[tuple[str, Any]]:
+    bounds = [
+        [("max", _spec(pair["max"])), ("min", _spec(pair["min"]))] for pair in policy["minmax"]
+    ]
+    return [
+        ("bounds specs", bounds),
+        ("std", _spec(policy["std"])),
+        ("allowed disk templates", ", ".join(policy["disk-templates"])),
+        ("vcpu-ratio", policy["vcpu-ratio"]),
+        ("spindle-ratio", policy["spindle-ratio"]),
+    ]
+
+
+def _spec(spec: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(spec.items()))
+
+
+@table.command("version")
+def version(args: argparse.Namespace) -> int:
+    """Show versions of the software and its interfaces."""
+    del args
+    with LuxiClient() as client:
+        found = client.cluster_info()
+    print(f"Software version: {found['software_version']}")
+    print(f"Internode protocol: {found['protocol_version']}")
+    print(f"Configuration format: {found['config_version']}")
+    print(f"OS api version: {found['os_api_version']}")
+    print(f"Export interface: {found['export_version']}")
+    print(f"VCS version: {found['vcs_version']}")
+    if found["software_version"] != __version__:
+        print(f"This command: {__version__}")
+    return 0
+
+
+@table.command("getmaster")
+def getmaster(args: argparse.Namespace) -> int:
+    """Show which node is the master, from what this node knows."""
+    del args
+    from ganeti.clients.luxi import NotClusterNodeError, ssconf_value
+
+    name = ssconf_value(Paths.from_environment(), "master_node")
+    if name is None:
+        raise NotClusterNodeError(f"this host ({hostname()}) is not part of a cluster")
+    print(name)
+    return 0
+
+
+@table.command(
+    "verify",
+    option("--error-codes", action="store_true", help="begin findings with their codes"),
+    option("--ignore-errors", action="append", metavar="CODE",
+           help="show this finding as a warning; may be repeated"),
+    option("--no-nplus1-mem", dest="skip_memory", action="store_true",
+           help="do not ask whether memory suffices if a node fails"),
+    option("--node-group", dest="group", metavar="GROUP", help="check one group only"),
+    option("--debug-simulate-errors", dest="simulate", action="store_true",
+           help="report an error that is none, to test those who read it"),
+    option("--verify-ssh-clutter", dest="clutter", action="store_true",
+           help="accepted: no ssh keys are kept"),
+    *JOB_OPTIONS,
+)  # fmt: skip
+def verify(args: argparse.Namespace) -> int:
+    """Check the configuration, the nodes and the instances; exit code 1 if something is wrong."""
+    op = OpClusterVerify(
+        debug_simulate_errors=args.simulate,
+        error_codes=args.error_codes,
+        skip_checks=["nplusone_mem"] if args.skip_memory else [],
+        ignore_errors=args.ignore_errors or [],
+        verbose=args.verbose > 0,
+        group_name=args.group,
+        verify_clutter=args.clutter,
+    )
+    with LuxiClient() as client:
+        result = run_job(client, op, args)
+        jobs = [(bool(done), what) for done, what in result["jobs"]]
+        ids = [int(what) for done, what in jobs if done]
+        print(f"Submitted jobs {', '.join(map(str, ids))}")
+        all_well = len(ids) == len(jobs)
+        for job_id in ids:
+            print(f"Waiting for job {job_id} ...", flush=True)
+            try:
+                all_well = all(wait_for_result(client, job_id)) and all_well
+            except GanetiError as err:
+                print(f"Job {job_id} failed: {err.message}")
+                all_well = False
+    return 0 if all_well else EXIT_FAILURE
+
+
+@table.command(
+    "queue",
+    Argument("action", "drain, undrain or info"),
+)
+def queue(args: argparse.Namespace) -> int:
+    """Refuse new jobs (drain), take them again (undrain), or show which (info)."""
+    with LuxiClient() as client:
+        if args.action in ("drain", "undrain"):
+            client.call("SetDrainFlag", args.action == "drain")
+        elif args.action == "info":
+            is_drained = client.config_values("drain_flag")[0]
+            print(f"The drain flag is {'set' if is_drained else 'unset'}")
+        else:
+            raise InputError(f"{args.action!r:.40} must be drain, undrain or info", "action")
+    return 0
+
+
+def main() -> NoReturn:
+    """The program."""
+    table.main()

@@ -1,0 +1,164 @@
+"""gnt-debug: tools for developers and for finding out why something waits."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import parse_mib
+from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.jobs import run_job, wait_for_result
+from ganeti.cli.key_values import disk_requests, nic_requests, split_words
+from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, REASON, SUBMIT
+from ganeti.cli.output import print_list, wanted_filter
+from ganeti.clients.luxi import LuxiClient
+from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
+
+table = CommandTable("gnt-debug", "Tools for developers, and for finding out why something waits.")
+
+LONGEST_S = 1e9
+
+
+def seconds(text: str) -> float:
+    """A duration; InputError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < LONGEST_S:
+        raise InputError(f"{text!r:.40} is not a number of seconds", "duration")
+    return value
+
+
+@table.command(
+    "delay",
+    Argument("duration", "seconds"),
+    option("--no-master", dest="on_master", action="store_false", help="do not sleep on the master"),
+    option("-n", dest="on_nodes", action="append", metavar="NODE", completion="node",
+           help="sleep on this node as well; may be repeated"),
+    option("-r", "--repeat", type=int, default=0, metavar="TIMES", help="sleep this often again"),
+    option("-i", "--interruptible", action="store_true", help="let a cancel end it in between"),
+    option("-l", "--no-locks", dest="no_locks", action="store_true", help="take no locks"),
+    *JOB_OPTIONS,
+)  # fmt: skip
+def delay(args: argparse.Namespace) -> int:
+    """Run a job that only sleeps."""
+    op = OpTestDelay(
+        duration=seconds(args.duration),
+        on_master=args.on_master,
+        on_nodes=args.on_nodes or [],
+        repeat=args.repeat,
+        interruptible=args.interruptible,
+        no_locks=args.no_locks,
+    )
+    with LuxiClient() as client:
+        run_job(client, op, args)
+    return 0
+
+
+@table.command(
+    "submit-job",
+    Argument("files", "files with a JSON list of opcodes each; '-' is standard input", nargs="+",
+             completion="file"),
+    option("--job-repeat", type=int, default=1, metavar="TIMES", help="submit each file this often"),
+    option("--each", action="store_true", help="submit one request a job, not all in one"),
+    SUBMIT,
+)  # fmt: skip
+def submit_job(args: argparse.Namespace) -> int:
+    """Submit jobs from files, and wait for them."""
+    jobs = [_opcodes(name) for name in args.files for _ in range(args.job_repeat)]
+    with LuxiClient() as client:
+        if args.each:
+            answers = [(True, client.call("SubmitJob", ops)) for ops in jobs]
+        else:
+            answers = client.submit_many_jobs(jobs)
+        all_done = True
+        for is_accepted, what in answers:
+            print(f"JobID: {what}" if is_accepted else f"Refused: {what}", flush=True)
+            all_done = all_done and is_accepted
+        if not args.submit_only:
+            for is_accepted, what in answers:
+                if is_accepted:
+                    wait_for_result(client, int(what))
+    return 0 if all_done else EXIT_FAILURE
+
+
+def _opcodes(name: str) -> list[object]:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        value = json.loads(text)
+    except (OSError, ValueError) as err:
+        raise InputError(str(err), name) from err
+    if not isinstance(value, list):
+        raise InputError("must hold a list of opcodes", name)
+    return value
+
+
+@table.command(
+    "locks", Argument("names", "locks, as node/UUID; all if none", nargs="*"), *LIST_OPTIONS
+)
+def locks(args: argparse.Namespace) -> int:
+    """List locks: who has them, and who waits for them."""
+    filter_ = wanted_filter("name", args.names, args.filter)
+    return print_list(
+        args,
+        "lock",
+        ("name", "mode", "owner", "pending"),
+        filter_=filter_,
+        overrides={"pending": _pending},
+    )
+
+
+def _pending(value: list[list[object]]) -> str:
+    shown = [
+        f"{mode}:{','.join(map(str, owners))}" for mode, owners in value if isinstance(owners, list)
+    ]
+    return " ".join(shown) or "-"
+
+
+@table.command(
+    "iallocator",
+    Argument("name", "name of the instance that is not made"),
+    option("-I", "--iallocator", metavar="NAME", completion="iallocator",
+           help="the allocator; the cluster's default without"),
+    option("--dir", dest="direction", choices=("in", "out"), default="out",
+           help="show the message to the allocator (in) or its answer (out)"),
+    option("-m", "--mode", choices=("allocate",), default="allocate", help="kind of request"),
+    option("--memory", default="128m", metavar="SIZE", help="memory of the instance (128m)"),
+    option("-c", "--vcpus", type=int, default=1, metavar="N", help="virtual processors (1)"),
+    option("-t", "--disk-template", dest="disk_template", default="diskless", metavar="TEMPLATE",
+           help="how the disks are kept (diskless)"),
+    option("--disk", action="append", metavar="N:size=SIZE", help="a disk; may be repeated"),
+    option("--net", action="append", metavar="N:k=v,...", help="an interface; may be repeated"),
+    option("-o", "--os-type", dest="os_type", default="", metavar="OS", completion="os",
+           help="OS definition"),
+    option("-H", "--hypervisor", metavar="NAME", help="hypervisor"),
+    option("--tags", default="", metavar="TAG,...", help="tags of the instance"),
+    PRIORITY, REASON, DRY_RUN,
+)  # fmt: skip
+def iallocator(args: argparse.Namespace) -> int:
+    """Ask an allocator where it would place an instance, without making it."""
+    op = OpTestAllocator(
+        direction=args.direction,
+        mode=args.mode,
+        name=args.name,
+        iallocator=args.iallocator,
+        disks=disk_requests(args.disk),
+        nics=nic_requests(args.net),
+        memory=parse_mib(args.memory, "memory"),
+        vcpus=args.vcpus,
+        disk_template=args.disk_template,
+        os=args.os_type,
+        hypervisor=args.hypervisor,
+        tags=[tag for tag in split_words(args.tags) if tag],
+    )
+    with LuxiClient() as client:
+        print(run_job(client, op, args))
+    return 0
+
+
+def main() -> NoReturn:
+    """The program."""
+    table.main()

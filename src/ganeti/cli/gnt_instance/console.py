@@ -1,0 +1,159 @@
+"""gnt-instance console: the guest's serial console on this terminal."""
+
+import argparse
+import os
+import select
+import shlex
+import socket
+import stat
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ganeti.base.errors import ErrorCode, ExecError, PrereqError
+from ganeti.base.paths import hostname
+from ganeti.cli.command import option
+from ganeti.cli.gnt_instance.table import table
+from ganeti.cli.options import INSTANCE
+from ganeti.clients.luxi import LuxiClient
+
+ESCAPE = 0x1D
+"""Ctrl-] leaves the console."""
+SILENCE_S = 1.0
+"""A script whose input is over gets what the guest says until it is silent for this long."""
+_CONNECT = "UNIX-CONNECT:"
+_CHUNK = 65536
+
+
+@table.command(
+    "console",
+    INSTANCE,
+    option("--show-cmd", dest="show_command", action="store_true",
+           help="print the command that would be run instead"),
+    option("--log", action="store_true", help="print all that the guest has said, and end"),
+)  # fmt: skip
+def console(args: argparse.Namespace) -> int:
+    """Connect the terminal to an instance's console; Ctrl-] leaves it.
+
+    What is written to standard input reaches the guest, so scripts can use it, too: after the end
+    of their input the command goes on until the guest is silent for a second.
+    """
+    fields = ["name", "console", "console_log", "oper_state"]
+    with LuxiClient() as client:
+        name, found, log, is_running = client.rows("Instances", [args.instance_name], fields)[0]
+    if args.log:
+        return _show_log(name, found, log)
+    if not is_running:
+        raise PrereqError(f"instance {name} is not running", ErrorCode.WRONG_STATE)
+    if found is None:
+        raise ExecError(f"the node of instance {name} does not say how to reach its console")
+    if found["kind"] == "msg":
+        print(found["message"])
+        return 0
+    if args.show_command:
+        print(shlex.join(remote_words(found)))
+        return 0
+    path = socket_of(found["command"])
+    if path is not None and is_local_socket(path):
+        return attach(name, path)
+    if found["host"] == hostname():
+        raise ExecError(f"the console of instance {name} is not there: {path}")
+    return _become(remote_words(found))
+
+
+def socket_of(command: list[str]) -> str | None:
+    """The socket that the console's command connects to."""
+    words = [word for word in command if word.startswith(_CONNECT)]
+    return words[0].removeprefix(_CONNECT) if words else None
+
+
+def is_local_socket(path: str) -> bool:
+    """Whether the console is on this host, as that of every node of a virtual cluster is."""
+    try:
+        return stat.S_ISSOCK(Path(path).stat().st_mode)
+    except OSError:
+        return False
+
+
+def remote_words(found: dict[str, Any]) -> list[str]:
+    """The command that reaches the console from any node."""
+    words = ["ssh", "-q", "-oEscapeChar=none", "-t", f"{found['user']}@{found['host']}"]
+    return [*words, shlex.join(found["command"])]
+
+
+def _show_log(name: str, found: dict[str, Any] | None, log: str | None) -> int:
+    if log is None:
+        raise ExecError(f"no log of the console of instance {name} is known")
+    path = Path(log)
+    if path.exists():
+        sys.stdout.buffer.write(path.read_bytes())
+        sys.stdout.buffer.flush()
+        return 0
+    host = found["host"] if found and "host" in found else hostname()
+    if host == hostname():
+        raise ExecError(f"the log of the console of instance {name} is not there: {log}")
+    words = ["ssh", "-q", f"root@{host}", shlex.join(["cat", log])]
+    return _become(words)
+
+
+def _become(words: list[str]) -> NoReturn:
+    """Replace this process by another program."""
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - a list of words, no shell
+    except OSError as err:
+        raise ExecError(f"{words[0]} cannot be run: {err.strerror}") from err
+
+
+def attach(name: str, path: str) -> int:
+    """Connect standard input and output with the console; raw if they are a terminal."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(path)
+        except OSError as err:
+            raise ExecError(f"cannot connect to {path}: {err.strerror}") from err
+        if not sys.stdin.isatty():
+            return pump(connection, sys.stdin.fileno(), sys.stdout.fileno())
+        import termios
+        import tty
+
+        print(f"Connected to {name}; leave with Ctrl-]", flush=True)
+        terminal = sys.stdin.fileno()
+        before = termios.tcgetattr(terminal)
+        try:
+            tty.setraw(terminal)
+            return pump(connection, terminal, sys.stdout.fileno(), escape=ESCAPE)
+        finally:
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+            print()
+
+
+def pump(connection: socket.socket, source: int, sink: int, *, escape: int | None = None) -> int:
+    """Copy both ways until the guest hangs up, the escape is typed, or input and guest are silent.
+
+    The guest is read whenever it speaks, so that it never has to wait for us.
+    """
+    is_open = True
+    while True:
+        watched: list[socket.socket | int] = [connection, source] if is_open else [connection]
+        ready, _, _ = select.select(watched, [], [], None if is_open else SILENCE_S)
+        if not ready:
+            return 0
+        if connection in ready:
+            said = connection.recv(_CHUNK)
+            if not said:
+                return 0
+            _write_all(sink, said)
+        if source in ready:
+            typed = os.read(source, _CHUNK)
+            if escape is not None and escape in typed:
+                return 0
+            if typed:
+                connection.sendall(typed)
+            else:
+                is_open = False
+
+
+def _write_all(sink: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(sink, view) :]

@@ -1,0 +1,127 @@
+"""gnt-instance list, list-fields and info."""
+
+import argparse
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import format_mib
+from ganeti.cli.command import option
+from ganeti.cli.gnt_instance.table import table
+from ganeti.cli.jobs import run_job
+from ganeti.cli.options import (
+    ALL_INSTANCES,
+    FIELD_NAMES,
+    INSTANCES,
+    LIST_OPTIONS,
+    QUERY_JOB_OPTIONS,
+    TABLE_OPTIONS,
+)
+from ganeti.cli.output import (
+    format_time,
+    or_default,
+    print_fields,
+    print_list,
+    print_tree,
+    wanted_filter,
+)
+from ganeti.clients.luxi import LuxiClient
+from ganeti.model.opcodes.instance import OpInstanceQueryData
+
+DEFAULT_FIELDS = ("name", "hypervisor", "os", "pnode", "status", "oper_ram")
+
+
+@table.command("list", INSTANCES, *LIST_OPTIONS)
+def list_instances(args: argparse.Namespace) -> int:
+    """List instances with their nodes and states.
+
+    Names may hold '*' and '?'. GNT_INSTANCE_LIST in the environment replaces the default fields.
+    """
+    filter_ = wanted_filter("name", args.names, args.filter)
+    return print_list(
+        args, "instance", DEFAULT_FIELDS, variable="GNT_INSTANCE_LIST", filter_=filter_
+    )
+
+
+@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
+def list_fields(args: argparse.Namespace) -> int:
+    """List the fields that list can show."""
+    return print_fields(args, "instance")
+
+
+@table.command(
+    "info",
+    INSTANCES,
+    ALL_INSTANCES,
+    option("-s", "--static", action="store_true", help="do not ask the nodes"),
+    *QUERY_JOB_OPTIONS,
+    aliases=("show",),
+)
+def info(args: argparse.Namespace) -> int:
+    """Show everything about instances."""
+    if bool(args.names) is args.all:
+        raise InputError("give names of instances, or --all", "instances")
+    op = OpInstanceQueryData(instances=args.names, static=args.static, use_locking=True)
+    with LuxiClient() as client:
+        found: dict[str, dict[str, Any]] = run_job(client, op, args)
+    print_tree([_described(found[name]) for name in sorted(found)])
+    return 0
+
+
+def _described(instance: dict[str, Any]) -> list[tuple[str, Any]]:
+    wanted = f"configured to be {instance['config_state']}"
+    actual = instance["run_state"]
+    own = dict(instance["be_instance"])
+    all_backend = {**instance["be_actual"], "memory": instance["be_actual"].get("maxmem")}
+    return [
+        ("Instance name", instance["name"]),
+        ("UUID", instance["uuid"]),
+        ("Serial number", instance["serial_no"]),
+        ("Creation time", format_time(instance["ctime"])),
+        ("Modification time", format_time(instance["mtime"])),
+        ("State", wanted if actual is None else f"{wanted}, actual state is {actual}"),
+        (
+            "Nodes",
+            [
+                [
+                    ("primary", instance["pnode"]),
+                    (
+                        "group",
+                        f"{instance['pnode_group_name']} (UUID {instance['pnode_group_uuid']})",
+                    ),
+                ],
+                [("secondaries", ", ".join(instance["snodes"]))],
+            ],
+        ),
+        ("Operating system", instance["os"]),
+        (
+            "Operating system parameters",
+            or_default(instance["os_instance"], instance["os_actual"]),
+        ),
+        ("Allocated network port", instance["network_port"]),
+        ("Hypervisor", instance["hypervisor"]),
+        ("Hypervisor parameters", or_default(instance["hv_instance"], instance["hv_actual"])),
+        ("Back-end parameters", or_default(own, all_backend)),
+        ("NICs", [_nic(number, nic) for number, nic in enumerate(instance["nics"])]),
+        ("Disk template", instance["disk_template"]),
+        ("Disks", [_disk(number, disk) for number, disk in enumerate(instance["disks"])]),
+    ]
+
+
+def _nic(number: int, nic: dict[str, Any]) -> list[tuple[str, Any]]:
+    parts = [(name, nic[name]) for name in ("mac", "ip", "mode", "link", "name", "uuid")]
+    return [(f"nic/{number}", ""), *(("MAC" if name == "mac" else name, v) for name, v in parts)]
+
+
+def _disk(number: int, disk: dict[str, Any]) -> list[tuple[str, Any]]:
+    described: list[tuple[str, Any]] = [
+        (f"disk/{number}", f"{disk['dev_type']}, size {format_mib(disk['size'])}"),
+        ("access mode", disk["mode"]),
+        ("logical_id", ", ".join(map(str, disk["logical_id"]))),
+        ("name", disk["name"]),
+        ("UUID", disk["uuid"]),
+    ]
+    if status := disk.get("pstatus"):
+        state = "there" if status["exists"] else "missing"
+        problem = f": {status['problem']}" if status.get("problem") else ""
+        described.append(("on primary", f"{status.get('path') or ''} {state}{problem}".strip()))
+    return described

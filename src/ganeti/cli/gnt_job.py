@@ -1,0 +1,231 @@
+"""gnt-job: jobs and their history."""
+
+import argparse
+import re
+import sys
+import time
+from typing import Any, NoReturn
+
+from ganeti.base.errors import GanetiError, InputError, JobLost
+from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.jobs import PRIORITIES, confirm, follow, wait_for_result
+from ganeti.cli.key_values import whole_number
+from ganeti.cli.options import FIELD_NAMES, LIST_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.output import format_time, print_fields, print_list, print_tree, wanted_filter
+from ganeti.clients.luxi import FINAL, LuxiClient
+
+table = CommandTable("gnt-job", "Shows jobs, follows them, and ends them.")
+
+JOB = Argument("job_id", "number of the job", completion="job")
+JOBS = Argument("job_ids", "numbers of jobs", nargs="*", completion="job")
+SOME_JOBS = Argument("job_ids", "numbers of jobs", nargs="+", completion="job")
+FORCE = option("-f", "--force", action="store_true", help="do it without asking")
+
+_SELECTIONS = {
+    "queued": ["queued"],
+    "waiting": ["waiting"],
+    "running": ["running", "canceling"],
+    "pending": ["queued", "waiting"],
+    "finished": sorted(FINAL),
+}
+_SELECT_OPTIONS = tuple(
+    option(f"--{name}", action="store_true", help=f"only jobs that are {' or '.join(states)}")
+    for name, states in _SELECTIONS.items()
+)
+
+_AGE = re.compile(r"([0-9]{1,9})([smhdw]?)", re.ASCII)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+DEFAULT_FIELDS = ("id", "status", "summary")
+
+
+def _moment(value: Any) -> str:
+    return "-" if value is None else f"{format_time(value[0])}.{value[1]:06d}"
+
+
+_OVERRIDES = dict.fromkeys(("received_ts", "start_ts", "end_ts"), _moment)
+
+
+def _ids(texts: list[str]) -> list[int]:
+    return [whole_number(text, "job id") for text in texts]
+
+
+def _states(args: argparse.Namespace) -> list[str]:
+    return [
+        state for name, states in _SELECTIONS.items() if getattr(args, name) for state in states
+    ]
+
+
+@table.command("list", JOBS, *_SELECT_OPTIONS, *LIST_OPTIONS)
+def list_jobs(args: argparse.Namespace) -> int:
+    """List jobs that are not archived; with numbers, those jobs, archived ones too."""
+    if all(text.isdecimal() for text in args.job_ids):
+        named = ["|", *(["=", "id", number] for number in _ids(args.job_ids))]
+        filter_ = wanted_filter("id", [], args.filter)
+        parts = [one for one in (named if args.job_ids else None, filter_) if one is not None]
+    else:
+        filter_ = wanted_filter("id", args.job_ids, args.filter)
+        parts = [filter_] if filter_ is not None else []
+    if states := _states(args):
+        parts.append(["|", *(["=", "status", state] for state in states)])
+    whole = None if not parts else parts[0] if len(parts) == 1 else ["&", *parts]
+    return print_list(args, "job", DEFAULT_FIELDS, filter_=whole, overrides=_OVERRIDES)
+
+
+@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
+def list_fields(args: argparse.Namespace) -> int:
+    """List the fields that list can show."""
+    return print_fields(args, "job")
+
+
+@table.command("info", SOME_JOBS, aliases=("show",))
+def info(args: argparse.Namespace) -> int:
+    """Show everything about jobs."""
+    fields = [
+        "id", "status", "priority", "received_ts", "start_ts", "end_ts", "waiting_for",
+        "ops", "opstatus", "opresult", "oplog", "opstart", "opexec", "opend",
+    ]  # fmt: skip
+    with LuxiClient() as client:
+        rows = client.query_jobs(_ids(args.job_ids), fields)
+    is_missing = False
+    for number, row in zip(args.job_ids, rows, strict=True):
+        found = dict(zip(fields, row or [], strict=False))
+        if not found or found["status"] is None:
+            print(f"Job {number} not found", file=sys.stderr)
+            is_missing = True
+        else:
+            print_tree([_described(found)])
+    return EXIT_FAILURE if is_missing else 0
+
+
+def _described(job: dict[str, Any]) -> list[tuple[str, Any]]:
+    head = [
+        ("Job ID", job["id"]),
+        ("Status", job["status"]),
+        ("Priority", job["priority"]),
+        ("Received", _moment(job["received_ts"])),
+        ("Processing start", _moment(job["start_ts"])),
+        ("Processing end", _moment(job["end_ts"])),
+    ]
+    if job["waiting_for"] is not None:
+        head.append(("Waiting for", job["waiting_for"]))
+    opcodes = [
+        [
+            ("Opcode", op.get("OP_ID")),
+            ("Status", job["opstatus"][index]),
+            ("Processing start", _moment(job["opstart"][index])),
+            ("Execution start", _moment(job["opexec"][index])),
+            ("Processing end", _moment(job["opend"][index])),
+            ("Input fields", [(name, op[name]) for name in sorted(op) if name != "OP_ID"]),
+            ("Result", job["opresult"][index]),
+            ("Execution log", [_log_entry(entry) for entry in job["oplog"][index]]),
+        ]
+        for index, op in enumerate(job["ops"])
+    ]
+    return [*head, ("Opcodes", opcodes)]
+
+
+def _log_entry(entry: list[Any]) -> str:
+    serial, moment, kind, content = entry
+    return f"{serial}:{time.strftime('%H:%M:%S', time.localtime(moment[0]))}:{kind} {content}"
+
+
+@table.command("watch", JOB)
+def watch(args: argparse.Namespace) -> int:
+    """Follow a job: show what it says until it ends, then how it ended.
+
+    Interrupting the command does not end the job.
+    """
+    job_id = whole_number(args.job_id, "job id")
+    print(f"Output from job {job_id} follows")
+    print("-" * 20, flush=True)
+    with LuxiClient() as client:
+        try:
+            wait_for_result(client, job_id)
+        except JobLost:
+            raise
+        except GanetiError as err:
+            print(f"Job {job_id} failed: {err.message}", file=sys.stderr)
+            return EXIT_FAILURE
+    return 0
+
+
+@table.command("wait", JOB)
+def wait(args: argparse.Namespace) -> int:
+    """Wait for a job without a word; the exit code says whether it succeeded."""
+    with LuxiClient() as client:
+        status = follow(client, whole_number(args.job_id, "job id"), is_quiet=True)
+    return 0 if status == "success" else EXIT_FAILURE
+
+
+@table.command("cancel", JOBS, FORCE, *_SELECT_OPTIONS[:-1])
+def cancel(args: argparse.Namespace) -> int:
+    """Cancel jobs that have not begun; a running one ends where its opcode allows it."""
+    with LuxiClient() as client:
+        ids = _ids(args.job_ids)
+        states = [
+            state
+            for name, names in _SELECTIONS.items()
+            if name != "finished" and getattr(args, name)
+            for state in names
+        ]
+        if states:
+            ids += [
+                row[0]
+                for row in client.query_jobs([], ["id", "status"])
+                if row and row[1] in states
+            ]
+            confirm(f"Cancel {len(ids)} jobs?", is_sure=args.force)
+        if not ids and not states:
+            raise InputError("give numbers of jobs, or a state such as --pending", "job_ids")
+        all_done = True
+        for job_id in ids:
+            done, text = client.cancel_job(job_id)
+            all_done = all_done and done
+            print(text)
+    return 0 if all_done else EXIT_FAILURE
+
+
+@table.command("archive", SOME_JOBS)
+def archive(args: argparse.Namespace) -> int:
+    """Move ended jobs into the archive."""
+    all_done = True
+    with LuxiClient() as client:
+        for job_id in _ids(args.job_ids):
+            if not client.call("ArchiveJob", job_id):
+                print(f"Job {job_id} was not archived: it has not ended yet", file=sys.stderr)
+                all_done = False
+    return 0 if all_done else EXIT_FAILURE
+
+
+@table.command("autoarchive", Argument("age", "minimum age, as 6h, 2d or 1w; 'all' for any age"))
+def autoarchive(args: argparse.Namespace) -> int:
+    """Move jobs that ended some time ago into the archive."""
+    found = _AGE.fullmatch(args.age)
+    if args.age != "all" and not found:
+        raise InputError(f"{args.age!r:.40} is not an age such as 6h, 2d or 'all'", "age")
+    seconds = int(found[1]) * _SECONDS[found[2]] if found else -1
+    with LuxiClient() as client:
+        archived, left = client.call("AutoArchiveJobs", seconds, 3600)
+    print(f"Archived {archived} jobs, {left} unchecked left")
+    return 0
+
+
+@table.command(
+    "change-priority",
+    SOME_JOBS,
+    option("--priority", required=True, choices=tuple(PRIORITIES), help="low, normal or high"),
+)
+def change_priority(args: argparse.Namespace) -> int:
+    """Make jobs more or less urgent."""
+    all_done = True
+    with LuxiClient() as client:
+        for job_id in _ids(args.job_ids):
+            done, text = client.call("ChangeJobPriority", job_id, PRIORITIES[args.priority])
+            all_done = all_done and done
+            print(text)
+    return 0 if all_done else EXIT_FAILURE
+
+
+def main() -> NoReturn:
+    """The program."""
+    table.main()

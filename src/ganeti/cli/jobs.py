@@ -1,0 +1,156 @@
+"""Submitting jobs, and showing what they say until they end."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ganeti.base.errors import GanetiError
+from ganeti.cli.errors import JobFailed, JobSubmitted, NeedsConfirmation
+from ganeti.clients.luxi import JobChange, LuxiClient
+from ganeti.model.opcodes import OpCode
+from ganeti.protocols.luxi import error_from_wire, is_wire_error
+
+PRIORITIES = {"low": 10, "normal": 0, "high": -10}
+
+
+def with_job_options(op: OpCode, args: argparse.Namespace) -> OpCode:
+    """The opcode with what the common options say, and who asks."""
+    now_ns = time.time_ns()
+    reason = [("gnt:user", args.reason, now_ns)] if getattr(args, "reason", None) else []
+    reason.append((f"gnt:client:{args.prog}", args.command, now_ns))
+    return msgspec.structs.replace(
+        op,
+        dry_run=getattr(args, "dry_run", False),
+        debug_level=getattr(args, "debug", 0),
+        priority=PRIORITIES[getattr(args, "priority", "normal")],
+        reason=[*op.reason, *reason],
+    )
+
+
+def run_job(client: LuxiClient, op: OpCode, args: argparse.Namespace) -> Any:
+    """Submit one opcode, show its log, return its result; raises its error.
+
+    JobSubmitted with `--submit`.
+    """
+    job_id = client.submit_job([with_job_options(op, args)])
+    _print_ids([job_id], args)
+    return wait_for_result(client, job_id)[0]
+
+
+def run_jobs(
+    client: LuxiClient, jobs: Sequence[tuple[str, OpCode]], args: argparse.Namespace
+) -> bool:
+    """Submit a job for each `(label, opcode)`, and follow them one after the other.
+
+    True if all succeeded; JobSubmitted with `--submit`.
+    """
+    answers = client.submit_many_jobs([[with_job_options(op, args)] for _label, op in jobs])
+    accepted = []
+    all_done = True
+    for (label, _op), (is_accepted, what) in zip(jobs, answers, strict=True):
+        if is_accepted:
+            accepted.append((label, int(what)))
+        else:
+            print(f"Failed to submit job for {label}: {what}", file=sys.stderr)
+            all_done = False
+    ids = [job_id for _label, job_id in accepted]
+    if len(ids) > 1 and not args.submit_only:
+        print(f"Submitted jobs {', '.join(map(str, ids))}")
+    _print_ids(ids, args)
+    for label, job_id in accepted:
+        print(f"Waiting for job {job_id} for {label} ...", flush=True)
+        try:
+            wait_for_result(client, job_id)
+        except GanetiError as err:
+            print(f"Job {job_id} for {label} has failed: {err.message}", file=sys.stderr)
+            all_done = False
+    return all_done
+
+
+def _print_ids(ids: Sequence[int], args: argparse.Namespace) -> None:
+    if getattr(args, "submit_only", False):
+        for job_id in ids:
+            print(f"JobID: {job_id}")
+        raise JobSubmitted(list(ids))
+    if getattr(args, "print_jobid", False):
+        for job_id in ids:
+            print(job_id, flush=True)
+
+
+def wait_for_result(client: LuxiClient, job_id: int, *, is_quiet: bool = False) -> list[Any]:
+    """Show a job's log while it runs; the results of its opcodes, or its error is raised."""
+    try:
+        follow(client, job_id, is_quiet=is_quiet)
+    except KeyboardInterrupt:
+        print(
+            f"\nJob {job_id} goes on without you: 'gnt-job watch {job_id}' follows it again,"
+            f" 'gnt-job cancel {job_id}' ends it.",
+            file=sys.stderr,
+        )
+        raise
+    row = client.query_jobs([job_id], ["status", "opstatus", "opresult"])[0]
+    if row is None or row[0] is None:
+        raise JobFailed(f"job {job_id} is gone; how it ended is not known")
+    status, opcode_status, results = row
+    if status == "success":
+        return list(results)
+    raise _failure(job_id, status, opcode_status, results)
+
+
+def follow(client: LuxiClient, job_id: int, *, is_quiet: bool = False) -> str:
+    """Show a job's log while it runs; its final status. JobLost."""
+    status = ""
+    has_explained = False
+    for change in client.wait_for_job(job_id):
+        status = change.status
+        if not is_quiet:
+            print_log(change)
+            if change.is_keepalive and not has_explained:
+                has_explained = explain_wait(client, job_id)
+    return status
+
+
+def print_log(change: JobChange) -> None:
+    """Log lines, each with its time."""
+    for _serial, (seconds, _micro), kind, content in change.entries:
+        if kind == "message":
+            print(f"{time.ctime(seconds)} {content}", flush=True)
+
+
+def explain_wait(client: LuxiClient, job_id: int) -> bool:
+    """Say why a job does not move, if that is known."""
+    row = client.query_jobs([job_id], ["status", "waiting_for"])[0]
+    if row is None or row[1] is None:
+        return False
+    print(f"Job {job_id} is {row[0]}: {row[1]}", file=sys.stderr)
+    return True
+
+
+def _failure(
+    job_id: int, status: str, opcode_status: Sequence[str], results: Sequence[Any]
+) -> GanetiError:
+    """The error of a job that did not succeed: that of the opcode that ended it."""
+    if status == "canceled":
+        return JobFailed(f"job {job_id} was canceled")
+    for number, (state, result) in enumerate(zip(opcode_status, results, strict=True)):
+        if state == "error":
+            if is_wire_error(result):
+                return error_from_wire(result)
+            done = f"after {number} of its opcodes" if number else ""
+            return JobFailed(f"job {job_id} failed {done}: {result}".replace("  ", " "))
+    return JobFailed(f"job {job_id} ended as {status}")
+
+
+def confirm(question: str, *, is_sure: bool, how: str = "--force") -> None:
+    """Return if the user means it; NeedsConfirmation otherwise. `how` says it in advance."""
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        raise NeedsConfirmation(f"{question} Give {how} to confirm, nobody can be asked here.")
+    print(question, "y/[n]: ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise NeedsConfirmation("Nothing was done.")

@@ -1,0 +1,149 @@
+"""`key=value,…` on a command line (interfaces.md, section 2).
+
+`k=v` sets, `k` alone is true, `no_k` false, `-k` takes the default again; a comma in a value is escaped by a backslash.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import parse_mib
+from ganeti.model.opcodes.base import DiskRequest, NicRequest
+
+NO_PREFIX, UNSET_PREFIX = "no_", "-"
+
+
+def split_words(text: str, separator: str = ",") -> list[str]:
+    r"""The parts between unescaped separators; `\,` and `\\` lose their backslash."""
+    parts = [""]
+    chars = iter(text)
+    for char in chars:
+        if char == "\\":
+            following = next(chars, "")
+            keep = "" if following in (separator, "\\") else "\\"
+            parts[-1] += keep + following
+        elif char == separator:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+def key_values(text: str, field: str) -> dict[str, Any]:
+    """The dictionary that `text` means; None stands for "the default again"."""
+    found: dict[str, Any] = {}
+    for word in split_words(text) if text else []:
+        key, value = _key_value(word)
+        if not key:
+            raise InputError(f"{word!r:.60} has no name before its value", field)
+        if key in found:
+            raise InputError(f"{key} is given twice", field)
+        found[key] = value
+    return found
+
+
+def _key_value(word: str) -> tuple[str, Any]:
+    key, equals, value = word.partition("=")
+    if equals:
+        return key, value
+    if key.startswith(NO_PREFIX):
+        return key.removeprefix(NO_PREFIX), False
+    if key.startswith(UNSET_PREFIX):
+        return key.removeprefix(UNSET_PREFIX), None
+    return key, True
+
+
+def merged_key_values(texts: Sequence[str] | None, field: str) -> dict[str, Any]:
+    """The union of several options of one kind; later ones win."""
+    found: dict[str, Any] = {}
+    for text in texts or ():
+        found.update(key_values(text, field))
+    return found
+
+
+def name_and_values(text: str, field: str) -> tuple[str, dict[str, Any]]:
+    """`NAME:k=v,…` or `NAME`, as `-H` takes it."""
+    name, _, rest = text.partition(":")
+    if not name or "=" in name:
+        raise InputError(f"{text!r:.60} must be NAME:key=value,…", field)
+    return name, key_values(rest, field)
+
+
+_MEMORY = ("memory", "maxmem", "minmem")
+_COUNTS = ("vcpus", "spindle_use")
+_FLAGS = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def backend_params(texts: Sequence[str] | None) -> dict[str, Any]:
+    """`-B`: memory in MiB, counts and flags in their types."""
+    return {
+        name: _backend_value(name, value)
+        for name, value in merged_key_values(texts, "beparams").items()
+    }
+
+
+def _backend_value(name: str, value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value == "default":
+        return None
+    if name in _MEMORY:
+        return parse_mib(value, f"beparams.{name}")
+    if name in _COUNTS:
+        return whole_number(value, f"beparams.{name}")
+    return _FLAGS.get(value.lower(), value)
+
+
+def whole_number(text: str, field: str) -> int:
+    """A number without a sign; InputError."""
+    if not text.isascii() or not text.isdecimal():
+        raise InputError(f"{text!r:.40} is not a whole number", field)
+    return int(text)
+
+
+def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
+    """`N:k=v,…` options in the order of N, which must count from 0 without a gap."""
+    found: dict[int, dict[str, Any]] = {}
+    for text in texts or ():
+        number, _, rest = text.partition(":")
+        index = whole_number(number, field)
+        if index in found:
+            raise InputError(f"number {index} is given twice", field)
+        found[index] = key_values(rest, f"{field}[{index}]")
+    missing = next((number for number in range(len(found)) if number not in found), None)
+    if missing is not None:
+        raise InputError(f"number {missing} is missing; they count from 0", field)
+    return [found[index] for index in sorted(found)]
+
+
+def disk_requests(texts: Sequence[str] | None) -> list[DiskRequest]:
+    """`--disk N:size=SIZE[,mode=ro][,name=NAME][,…]`."""
+    requests = []
+    for index, values in enumerate(indexed(texts, "disks")):
+        size = values.pop("size", None)
+        if not isinstance(size, str):
+            raise InputError("needs a size, as in 0:size=10g", f"disks[{index}]")
+        mode, name = values.pop("mode", "rw"), values.pop("name", None)
+        mib = parse_mib(size, f"disks[{index}].size")
+        requests.append(DiskRequest(size=mib, mode=str(mode), name=name, params=values))
+    return requests
+
+
+_NIC_KEYS = ("mac", "ip", "mode", "link", "name")
+
+
+def nic_requests(texts: Sequence[str] | None) -> list[NicRequest]:
+    """`--net N:mac=…,ip=…,mode=…,link=…,name=…`; `none` is no value."""
+    requests = []
+    for index, values in enumerate(indexed(texts, "nics")):
+        unknown = sorted(values.keys() - set(_NIC_KEYS))
+        if unknown:
+            raise InputError(
+                f"there is no {unknown[0]}; known: {', '.join(_NIC_KEYS)}", f"nics[{index}]"
+            )
+        given = {key: value for key, value in values.items() if value not in (None, "none")}
+        wrong = [key for key, value in given.items() if not isinstance(value, str)]
+        if wrong:
+            raise InputError("needs a value", f"nics[{index}].{wrong[0]}")
+        requests.append(NicRequest(**given))
+    return requests

@@ -1,0 +1,84 @@
+"""Man pages in Markdown, made from the tables of commands: `python -m ganeti.cli.manual DIRECTORY`."""
+
+import importlib
+import sys
+from pathlib import Path
+
+from ganeti.cli.command import Command, CommandTable, Option, parser_of
+
+PROGRAMS = ("gnt-cluster", "gnt-node", "gnt-instance", "gnt-os", "gnt-job", "gnt-debug")
+
+_HOW = "long options may be abbreviated, and options may stand between arguments."
+_EXIT_CODES = (
+    "0 success · 1 failure · 2 wrong usage · 5 not a node of a cluster · 11 not the master node ·"
+    " 12 a node could not be set up · 13 confirmation is needed · 14 an unknown field"
+)
+
+
+def table_of(prog: str) -> CommandTable:
+    """The table of a program, by its name."""
+    table: CommandTable = importlib.import_module(f"ganeti.cli.{prog.replace('-', '_')}").table
+    return table
+
+
+def manual_page(table: CommandTable) -> str:
+    """The man page of one program."""
+    lines = [
+        f"# {table.prog}(8)",
+        "",
+        "<!-- Made by `python -m ganeti.cli.manual docs/man` from the tables in src/ganeti/cli. -->",
+        "",
+        table.purpose,
+        "",
+        f"`{table.prog} COMMAND [options] [arguments]`: {_HOW}",
+    ]
+    for command in table.commands.values():
+        lines += ["", *_section(table, command)]
+    lines += [
+        "",
+        "## Exit codes",
+        "",
+        _EXIT_CODES,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _section(table: CommandTable, command: Command) -> list[str]:
+    usage = parser_of(table.prog, command).format_usage().removeprefix("usage: ")
+    lines = [f"## {command.name}", "", command.summary]
+    if command.text:
+        lines += ["", command.text]
+    lines += ["", f"`{' '.join(usage.split())}`"]
+    if command.aliases:
+        lines += ["", f"Also called: {', '.join(f'`{one}`' for one in command.aliases)}."]
+    rows = [(f"`{one.name}`", one.help) for one in command.arguments]
+    rows += [(_flags(one), one.help) for one in command.options]
+    if rows:
+        lines += ["", "| | |", "|---|---|"]
+        lines += [f"| {left} | {_cell(right)} |" for left, right in rows]
+    return lines
+
+
+def _flags(option: Option) -> str:
+    value = option.settings.get("metavar")
+    choices = option.settings.get("choices")
+    shown = value or ("|".join(map(str, choices)) if choices else "")
+    text = ", ".join(f"`{flag}`" for flag in option.flags)
+    return f"{text} {_cell(shown)}".strip()
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> int:
+    """Write all man pages into a directory."""
+    directory = Path(sys.argv[1])
+    for prog in PROGRAMS:
+        (directory / f"{prog}.md").write_text(manual_page(table_of(prog)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

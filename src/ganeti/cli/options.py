@@ -1,0 +1,88 @@
+"""Options that several commands share."""
+
+from ganeti.cli.command import Argument, Option, option
+
+INSTANCE = Argument("instance_name", "name of the instance", completion="instance")
+INSTANCES = Argument("names", "names of instances", nargs="*", completion="instance")
+NODE = Argument("node_name", "name of the node", completion="node")
+NODES = Argument("names", "names of nodes", nargs="*", completion="node")
+
+FORCE = option("-f", "--force", action="store_true", help="do it without asking")
+VERBOSE = option("-v", "--verbose", action="count", default=0, help="say more")
+DEBUG = option("-d", "--debug", action="count", default=0, help="pass a debug level to the job")
+ALL_INSTANCES = option("--all", dest="all", action="store_true", help="all instances")
+SHUTDOWN_TIMEOUT = option(
+    "--shutdown-timeout",
+    type=int,
+    metavar="SECONDS",
+    default=120,
+    help="how long the guest may take to shut down before it is ended (120)",
+)
+IGNORE_IPOLICY = option(
+    "--ignore-ipolicy", action="store_true", help="do it even against the instance policy"
+)
+IALLOCATOR = option(
+    "-I",
+    "--iallocator",
+    metavar="NAME",
+    completion="iallocator",
+    help="let this allocator choose the nodes; '.' is the cluster's default",
+)
+
+SUBMIT = option(
+    "--submit", dest="submit_only", action="store_true", help="print the job's id, do not wait"
+)
+PRINT_JOBID = option(
+    "--print-jobid", dest="print_jobid", action="store_true", help="print the job's id first"
+)
+DRY_RUN = option(
+    "--dry-run", dest="dry_run", action="store_true", help="check everything, change nothing"
+)
+PRIORITY = option(
+    "--priority",
+    choices=("low", "normal", "high"),
+    default="normal",
+    help="how urgent the job is: low, normal or high",
+)
+REASON = option("--reason", metavar="TEXT", help="why; kept with the job")
+
+JOB_OPTIONS: tuple[Option, ...] = (
+    SUBMIT,
+    PRINT_JOBID,
+    DRY_RUN,
+    PRIORITY,
+    REASON,
+    VERBOSE,
+    DEBUG,
+)
+QUERY_JOB_OPTIONS: tuple[Option, ...] = (PRIORITY, REASON, VERBOSE, DEBUG)
+
+NO_HEADERS = option(
+    "--no-headers", dest="no_headers", action="store_true", help="leave the headings out"
+)
+SEPARATOR = option("--separator", metavar="TEXT", help="put this between fields, and no padding")
+TABLE_OPTIONS: tuple[Option, ...] = (NO_HEADERS, SEPARATOR)
+
+LIST_OPTIONS: tuple[Option, ...] = (
+    option(
+        "-o",
+        "--output",
+        metavar="FIELDS",
+        help="fields to show, separated by commas; '+a,b' adds to the default",
+    ),
+    *TABLE_OPTIONS,
+    option(
+        "--units",
+        choices=("h", "m", "g", "t"),
+        help="sizes in MiB, GiB or TiB; h (for people) is the default without --separator",
+    ),
+    option(
+        "-F",
+        "--filter",
+        metavar="FILTER",
+        help='show only rows that pass, as in \'status == "running" and pnode == "node1"\'',
+    ),
+    VERBOSE,
+)
+
+FIELD_NAMES = Argument("fields", "names of fields; all if none is given", nargs="*")

@@ -1,0 +1,192 @@
+"""Lists and trees on the terminal, in the form that scripts of administrators read."""
+
+import argparse
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ganeti.base.sizes import format_mib
+from ganeti.cli.errors import EXIT_UNKNOWN_FIELD
+from ganeti.clients.luxi import LuxiClient
+from ganeti.protocols.query_language import both, names_filter, parse_filter
+
+NORMAL, UNKNOWN, NO_DATA, UNAVAILABLE, OFFLINE = range(5)
+
+_MARKS = {UNKNOWN: "??", NO_DATA: "?", UNAVAILABLE: "-", OFFLINE: "*"}
+_WORDS = {
+    UNKNOWN: "(unknown)",
+    NO_DATA: "(nodata)",
+    UNAVAILABLE: "(unavail)",
+    OFFLINE: "(offline)",
+}
+_RIGHT = frozenset({"number", "unit", "float"})
+_FILTER_MARKS = frozenset("=<>~!()\"' ")
+
+
+def format_time(seconds: float) -> str:
+    """A moment, in local time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def format_value(value: Any, kind: str, units: str) -> str:
+    """One value of a list, after its kind."""
+    if value is None:
+        return "-"
+    if kind == "bool" and isinstance(value, bool):
+        return "Y" if value else "N"
+    if kind == "unit" and isinstance(value, int | float):
+        return format_mib(value, units)
+    if kind == "timestamp" and isinstance(value, int | float):
+        return format_time(value)
+    if isinstance(value, list):
+        return ",".join(format_value(one, kind, units) for one in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={one}" for name, one in value.items())
+    return str(value)
+
+
+def format_cell(cell: Sequence[Any], kind: str, units: str, *, is_verbose: bool) -> str:
+    """`[status, value]`, or what stands for a value that is not there."""
+    status, value = cell
+    if status == NORMAL:
+        return format_value(value, kind, units)
+    return (_WORDS if is_verbose else _MARKS).get(status, "?")
+
+
+def format_table(
+    headings: Sequence[str] | None,
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[bool] = (),
+    separator: str | None = None,
+) -> list[str]:
+    """Lines of a table; columns are padded unless there is a separator."""
+    every = ([list(headings)] if headings is not None else []) + [list(row) for row in rows]
+    if separator is not None:
+        return [separator.join(row) for row in every]
+    if not every:
+        return []
+    columns = len(every[0])
+    widths = [max(len(row[index]) for row in every) for index in range(columns)]
+    is_right = list(right) or [False] * columns
+    return [
+        " ".join(
+            cell.rjust(width) if at_right else cell.ljust(width)
+            for cell, width, at_right in zip(row, widths, is_right, strict=True)
+        ).rstrip()
+        for row in every
+    ]
+
+
+def wanted_fields(given: str | None, default: Sequence[str], variable: str = "") -> list[str]:
+    """What `-o` asks for; `+` adds to the default, which an environment variable may set."""
+    set_default = os.environ.get(variable) if variable else None
+    fields = set_default.split(",") if set_default else list(default)
+    if given is None:
+        return fields
+    if given.startswith("+"):
+        return fields + given[1:].split(",")
+    return given.split(",")
+
+
+def wanted_filter(key: str, names: Sequence[str], given: str | None) -> list[Any] | None:
+    """What names and `-F` leave; a single argument with operators in it is a filter as well."""
+    if given is None and len(names) == 1 and _FILTER_MARKS & set(names[0]):
+        return parse_filter(names[0])
+    return both(names_filter(key, list(names)), parse_filter(given) if given is not None else None)
+
+
+def print_list(
+    args: argparse.Namespace,
+    kind: str,
+    default: Sequence[str],
+    *,
+    variable: str = "",
+    filter_: list[Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> int:
+    """Query and show a list; exit code 14 if a field is unknown. `overrides` format by field."""
+    fields = wanted_fields(args.output, default, variable)
+    with LuxiClient() as client:
+        answer = client.query(kind, fields, filter_)
+    for line in list_lines(args, answer, overrides or {}):
+        print(line)
+    is_unknown = any(one["kind"] == "unknown" for one in answer["fields"])
+    return EXIT_UNKNOWN_FIELD if is_unknown else 0
+
+
+def list_lines(
+    args: argparse.Namespace, answer: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> list[str]:
+    """An answer of Query as lines."""
+    units = args.units or ("h" if args.separator is None else "m")
+    fields = answer["fields"]
+
+    def shown(cell: Sequence[Any], field: Mapping[str, str]) -> str:
+        own = overrides.get(field["name"])
+        if own is not None and cell[0] == NORMAL:
+            return str(own(cell[1]))
+        return format_cell(cell, field["kind"], units, is_verbose=args.verbose > 0)
+
+    rows = [
+        [shown(cell, field) for cell, field in zip(row, fields, strict=True)]
+        for row in answer["data"]
+    ]
+    return format_table(
+        None if args.no_headers else [field["title"] for field in fields],
+        rows,
+        right=[field["kind"] in _RIGHT for field in fields],
+        separator=args.separator,
+    )
+
+
+def print_fields(args: argparse.Namespace, kind: str) -> int:
+    """What `list-fields` shows."""
+    with LuxiClient() as client:
+        fields = client.query_fields(kind, args.fields)
+    rows = [[one["name"], one["kind"], one["title"], one["doc"]] for one in fields]
+    headings = None if args.no_headers else ["Name", "Type", "Title", "Description"]
+    for line in format_table(headings, rows, separator=args.separator):
+        print(line)
+    is_unknown = any(one["kind"] == "unknown" for one in fields)
+    return EXIT_UNKNOWN_FIELD if is_unknown else 0
+
+
+Tree = Any
+"""A scalar, a list of trees, or a list of `(name, tree)` pairs or dictionary of trees."""
+
+
+def tree_lines(tree: Tree, level: int = 0) -> list[str]:
+    """Nested data as indented lines: `name: value`, and `- ` before the parts of a list."""
+    indent = "  " * level
+    if isinstance(tree, Mapping):
+        tree = list(tree.items())
+    lines: list[str] = []
+    for item in tree:
+        if isinstance(item, tuple):
+            lines += _named_lines(item[0], item[1], level)
+        elif isinstance(item, list | Mapping):
+            inner = tree_lines(item, level + 1)
+            lines += [f"{indent}- {inner[0].lstrip()}", *inner[1:]] if inner else []
+        else:
+            lines.append(f"{indent}- {item}")
+    return lines
+
+
+def _named_lines(name: str, value: Tree, level: int) -> list[str]:
+    indent = "  " * level
+    if isinstance(value, list | Mapping):
+        return [f"{indent}{name}: ", *tree_lines(value, level + 1)]
+    return [f"{indent}{name}: {value}"]
+
+
+def print_tree(tree: Tree) -> None:
+    """Show nested data."""
+    for line in tree_lines(tree):
+        print(line)
+
+
+def or_default(own: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as `info` shows them: set ones plainly, others as `default (value)`."""
+    return {name: own.get(name, f"default ({value})") for name, value in sorted(actual.items())}

@@ -1,0 +1,165 @@
+"""Tells every node the facts that it may read without asking (F8, S65)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from ganeti import __version__
+from ganeti.base.errors import GanetiError
+from ganeti.config.config import Config
+from ganeti.config.fill import cluster_hvparams
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import Node
+
+INTERVAL_S = 1.0
+"""A node gets the latest set at most this often."""
+RETRY_LONGEST_S = 60.0
+MOST_AT_ONCE = 30
+
+Push = Callable[[Node, int, Mapping[str, str]], Awaitable[None]]
+"""Hands a set with its position to a node; raises GanetiError if that did not work."""
+
+_log = logging.getLogger(__name__)
+
+
+def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
+    """The files of the set, by Ganeti's names, without `ssconf_`."""
+    cluster = snapshot.cluster
+    nodes = snapshot.nodes_by_name()
+    candidates = snapshot.master_candidates()
+    master = snapshot.nodes.get(cluster.master_node)
+    groups = sorted(snapshot.groups.values(), key=lambda group: group.name)
+    values = {
+        "cluster_name": cluster.name,
+        "cluster_tags": _lines(sorted(cluster.tags)),
+        "file_storage_dir": cluster.file_storage_dir,
+        "hypervisor_list": _lines(sorted(cluster.enabled_hypervisors)),
+        "instance_list": _lines(sorted(one.name for one in snapshot.instances.values())),
+        "maintain_node_health": "False",
+        "master_candidates": _lines(node.name for node in candidates),
+        "master_candidates_certs": _lines(f"{node.uuid}={node.certificate}" for node in candidates),
+        "master_candidates_ips": _lines(node.primary_ip for node in candidates),
+        "master_ip": cluster.master_ip,
+        "master_netdev": cluster.master_netdev,
+        "master_netmask": str(cluster.master_netmask),
+        "master_node": "" if master is None else master.name,
+        "node_list": _lines(node.name for node in nodes),
+        "node_primary_ips": _lines(f"{node.name} {node.primary_ip}" for node in nodes),
+        "node_secondary_ips": _lines(f"{node.name} {node.secondary_ip}" for node in nodes),
+        "node_vm_capable": _lines(f"{node.name}={node.vm_capable}" for node in nodes),
+        "nodegroups": _lines(f"{group.uuid} {group.name}" for group in groups),
+        "offline_nodes": _lines(node.name for node in nodes if node.offline),
+        "online_nodes": _lines(node.name for node in nodes if not node.offline),
+        "primary_ip_family": "10" if master and ":" in master.primary_ip else "2",
+        "release_version": __version__,
+        "shared_file_storage_dir": cluster.shared_file_storage_dir,
+        "uid_pool": "",
+    }
+    for hypervisor in cluster.enabled_hypervisors:
+        params = cluster_hvparams(cluster, hypervisor)
+        lines = (f"{name}={value}" for name, value in sorted(params.items()))
+        values[f"hvparams_{hypervisor}"] = _lines(lines)
+    return values
+
+
+def _lines(items: Iterable[str]) -> str:
+    return "\n".join(items)
+
+
+class SsconfDistributor:
+    """Keeps the sets of all online nodes up to date; a slow node delays only itself."""
+
+    def __init__(self, config: Config, push: Push) -> None:
+        self._config = config
+        self._push = push
+        self._values: dict[str, str] = {}
+        self._position = 0
+        self._acknowledged: dict[str, dict[str, str]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wakes: dict[str, asyncio.Event] = {}
+        self._gate = asyncio.Semaphore(MOST_AT_ONCE)
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        """Follow the configuration from now on."""
+        self._unsubscribe = self._config.subscribe(self._changed)
+        self._changed(self._config.snapshot)
+
+    async def close(self) -> None:
+        """Stop; what is on its way is given up."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def push_now(self, node: Node) -> None:
+        """Send one node the set of this moment; raises GanetiError if that does not work."""
+        snapshot = self._config.snapshot
+        values = ssconf_values(snapshot)
+        await self._push(node, snapshot.position, values)
+        self._acknowledged[node.uuid] = values
+
+    @property
+    def position(self) -> int:
+        """Position of the configuration that the latest set shows; nodes may have it under a later one."""
+        return self._position
+
+    def late_nodes(self) -> list[str]:
+        """Names of online nodes that do not have the latest set."""
+        nodes = self._config.snapshot.online_nodes()
+        return [node.name for node in nodes if not self._is_current(node.uuid)]
+
+    def _changed(self, snapshot: Snapshot) -> None:
+        values = ssconf_values(snapshot)
+        if values != self._values:
+            self._values, self._position = values, snapshot.position
+        for node in snapshot.online_nodes():
+            if self._is_current(node.uuid):
+                continue
+            if node.uuid not in self._tasks:
+                self._wakes[node.uuid] = asyncio.Event()
+                self._tasks[node.uuid] = asyncio.create_task(
+                    self._bring_up_to_date(node.uuid), name=f"ssconf-{node.name}"
+                )
+            self._wakes[node.uuid].set()
+
+    def _is_current(self, node_uuid: str) -> bool:
+        return self._acknowledged.get(node_uuid) == self._values
+
+    async def _bring_up_to_date(self, node_uuid: str) -> None:
+        """Send a node the latest set until it has it, or is not online any more."""
+        delay_s = INTERVAL_S
+        try:
+            while (node := self._online(node_uuid)) and not self._is_current(node_uuid):
+                self._wakes[node_uuid].clear()
+                values, position = self._values, self._position
+                try:
+                    async with self._gate:
+                        await self._push(node, position, values)
+                except GanetiError as err:
+                    _log.warning("node %s does not get its ssconf files: %s", node.name, err)
+                    await self._sleep(node_uuid, delay_s)
+                    delay_s = min(2 * delay_s, RETRY_LONGEST_S)
+                else:
+                    self._acknowledged[node_uuid] = values
+                    delay_s = INTERVAL_S
+                    await asyncio.sleep(INTERVAL_S)
+        finally:
+            del self._tasks[node_uuid], self._wakes[node_uuid]
+
+    async def _sleep(self, node_uuid: str, delay_s: float) -> None:
+        """Wait for the next try: the shortest time, and longer unless there is news to send."""
+        await asyncio.sleep(INTERVAL_S)
+        try:
+            async with asyncio.timeout(max(0.0, delay_s - INTERVAL_S)):
+                await self._wakes[node_uuid].wait()
+        except TimeoutError:
+            return
+
+    def _online(self, node_uuid: str) -> Node | None:
+        node = self._config.snapshot.nodes.get(node_uuid)
+        return None if node is None or node.offline else node

@@ -1,0 +1,81 @@
+"""`ganeti-masterd`: runs the cluster's jobs, keeps its state, answers its clients."""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from ganeti.base.errors import GanetiError
+from ganeti.base.logs import LEVELS, logging_to
+from ganeti.base.paths import Paths
+from ganeti.base.pidfile import holding_pid_file, pid_file
+from ganeti.daemons.master import Master
+
+PROGRAM = "ganeti-masterd"
+EXIT_NOT_A_NODE = 5
+
+_log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT, or until this is not the master any more."""
+    args = _parser().parse_args(argv)
+    paths = Paths.from_environment()
+    if not paths.state.exists():
+        sys.stderr.write(
+            f"{PROGRAM}: this host holds no cluster's state ({paths.state} does not exist):"
+            " make a cluster with 'gnt-cluster init', or ask the master node\n"
+        )
+        return EXIT_NOT_A_NODE
+    try:
+        with ExitStack() as opened:
+            paths.run.mkdir(parents=True, exist_ok=True)
+            ready = opened.enter_context(holding_pid_file(pid_file(paths.run, PROGRAM), PROGRAM))
+            level = "debug" if args.debug else args.log_level
+            opened.enter_context(
+                logging_to(
+                    paths.log / "master-daemon.log", PROGRAM, level=level, stderr=args.foreground
+                )
+            )
+            return asyncio.run(_serve(paths, ready))
+    except (GanetiError, OSError) as err:
+        sys.stderr.write(f"{PROGRAM}: {err}\n")
+        return getattr(err, "exit_code", 1)
+
+
+async def _serve(paths: Paths, ready: Callable[[], None]) -> int:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[str] = loop.create_future()
+
+    def end(why: str) -> None:
+        if not ended.done():
+            ended.set_result(why)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, "")
+    master = Master(paths, end)
+    await master.start()
+    try:
+        ready()
+        why = await ended
+    finally:
+        await master.close()
+    if why:
+        _log.error("this daemon steps down: %s", why)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="The master daemon of a cluster.")
+    parser.add_argument("-f", "--foreground", action="store_true", help="log to standard error too")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
+    parser.add_argument("-d", "--debug", action="store_true", help="log everything")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Reads the queue from the store when a master begins."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from ganeti.base.errors import StoreError
+from ganeti.jobs.record import (
+    DRAINED_KEY,
+    FORMAT,
+    JOB_KIND,
+    KEY_KIND,
+    KINDS,
+    LOG_KIND,
+    QUEUE_KIND,
+    LiveJob,
+    StoredLogEntry,
+)
+from ganeti.model import wire
+from ganeti.model.job import StoredJob
+from ganeti.store.interface import Delete, Operation, Position, Row, Store
+
+SLICE_ROWS = 200
+
+
+@dataclass
+class Loaded:
+    """What the store knows of the queue; `orphans` are rows of jobs that are gone."""
+
+    jobs: dict[int, LiveJob] = field(default_factory=dict)
+    is_drained: bool = False
+    orphans: list[Operation] = field(default_factory=list)
+
+
+async def load_queue(store: Store) -> Loaded:
+    """Read all jobs with their logs, in slices; StoreError if a row cannot be understood."""
+    loaded = Loaded()
+    # Rows come by kind, and `job` is before `jobkey` and `joblog`.
+    number = 0
+    async with aclosing(store.load()) as rows:
+        async for item in rows:
+            number += 1
+            if number % SLICE_ROWS == 0:
+                await asyncio.sleep(0)
+            if isinstance(item, Position) or item.kind not in KINDS:
+                continue
+            _take(loaded, item)
+    return loaded
+
+
+def _take(loaded: Loaded, row: Row) -> None:
+    if row.kind == JOB_KIND:
+        stored = wire.decode(row.value, StoredJob, what=f"job {row.key}")
+        if stored.format > FORMAT:
+            raise StoreError(f"job {stored.id} was written by a newer version; start that one")
+        loaded.jobs[stored.id] = LiveJob(stored)
+    elif row.kind == QUEUE_KIND:
+        loaded.is_drained = loaded.is_drained or row.key == DRAINED_KEY
+    else:
+        owner = row.value.decode() if row.kind == KEY_KIND else row.key.partition("/")[0]
+        job = loaded.jobs.get(int(owner))
+        if job is None:
+            loaded.orphans.append(Delete(row.kind, row.key))
+        elif row.kind == KEY_KIND:
+            job.key = row.key
+        elif row.kind == LOG_KIND:
+            _take_line(job, row)
+
+
+def _take_line(job: LiveJob, row: Row) -> None:
+    line = wire.decode(row.value, StoredLogEntry, what=f"log of job {job.id}")
+    serial = line.entry[0]
+    job.log[line.opcode].append(line.entry)
+    job.log_serial = max(job.log_serial, serial)
+    job.log_bytes += len(row.value)
+    job.watch.said = job.watch.visible = job.log_serial

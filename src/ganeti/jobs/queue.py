@@ -1,0 +1,360 @@
+"""The job queue: what can be done with jobs. `docs/design/jobs.md` has the states and the rules."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ganeti.base.clock import Clock
+from ganeti.base.errors import (
+    ExecError,
+    GanetiError,
+    InputError,
+    JobLost,
+    JobQueueDrained,
+    NotMaster,
+    Refused,
+)
+from ganeti.base.identifiers import plain_name
+from ganeti.config.config import Config
+from ganeti.jobs.archiving import Archive, Archiver
+from ganeti.jobs.background import Background
+from ganeti.jobs.control import Control
+from ganeti.jobs.executor import Executor
+from ganeti.jobs.feedback import Feedback
+from ganeti.jobs.journal import Journal
+from ganeti.jobs.keys import Keys
+from ganeti.jobs.loading import load_queue
+from ganeti.jobs.record import DRAINED_KEY, QUEUE_KIND, LiveJob
+from ganeti.jobs.recovery import Recovery
+from ganeti.jobs.run import Means
+from ganeti.jobs.runner import Ending, Runner, failure
+from ganeti.jobs.scheduler import Scheduler
+from ganeti.jobs.submission import RaiseCeiling, Submission
+from ganeti.jobs.view import JobView, view_of
+from ganeti.locking.manager import LockManager
+from ganeti.model import wire
+from ganeti.model.job import LogEntry
+from ganeti.model.names import JobStatus
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
+from ganeti.store.interface import MAX_OPERATIONS, Delete, Lease, Operation, Put, Store
+from ganeti.store.job_ids import JobIdAllocator
+
+STARTS_AT_ONCE = 100
+"""Jobs that are started before the loop may do something else."""
+
+_log = logging.getLogger(__name__)
+
+
+class JobQueue:
+    """All jobs that are not archived, from their submission to their end."""
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        config: Config,
+        locks: LockManager,
+        executor: Executor,
+        *,
+        clock: Clock,
+        archive: Archive,
+        raise_ceiling: RaiseCeiling,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._locks = locks
+        self._raise_ceiling = raise_ceiling
+        self._journal = Journal(store, lease, self._lose)
+        self._jobs: dict[int, LiveJob] = {}
+        self._scheduler = Scheduler()
+        self._feedback = Feedback(self._journal, clock)
+        self._archiver = Archiver(archive, self._journal, self._feedback, clock, self._jobs)
+        self._submission = Submission(
+            self._journal, clock, self._jobs, self._register, self._archiver.status
+        )
+        self._keys = Keys(self._submission)
+        means = Means(self._journal, self._feedback, locks, config, executor, clock)
+        self._runner = Runner(means, self._submission, self._ended)
+        self._control = Control(self._journal, self._scheduler, self._runner, locks)
+        self._recovery = Recovery(self._submission, self._runner, executor, locks)
+        self._background = Background()
+        self._is_open = False
+        self._pump_is_due = False
+        self._is_drained = False
+        self.on_lost: Callable[[GanetiError], None] | None = None
+        """Called once if the store cannot be written any more, or does not know what was (R13)."""
+
+    # Beginning and end
+
+    async def load(self) -> None:
+        """Read the queue; jobs run as soon as what a dead master left half done is undone."""
+        loaded = await load_queue(self._store)
+        self._jobs.update(loaded.jobs)
+        self._is_drained = loaded.is_drained
+        self._keys.remember(loaded.jobs.values())
+        self._delete_orphans(loaded.orphans)
+        members = await self._store.members()
+        greatest = max(self._jobs, default=0)
+        ceiling = max(members.job_id_ceiling, greatest, await self._archiver.greatest_id())
+        self._submission.open(JobIdAllocator(ceiling), self._raise_ceiling)
+        sound, broken = await self._recovery.sort(loaded.jobs.values())
+        for job in sound:
+            self._enqueue(job)
+        self._background.spawn(self._recover(broken), "job-recovery")
+
+    async def close(self) -> None:
+        """Stop all jobs as if we died, wait for what is being written, wake who waits."""
+        self._is_open = False
+        await self._runner.close()
+        await self._background.close()
+        self._feedback.close()
+        self._journal.close(NotMaster("the master daemon stops"))
+        for job in self._jobs.values():
+            job.watch.close()
+
+    # Submitting
+
+    async def submit(
+        self, ops: Sequence[OpCode], *, key: str | None = None, even_if_drained: bool = False
+    ) -> int:
+        """A new job's id, once the job is durable (T1); the same `key` gives the same job (F16)."""
+        if key is None:
+            (answer,) = await self.submit_many([ops], even_if_drained=even_if_drained)
+            if isinstance(answer, GanetiError):
+                raise answer
+            return answer
+        known = self._keys.get(plain_name(key, "key"))
+        if known is not None:
+            return await asyncio.shield(known)
+        self._check_drained(even_if_drained=even_if_drained)
+        return await self._background.shielded(self._keys.submit(key, ops), "submit")
+
+    async def submit_many(
+        self, batch: Sequence[Sequence[OpCode]], *, even_if_drained: bool = False
+    ) -> list[int | GanetiError]:
+        """For each list of opcodes the id of its job, once that is durable, or why there is none.
+
+        If the caller is cancelled, the jobs are submitted all the same.
+        """
+        self._check_drained(even_if_drained=even_if_drained)
+        return await self._background.shielded(self._submission.submit_many(batch), "submit")
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no jobs are accepted."""
+        return self._is_drained
+
+    async def set_drained(self, drained: bool) -> None:  # noqa: FBT001 - says what it sets
+        """Accept no jobs from now on, or again; durable."""
+        row = Put(QUEUE_KIND, DRAINED_KEY, b"1") if drained else Delete(QUEUE_KIND, DRAINED_KEY)
+        await self._journal.commit([row])
+        self._is_drained = drained
+
+    # Changing
+
+    async def cancel(self, job_id: int) -> tuple[bool, str]:
+        """Let nothing of a job start any more (G9); the answer yes is durable."""
+        job = self._jobs.get(job_id)
+        if job is None:
+            return False, f"there is no job {job_id} in the queue"
+        if job.status.is_final:
+            return False, f"job {job_id} has already ended ({job.status})"
+        return await self._background.shielded(self._cancel(job), f"cancel-{job_id}")
+
+    async def change_priority(self, job_id: int, priority: int) -> tuple[bool, str]:
+        """Give all opcodes that have not begun another priority; durable."""
+        if not PRIORITY_HIGHEST <= priority <= PRIORITY_LOWEST:
+            raise InputError(f"must be from {PRIORITY_HIGHEST} to {PRIORITY_LOWEST}", "priority")
+        job = self._jobs.get(job_id)
+        if job is None:
+            return False, f"there is no job {job_id} in the queue"
+        change = self._control.change_priority(job, priority)
+        answer = await self._background.shielded(change, f"priority-{job_id}")
+        self._pump_soon()
+        return answer
+
+    async def archive(self, job_id: int) -> bool:
+        """Move an ended job to the archive; False if it is not there or has not ended."""
+        job = self._jobs.get(job_id)
+        if job is None:
+            return False
+        moved = await self._background.shielded(self._archiver.archive([job]), "archive")
+        self._keys.forget_all_but(self._jobs)
+        return bool(moved)
+
+    async def auto_archive(self, age_s: float, timeout_s: float) -> tuple[int, int]:
+        """Archive jobs that ended `age_s` ago; how many were, and how many were not looked at."""
+        moved = await self._background.shielded(
+            self._archiver.auto(age_s, timeout_s), "auto-archive"
+        )
+        self._keys.forget_all_but(self._jobs)
+        return moved
+
+    # Reading
+
+    def view(self, job_id: int) -> JobView | None:
+        """A job of the queue as it is now; None if there is none (it may be archived)."""
+        job = self._jobs.get(job_id)
+        return None if job is None else self._view(job)
+
+    def views(self) -> list[JobView]:
+        """All jobs of the queue, by id; for thousands, take `ids` and `view` in slices."""
+        return [self._view(job) for _, job in sorted(self._jobs.items())]
+
+    def ids(self) -> list[int]:
+        """The ids of all jobs of the queue, in order."""
+        return sorted(self._jobs)
+
+    async def archived_view(self, job_id: int) -> JobView | None:
+        """A job from the archive."""
+        return await self._archiver.view(job_id)
+
+    async def wait_for_change(
+        self,
+        job_id: int,
+        info_of: Callable[[JobView], list[Any]],
+        previous_info: list[Any] | None,
+        previous_log_serial: int | None,
+        timeout_s: float,
+    ) -> tuple[list[Any], list[LogEntry]] | None:
+        """Wait until the job has ended, `info_of` it has changed or it has said something.
+
+        None if none of this happened in time (then the client asks again, S195). JobLost if there
+        is no such job.
+        """
+        serial = previous_log_serial or 0
+        job = self._jobs.get(job_id)
+        if job is None:
+            view = await self.archived_view(job_id)
+            if view is None:
+                raise JobLost(f"there is no job {job_id}")
+            return wire.plain(info_of(view)), view.log_after(serial)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            view = self._view(job)
+            info = wire.plain(info_of(view))
+            log = view.log_after(serial, job.watch.visible)
+            if log or info != previous_info or view.status.is_final:
+                return info, log
+            if not await job.watch.wait(deadline):
+                return None
+            self._journal.check()
+
+    @property
+    def degraded(self) -> bool:
+        """Whether only the master holds the last transaction (R6)."""
+        return self._journal.degraded
+
+    def statistics(self) -> dict[str, int]:
+        """Counts for `gnt-debug` and metrics."""
+        return {
+            "jobs": len(self._jobs),
+            "queued": self._scheduler.queued,
+            "running": self._scheduler.running,
+            "waiters": sum(job.watch.count() for job in self._jobs.values()),
+        }
+
+    # Inside
+
+    def _view(self, job: LiveJob) -> JobView:
+        waiting_for = None
+        if job.status is JobStatus.QUEUED or (job.phase is None and not job.status.is_final):
+            waiting_for = self._scheduler.reason(job.id)
+        elif not job.status.is_final:
+            wait = self._locks.waits_of(job.id)
+            waiting_for = None if wait is None else str(wait)
+        return view_of(job, waiting_for)
+
+    def _register(self, jobs: Sequence[LiveJob]) -> None:
+        """Jobs are durable: they exist from now on."""
+        for job in jobs:
+            self._jobs[job.id] = job
+            self._enqueue(job)
+        self._pump_soon()
+
+    def _enqueue(self, job: LiveJob) -> None:
+        """Let a job wait for its turn; it fails if that can never come."""
+        if job.status.is_final:
+            return
+        needs = {}
+        for job_id, dependency in job.depends.items():
+            status = dependency.status
+            if not status.is_final:
+                needs[job_id] = dependency.wanted
+            elif status not in dependency.wanted:
+                self._doom(job, job_id, status)
+                return
+        self._scheduler.add(job.id, job.priority, needs)
+
+    def _doom(self, job: LiveJob, dependency: int, status: JobStatus) -> None:
+        text = (
+            f"job {job.id} cannot run: it depends on job {dependency}, which ended as {status};"
+            " submit it again if it is still wanted"
+        )
+        self._background.spawn(self._end_queued(job, failure(ExecError(text))), f"doomed-{job.id}")
+
+    async def _end_queued(self, job: LiveJob, ending: Ending) -> None:
+        """End a job that does not run."""
+        await self._runner.end(job, ending)
+        job.secrets.clear()
+        self._ended(job)
+
+    def _ended(self, job: LiveJob) -> None:
+        """A job reached its final state: others may start, or never can."""
+        for doomed in self._scheduler.ended(job.id, job.status):
+            self._doom(self._jobs[doomed.job_id], doomed.dependency, doomed.status)
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        if self._is_open and not self._pump_is_due:
+            self._pump_is_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Start what may start, in slices."""
+        self._pump_is_due = False
+        if not self._is_open:
+            return
+        limit = self._config.snapshot.cluster.max_running_jobs
+        starting = self._scheduler.take(limit, most=STARTS_AT_ONCE)
+        for job_id in starting:
+            self._runner.start(self._jobs[job_id])
+        if len(starting) == STARTS_AT_ONCE:
+            self._pump_soon()
+
+    async def _cancel(self, job: LiveJob) -> tuple[bool, str]:
+        answer = await self._control.cancel(job, self._enqueue, self._ended)
+        self._pump_soon()
+        return answer
+
+    async def _recover(self, broken: Sequence[tuple[LiveJob, str]]) -> None:
+        """End the jobs that cannot go on; only then others may touch what they worked on."""
+        for job in await self._recovery.end_all(broken):
+            self._ended(job)
+        self._is_open = True
+        self._pump_soon()
+
+    def _delete_orphans(self, orphans: Sequence[Operation]) -> None:
+        try:
+            for start in range(0, len(orphans), MAX_OPERATIONS):
+                self._journal.submit(orphans[start : start + MAX_OPERATIONS])
+        except Refused as err:
+            _log.warning("rows of archived jobs stay until the next start: %s", err)
+
+    def _check_drained(self, *, even_if_drained: bool) -> None:
+        self._journal.check()
+        if self._is_drained and not even_if_drained:
+            raise JobQueueDrained(
+                "the job queue is drained and accepts no jobs; `gnt-cluster queue undrain` opens it"
+            )
+
+    def _lose(self, error: GanetiError) -> None:
+        """Nothing can be written any more: stop everything (R13)."""
+        self._is_open = False
+        self._runner.stop()
+        for job in self._jobs.values():
+            job.watch.close()
+        if self.on_lost is not None:
+            self.on_lost(error)

@@ -1,0 +1,89 @@
+"""What becomes of the jobs that a dead master left behind (G7, F11)."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from ganeti.base.errors import ExecError, GanetiError, InputError
+from ganeti.jobs.executor import Executor
+from ganeti.jobs.record import LiveJob, has_lost_secrets
+from ganeti.jobs.runner import CANCELED, Runner, failure
+from ganeti.jobs.submission import Submission
+from ganeti.locking.manager import LockManager
+from ganeti.model.job import UndoStep
+from ganeti.model.names import JobStatus
+
+_log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Sorts the jobs that were found in the store, and ends those that cannot go on."""
+
+    def __init__(
+        self, submission: Submission, runner: Runner, executor: Executor, locks: LockManager
+    ) -> None:
+        self._submission = submission
+        self._runner = runner
+        self._executor = executor
+        self._locks = locks
+
+    async def sort(
+        self, jobs: Iterable[LiveJob]
+    ) -> tuple[list[LiveJob], list[tuple[LiveJob, str]]]:
+        """Jobs that can be queued again, and jobs that cannot, with the reason."""
+        sound: list[LiveJob] = []
+        broken: list[tuple[LiveJob, str]] = []
+        for job in jobs:
+            if job.status.is_final:
+                continue
+            reason = await self._fault_of(job)
+            if reason is None:
+                sound.append(job)
+            else:
+                broken.append((job, reason))
+        return sound, broken
+
+    async def end_all(self, broken: Sequence[tuple[LiveJob, str]]) -> list[LiveJob]:
+        """End them, after what they had begun is undone; returns those that have ended."""
+        ended = await asyncio.gather(*(self._end(job, reason) for job, reason in broken))
+        return [job for job in ended if job.status.is_final]
+
+    async def _fault_of(self, job: LiveJob) -> str | None:
+        if job.ops[job.index].status is JobStatus.RUNNING:
+            return "the master daemon ended while this opcode ran, so its outcome is unknown"
+        if job.cancel_requested:
+            return "canceled"
+        if any(has_lost_secrets(op.op) for op in job.ops if not op.status.is_final):
+            return (
+                f"job {job.id} was submitted with secret parameters, which are never stored and were"
+                " lost when the master restarted; submit it again"
+            )
+        try:
+            await self._submission.find_dependencies(job)
+        except InputError as err:
+            return f"job {job.id} cannot run: {err.message}"
+        return None
+
+    async def _end(self, job: LiveJob, reason: str) -> LiveJob:
+        left: Sequence[UndoStep] = ()
+        if job.ops[job.index].status is JobStatus.RUNNING:
+            text, left = await self._undo(job)
+            ending = failure(ExecError(f"{reason}{text}"))
+        else:
+            ending = CANCELED if job.cancel_requested else failure(ExecError(reason))
+        await self._runner.end(job, ending, undo=left)
+        return job
+
+    async def _undo(self, job: LiveJob) -> tuple[str, Sequence[UndoStep]]:
+        """Undo what the opcode had begun; says how that went, and what is left to undo."""
+        if not job.undo:
+            return "", ()
+        try:
+            await self._executor.undo(job.id, job.undo)
+        except Exception as err:  # noqa: BLE001 - the other jobs must be recovered all the same
+            text = err.message if isinstance(err, GanetiError) else repr(err)
+            _log.warning("job %d: undoing what it had begun failed: %s", job.id, text)
+            return f"; undoing what it had begun failed: {text}", job.undo
+        finally:
+            self._locks.release(job.id)
+        return "; what it had begun was undone", ()

@@ -1,0 +1,99 @@
+"""Answers the call that runs an external allocator (seed 004, S158-S163)."""
+
+import asyncio
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import HostError
+from ganeti.base.identifiers import plain_name
+from ganeti.base.paths import Paths
+from ganeti.base.process import CommandFailed, Run
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
+
+TIMEOUT_S = 120.0
+
+
+def handlers(paths: Paths, run: Run) -> Handlers:
+    """The answer to the one call about allocators."""
+    return {ALLOCATOR_RUN.name: _Allocators(paths, run).run_one}
+
+
+@dataclass(frozen=True)
+class _Allocators:
+    paths: Paths
+    run: Run
+
+    async def run_one(self, args: AllocatorArgs, _call: Call) -> AllocatorOutput:
+        """Run the program with one argument, a private file that holds the message (S161)."""
+        program = await asyncio.to_thread(find, self.paths.iallocator_search_path, args.name)
+        if program is None:
+            return AllocatorOutput(found=False)
+        message = await asyncio.to_thread(self._write, args.message)
+        try:
+            ended = await self.run([str(program), message], timeout_s=TIMEOUT_S, check=False)
+        except CommandFailed as err:
+            said = err.completed
+            return AllocatorOutput(
+                found=True,
+                status=said.status or 1,
+                stdout=_text(said.stdout),
+                stderr=f"{_text(said.stderr)}{err.message}",
+            )
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(message)  # noqa: PTH108 -- a name from mkstemp
+        return AllocatorOutput(
+            found=True, status=ended.status, stdout=_text(ended.stdout), stderr=_text(ended.stderr)
+        )
+
+    def _write(self, message: str) -> str:
+        self.paths.run.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix="iallocator-", dir=self.paths.run)
+        with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 -- a descriptor
+            file.write(message)
+        return name
+
+
+def find(search_path: Sequence[Path], name: str) -> Path | None:
+    """The allocator `name`, a plain word (F36), in the first directory that has it (S158); blocks.
+
+    HostError if that one must not, or cannot, be run.
+    """
+    plain_name(name, "iallocator")
+    for directory in search_path:
+        try:
+            opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            continue  # a directory of the list need not exist
+        try:
+            status = os.stat(name, dir_fd=opened)
+        except FileNotFoundError:
+            continue
+        except OSError as err:
+            raise HostError(f"cannot look at allocator {directory / name}: {err.strerror}") from err
+        finally:
+            os.close(opened)
+        if why := _why_not_run(status):
+            raise HostError(f"allocator {directory / name} is not run: it {why}")
+        return directory / name
+    return None
+
+
+def _why_not_run(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode) or not status.st_mode & stat.S_IXUSR:
+        return "is not an executable file"
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to user {status.st_uid}, not to root"
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written by everybody"
+    return None
+
+
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", "replace")

@@ -1,0 +1,88 @@
+"""Everything that a node does, put together: one dictionary of handlers."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ganeti import ssconf
+from ganeti.base import certificates
+from ganeti.base.clock import Clock
+from ganeti.base.paths import Paths
+from ganeti.base.process import run
+from ganeti.guest_os.scripts import OsScripts
+from ganeti.hypervisor.registry import hypervisors
+from ganeti.node import allocator, info, instance, membership, os, storage
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.register import NodeRegister
+from ganeti.node.repeats import Repeats
+from ganeti.node.tasks import Tasks
+from ganeti.rpc.calls import Handlers
+from ganeti.rpc.server import RunningCalls
+from ganeti.storage.assemble import device
+from ganeti.store.register import RegisterFile
+
+NO_SET = -1
+"""The position of the ssconf set where there is none."""
+
+
+class NodeApplication:
+    """One node: `handlers` answer its calls; `left_cluster` is called when it is in no cluster any more."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        clock: Clock,
+        *,
+        left_cluster: Callable[[], None],
+        scope: Sequence[str] = (),
+    ) -> None:
+        self.running = RunningCalls()
+        self.tasks = Tasks(paths.tasks, clock, scope)
+        self._register_file = RegisterFile(paths.register)
+        self.register = NodeRegister(self._register_file, self._older_calls)
+        self.allowed = membership.CandidateCertificates(paths)
+        own = _handlers(paths, clock, self.tasks, self._cluster_uuid)
+        own.append(self.register.handlers())
+        own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
+        self.handlers = Repeats().wrap(merged(own))
+
+    async def close(self) -> None:
+        """Stop; programs that tasks run go on."""
+        await self.tasks.close()
+        await self.register.close()
+
+    def _cluster_uuid(self) -> str:
+        register = self._register_file.read()
+        return register.cluster_uuid if register else ""
+
+    def _older_calls(self, epoch: int) -> list[str]:
+        return self.running.older_than(epoch)
+
+
+def _handlers(
+    paths: Paths, clock: Clock, tasks: Tasks, cluster_uuid: Callable[[], str]
+) -> list[Handlers]:
+    drivers, disks, locks = hypervisors(paths, run), partial(device, paths), InstanceLocks()
+    facts = info.Facts(
+        cluster_uuid=cluster_uuid,
+        ssconf_position=lambda: ssconf.current_position(paths) or NO_SET,
+        certificate_not_after=lambda: certificates.not_after(paths.node_certificate.read_bytes()),
+    )
+    scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run)
+    return [
+        info.handlers(paths, drivers, facts, clock),
+        instance.handlers(drivers, disks, locks),
+        storage.handlers(disks, locks),
+        os.handlers(scripts, disks, locks),
+        allocator.handlers(paths, run),
+    ]
+
+
+def merged(parts: Sequence[Handlers]) -> Handlers:
+    """All handlers in one dictionary; two for one procedure are a fault of this program."""
+    together: Handlers = {}
+    for part in parts:
+        twice = sorted(together.keys() & part.keys())
+        if twice:
+            raise AssertionError(f"two handlers for {', '.join(twice)}")
+        together |= part
+    return together

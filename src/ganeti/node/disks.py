@@ -1,0 +1,66 @@
+"""All disks of an instance together: usable as a whole, or not at all."""
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from ganeti.base.errors import StorageError
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.storage.interface import BlockDevice
+
+DeviceFactory = Callable[[str, DiskSpec], BlockDevice]
+"""Instance name and disk -> its driver object (`ganeti.storage.assemble.device`, with this node's paths)."""
+
+log = logging.getLogger(__name__)
+
+
+class InstanceDisks:
+    """The disks of one instance on this node, in order."""
+
+    def __init__(self, device: DeviceFactory, instance: InstanceSpec) -> None:
+        self._name = instance.name
+        self._devices = [device(instance.name, disk) for disk in instance.disks]
+
+    async def assemble(self) -> list[str]:
+        """Make all usable; their paths. On failure none stays assembled."""
+        for count, device in enumerate(self._devices):
+            try:
+                await device.assemble()
+            except BaseException:
+                await self._abandon(self._devices[:count])
+                raise
+        return [device.path for device in self._devices]
+
+    async def shutdown(self) -> None:
+        """Undo `assemble` for all, also if it fails for some; then the first failure is raised."""
+        failures = await self._shut_down(self._devices)
+        if failures:
+            raise failures[0]
+
+    async def abandon(self) -> None:
+        """Undo `assemble` after a failure that is told already: others are only logged."""
+        await self._abandon(self._devices)
+
+    @contextlib.asynccontextmanager
+    async def assembled(self) -> AsyncIterator[list[str]]:
+        """Have the disks usable for the time of a block."""
+        paths = await self.assemble()
+        try:
+            yield paths
+        except BaseException:
+            await self.abandon()
+            raise
+        await self.shutdown()
+
+    async def _abandon(self, devices: Sequence[BlockDevice]) -> None:
+        for failure in await self._shut_down(devices):
+            log.warning("disks of %s: %s", self._name, failure)
+
+    async def _shut_down(self, devices: Sequence[BlockDevice]) -> list[StorageError]:
+        failures = []
+        for device in reversed(devices):
+            try:
+                await device.shutdown()
+            except StorageError as err:
+                failures.append(err)
+        return failures

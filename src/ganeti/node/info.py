@@ -1,0 +1,244 @@
+"""Answers calls about the node itself: version, resources, self-examination."""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from ganeti import __version__
+from ganeti.base.clock import Clock
+from ganeti.base.errors import HypervisorError, StorageError
+from ganeti.base.paths import Paths, hostname
+from ganeti.hypervisor.interface import Hypervisor
+from ganeti.model.disk_templates import FILE, SHARED_FILE, DiskTemplate
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures import (
+    NODE_INFO,
+    NODE_VERIFY,
+    VERSION,
+    NodeInfo,
+    NodeInfoArgs,
+    NodeVersion,
+    Nothing,
+    StorageSpace,
+    VerifyArgs,
+    VerifyReport,
+)
+from ganeti.storage.space import directory_space, storage_problems
+
+PROTOCOL_VERSION = 1
+"""Of the node RPC; raised when a procedure changes so that older ends cannot follow."""
+
+CPUS_OF_THE_HOST = 1
+"""Processors that are kept for the host itself."""
+
+VERSION_LIFETIME_S = 300.0
+"""How long the answer of a hypervisor about its version is believed."""
+
+CONNECT_TIMEOUT_S = 5.0
+CONNECTIONS_AT_ONCE = 30
+
+Connect = Callable[[str, int], Awaitable[None]]
+"""Reaches a TCP port, or raises OSError."""
+
+
+async def connect(address: str, port: int) -> None:
+    """Open a connection and close it again."""
+    _, writer = await asyncio.open_connection(address, port)
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What other parts of the node daemon know."""
+
+    cluster_uuid: Callable[[], str]
+    """'' before a join."""
+    ssconf_position: Callable[[], int]
+    """-1 without a set."""
+    certificate_not_after: Callable[[], float]
+    """Seconds since the epoch."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where the kernel tells about this machine."""
+
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+
+    @cached_property
+    def cpus(self) -> tuple[int, int, int]:
+        """Processors, NUMA nodes, sockets; read once, because the kernel takes its time over them."""
+        total, sockets = parse_cpuinfo((self.proc / "cpuinfo").read_text("utf-8", "replace"))
+        numa = sum(1 for _ in (self.sys / "devices/system/node").glob("node[0-9]*"))
+        return total or os.cpu_count() or 1, numa or 1, sockets
+
+    @cached_property
+    def boot_id(self) -> str:
+        return (self.proc / "sys/kernel/random/boot_id").read_text("ascii").strip()
+
+    def memory(self) -> tuple[int, int]:
+        """Total and free MiB; the page cache counts as free."""
+        return parse_meminfo((self.proc / "meminfo").read_text("ascii"))
+
+
+def handlers(
+    paths: Paths,
+    hypervisors: Mapping[str, Hypervisor],
+    facts: Facts,
+    clock: Clock,
+    *,
+    host: Host | None = None,
+    connect: Connect = connect,
+) -> Handlers:
+    """The answers to all calls about the node itself."""
+    node = _Node(paths, hypervisors, facts, clock, host or Host(), connect)
+    return {
+        VERSION.name: node.version,
+        NODE_INFO.name: node.info,
+        NODE_VERIFY.name: node.verify,
+    }
+
+
+@dataclass(frozen=True)
+class _Node:
+    paths: Paths
+    hypervisors: Mapping[str, Hypervisor]
+    facts: Facts
+    clock: Clock
+    host: Host
+    connect: Connect
+    versions: dict[str, tuple[float, str]] = field(default_factory=dict)
+
+    async def version(self, _args: Nothing, _call: Call) -> NodeVersion:
+        return NodeVersion(
+            software=__version__,
+            protocol=PROTOCOL_VERSION,
+            node_name=hostname(),
+            cluster_uuid=self.facts.cluster_uuid(),
+        )
+
+    async def info(self, args: NodeInfoArgs, _call: Call) -> NodeInfo:
+        memory_total, memory_free = self.host.memory()
+        cpu_total, cpu_nodes, cpu_sockets = self.host.cpus
+        wanted = _directories(args.file_storage_dir, args.shared_file_storage_dir)
+        return NodeInfo(
+            memory_total=memory_total,
+            memory_free=memory_free,
+            memory_node=memory_total - memory_free,
+            cpu_total=cpu_total,
+            cpu_nodes=cpu_nodes,
+            cpu_sockets=cpu_sockets,
+            cpu_node=CPUS_OF_THE_HOST,
+            boot_id=self.host.boot_id,
+            time=self.clock.time(),
+            storage=await asyncio.to_thread(self._spaces, wanted),
+            hypervisor_versions={
+                name: await self._hypervisor_version(name) for name in args.hypervisors
+            },
+        )
+
+    async def verify(self, args: VerifyArgs, _call: Call) -> VerifyReport:
+        wanted = _directories(args.file_storage_dir, args.shared_file_storage_dir)
+        return VerifyReport(
+            software=__version__,
+            protocol=PROTOCOL_VERSION,
+            time=self.clock.time(),
+            hypervisor_problems={
+                name: await self._hypervisor_problems(name) for name in args.hypervisors
+            },
+            storage_problems=await asyncio.to_thread(storage_problems, self.paths, wanted),
+            connection_problems=await self._connection_problems(args.nodes),
+            certificate_not_after=self.facts.certificate_not_after(),
+            ssconf_position=self.facts.ssconf_position(),
+            writable_problems=await asyncio.to_thread(self._writable_problems),
+        )
+
+    def _spaces(self, wanted: list[tuple[DiskTemplate, str]]) -> list[StorageSpace]:
+        """What can be used; why something cannot is for `verify` to say."""
+        spaces = []
+        for template, directory in wanted:
+            with contextlib.suppress(StorageError):
+                spaces.append(directory_space(self.paths, template, directory))
+        return spaces
+
+    async def _hypervisor_version(self, name: str) -> str:
+        """'' if it cannot be asked; asking may start a program, so the answer is kept for a while."""
+        now = self.clock.monotonic()
+        believed_until, text = self.versions.get(name, (now, ""))
+        if now < believed_until:
+            return text
+        hypervisor = self.hypervisors.get(name)
+        text = ""
+        if hypervisor is not None:
+            with contextlib.suppress(HypervisorError):
+                text = await hypervisor.version()
+        self.versions[name] = (now + VERSION_LIFETIME_S, text)
+        return text
+
+    async def _hypervisor_problems(self, name: str) -> list[str]:
+        hypervisor = self.hypervisors.get(name)
+        if hypervisor is None:
+            return [f"this node has no hypervisor {name}"]
+        try:
+            return await hypervisor.verify()
+        except HypervisorError as err:
+            return [err.message]
+
+    async def _connection_problems(self, nodes: list[tuple[str, str, int]]) -> dict[str, str]:
+        """Try each node's address once, a few at a time."""
+        slots = asyncio.Semaphore(CONNECTIONS_AT_ONCE)
+
+        async def problem(name: str, address: str, port: int) -> tuple[str, str]:
+            try:
+                async with slots, asyncio.timeout(CONNECT_TIMEOUT_S):
+                    await self.connect(address, port)
+            except TimeoutError:
+                return name, f"{address}:{port} does not answer within {CONNECT_TIMEOUT_S:g} s"
+            except OSError as err:
+                return name, f"{address}:{port} cannot be reached: {err.strerror or err}"
+            return name, ""
+
+        answers = await asyncio.gather(*(problem(*node) for node in nodes))
+        return {name: why for name, why in answers if why}
+
+    def _writable_problems(self) -> list[str]:
+        problems = []
+        for directory in (self.paths.data, self.paths.log, self.paths.run):
+            try:
+                with tempfile.TemporaryFile(dir=directory):
+                    pass
+            except OSError as err:
+                problems.append(f"{directory} cannot be written: {err.strerror}")
+        return problems
+
+
+def parse_meminfo(text: str) -> tuple[int, int]:
+    """Total and available MiB of a `/proc/meminfo`."""
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return _kib(fields["MemTotal"]) // 1024, _kib(fields["MemAvailable"]) // 1024
+
+
+def _kib(text: str) -> int:
+    return int(text.removesuffix("kB"))
+
+
+def parse_cpuinfo(text: str) -> tuple[int, int]:
+    """Processors and sockets of a `/proc/cpuinfo`; one socket where it does not say."""
+    lines = [line.partition(":") for line in text.splitlines()]
+    processors = sum(name.strip() == "processor" for name, _, _ in lines)
+    sockets = {value.strip() for name, _, value in lines if name.strip() == "physical id"}
+    return processors, len(sockets) or 1
+
+
+def _directories(file_dir: str, shared_dir: str) -> list[tuple[DiskTemplate, str]]:
+    """Where disks are kept, for the templates that the cluster has a directory for."""
+    given = [(FILE, file_dir), (SHARED_FILE, shared_dir)]
+    return [(template, directory) for template, directory in given if directory]

@@ -1,0 +1,163 @@
+"""Answers calls about instances: what runs, starting, stopping, consoles, migration."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ganeti.base.errors import HypervisorError, InputError
+from ganeti.hypervisor.interface import Hypervisor
+from ganeti.model.names import RebootType
+from ganeti.model.params import Params
+from ganeti.node.disks import DeviceFactory, InstanceDisks
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures import (
+    INSTANCE_CONSOLE,
+    INSTANCE_INFO,
+    INSTANCE_REBOOT,
+    INSTANCE_SHUTDOWN,
+    INSTANCE_START,
+    INSTANCES_INFO,
+    MIGRATION_ACCEPT,
+    MIGRATION_FINISH_SOURCE,
+    MIGRATION_FINISH_TARGET,
+    MIGRATION_INFO,
+    MIGRATION_RUN,
+    VALIDATE_HVPARAMS,
+    ConsoleInfo,
+    FinishMigrationArgs,
+    HvParamsArgs,
+    HypervisorsArgs,
+    Incoming,
+    IncomingArgs,
+    InstanceArgs,
+    MigrateArgs,
+    MigrationResult,
+    Nothing,
+    RebootArgs,
+    RunningInstance,
+    ShutdownArgs,
+    StartArgs,
+)
+
+
+def handlers(
+    hypervisors: Mapping[str, Hypervisor], device: DeviceFactory, locks: InstanceLocks
+) -> Handlers:
+    """The answers to all calls about instances; those that change one wait for its lock."""
+    instances = _Instances(hypervisors, device, locks)
+    return {
+        INSTANCES_INFO.name: instances.all_running,
+        INSTANCE_INFO.name: instances.one_running,
+        INSTANCE_START.name: instances.start,
+        INSTANCE_SHUTDOWN.name: instances.shutdown,
+        INSTANCE_REBOOT.name: instances.reboot,
+        INSTANCE_CONSOLE.name: instances.console,
+        VALIDATE_HVPARAMS.name: instances.validate_hvparams,
+        MIGRATION_INFO.name: instances.migration_info,
+        MIGRATION_ACCEPT.name: instances.accept,
+        MIGRATION_RUN.name: instances.migrate,
+        MIGRATION_FINISH_SOURCE.name: instances.finish_source,
+        MIGRATION_FINISH_TARGET.name: instances.finish_target,
+    }
+
+
+@dataclass(frozen=True)
+class _Instances:
+    hypervisors: Mapping[str, Hypervisor]
+    device: DeviceFactory
+    locks: InstanceLocks
+
+    def _hypervisor(self, name: str) -> Hypervisor:
+        found = self.hypervisors.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.hypervisors)) or "none"
+            raise HypervisorError(f"this node has no hypervisor {name!r:.40} (it has {known})")
+        return found
+
+    async def all_running(self, args: HypervisorsArgs, _call: Call) -> list[RunningInstance]:
+        asked = [self._hypervisor(name) for name in args.hypervisors]
+        answers = await asyncio.gather(*(hypervisor.running() for hypervisor in asked))
+        return [instance for answer in answers for instance in answer]
+
+    async def one_running(self, args: InstanceArgs, _call: Call) -> RunningInstance | None:
+        """Never waits for the instance's lock: it is asked while others change the instance."""
+        running = await self._hypervisor(args.instance.hypervisor).running()
+        return next((one for one in running if one.uuid == args.instance.uuid), None)
+
+    async def start(self, args: StartArgs, _call: Call) -> Nothing:
+        instance = args.instance
+        hypervisor = self._hypervisor(instance.hypervisor)
+        async with self.locks.of(instance.name):
+            disks = InstanceDisks(self.device, instance)
+            disk_paths = await disks.assemble()
+            try:
+                await hypervisor.start(instance, disk_paths, paused=args.paused)
+            except BaseException:
+                await disks.abandon()
+                raise
+        return Nothing()
+
+    async def shutdown(self, args: ShutdownArgs, _call: Call) -> Nothing:
+        instance = args.instance
+        hypervisor = self._hypervisor(instance.hypervisor)
+        async with self.locks.of(instance.name):
+            await hypervisor.stop(instance, args.timeout_s)
+            await InstanceDisks(self.device, instance).shutdown()
+        return Nothing()
+
+    async def reboot(self, args: RebootArgs, _call: Call) -> Nothing:
+        if args.reboot_type not in (RebootType.SOFT, RebootType.HARD):
+            raise InputError(
+                f"{args.reboot_type!r:.20} is neither soft nor hard; a full reboot is a stop and a start",
+                "reboot_type",
+            )
+        instance = args.instance
+        hypervisor = self._hypervisor(instance.hypervisor)
+        async with self.locks.of(instance.name):
+            soft = args.reboot_type == RebootType.SOFT
+            await hypervisor.reboot(instance, soft=soft, timeout_s=args.timeout_s)
+        return Nothing()
+
+    async def console(self, args: InstanceArgs, _call: Call) -> ConsoleInfo:
+        return await self._hypervisor(args.instance.hypervisor).console(args.instance)
+
+    async def validate_hvparams(self, args: HvParamsArgs, _call: Call) -> list[str]:
+        return await self._hypervisor(args.hypervisor).validate(args.hvparams)
+
+    async def migration_info(self, args: InstanceArgs, _call: Call) -> Params:
+        return await self._hypervisor(args.instance.hypervisor).migration_info(args.instance)
+
+    async def accept(self, args: IncomingArgs, _call: Call) -> Incoming:
+        instance = args.instance
+        hypervisor = self._hypervisor(instance.hypervisor)
+        async with self.locks.of(instance.name):
+            disks = InstanceDisks(self.device, instance)
+            disk_paths = await disks.assemble()
+            try:
+                return await hypervisor.accept(instance, disk_paths, args.address, args.info)
+            except BaseException:
+                await disks.abandon()
+                raise
+
+    async def migrate(self, args: MigrateArgs, _call: Call) -> MigrationResult:
+        instance = args.instance
+        hypervisor = self._hypervisor(instance.hypervisor)
+        async with self.locks.of(instance.name):
+            return await hypervisor.migrate(instance, args.address, args.port)
+
+    async def finish_source(self, args: FinishMigrationArgs, _call: Call) -> Nothing:
+        return await self._finish(args, is_source=True)
+
+    async def finish_target(self, args: FinishMigrationArgs, _call: Call) -> Nothing:
+        return await self._finish(args, is_source=False)
+
+    async def _finish(self, args: FinishMigrationArgs, *, is_source: bool) -> Nothing:
+        """The end that has no guest afterwards gives its disks up."""
+        instance = args.instance
+        hypervisor = self._hypervisor(instance.hypervisor)
+        async with self.locks.of(instance.name):
+            await hypervisor.finish_migration(instance, is_source=is_source, success=args.success)
+            if is_source == args.success:
+                await InstanceDisks(self.device, instance).shutdown()
+        return Nothing()

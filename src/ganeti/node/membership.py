@@ -1,0 +1,119 @@
+"""What makes this host a node of its cluster: the ssconf set, the list of candidates, leaving."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ganeti import ssconf
+from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
+from ganeti.base.identifiers import is_uuid
+from ganeti.base.paths import Paths
+from ganeti.base.tls import is_fingerprint
+from ganeti.bootstrap.destroy import forget_cluster
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures import (
+    LEAVE_CLUSTER,
+    TEST_DELAY,
+    WRITE_SSCONF,
+    LeaveArgs,
+    Nothing,
+    SsconfArgs,
+    TestDelayArgs,
+)
+
+CANDIDATES_FILE = "ssconf_master_candidates_certs"
+
+log = logging.getLogger(__name__)
+
+
+class CandidateCertificates:
+    """The fingerprints that may call this node, read again whenever the list changes (G22).
+
+    A list that is missing, empty or damaged admits nobody (A25).
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        self._path = paths.data / CANDIDATES_FILE
+        self._seen: tuple[int, ...] | None = None
+        self._allowed: frozenset[str] = frozenset()
+
+    def __call__(self) -> frozenset[str]:
+        try:
+            found = self._path.stat()
+        except OSError as err:
+            self._refuse_all(None, f"cannot be read: {err.strerror}")
+            return self._allowed
+        state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        if state != self._seen:
+            self._read(state)
+        return self._allowed
+
+    def _read(self, state: tuple[int, ...]) -> None:
+        try:
+            self._allowed = parse_candidates(self._path.read_text("utf-8"))
+            self._seen = state
+        except InputError as err:
+            self._refuse_all(state, err.message)
+        except (OSError, UnicodeDecodeError) as err:
+            self._refuse_all(state, f"cannot be read: {err}")
+
+    def _refuse_all(self, state: tuple[int, ...] | None, why: str) -> None:
+        if state != self._seen or self._allowed:
+            log.error("nobody may call this node: %s %s", self._path, why)
+        self._allowed, self._seen = frozenset(), state
+
+
+def parse_candidates(text: str) -> frozenset[str]:
+    """The fingerprints of a list with `UUID=FINGERPRINT` lines; InputError if any line is not so."""
+    found = set()
+    for line in text.splitlines():
+        uuid, _, fingerprint = line.partition("=")
+        if not is_uuid(uuid) or not is_fingerprint(fingerprint):
+            raise InputError(f"has a line that is no UUID=FINGERPRINT: {line!r:.120}")
+        found.add(fingerprint)
+    if not found:
+        raise InputError("names no candidate")
+    return frozenset(found)
+
+
+def handlers(
+    paths: Paths, cluster_uuid: Callable[[], str], left_cluster: Callable[[], None]
+) -> Handlers:
+    """`cluster_uuid` tells which cluster this node is in; `left_cluster` is called when it is in none."""
+    writing = asyncio.Lock()
+
+    async def write_ssconf(args: SsconfArgs, _call: Call) -> Nothing:
+        async with writing:
+            try:
+                is_written = await asyncio.to_thread(
+                    ssconf.write_set, paths, args.position, args.values
+                )
+            except OSError as err:
+                what = f"cannot write the ssconf set: {err.strerror} ({err.filename})"
+                raise HostError(what) from err
+        if not is_written:
+            what = f"the ssconf set of position {args.position} is older than the one that is here"
+            raise PrereqError(what, ErrorCode.WRONG_STATE)
+        return Nothing()
+
+    async def leave_cluster(args: LeaveArgs, _call: Call) -> Nothing:
+        mine = cluster_uuid()
+        if args.cluster_uuid != mine:
+            what = f"this node is in cluster {mine or '(none)'}, not in {args.cluster_uuid:.60}"
+            raise PrereqError(what, ErrorCode.WRONG_STATE)
+        log.warning("leaving the cluster %s, as its master wants", mine)
+        await asyncio.to_thread(forget_cluster, paths)
+        left_cluster()
+        return Nothing()
+
+    async def delay(args: TestDelayArgs, _call: Call) -> Nothing:
+        if args.duration_s < 0:
+            raise InputError("must not be negative", "duration_s")
+        await asyncio.sleep(args.duration_s)
+        return Nothing()
+
+    return {
+        WRITE_SSCONF.name: write_ssconf,
+        LEAVE_CLUSTER.name: leave_cluster,
+        TEST_DELAY.name: delay,
+    }

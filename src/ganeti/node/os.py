@@ -1,0 +1,53 @@
+"""Answers calls about operating systems: what is there, are parameters right, install one."""
+
+import asyncio
+from dataclasses import dataclass
+
+from ganeti.guest_os.definitions import find_all
+from ganeti.guest_os.scripts import OsChoice, OsScripts
+from ganeti.node.disks import DeviceFactory, InstanceDisks
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures import (
+    OS_CREATE,
+    OS_DIAGNOSE,
+    OS_VALIDATE,
+    Nothing,
+    OsCreateArgs,
+    OsInfo,
+    OsValidateArgs,
+    ScriptResult,
+)
+
+
+def handlers(scripts: OsScripts, device: DeviceFactory, locks: InstanceLocks) -> Handlers:
+    """The answers to all calls about operating systems."""
+    systems = _Systems(scripts, device, locks)
+    return {
+        OS_DIAGNOSE.name: systems.diagnose,
+        OS_VALIDATE.name: systems.validate,
+        OS_CREATE.name: systems.create,
+    }
+
+
+@dataclass(frozen=True)
+class _Systems:
+    scripts: OsScripts
+    device: DeviceFactory
+    locks: InstanceLocks
+
+    async def diagnose(self, _args: Nothing, _call: Call) -> list[OsInfo]:
+        return await asyncio.to_thread(find_all, self.scripts.search_path)
+
+    async def validate(self, args: OsValidateArgs, _call: Call) -> Nothing:
+        await self.scripts.validate(OsChoice(args.os, args.osparams, args.force_variant))
+        return Nothing()
+
+    async def create(self, args: OsCreateArgs, call: Call) -> ScriptResult:
+        instance = args.instance
+        choice = OsChoice(args.os, args.osparams, args.force_variant)
+        async with (
+            self.locks.of(instance.name),
+            InstanceDisks(self.device, instance).assembled() as disk_paths,
+        ):
+            return await self.scripts.create(call.key, choice, instance, disk_paths, args.debug)

@@ -1,0 +1,77 @@
+"""Makes a changing call harmless to repeat: the same key, procedure and arguments happen once.
+
+The memory is short and dies with the daemon; beyond it, handlers may be repeated by their own
+contract, and long work has a durable record (`tasks.py`).
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ganeti.base.errors import GanetiError
+from ganeti.model import wire
+from ganeti.rpc.calls import Call, Handler, Handlers
+from ganeti.rpc.procedures import PROCEDURES
+
+REMEMBERED = 1000
+
+_Identity = tuple[str, str, bytes]
+
+
+class Repeats:
+    """Remembers how the last changing calls ended, and lets a repetition join the one that runs."""
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        self._remembered = remembered
+        self._known: OrderedDict[_Identity, asyncio.Future[Any]] = OrderedDict()
+
+    def wrap(self, handlers: Handlers) -> Handlers:
+        """The same handlers, those of changing procedures repeatable."""
+        return {
+            name: self._repeatable(name, handler) if PROCEDURES[name].changes else handler
+            for name, handler in handlers.items()
+        }
+
+    def _repeatable(self, name: str, handler: Handler) -> Handler:
+        async def answer(args: Any, call: Call) -> Any:
+            if not call.key:
+                return await handler(args, call)
+            identity = (name, call.key, wire.encode(args))
+            return await self._once(identity, lambda: handler(args, call))
+
+        return answer
+
+    async def _once(self, identity: _Identity, work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do `work`, unless it was done or is being done; faults of this program are not remembered."""
+        while (earlier := self._known.get(identity)) is not None:
+            self._known.move_to_end(identity)
+            try:
+                return await asyncio.shield(earlier)
+            except asyncio.CancelledError:
+                # The one that ran was cancelled, not this one: it is this one's turn.
+                task = asyncio.current_task()
+                if not earlier.cancelled() or (task is not None and task.cancelling()):
+                    raise
+        ended = self._known[identity] = asyncio.get_running_loop().create_future()
+        try:
+            result = await work()
+        except GanetiError as err:
+            ended.set_exception(err)
+            ended.exception()  # nobody need ask
+            raise
+        except BaseException:
+            del self._known[identity]
+            ended.cancel()
+            raise
+        finally:
+            self._forget_oldest()
+        ended.set_result(result)
+        return result
+
+    def _forget_oldest(self) -> None:
+        surplus = len(self._known) - self._remembered
+        for identity in [one for one, ended in self._known.items() if ended.done()][
+            : max(0, surplus)
+        ]:
+            del self._known[identity]

@@ -1,0 +1,52 @@
+"""Instance policies: which sizes a node group allows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class InstanceSize:
+    """What an instance policy limits; sizes in MiB."""
+
+    memory: int
+    vcpus: int
+    disks: tuple[int, ...]
+    nics: int
+    disk_template: str
+    spindle_use: int = 1
+
+
+def policy_violations(policy: Mapping[str, Any], size: InstanceSize) -> list[str]:
+    """What of an instance's size the policy forbids, a sentence each (S235).
+
+    The size must lie within one of the policy's ranges; limits that a range does not name do not bind.
+    """
+    wrong = []
+    templates = policy.get("disk-templates")
+    if templates is not None and size.disk_template not in templates:
+        wrong.append(f"disk template {size.disk_template} is not allowed by the instance policy")
+    reasons = []
+    for bounds in policy.get("minmax", ()):
+        outside = _outside(bounds, size)
+        if not outside:
+            return wrong
+        reasons.append(", ".join(outside))
+    return wrong + ([" or ".join(reasons)] if reasons else [])
+
+
+def _outside(bounds: Mapping[str, Mapping[str, int]], size: InstanceSize) -> list[str]:
+    values = [
+        ("memory-size", size.memory),
+        ("cpu-count", size.vcpus),
+        ("disk-count", len(size.disks)),
+        ("nic-count", size.nics),
+        ("spindle-use", size.spindle_use),
+        *(("disk-size", disk) for disk in size.disks),
+    ]
+    lowest, highest = bounds.get("min", {}), bounds.get("max", {})
+    return [
+        f"{key} {value} is not from {lowest.get(key, 0)} to {highest.get(key, 'any')}"
+        for key, value in values
+        if not lowest.get(key, 0) <= value <= highest.get(key, value)
+    ]

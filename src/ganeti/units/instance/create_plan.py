@@ -1,0 +1,127 @@
+"""What a new instance will be: from a checked request to an object, without any act."""
+
+from collections.abc import Sequence
+
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import host_name, os_name, plain_name
+from ganeti.config.fill import filled_nicparams
+from ganeti.config.transaction import Draft
+from ganeti.model.disk_templates import DiskTemplate
+from ganeti.model.hypervisor_params import check_hypervisor_params
+from ganeti.model.objects import Instance, InstanceUuid, Nic, Node, NodeUuid
+from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.requests import (
+    build_disks,
+    build_nic,
+    check_backend_params,
+    check_disks,
+    check_nics,
+    check_os_params,
+    check_routed,
+    check_tags,
+    storage_directory,
+)
+
+FILE_DRIVERS = (None, "loop")
+NOT_POSSIBLE = ("forthcoming", "commit", "group_name", "instance_communication")
+"""Wishes of other versions that change what is created, so that ignoring them would be wrong."""
+
+
+def check_create_arguments(op: OpInstanceCreate) -> None:
+    """Refuse what no cluster could create."""
+    if op.mode != "create":
+        raise InputError(
+            f"{op.mode!r:.40} is not a way to create an instance here; known: create", "mode"
+        )
+    if host_name(op.instance_name, "instance_name") != op.instance_name:
+        raise InputError("must be in lower case", "instance_name")
+    for field in NOT_POSSIBLE:
+        if getattr(op, field):
+            raise InputError("this version cannot do that", field)
+    if op.file_driver not in FILE_DRIVERS:
+        raise InputError("the only file driver is loop", "file_driver")
+    _check_placement(op)
+    _check_os(op)
+    check_tags(op.tags)
+    check_disks(op.disks, None)
+    check_nics(op.nics)
+
+
+def _check_placement(op: OpInstanceCreate) -> None:
+    if op.snode or op.snode_uuid:
+        raise InputError("no disk template of this cluster has a secondary node", "snode")
+    if (op.pnode or op.pnode_uuid) and op.iallocator:
+        raise InputError("give either a node or an allocator, not both", "iallocator")
+    if op.iallocator:
+        plain_name(op.iallocator, "iallocator")
+
+
+def _check_os(op: OpInstanceCreate) -> None:
+    if op.os_type is not None:
+        os_name(op.os_type, "os_type")
+    elif not op.no_install:
+        raise InputError(
+            "say which OS to install (--os-type), or ask for no installation (--no-install)",
+            "os_type",
+        )
+    for field in ("osparams", "osparams_private", "osparams_secret"):
+        check_os_params(getattr(op, field), field)
+
+
+def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate) -> Instance:
+    """The new instance, on no node yet; its addresses are reserved for the job."""
+    cluster = ctx.snapshot.cluster
+    hypervisor = op.hypervisor or cluster.enabled_hypervisors[0]
+    if hypervisor not in cluster.enabled_hypervisors:
+        enabled = ", ".join(cluster.enabled_hypervisors)
+        raise InputError(
+            f"{hypervisor!r:.40} is not enabled in this cluster; enabled: {enabled}", "hypervisor"
+        )
+    directory = ""
+    if template.in_files:
+        directory = storage_directory(cluster, template, op.file_storage_dir, op.instance_name)
+    elif op.file_storage_dir:
+        raise InputError(f"template {template.name} has no files", "file_storage_dir")
+    return Instance(
+        uuid=InstanceUuid(ctx.ids.uuid()),
+        name=op.instance_name,
+        primary_node=NodeUuid(""),
+        os=op.os_type or "",
+        hypervisor=hypervisor,
+        disk_template=template.name,
+        disks=build_disks(op.disks, template, directory, ctx.ids),
+        nics=_nics(ctx, op),
+        hvparams=check_hypervisor_params(
+            hypervisor, op.hvparams, of_instance=True, field="hvparams"
+        ),
+        beparams=check_backend_params(op.beparams, "beparams"),
+        osparams=dict(op.osparams),
+        tags=tuple(sorted(set(op.tags))),
+    )
+
+
+def _nics(ctx: UnitContext, op: OpInstanceCreate) -> tuple[Nic, ...]:
+    """The network interfaces, with MAC and IP addresses that nobody else has or gets (F24)."""
+    cluster, reservations = ctx.snapshot.cluster, ctx.config.reservations
+    nics = []
+    for index, request in enumerate(op.nics):
+        if request.mac in ("auto", "generate"):
+            mac = reservations.new_mac(ctx.job_id, ctx.snapshot)
+        else:
+            mac = reservations.take_mac(ctx.job_id, request.mac, ctx.snapshot)
+        nic = build_nic(request, mac, ctx.ids)
+        filled = filled_nicparams(cluster, nic)
+        check_routed(nic, filled, index)
+        if nic.ip:
+            reservations.take_ip(ctx.job_id, nic.ip, filled["link"], ctx.snapshot)
+        nics.append(nic)
+    return tuple(nics)
+
+
+def check_fits_config(ctx: UnitContext, things: Sequence[Instance | Node]) -> None:
+    """Refuse what the configuration would not take, before anything is made for it (F24)."""
+    draft = Draft(ctx.snapshot, ctx.services.clock)
+    for thing in things:
+        draft.put(thing)
+    draft.finish()

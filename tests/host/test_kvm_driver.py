@@ -1,0 +1,504 @@
+"""The KVM driver with real QEMU processes and the small test guest."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from ganeti.base.errors import HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.base.process import run
+from ganeti.hypervisor.kvm.acceleration import Acceleration
+from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
+from ganeti.hypervisor.kvm.network import tap_name
+from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from tests.support.tiny_guest import (
+    are_consecutive,
+    build_tiny_guest,
+    disk_heartbeats,
+    heartbeats,
+    install,
+    make_disk,
+    open_files,
+    said,
+    tiny_instance,
+    wait_for_text,
+)
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(180)]
+
+READY = r"GANETI-TINY READY hostname=(\S+) boot=(\d+) heartbeat=(\d+)"
+
+
+@dataclass
+class Node:
+    """One node's side: its files, and a driver."""
+
+    paths: Paths
+    driver: KvmHypervisor
+
+    def files(self, instance: InstanceSpec) -> GuestFiles:
+        return GuestFiles.of(self.paths, instance.uuid)
+
+    def record(self, instance: InstanceSpec) -> Record:
+        record = self.files(instance).read()
+        assert record is not None
+        return record
+
+    def console(self, instance: InstanceSpec) -> Path:
+        return self.files(instance).console_log
+
+    async def state(self, instance: InstanceSpec) -> str | None:
+        for one in await self.driver.running():
+            if one.uuid == instance.uuid:
+                return one.state
+        return None
+
+    async def beats(self, instance: InstanceSpec, more: int = 3) -> None:
+        """Wait until the guest has said some further heartbeats."""
+        log = self.console(instance)
+        wanted = len(heartbeats(log)) + more
+        for _ in range(1200):
+            if len(heartbeats(log)) >= wanted:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"no further heartbeats; the console ends {said(log)[-300:]!r}")
+
+
+@pytest.fixture(scope="module")
+def guest() -> Path:
+    return build_tiny_guest()
+
+
+@pytest.fixture(scope="module")
+def acceleration(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What one look at this host found out, so that not every test has to look."""
+    paths = Paths(tmp_path_factory.mktemp("probe"))
+    asyncio.run(Acceleration(paths, run).kvm_works(find_program({})))
+    known = paths.kvm / "acceleration"
+    return known.read_bytes() if known.exists() else b""
+
+
+@pytest_asyncio.fixture
+async def nodes(tmp_path: Path, acceleration: bytes) -> AsyncIterator[list[Node]]:
+    """Two nodes that share this host; whatever they still run at the end is ended."""
+    made = []
+    for name in ("a", "b"):
+        paths = Paths(tmp_path / name)
+        paths.kvm.mkdir(parents=True)
+        (paths.kvm / "acceleration").write_bytes(acceleration)
+        made.append(Node(paths, KvmHypervisor(paths, run)))
+    yield made
+    for node in made:
+        for one in await node.driver.running():
+            spec = GuestFiles.of(node.paths, one.uuid).read()
+            assert spec is not None
+            await node.driver.stop(spec.instance, 0)
+
+
+@pytest.fixture
+def node(nodes: list[Node]) -> Node:
+    return nodes[0]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Path:
+    return make_disk(tmp_path / "disk")
+
+
+async def boot(node: Node, instance: InstanceSpec, disk: Path) -> None:
+    await node.driver.start(instance, [str(disk)])
+    await wait_for_text(node.console(instance), READY)
+
+
+def nothing_is_left(node: Node, instance: InstanceSpec) -> bool:
+    files = node.files(instance)
+    return not files.record.exists() and not any(path.exists() for path in files.sockets)
+
+
+async def test_a_guest_boots_from_what_was_installed_beats_and_powers_off(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    found = await wait_for_text(node.console(instance), READY)
+    assert found.groups() == ("web1.example.com", "1", "0")
+    await node.beats(instance)
+    [listed] = await node.driver.running()
+    assert (listed.name, listed.state, listed.memory) == (instance.name, "running", 96)
+    assert listed.cpu_time_s > 0
+
+    await node.driver.stop(instance, 60)
+    assert "GANETI-TINY POWERDOWN" in node.console(instance).read_text()
+    assert await node.driver.running() == []
+    assert nothing_is_left(node, instance)
+    shown = heartbeats(node.console(instance))
+    assert are_consecutive(shown)
+    assert set(shown) <= set(disk_heartbeats(disk))
+    await node.driver.stop(instance, 60)  # what is down stays down
+
+    await boot(node, instance, disk)
+    found = await wait_for_text(node.console(instance), READY)
+    assert found[2] == "2"
+    assert int(found[3]) >= shown[-1]
+
+
+@pytest.mark.requirement("A63", "A66")
+async def test_sockets_and_descriptors_are_for_root_and_for_qemu_alone(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    try:
+        await node.driver.start(instance, [str(disk)])
+        record = node.record(instance)
+        pipes = [name for name in open_files(record.pid) if name.startswith("pipe:")]
+        assert pipes == []
+        assert os.getsid(record.pid) == record.pid
+    finally:
+        os.close(reader)
+        os.close(writer)
+    files = node.files(instance)
+    for path in (*files.sockets, files.record, files.console_log, files.qemu_log):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert stat.S_IMODE(files.directory.stat().st_mode) == 0o700
+
+
+async def test_starting_twice_keeps_the_one_process(node: Node, guest: Path, disk: Path) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await node.driver.start(instance, [str(disk)], paused=True)
+    pid = node.record(instance).pid
+    assert await node.state(instance) == "paused"
+    await node.driver.start(instance, [str(disk)])
+    assert node.record(instance).pid == pid
+    assert await node.state(instance) == "running"
+
+
+async def test_a_guest_that_ignores_the_power_button_is_ended_by_force(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name, ignore_acpi="yes")
+    await boot(node, instance, disk)
+    await node.beats(instance, 1)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await node.driver.stop(instance, 3)
+    assert 3 <= loop.time() - began < 20
+    assert nothing_is_left(node, instance)
+    assert "POWERDOWN" not in node.console(instance).read_text()
+
+
+async def test_a_hung_qemu_counts_as_running_and_is_killed(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    os.kill(node.record(instance).pid, signal.SIGSTOP)
+    assert await node.state(instance) == "running"
+    await node.driver.stop(instance, 1)
+    assert nothing_is_left(node, instance)
+
+
+async def test_a_guest_that_was_killed_is_not_listed_and_leaves_nothing(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    os.kill(node.record(instance).pid, signal.SIGKILL)
+    for _ in range(200):
+        if await node.state(instance) is None:
+            break
+        await asyncio.sleep(0.05)
+    assert nothing_is_left(node, instance)
+    await boot(node, instance, disk)
+
+
+async def test_a_qemu_that_dies_at_start_leaves_nothing_and_its_words_are_in_the_error(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest, machine_version="no-such,machine")
+    install(guest, disk, instance.name)
+    with pytest.raises(HypervisorError, match="unsupported machine type"):
+        await node.driver.start(instance, [str(disk)])
+    assert nothing_is_left(node, instance)
+    assert await node.driver.running() == []
+    with pytest.raises(HypervisorError, match="cannot be opened"):
+        await node.driver.start(instance, [str(disk.with_name("gone"))])
+    assert nothing_is_left(node, instance)
+
+
+@pytest.mark.requirement("G5")
+async def test_a_second_instance_on_the_same_disk_is_refused_by_its_lock(
+    nodes: list[Node], guest: Path, disk: Path
+) -> None:
+    first, second = tiny_instance(guest), tiny_instance(guest)
+    install(guest, disk, first.name)
+    await nodes[0].driver.start(first, [str(disk)])
+    with pytest.raises(HypervisorError, match="lock"):
+        await nodes[1].driver.start(second, [str(disk)])
+    assert nothing_is_left(nodes[1], second)
+    assert await nodes[0].state(first) == "running"
+
+
+async def test_a_new_node_daemon_sees_and_ends_the_guests_of_the_old_one(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    # As if the daemon had died between starting QEMU and writing down its process id.
+    record = node.record(instance)
+    node.files(instance).write(msgspec.structs.replace(record, pid=0, start_ticks=0))
+    successor = KvmHypervisor(node.paths, run)
+    [listed] = await successor.running()
+    assert listed.state == "running"
+    await successor.stop(instance, 60)
+    assert nothing_is_left(node, instance)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+async def test_a_reboot_keeps_the_process_and_boots_the_guest_again(
+    node: Node, guest: Path, disk: Path, *, soft: bool
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    await node.beats(instance, 2)
+    pid = node.record(instance).pid
+    await node.driver.reboot(instance, soft=soft, timeout_s=60)
+    await wait_for_text(node.console(instance), r"READY hostname=\S+ boot=2")
+    assert ("POWERDOWN" in node.console(instance).read_text()) is soft
+    assert node.record(instance).pid == pid
+    assert await node.state(instance) == "running"
+    assert are_consecutive(heartbeats(node.console(instance)))
+
+
+async def test_commands_typed_on_the_console_reach_the_guest(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    info = await node.driver.console(instance)
+    assert info.kind == "socket"
+    reader, writer = await asyncio.open_unix_connection(info.path)
+    writer.write(b"touch /run/quiet; echo answer=$((6 * 7))\n")
+    await writer.drain()
+    async with asyncio.timeout(30):
+        answer = await reader.readuntil(b"answer=42\r\n")
+    assert answer
+    writer.close()
+    await writer.wait_closed()
+
+
+async def migrate(source: Node, target: Node, instance: InstanceSpec, disk: Path) -> None:
+    """The steps of the master, in its order."""
+    info = await source.driver.migration_info(instance)
+    incoming = await target.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    result = await source.driver.migrate(instance, incoming.address, incoming.port)
+    assert (result.status, result.error) == ("completed", "")
+    assert result.transferred > 0
+    assert await source.state(instance) == "postmigrate"
+    await target.driver.finish_migration(instance, is_source=False, success=True)
+    await source.driver.finish_migration(instance, is_source=True, success=True)
+
+
+@pytest.mark.requirement("G5")
+async def test_no_heartbeat_is_lost_by_a_live_migration_there_and_back(
+    nodes: list[Node], guest: Path, disk: Path
+) -> None:
+    here, there = nodes
+    instance = tiny_instance(guest, template="sharedfile")
+    install(guest, disk, instance.name)
+    await boot(here, instance, disk)
+    await here.beats(instance)
+
+    await migrate(here, there, instance, disk)
+    assert await here.state(instance) is None
+    assert nothing_is_left(here, instance)
+    assert await there.state(instance) == "running"
+    await there.beats(instance)
+    shown = heartbeats(here.console(instance), there.console(instance))
+    assert are_consecutive(shown), shown
+    # Asked once more, each step says the same.
+    await there.driver.finish_migration(instance, is_source=False, success=True)
+    await here.driver.finish_migration(instance, is_source=True, success=True)
+    before_return = heartbeats(there.console(instance))
+
+    await migrate(there, here, instance, disk)
+    await here.beats(instance)
+    shown = heartbeats(there.console(instance), here.console(instance))
+    assert are_consecutive(shown), shown
+    assert shown[: len(before_return)] == before_return
+    await here.driver.stop(instance, 60)
+    on_disk = disk_heartbeats(disk)
+    assert are_consecutive(sorted(on_disk))
+    assert max(on_disk) >= shown[-1]
+    assert set(on_disk.values()) == {1}
+
+
+@pytest.mark.requirement("F20", "G5")
+async def test_a_migration_whose_target_dies_leaves_the_source_running(
+    nodes: list[Node], guest: Path, disk: Path
+) -> None:
+    here, there = nodes
+    instance = tiny_instance(guest, template="sharedfile", migration_bandwidth=1)
+    install(guest, disk, instance.name)
+    await boot(here, instance, disk)
+    info = await here.driver.migration_info(instance)
+    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    sending = asyncio.ensure_future(here.driver.migrate(instance, incoming.address, incoming.port))
+    await asyncio.sleep(0.5)
+    os.kill(there.record(instance).pid, signal.SIGKILL)
+    result = await sending
+    assert result.status == "failed"
+    assert result.error
+    await there.driver.finish_migration(instance, is_source=False, success=False)
+    await here.driver.finish_migration(instance, is_source=True, success=False)
+    assert nothing_is_left(there, instance)
+    assert await here.state(instance) == "running"
+    await here.beats(instance)
+    assert are_consecutive(heartbeats(here.console(instance)))
+    # And the next one works.
+    await migrate(here, there, _faster(instance), disk)
+
+
+@pytest.mark.requirement("F20", "G5")
+async def test_a_guest_that_arrived_can_be_taken_back_until_the_target_is_told_to_go_on(
+    nodes: list[Node], guest: Path, disk: Path
+) -> None:
+    here, there = nodes
+    instance = tiny_instance(guest, template="sharedfile")
+    install(guest, disk, instance.name)
+    await boot(here, instance, disk)
+    info = await here.driver.migration_info(instance)
+    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    again = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    assert again == incoming
+    await here.driver.migrate(instance, incoming.address, incoming.port)
+    assert await there.state(instance) == "incoming"
+    assert await here.state(instance) == "postmigrate"
+    for node in nodes:
+        with pytest.raises(HypervisorError, match="migration"):
+            await node.driver.start(instance, [str(disk)])
+    await there.driver.finish_migration(instance, is_source=False, success=False)
+    await here.driver.finish_migration(instance, is_source=True, success=False)
+    assert nothing_is_left(there, instance)
+    assert await here.state(instance) == "running"
+    await here.beats(instance)
+    assert are_consecutive(heartbeats(here.console(instance)))
+
+
+@pytest.mark.requirement("G5")
+async def test_neither_end_is_ended_against_what_it_sees(
+    nodes: list[Node], guest: Path, disk: Path
+) -> None:
+    here, there = nodes
+    instance = tiny_instance(guest, template="sharedfile")
+    install(guest, disk, instance.name)
+    await boot(here, instance, disk)
+    with pytest.raises(HypervisorError, match="still runs"):
+        await here.driver.finish_migration(instance, is_source=True, success=True)
+    await migrate(here, there, instance, disk)
+    with pytest.raises(HypervisorError, match="not ended"):
+        await there.driver.finish_migration(instance, is_source=False, success=False)
+    assert await there.state(instance) == "running"
+
+
+async def test_a_guest_is_not_accepted_by_other_acceleration_or_older_qemu(
+    nodes: list[Node], guest: Path, disk: Path
+) -> None:
+    here, there = nodes
+    instance = tiny_instance(guest, template="sharedfile", accelerator="tcg")
+    install(guest, disk, instance.name)
+    await here.driver.start(instance, [str(disk)])
+    info = await here.driver.migration_info(instance)
+    assert info["machine"].startswith("pc-i440fx-")
+    for wrong in ({"accelerator": "kvm"}, {"qemu_version": "99.0.0"}):
+        with pytest.raises(HypervisorError):
+            await there.driver.accept(instance, [str(disk)], "127.0.0.1", info | wrong)
+        assert nothing_is_left(there, instance)
+
+
+async def test_a_taken_migration_port_is_replaced_by_a_free_one(
+    nodes: list[Node], guest: Path, disk: Path
+) -> None:
+    here, there = nodes
+    instance = tiny_instance(guest, template="sharedfile")
+    install(guest, disk, instance.name)
+    await here.driver.start(instance, [str(disk)])
+    info = await here.driver.migration_info(instance)
+    listener = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
+    taken = listener.sockets[0].getsockname()[1]
+    instance = msgspec.structs.replace(
+        instance, hvparams=instance.hvparams | {"migration_port": taken}
+    )
+    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    assert incoming.port != taken
+    listener.close()
+    await listener.wait_closed()
+    with pytest.raises(HypervisorError):
+        await here.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+
+
+async def test_the_counting_guest_ends_under_emulation_and_the_choice_is_remembered(
+    tmp_path: Path,
+) -> None:
+    paths = Paths(tmp_path)
+    probe = Acceleration(paths, run)
+    program = find_program({})
+    assert await probe.runs_to_its_end(program, "tcg")
+    works = await probe.kvm_works(program)
+    assert await probe.choose("auto", program) == ("kvm" if works else "tcg")
+    assert not (paths.kvm / "probe.rom").exists()
+
+    async def never(*_args: object, **_more: object) -> None:
+        raise AssertionError("asked again")
+
+    remembering = Acceleration(paths, never)  # type: ignore[arg-type] # it must not be called
+    assert await remembering.kvm_works(program) is works
+
+
+async def test_parameters_that_this_node_cannot_meet_are_named(node: Node, guest: Path) -> None:
+    good = tiny_instance(guest).hvparams
+    assert await node.driver.validate(good) == []
+    bad = good | {"initrd_path": "/nowhere/initrd", "machine_version": "pdp11"}
+    problems = await node.driver.validate(bad)
+    assert [problem.split(":")[0] for problem in problems] == ["initrd_path", "machine_version"]
+    assert await node.driver.verify() == []
+    assert await node.driver.version() >= "7"
+
+
+async def test_a_bridge_that_is_missing_is_named_and_no_tap_device_stays(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link="nosuchbr0")
+    instance = msgspec.structs.replace(tiny_instance(guest), nics=(nic,))
+    install(guest, disk, instance.name)
+    with pytest.raises(HypervisorError, match="nosuchbr0"):
+        await node.driver.start(instance, [str(disk)])
+    assert tap_name(node.paths.root, nic) not in [name for _, name in socket.if_nameindex()]
+    assert nothing_is_left(node, instance)
+
+
+def _faster(instance: InstanceSpec) -> InstanceSpec:
+    return msgspec.structs.replace(
+        instance, hvparams=instance.hvparams | {"migration_bandwidth": 64}
+    )

@@ -1,0 +1,68 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import HostError
+from ganeti.base.pidfile import (
+    holding_pid_file,
+    identity_of,
+    is_held,
+    pid_file,
+    serving_process,
+)
+
+
+def test_a_daemon_is_found_once_it_is_ready(tmp_path: Path) -> None:
+    path = pid_file(tmp_path, "ganeti-test")
+    assert serving_process(path) is None
+    with holding_pid_file(path, "ganeti-test") as ready:
+        assert is_held(path)
+        assert serving_process(path) is None
+        ready()
+        assert serving_process(path) == identity_of(os.getpid())
+    assert not is_held(path)
+    assert serving_process(path) is None
+
+
+def test_a_second_daemon_is_refused_and_told_about_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.pid"
+    with holding_pid_file(path, "ganeti-test") as ready:
+        ready()
+        with (
+            pytest.raises(HostError, match=f"already running.*{os.getpid()}"),
+            holding_pid_file(path, "ganeti-test"),
+        ):
+            pass
+        assert serving_process(path) is not None
+
+
+def test_the_file_of_a_killed_daemon_names_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.pid"
+    script = (
+        "import os, sys; from pathlib import Path; from ganeti.base.pidfile import holding_pid_file\n"
+        "with holding_pid_file(Path(sys.argv[1]), 'x') as ready:\n"
+        "    ready(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    assert path.read_text().split()[0].isdecimal()
+    assert serving_process(path) is None
+    with holding_pid_file(path, "x") as ready:
+        ready()
+        assert serving_process(path) == identity_of(os.getpid())
+
+
+@pytest.mark.parametrize("content", ["", "garbage", "12", "-1 5", "1 2 3", "999999999 1"])
+def test_damaged_content_names_nobody(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "daemon.pid"
+    with holding_pid_file(path, "ganeti-test"):
+        path.write_text(content)
+        assert serving_process(path) is None
+
+
+def test_a_process_that_has_ended_has_no_identity() -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert identity_of(process.pid) is None

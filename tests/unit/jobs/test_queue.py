@@ -1,0 +1,372 @@
+"""The life of jobs, without crashes."""
+
+import asyncio
+
+import pytest
+
+from ganeti.base.errors import (
+    ErrorCode,
+    GanetiError,
+    InputError,
+    JobQueueDrained,
+    JobQueueFull,
+    PrereqError,
+    Refused,
+)
+from ganeti.config.transaction import Draft
+from ganeti.jobs import submission
+from ganeti.jobs.executor import OpRun, Outcome
+from ganeti.locking.levels import Level
+from ganeti.locking.requests import lock
+from ganeti.model.names import JobStatus
+from tests.unit.config.sample import sample_instance
+from tests.unit.jobs.rig import Rig, act, create, delay, settle, statuses
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def test_a_job_runs_its_opcodes_in_order_and_ends_in_success() -> None:
+    rig = await Rig.loaded()
+    job_id = await rig.queue.submit([act("a.example.com"), delay(), act("b.example.com")])
+    view = await rig.final(job_id)
+    assert statuses(view) == ["success"] * 4
+    assert rig.world.effects == [(job_id, 0), (job_id, 2)]
+    assert view.end is not None
+    assert view.start is not None
+    assert view.received <= view.start <= view.end
+    await rig.end()
+
+
+@pytest.mark.requirement("G6")
+async def test_the_first_failure_fails_the_job_and_the_rest_is_not_run() -> None:
+    rig = await Rig.loaded()
+    rig.executor.fail("bad", PrereqError("no such node", ErrorCode.UNKNOWN_ENTITY))
+    job_id = await rig.queue.submit([act(), act(comment="bad"), act()])
+    view = await rig.final(job_id)
+    assert statuses(view) == ["error", "success", "error", "error"]
+    assert view.ops[1].result == ["OpPrereqError", ["no such node", "unknown_entity"]]
+    assert view.ops[2].result[0] == "OpExecError"
+    assert rig.world.effects == [(job_id, 0)]
+    await rig.end()
+
+
+async def test_a_unit_with_a_bug_fails_its_job_and_hides_its_text() -> None:
+    rig = await Rig.loaded()
+    rig.executor.fail("bug", ValueError("secret=hunter2"))
+    job_id = await rig.queue.submit([act(comment="bug")])
+    view = await rig.final(job_id)
+    assert "ValueError" in str(view.ops[0].result)
+    assert "hunter2" not in str(view.ops[0].result)
+    assert (await rig.final(await rig.queue.submit([act()]))).status is JobStatus.SUCCESS
+    await rig.end()
+
+
+async def test_a_job_without_opcodes_is_at_once_successful() -> None:
+    rig = await Rig.loaded()
+    view = rig.queue.view(await rig.queue.submit([]))
+    assert view is not None
+    assert view.status is JobStatus.SUCCESS
+    await rig.end()
+
+
+@pytest.mark.requirement("G8", "S201")
+async def test_many_jobs_are_submitted_in_order_and_each_has_an_answer() -> None:
+    rig = await Rig.loaded()
+    too_many = [delay()] * (submission.OPCODE_LIMIT + 1)
+    answers = await rig.queue.submit_many([[delay()], too_many, *([[delay()]] * 300)])
+    assert isinstance(answers[1], InputError)
+    ids = [answer for answer in answers if isinstance(answer, int)]
+    assert len(ids) == 301
+    assert ids == sorted(set(ids))
+    for job_id in ids:
+        assert (await rig.final(job_id)).status is JobStatus.SUCCESS
+    assert rig.store.statistics().largest_batch > 1
+    await rig.end()
+
+
+async def test_more_jobs_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submission, "LIVE_LIMIT", 3)
+    rig = await Rig.loaded()
+    answers = await rig.queue.submit_many([[delay()]] * 5)
+    assert [isinstance(answer, int) for answer in answers] == [True, True, True, False, False]
+    assert isinstance(answers[3], JobQueueFull)
+    with pytest.raises(JobQueueFull, match="archive"):
+        await rig.queue.submit([delay()])
+    await rig.end()
+
+
+async def test_more_urgent_jobs_start_first() -> None:
+    rig = await Rig.loaded()
+    await rig.config.change(lambda draft: _limit(draft, 1))
+    gate = rig.executor.hold("first")
+    first = await rig.queue.submit([delay(comment="first")])
+    await rig.until(first, JobStatus.RUNNING)
+    low = await rig.queue.submit([delay(priority=10)])
+    high = await rig.queue.submit([delay(priority=-10)])
+    normal = await rig.queue.submit([delay()])
+    low_view = rig.queue.view(low)
+    assert low_view is not None
+    assert "free place" in str(low_view.waiting_for)
+    answer = await rig.queue.change_priority(normal, -20)
+    assert answer[0]
+    gate.set()
+    await rig.final(low)
+    assert rig.executor.started == [first, normal, high, low]
+    await rig.end()
+
+
+def _limit(draft: Draft, jobs: int) -> None:
+    import msgspec
+
+    draft.put(msgspec.structs.replace(draft.cluster, max_running_jobs=jobs))
+
+
+async def test_jobs_wait_for_the_jobs_that_they_depend_on() -> None:
+    rig = await Rig.loaded()
+    gate = rig.executor.hold("first")
+    first, second = await rig.queue.submit_many(
+        [[delay(comment="first")], [delay(depends=[(-1, ["success"])])]]
+    )
+    assert isinstance(first, int)
+    assert isinstance(second, int)
+    await rig.until(first, JobStatus.RUNNING)
+    view = rig.queue.view(second)
+    assert view is not None
+    assert view.status is JobStatus.QUEUED
+    assert view.waiting_for == f"waiting for job {first} to end"
+    assert view.ops[0].op.depends == [(first, ["success"])]
+    gate.set()
+    assert (await rig.final(second)).status is JobStatus.SUCCESS
+    await rig.end()
+
+
+async def test_a_dependency_that_ends_otherwise_fails_the_job_and_those_behind_it() -> None:
+    rig = await Rig.loaded()
+    rig.executor.fail("bad")
+    answers = await rig.queue.submit_many(
+        [
+            [delay(comment="bad")],
+            [delay(depends=[(-1, ["success"])])],
+            [delay(depends=[(-1, ["success"])])],
+            [delay(depends=[(-2, ["error"])])],
+        ]
+    )
+    views = [await rig.final(answer) for answer in answers if isinstance(answer, int)]
+    assert [str(view.status) for view in views] == ["error", "error", "error", "success"]
+    assert f"depends on job {answers[0]}, which ended as error" in str(views[1].ops[0].result)
+    await rig.end()
+
+
+async def test_an_archived_dependency_counts_by_its_state() -> None:
+    rig = await Rig.loaded()
+    rig.executor.fail("bad")
+    good, bad = await rig.queue.submit([delay()]), await rig.queue.submit([delay(comment="bad")])
+    for job_id in (good, bad):
+        await rig.final(job_id)
+        assert await rig.queue.archive(job_id)
+    after_good = await rig.queue.submit([delay(depends=[(good, ["success"])])])
+    after_bad = await rig.queue.submit([delay(depends=[(bad, ["success"])])])
+    assert (await rig.final(after_good)).status is JobStatus.SUCCESS
+    assert (await rig.final(after_bad)).status is JobStatus.ERROR
+    await rig.end()
+
+
+@pytest.mark.requirement("A22")
+@pytest.mark.parametrize(
+    "depends",
+    [
+        [(-1, ["success"])],
+        [(-2, [])],
+        [(99_999, ["success"])],
+        [(0, ["success"])],
+        [(-1, ["running"])],
+        [(-1, ["../x"])],
+    ],
+)
+async def test_wrong_dependencies_are_refused_at_once(depends: list[tuple[int, list[str]]]) -> None:
+    rig = await Rig.loaded()
+    with pytest.raises(InputError, match="depends"):
+        await rig.queue.submit([delay(depends=depends)])
+    assert rig.queue.ids() == []
+    await rig.end()
+
+
+async def test_a_drained_queue_refuses_jobs_even_after_a_restart() -> None:
+    rig = await Rig.loaded()
+    await rig.queue.set_drained(True)
+    with pytest.raises(JobQueueDrained):
+        await rig.queue.submit([delay()])
+    rig = await rig.restart()
+    assert rig.queue.is_drained
+    assert await rig.queue.submit([delay()], even_if_drained=True)
+    await rig.queue.set_drained(False)
+    assert await rig.queue.submit([delay()])
+    await rig.end()
+
+
+@pytest.mark.requirement("F16")
+async def test_the_same_key_gives_the_same_job() -> None:
+    rig = await Rig.loaded()
+    twice = await asyncio.gather(*(rig.queue.submit([act()], key="k1") for _ in range(2)))
+    assert twice[0] == twice[1]
+    rig = await rig.restart()
+    assert await rig.queue.submit([act()], key="k1") == twice[0]
+    assert await rig.queue.submit([act()], key="k2") > twice[0]
+    with pytest.raises(InputError):
+        await rig.queue.submit([act()], key="../k")
+    await rig.final(twice[0])
+    assert await rig.queue.archive(twice[0])
+    assert not [key for kind, key in rig.world.disk.rows if kind == "jobkey" and key == "k1"]
+    await rig.end()
+
+
+async def test_a_change_of_the_configuration_is_written_with_the_result() -> None:
+    rig = await Rig.loaded()
+
+    async def run(run: OpRun) -> Outcome:
+        await run.acquire([lock(Level.INSTANCE, "web9.example.com")])
+        return Outcome("done", change=lambda draft: _drop(draft.put(sample_instance(9))))
+
+    rig.executor.behaviours["add"] = run
+    job_id = await rig.queue.submit([act(comment="add")])
+    before = rig.store.statistics().transactions
+    view = await rig.final(job_id)
+    assert view.ops[0].result == "done"
+    assert rig.config.snapshot.instance_by_name("web9.example.com") is not None
+    assert rig.store.statistics().transactions == before + 1
+    assert not rig.locks.owners()
+    await rig.end()
+
+
+def _drop(_value: object) -> None:
+    """A change returns nothing."""
+
+
+async def test_an_impossible_last_change_fails_the_opcode() -> None:
+    rig = await Rig.loaded()
+
+    async def run(run: OpRun) -> Outcome:
+        twin = sample_instance(9, name="web1.example.com")
+        return Outcome("done", change=lambda draft: _drop(draft.put(twin)))
+
+    rig.executor.behaviours["add"] = run
+    view = await rig.final(await rig.queue.submit([act(comment="add")]))
+    assert view.status is JobStatus.ERROR
+    assert view.ops[0].result[1][1] == "already_exists"
+    await rig.end()
+
+
+@pytest.mark.parametrize("count", [2, 150])
+async def test_an_opcode_submits_jobs_with_its_result(count: int) -> None:
+    rig = await Rig.loaded()
+
+    async def run(run: OpRun) -> Outcome:
+        return Outcome({"ok": True}, jobs=[[delay()]] * count)
+
+    rig.executor.behaviours["more"] = run
+    view = await rig.final(await rig.queue.submit([delay(comment="more")]))
+    assert view.ops[0].result["ok"] is True
+    jobs = view.ops[0].result["jobs"]
+    assert len(jobs) == count
+    for succeeded, job_id in jobs:
+        assert succeeded
+        assert (await rig.final(job_id)).status is JobStatus.SUCCESS
+    await rig.end()
+
+
+@pytest.mark.requirement("G16")
+async def test_a_full_disk_delays_the_end_of_a_job_and_refuses_new_ones() -> None:
+    rig = await Rig.loaded()
+    gate = rig.executor.hold("slow")
+    job_id = await rig.queue.submit([act(comment="slow"), act()])
+    await rig.until(job_id, JobStatus.RUNNING)
+    rig.store.set_full(True)
+    with pytest.raises(Refused):
+        await rig.queue.submit([delay()])
+    other = rig.queue.view(job_id)
+    assert statuses(other) == ["running", "running", "queued"]
+    gate.set()
+    await asyncio.sleep(5)
+    view = rig.queue.view(job_id)
+    assert view is not None
+    assert not view.status.is_final
+    rig.store.set_full(False)
+    assert (await rig.final(job_id, 10)).status.is_final
+    assert (await rig.final(await rig.queue.submit([delay()]))).status is JobStatus.SUCCESS
+    assert not rig.lost
+    await rig.end()
+
+
+@pytest.mark.requirement("G23", "F38")
+async def test_secrets_are_used_but_never_stored_or_shown() -> None:
+    rig = await Rig.loaded()
+    seen: list[object] = []
+
+    async def run(run: OpRun) -> Outcome:
+        seen.append(getattr(run.op, "osparams_secret", None))
+        return Outcome()
+
+    rig.executor.behaviours["secret"] = run
+    secret, private = {"pw": "hunter2"}, {"key": "correcthorse"}
+    job_id = await rig.queue.submit(
+        [create(comment="secret", osparams_secret=secret, osparams_private=private)]
+    )
+    stored = b"".join(rig.world.disk.rows.values())
+    view = await rig.final(job_id)
+    assert seen == [secret]
+    assert b"hunter2" not in stored + b"".join(rig.world.disk.rows.values())
+    assert b"correcthorse" in stored
+    assert "hunter2" not in str(view)
+    assert "correcthorse" not in str(view)
+    await rig.end()
+
+
+@pytest.mark.requirement("F38")
+async def test_a_queued_job_that_lost_its_secrets_ends_with_that_reason() -> None:
+    rig = await Rig.begin()
+    await rig.queue.load()
+    await rig.config.change(lambda draft: _limit(draft, 0))
+    job_id = await rig.queue.submit([create(osparams_secret={"pw": "hunter2"})])
+    rig = await rig.restart()
+    view = await rig.final(job_id)
+    assert view.status is JobStatus.ERROR
+    assert "lost when the master restarted" in str(view.ops[0].result)
+    await rig.end()
+
+
+async def test_a_result_too_large_for_its_row_is_shown_and_not_stored() -> None:
+    rig = await Rig.loaded()
+
+    async def run(run: OpRun) -> Outcome:
+        return Outcome("x" * 1_000_000)
+
+    rig.executor.behaviours["large"] = run
+    job_id = await rig.queue.submit([delay(comment="large"), delay()])
+    view = await rig.final(job_id)
+    assert view.status is JobStatus.SUCCESS
+    assert len(view.ops[0].result) == 1_000_000
+    assert "too large to be stored" in view.log[0][0][3]
+    rig = await rig.restart()
+    again = rig.queue.view(job_id)
+    assert again is not None
+    assert again.status is JobStatus.SUCCESS
+    assert again.ops[0].result is None
+    await rig.end()
+
+
+@pytest.mark.requirement("G10", "F12")
+async def test_locks_and_reservations_of_an_ended_job_are_free() -> None:
+    rig = await Rig.loaded()
+
+    async def run(run: OpRun) -> Outcome:
+        await run.acquire([lock(Level.INSTANCE, ["a.example.com", "b.example.com"])])
+        rig.config.reservations.new_mac(run.job_id, rig.config.snapshot)
+        raise GanetiError("it broke")
+
+    rig.executor.behaviours["locks"] = run
+    view = await rig.final(await rig.queue.submit([act(comment="locks")]))
+    await settle()
+    assert view.status is JobStatus.ERROR
+    assert not rig.locks.owners()
+    assert rig.config.reservations.count() == 0
+    await rig.end()

@@ -1,0 +1,321 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import InputError, PrereqError
+from ganeti.model import wire
+from ganeti.model.job import OpState
+from ganeti.model.names import JobStatus
+from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.query import execute
+from ganeti.query.execute import KINDS, QueryExecutor, definitions, natural_key
+from ganeti.query.live import LiveSource
+from tests.support.virtual_time import LoopClock
+from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, job, locks, running, snapshot
+
+pytestmark = pytest.mark.virtual_time
+
+H_TOOLS = {
+    "node": "name mtotal mnode mfree dtotal dfree ctotal cnos offline drained vm_capable"
+    " ndp/spindle_count group.uuid tags ndp/exclusive_storage sptotal spfree ndp/cpu_speed",
+    "instance": "name disk_usage be/memory be/vcpus status pnode snodes tags be/auto_balance"
+    " disk_template be/spindle_use disk.sizes disk.spindles forthcoming",
+    "group": "uuid name alloc_policy ipolicy tags",
+}
+"""What hbal, hinfo and the others ask (peer.md)."""
+
+UPSTREAM_TITLES = {
+    "instance": {
+        "name": ("Instance", "text"),
+        "os": ("OS", "text"),
+        "hypervisor": ("Hypervisor", "text"),
+        "pnode": ("Primary_node", "text"),
+        "snodes": ("Secondary_Nodes", "other"),
+        "status": ("Status", "text"),
+        "oper_ram": ("Memory", "unit"),
+        "oper_state": ("Running", "bool"),
+        "admin_state": ("InstanceState", "text"),
+        "be/memory": ("ConfigMaxMem", "unit"),
+        "be/vcpus": ("ConfigVCPUs", "number"),
+        "be/auto_balance": ("Auto_balance", "bool"),
+        "be/spindle_use": ("be/spindle_use", "number"),
+        "disk_usage": ("DiskUsage", "unit"),
+        "disk_template": ("Disk_template", "text"),
+        "disk.sizes": ("Disk_sizes", "other"),
+        "disk.spindles": ("Disk_spindles", "other"),
+        "nic.ips": ("NIC_IPs", "other"),
+        "tags": ("Tags", "other"),
+        "ctime": ("CTime", "timestamp"),
+        "forthcoming": ("Forthcoming", "bool"),
+    },
+    "node": {
+        "name": ("Node", "text"),
+        "dtotal": ("DTotal", "unit"),
+        "dfree": ("DFree", "unit"),
+        "mtotal": ("MTotal", "unit"),
+        "mnode": ("MNode", "unit"),
+        "mfree": ("MFree", "unit"),
+        "pinst_cnt": ("Pinst", "number"),
+        "sinst_cnt": ("Sinst", "number"),
+        "ctotal": ("CTotal", "number"),
+        "cnos": ("CNOs", "number"),
+        "offline": ("Offline", "bool"),
+        "drained": ("Drained", "bool"),
+        "vm_capable": ("VMCapable", "bool"),
+        "group.uuid": ("GroupUUID", "text"),
+        "ndp/spindle_count": ("SpindleCount", "number"),
+        "ndp/exclusive_storage": ("ExclusiveStorage", "bool"),
+        "ndp/cpu_speed": ("ndp/cpu_speed", "float"),
+        "sptotal": ("SpTotal", "number"),
+        "spfree": ("SpFree", "number"),
+    },
+    "group": {
+        "name": ("Group", "text"),
+        "node_cnt": ("Nodes", "number"),
+        "pinst_cnt": ("Instances", "number"),
+        "alloc_policy": ("AllocPolicy", "text"),
+        "ndparams": ("NDParams", "other"),
+    },
+    "job": {
+        "id": ("ID", "number"),
+        "status": ("Status", "text"),
+        "summary": ("Summary", "other"),
+    },
+    "lock": {"name": ("Name", "other"), "mode": ("Mode", "other")},
+    "network": {"name": ("Network", "text"), "network": ("Subnet", "text")},
+    "filter": {"uuid": ("UUID", "other"), "predicates": ("Predicates", "other")},
+}
+"""As in captures of the original."""
+
+
+def executor(nodes: FakeNodes | None = None, jobs: FakeJobs | None = None) -> QueryExecutor:
+    live = LiveSource(nodes or FakeNodes(), LoopClock())
+    return QueryExecutor(snapshot, jobs or FakeJobs(), locks, live)
+
+
+async def rows(one: QueryExecutor, kind: str, names: str, raw_filter: Any = None) -> list[Any]:
+    return (await one.query(kind, names.split(), raw_filter)).data
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in UPSTREAM_TITLES.items() for name in names]
+)
+async def test_titles_and_kinds_are_those_of_the_original(kind: str, name: str) -> None:
+    field = KINDS[kind].fields[name]
+    assert (field.title, field.kind.value) == UPSTREAM_TITLES[kind][name]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+async def test_every_field_of_every_kind_answers(kind: str) -> None:
+    fields = sorted(KINDS[kind].fields)
+    nodes = FakeNodes({"node1": [running(1)]})
+    one = executor(nodes, FakeJobs([job(1), job(2, JobStatus.RUNNING)]))
+    found = await one.query(kind, fields)
+    assert len(found.fields) == len(fields)
+    assert all(len(row) == len(fields) for row in found.data)
+    assert all(field["doc"] and field["title"] for field in found.fields)
+    assert wire.decode(wire.encode(found.to_wire()), dict)["data"] == wire.plain(found.data)
+
+
+@pytest.mark.parametrize("kind", sorted(H_TOOLS))
+async def test_the_h_tools_get_all_that_they_ask_for(kind: str) -> None:
+    names = H_TOOLS[kind].split()
+    found = await executor(FakeNodes({"node1": [running(1)]})).query(kind, names)
+    assert [field["name"] for field in found.fields] == names
+    assert all(field["kind"] != "unknown" for field in found.fields)
+    assert {status for row in found.data for status, _value in row} <= {0, 2, 3, 4}
+
+
+async def test_instances_show_their_state_where_it_is_known() -> None:
+    nodes = FakeNodes({"node1": [running(1)], "node2": [running(3)]})
+    assert await rows(executor(nodes), "instance", "name status oper_ram") == [
+        [[0, "web1.example.com"], [0, "running"], [0, 64]],
+        [[0, "web2.example.com"], [0, "ERROR_down"], [3, None]],
+        [[0, "web3.example.com"], [0, "ERROR_up"], [0, 64]],
+        [[0, "web4.example.com"], [0, "ERROR_nodeoffline"], [4, None]],
+    ]
+
+
+async def test_a_silent_node_has_no_data_and_the_others_do() -> None:
+    nodes = FakeNodes({"node1": [running(1)]}, silent={"node2"})
+    assert await rows(executor(nodes), "instance", "name status oper_state") == [
+        [[0, "web1.example.com"], [0, "running"], [0, True]],
+        [[0, "web2.example.com"], [0, "ERROR_nodedown"], [2, None]],
+        [[0, "web3.example.com"], [0, "ERROR_nodedown"], [2, None]],
+        [[0, "web4.example.com"], [0, "ERROR_nodeoffline"], [4, None]],
+    ]
+    assert await rows(executor(nodes), "node", "name mfree dfree") == [
+        [[0, "node1.example.com"], [0, 3000], [0, 10240]],
+        [[0, "node2.example.com"], [2, None], [2, None]],
+        [[0, "node3.example.com"], [4, None], [4, None]],
+    ]
+
+
+async def test_an_instance_on_another_node_is_on_the_wrong_one() -> None:
+    nodes = FakeNodes({"node2": [running(1)]})
+    found = await rows(executor(nodes), "instance", "status", ["=", "name", "web1"])
+    assert found == [[[0, "ERROR_wrongnode"]]]
+
+
+async def test_configuration_alone_asks_no_node() -> None:
+    nodes = FakeNodes()
+    await rows(executor(nodes), "instance", "name pnode be/memory disk.sizes nic.ips")
+    await rows(executor(nodes), "node", "name role pinst_cnt")
+    assert nodes.calls == []
+
+
+async def test_consoles_are_asked_only_of_rows_that_are_shown() -> None:
+    nodes = FakeNodes()
+    one = executor(nodes)
+    found = await rows(one, "instance", "console console_log", ["=", "name", "web1"])
+    assert found == [
+        [
+            [
+                0,
+                {
+                    "instance": "web1.example.com",
+                    "kind": "ssh",
+                    "host": "node1.example.com",
+                    "user": "root",
+                    "command": [
+                        "socat",
+                        "STDIO,raw,echo=0,escape=0x1d",
+                        "UNIX-CONNECT:/run/web1.example.com",
+                    ],
+                },
+            ],
+            [0, "/log"],
+        ]
+    ]
+    assert nodes.calls == [("instance_console", "node1")]
+
+
+async def test_a_filter_on_live_data_asks_once() -> None:
+    nodes = FakeNodes({"node1": [running(1)]})
+    found = await rows(executor(nodes), "instance", "name status", ["=", "status", "running"])
+    assert found == [[[0, "web1.example.com"], [0, "running"]]]
+    assert sorted(nodes.calls) == [("instances_info", "node1"), ("instances_info", "node2")]
+
+
+async def test_an_unknown_field_is_a_column_that_says_so() -> None:
+    found = await executor().query("node", ["name", "nosuch"], ["=", "name", "node1"])
+    assert found.fields[1]["kind"] == "unknown"
+    assert found.data == [[[0, "node1.example.com"], [1, None]]]
+    assert definitions(KINDS["node"], ["nosuch"])[0]["kind"] == "unknown"
+
+
+async def test_disks_and_interfaces_can_be_asked_for_by_number() -> None:
+    names = "disk.size/0 disk.size/1 nic.mac/0 nic.bridge/0 nic.mac/1 disk_usage"
+    found = await rows(executor(), "instance", names, ["=", "name", "web1"])
+    assert found == [
+        [[0, 1024], [3, None], [0, "aa:00:00:11:22:33"], [0, "br0"], [3, None], [0, 1024]]
+    ]
+
+
+async def test_roles_of_nodes_are_one_letter() -> None:
+    assert await rows(executor(), "node", "role ndp/spindle_count") == [
+        [[0, "M"], [0, 1]],
+        [[0, "R"], [0, 7]],
+        [[0, "O"], [0, 1]],
+    ]
+
+
+async def test_groups_count_their_nodes_and_instances() -> None:
+    assert await rows(executor(), "group", "name node_cnt pinst_cnt") == [
+        [[0, "default"], [0, 3], [0, 4]],
+        [[0, "spare"], [0, 0], [0, 0]],
+    ]
+
+
+async def test_jobs_are_listed_in_order_and_archived_ones_if_they_are_named() -> None:
+    one = executor(jobs=FakeJobs([job(12), job(3)], archived=[job(2)]))
+    assert await rows(one, "job", "id summary archived") == [
+        [[0, 3], [0, ["TEST_DELAY(0.5)"]], [0, False]],
+        [[0, 12], [0, ["TEST_DELAY(0.5)"]], [0, False]],
+    ]
+    named = ["|", ["=", "id", 2], ["=", "id", 12]]
+    assert await rows(one, "job", "id archived", named) == [
+        [[0, 2], [0, True]],
+        [[0, 12], [0, False]],
+    ]
+
+
+async def test_times_of_jobs_are_seconds_and_microseconds() -> None:
+    one = executor(jobs=FakeJobs([job(1)]))
+    assert await rows(one, "job", "received_ts start_ts end_ts") == [
+        [[0, [1_700_000_000, 250_000]], [0, [1_700_000_001, 0]], [0, None]]
+    ]
+
+
+@pytest.mark.requirement("G23")
+async def test_private_and_secret_parameters_are_never_shown() -> None:
+    op = OpInstanceCreate(
+        instance_name="web1", osparams_private={"pw": "xyzzy"}, osparams_secret={"key": "xyzzy"}
+    )
+    secretive = FakeJob(1, (OpState(op=op),))
+    found = await rows(executor(jobs=FakeJobs([secretive])), "job", "ops")
+    assert "xyzzy" not in repr(found)
+    assert found[0][0][1][0]["osparams_private"] == {"pw": "<redacted>"}
+
+
+async def test_locks_show_who_has_them() -> None:
+    assert await rows(executor(), "lock", "mode owner") == [
+        [[0, None], [0, None]],
+        [[0, "exclusive"], [0, ["12"]]],
+    ]
+
+
+async def test_kinds_that_do_not_exist_yet_are_empty() -> None:
+    assert await rows(executor(), "network", "name") == []
+
+
+async def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(PrereqError, match="known: instance, node"):
+        await executor().query("nosuch", ["name"])
+
+
+async def test_a_wrong_filter_is_refused() -> None:
+    with pytest.raises(InputError, match="no field 'nosuch'"):
+        await executor().query("node", ["name"], ["=", "nosuch", 1])
+
+
+async def test_the_old_form_gives_values_in_the_order_of_names() -> None:
+    found = await executor().values("instance", ["web3", "web1.example.com"], ["name", "oper_ram"])
+    assert found == [["web3.example.com", None], ["web1.example.com", None]]
+    assert len(await executor().values("node", [], ["name"])) == 3
+
+
+async def test_the_old_form_refuses_unknown_names_and_fields() -> None:
+    with pytest.raises(PrereqError, match="there is no instance nosuch"):
+        await executor().values("instance", ["nosuch"], ["name"])
+    with pytest.raises(PrereqError, match="there is no field"):
+        await executor().values("instance", [], ["nosuch"])
+
+
+async def test_a_job_that_is_not_there_is_a_row_of_nulls() -> None:
+    one = executor(jobs=FakeJobs([job(1)]))
+    assert await one.job_values([99999, 1], ["id", "status"]) == [[99999, None], [1, "success"]]
+    assert await one.job_values([], ["id"]) == [[1]]
+
+
+async def test_many_rows_let_others_on_the_loop_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "SLICE", 100)
+    one = executor(jobs=FakeJobs([job(number) for number in range(1000)]))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counter = asyncio.create_task(count())
+    await one.query("job", ["id"])
+    counter.cancel()
+    assert turns >= 20
+
+
+def test_names_are_sorted_as_people_do() -> None:
+    names = ["node10", "node2", "node1.b", "a"]
+    assert sorted(names, key=natural_key) == ["a", "node1.b", "node2", "node10"]

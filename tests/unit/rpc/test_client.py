@@ -1,0 +1,197 @@
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import RpcError, RpcFailed, RpcOffline, RpcUnknown
+from ganeti.model.objects import Node
+from ganeti.rpc.client import NODES_AT_ONCE, REATTACH_DELAY_S, REATTACH_TRIES, RpcClient
+from ganeti.rpc.headers import EPOCH_HEADER, KEY_HEADER, MASTER_HEADER, UNREACHABLE
+from ganeti.rpc.procedures import (
+    INSTANCES_INFO,
+    LEAVE_CLUSTER,
+    OS_CREATE,
+    REGISTER_READ,
+    TEST_DELAY,
+    HypervisorsArgs,
+    LeaveArgs,
+    Nothing,
+    Procedure,
+    ScriptResult,
+)
+from ganeti.rpc.procedures import TestDelayArgs as DelayArgs
+from ganeti.rpc.transport import Answer, NoAnswer, NotSent
+from tests.unit.rpc.nodes import node
+
+pytestmark = pytest.mark.virtual_time
+
+LEAVE = LeaveArgs(cluster_uuid="c")
+
+
+def ok(result: object) -> Answer:
+    return Answer(200, json.dumps({"result": result}).encode())
+
+
+class Script:
+    """A transport that does what it was told, call by call; the last word is repeated."""
+
+    def __init__(self, *outcomes: Answer | Exception | float) -> None:
+        self.outcomes: Sequence[Answer | Exception | float] = outcomes
+        self.sent: list[tuple[str, str, Mapping[str, str], Any]] = []
+        self.at_once = self.most_at_once = 0
+
+    async def post(
+        self,
+        node: Node,
+        procedure: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Answer:
+        self.sent.append((node.name, procedure, headers, json.loads(body)))
+        outcome = self.outcomes[min(len(self.sent), len(self.outcomes)) - 1]
+        if isinstance(outcome, float):
+            self.at_once += 1
+            self.most_at_once = max(self.at_once, self.most_at_once)
+            await asyncio.sleep(min(outcome, timeout_s))
+            self.at_once -= 1
+            if outcome > timeout_s:
+                raise NoAnswer("nothing in time")
+            return ok({})
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def client(script: Script, superseded: Callable[[str], None] | None = None) -> RpcClient:
+    return RpcClient(script, lambda: (7, "master-uuid"), superseded)
+
+
+async def test_a_call_carries_epoch_master_and_key_and_its_result_is_typed() -> None:
+    script = Script(ok({"tail": "done", "log_path": "/x", "of_a_newer_node": 1}))
+    args = LEAVE
+    procedure: Procedure[Any] = Procedure(
+        OS_CREATE.name, LeaveArgs, ScriptResult, 10.0, changes=True
+    )
+    result = await client(script).call(node(), procedure, args, key="1/0/2")
+    assert result == ScriptResult(tail="done", log_path="/x")
+    headers = {EPOCH_HEADER: "7", MASTER_HEADER: "master-uuid", KEY_HEADER: "1/0/2"}
+    assert script.sent == [("node1.example", "os_create", headers, {"cluster_uuid": "c"})]
+
+
+async def test_nothing_is_sent_to_an_offline_node() -> None:
+    script = Script(ok({}))
+    with pytest.raises(RpcOffline):
+        await client(script).call(node(offline=True), LEAVE_CLUSTER, LEAVE)
+    assert script.sent == []
+
+
+async def test_an_error_answer_is_a_failure_of_its_kind() -> None:
+    body = json.dumps({"error": "StorageError", "message": "disk full", "code": ""}).encode()
+    with pytest.raises(RpcFailed, match=r"node1.example: disk full") as caught:
+        await client(Script(Answer(500, body))).call(node(), LEAVE_CLUSTER, LEAVE)
+    assert caught.value.wire_error == "StorageError"
+
+
+async def test_a_changing_call_that_was_not_sent_surely_did_nothing() -> None:
+    script = Script(NotSent("connection refused"))
+    with pytest.raises(RpcFailed, match="connection refused") as caught:
+        await client(script).call(node(), LEAVE_CLUSTER, LEAVE)
+    assert caught.value.wire_error == UNREACHABLE
+    assert len(script.sent) == 1
+
+
+async def test_a_changing_call_without_an_answer_is_unknown_and_not_repeated() -> None:
+    script = Script(NoAnswer("connection reset"), ok({}))
+    with pytest.raises(RpcUnknown, match="connection reset"):
+        await client(script).call(node(), LEAVE_CLUSTER, LEAVE, key="1/0/1")
+    assert len(script.sent) == 1
+
+
+async def test_a_call_that_changes_nothing_is_tried_once_more() -> None:
+    script = Script(NoAnswer("reset"), ok([]))
+    args = HypervisorsArgs(hypervisors=["fake"])
+    assert await client(script).call(node(), INSTANCES_INFO, args) == []
+    script = Script(NoAnswer("reset"))
+    with pytest.raises(RpcUnknown):
+        await client(script).call(node(), INSTANCES_INFO, args)
+    assert len(script.sent) == 2
+
+
+@pytest.mark.requirement("A32")
+async def test_a_node_that_never_answers_is_given_up_at_the_deadline() -> None:
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    with pytest.raises(RpcUnknown):
+        await client(Script(1e9)).call(node(), REGISTER_READ, Nothing())
+    assert loop.time() - before == pytest.approx(REGISTER_READ.deadline_s)
+
+
+LONG: Procedure[Any] = Procedure(
+    "os_create", LeaveArgs, ScriptResult, 6 * 3600.0, changes=True, is_long=True
+)
+DONE = ok({"tail": "", "log_path": ""})
+
+
+async def test_long_work_is_asked_for_again_while_its_node_daemon_restarts() -> None:
+    script = Script(NoAnswer("reset"), NotSent("refused"), NotSent("refused"), DONE)
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await client(script).call(node(), LONG, LEAVE, key="1/0/1")
+    assert {headers[KEY_HEADER] for _, _, headers, _ in script.sent} == {"1/0/1"}
+    assert loop.time() - before == pytest.approx(3 * REATTACH_DELAY_S)
+
+
+async def test_long_work_whose_node_stays_away_is_unknown_and_not_failed() -> None:
+    script = Script(NoAnswer("reset"), NotSent("refused"))
+    with pytest.raises(RpcUnknown):
+        await client(script).call(node(), LONG, LEAVE, key="1/0/1")
+    assert len(script.sent) == REATTACH_TRIES
+
+
+async def test_long_work_that_was_never_sent_or_has_no_key_is_not_asked_for_again() -> None:
+    script = Script(NotSent("refused"), DONE)
+    with pytest.raises(RpcFailed):
+        await client(script).call(node(), LONG, LEAVE, key="1/0/1")
+    script = Script(NoAnswer("reset"), DONE)
+    with pytest.raises(RpcUnknown):
+        await client(script).call(node(), LONG, LEAVE)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"garbage", b'{"result": 5}', b"[]", b"{}", b'{"result": {"tail": 1}}', b"\xff"],
+)
+async def test_an_answer_that_cannot_be_understood_is_unknown(body: bytes) -> None:
+    with pytest.raises(RpcUnknown, match="cannot be understood"):
+        await client(Script(Answer(200, body))).call(node(), LONG, LEAVE, key="k")
+
+
+async def test_an_error_that_is_no_json_is_still_a_failure() -> None:
+    with pytest.raises(RpcFailed, match="HTTP status 404"):
+        await client(Script(Answer(404, b"<html>"))).call(node(), LEAVE_CLUSTER, LEAVE)
+
+
+@pytest.mark.requirement("G4")
+async def test_a_master_hears_that_its_epoch_is_over() -> None:
+    heard: list[str] = []
+    body = json.dumps({"error": "EpochError", "message": "epoch 7 is over", "code": ""}).encode()
+    with pytest.raises(RpcFailed):
+        await client(Script(Answer(409, body)), heard.append).call(node(), LEAVE_CLUSTER, LEAVE)
+    assert heard == ["node node1.example: epoch 7 is over"]
+
+
+@pytest.mark.requirement("F31")
+async def test_many_nodes_are_asked_at_most_thirty_at_once_and_errors_stand_for_results() -> None:
+    nodes = [node(number, offline=number == 5) for number in range(1, 101)]
+    script = Script(1.0)
+    answers = await client(script).call_all(nodes, TEST_DELAY, DelayArgs(duration_s=1))
+    assert script.most_at_once == NODES_AT_ONCE
+    assert [uuid for uuid, one in answers.items() if isinstance(one, RpcError)] == [nodes[4].uuid]
+    assert list(answers) == [one.uuid for one in nodes]
