@@ -2,24 +2,36 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from local_cluster import local_cluster
 from machine import spin_ms, sync_ms
 
-from ganeti.clients.luxi import AsyncLuxiClient
+from ganeti.clients.luxi_async import AsyncLuxiClient
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
 FINAL = ("success", "error", "canceled")
 
 
+@contextlib.asynccontextmanager
+async def connected(socket: Path) -> AsyncIterator[AsyncLuxiClient]:
+    """A connection to the master."""
+    client = await AsyncLuxiClient.connect(socket)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
 async def throughput(socket: Path, count: int) -> float:
     """Jobs per second, from the first byte of one SubmitManyJobs to the end of the last job."""
-    async with AsyncLuxiClient(socket) as client:
+    async with connected(socket) as client:
         begun = time.perf_counter()
         answers = await client.call("SubmitManyJobs", [[DELAY]] * count)
         ids = [answer[1] for answer in answers]
@@ -35,7 +47,7 @@ async def throughput(socket: Path, count: int) -> float:
 async def latencies(socket: Path, count: int) -> list[float]:
     """Milliseconds from SubmitJob to the final status by WaitForJobChange, one job after the other."""
     taken = []
-    async with AsyncLuxiClient(socket) as client:
+    async with connected(socket) as client:
         for _ in range(count):
             begun = time.perf_counter()
             await wait(client, await client.call("SubmitJob", [DELAY]))

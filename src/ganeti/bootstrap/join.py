@@ -155,7 +155,7 @@ def _admission(
         node_name=application.name,
         now=now,
     )
-    position, values = ssconf.current_position(paths), ssconf.read_set(paths)
+    position, values = ssconf.read_set(paths)
     directories = (values.get("file_storage_dir", ""), values.get("shared_file_storage_dir", ""))
     return Admission(
         cluster_uuid=authority.register.cluster_uuid,

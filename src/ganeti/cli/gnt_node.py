@@ -136,6 +136,7 @@ def add(args: argparse.Namespace) -> int:
             secondary_ip=args.secondary_ip,
             port=joined.port,
             certificate=joined.fingerprint,
+            node_uuid=joined.uuid,
             readd=args.readd,
             group=args.group,
             master_capable=_FLAG_WORDS[args.master_capable],

@@ -222,7 +222,7 @@ class JobQueue:
         """Wait until the job has ended, `info_of` it has changed or it has said something.
 
         None if none of this happened in time (then the client asks again, S195). JobLost if there
-        is no such job.
+        is no such job, NotMaster if nothing can happen to it here any more.
         """
         serial = previous_log_serial or 0
         job = self._jobs.get(job_id)
@@ -238,9 +238,9 @@ class JobQueue:
             log = view.log_after(serial, job.watch.visible)
             if log or info != previous_info or view.status.is_final:
                 return info, log
+            self._journal.check()
             if not await job.watch.wait(deadline):
                 return None
-            self._journal.check()
 
     @property
     def degraded(self) -> bool:

@@ -172,7 +172,7 @@ def _checked(
         raise InputError(f"{hypervisor} has no such parameter", where)
     if of_instance and param.is_global:
         raise InputError("can only be set for the whole cluster", where)
-    typed = typed_value(value, param.default, where)
+    typed: bool | int | str = typed_value(value, param.default, where)
     if param.choices and typed not in param.choices:
         raise InputError(f"must be one of {', '.join(param.choices)}", where)
     if param.check and (wrong := param.check(typed)):
@@ -182,7 +182,7 @@ def _checked(
 
 def typed_value(value: Any, like: float | str, field: str) -> Any:
     """`value` in the type of `like`; text from a command line is understood."""
-    kind = type(like)
+    kind: type[Any] = type(like)
     if type(value) is kind:
         return value
     if isinstance(value, str):

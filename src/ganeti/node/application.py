@@ -55,7 +55,9 @@ class NodeApplication:
         return register.cluster_uuid if register else ""
 
     def _older_calls(self, epoch: int) -> list[str]:
-        return self.running.older_than(epoch)
+        """Which epoch began a task is not in its record; one that nobody asks for is an older one's."""
+        tasks = [f"task {key}" for key in self.tasks.unattended()]
+        return self.running.older_than(epoch) + tasks
 
 
 def _handlers(

@@ -128,6 +128,10 @@ class Tasks:
         """The keys of tasks that run now, whichever daemon started them."""
         return sorted(record.key for record, files in self._records() if is_locked(files.lock))
 
+    def unattended(self) -> list[str]:
+        """The keys of tasks that run although no call waits for them: an earlier daemon began them."""
+        return [key for key in self.running() if key not in self._waiting]
+
     def forget_old(self) -> int:
         """Remove the records of tasks that ended over a week ago; how many."""
         limit = self._clock.time() - RECORD_LIFETIME_S
@@ -260,7 +264,7 @@ async def _end_of(files: _Files, key: str) -> int:
 
 async def _supervisor_pid(files: _Files) -> int | None:
     """The supervisor of a task that was begun; None if it has ended."""
-    while not files.status.exists() and is_locked(files.lock):
+    while is_locked(files.lock):
         with contextlib.suppress(FileNotFoundError, ValueError):
             return int(files.pid.read_text())
         await asyncio.sleep(0.02)  # it has the lock, and is about to say who it is
@@ -274,8 +278,8 @@ async def _process_ended(pid: int, files: _Files) -> None:
     except ProcessLookupError:
         return
     try:
-        if files.status.exists() or not is_locked(files.lock):
-            return  # it ended before the descriptor was opened: that may be somebody else's
+        if not _is_supervisor(pid, files):
+            return  # it ended before the descriptor was opened: that is somebody else's
         ended = asyncio.Event()
         loop.add_reader(descriptor, ended.set)
         try:
@@ -284,6 +288,14 @@ async def _process_ended(pid: int, files: _Files) -> None:
             loop.remove_reader(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _is_supervisor(pid: int, files: _Files) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(files.base) in words
 
 
 def _open(opened: contextlib.ExitStack, path: Path, flags: int) -> int:

@@ -186,7 +186,7 @@ def _equals(field: Field[Any], wanted: Any) -> Callable[[Any], bool]:
             return True
         return prefix is not None and isinstance(value, str) and value.startswith(prefix)
 
-    return lambda value: any(map(same, value)) if isinstance(value, list) else same(value)
+    return lambda value: any(map(same, value)) if isinstance(value, list | tuple) else same(value)
 
 
 def _order(compare: Callable[[Any, Any], bool], limit: Any) -> Callable[[Any], bool]:

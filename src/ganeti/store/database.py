@@ -287,8 +287,9 @@ class Database:
         if self._batches % _VACUUM_EVERY:
             return
         (unused,) = connection.execute("PRAGMA freelist_count").fetchone()
-        if unused > _VACUUM_ABOVE_PAGES:
-            connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_SLICE_PAGES})").fetchall()
+        # One page a statement: the module steps a statement without columns only once.
+        for _ in range(min(unused - _VACUUM_ABOVE_PAGES, _VACUUM_SLICE_PAGES)):
+            connection.execute("PRAGMA incremental_vacuum(1)")
 
 
 def _create_schema(connection: sqlite3.Connection, meta: dict[str, str]) -> None:

@@ -6,13 +6,11 @@ is built on the store is tested on it: in virtual time, with each transaction fa
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
-from ganeti.store.backup import write_backup
-from ganeti.store.electorate import Electorate, SoleVoter, greatest_ceiling, greatest_epoch
+from ganeti.store.electorate import Electorate, SoleVoter
 from ganeti.store.encoding import (
     NO_DIGEST,
     MemberList,
@@ -25,30 +23,21 @@ from ganeti.store.interface import (
     MEMBERS_KEY,
     META_KIND,
     ZERO,
-    ByteSink,
-    Campaign,
-    CampaignKind,
-    Follower,
     Identity,
     Lease,
     LogEntry,
     Lost,
-    Master,
-    MemberChange,
-    Membership,
     NodeUuid,
     NotInLog,
     Position,
     Put,
-    Receipt,
-    Role,
     Row,
     StoreStatistics,
     Transaction,
     check_transaction,
 )
-from ganeti.store.notices import LogNews, RoleFeed
-from ganeti.store.register import Accepted, AcceptRequest, MemoryRegister, PromiseRequest, join
+from ganeti.store.register import MemoryRegister, PromiseRequest, join
+from ganeti.store.sole_member import SoleMember
 
 _SLICE_ROWS = 500
 
@@ -137,7 +126,7 @@ class _Waiting:
     done: asyncio.Future[Position] | None
 
 
-class FaultyStore:
+class FaultyStore(SoleMember):
     """A `Store` on a `MemoryDisk`; `inject` says which transaction meets which fault."""
 
     def __init__(
@@ -152,24 +141,18 @@ class FaultyStore:
         request = PromiseRequest(identity.cluster_uuid, 0, identity.node_uuid)
         if electorate is None and self.disk.register.read() is None:
             self.disk.register.decide(lambda register: join(register, request))
-        self._identity = identity
-        self._electorate = electorate or SoleVoter(self.disk.register)
+        super().__init__(identity, electorate or SoleVoter(self.disk.register))
         self._sync_s = sync_s
         self._faults: dict[int, Fault] = {}
-        self._roles = RoleFeed()
-        self._news = LogNews()
-        self._campaigning = asyncio.Lock()
-        self._changing_members = asyncio.Lock()
         self._queue: list[_Waiting] = []
         self._flusher: asyncio.Task[None] | None = None
         self._accepted = 0
         self._full = False
         self._lost_submits = 0
-        self._closed = False
-        self._forced = False
-        self._registered_ceiling = 0
         self._transactions = self._syncs = self._largest_batch = self._refused = 0
-        self._news.reached(self.disk.position)
+        self._members = self._stored_members()
+        self._position, self._epoch = self.disk.position, self.disk.epoch
+        self._news.reached(self._position)
 
     # Faults
 
@@ -186,92 +169,24 @@ class FaultyStore:
         if self._flusher:
             self._flusher.cancel()
             self._flusher = None
-        self._end(Lost("crashed (injected)"))
+        self._end("crashed (injected)")
         return self.disk
-
-    # Roles
-
-    def role_changes(self) -> AsyncGenerator[Role, None]:
-        return self._roles.changes()
-
-    async def campaign(self, how: Campaign) -> Lease:
-        async with self._campaigning:
-            self._check_usable()
-            self._step_down("a new epoch is being taken")
-            await self._drained()
-            registers = await self._electorate.registers()
-            epoch = max(greatest_epoch(registers), self.disk.epoch, self.disk.position.epoch) + 1
-            cluster, node = self._identity.cluster_uuid, self._identity.node_uuid
-            await self._electorate.promise(PromiseRequest(cluster, epoch, node), how.kind)
-            self._check_usable()
-            if self._full:
-                self._refuse("no space left (injected)")
-            self.disk.epoch = epoch
-            ceiling = max(greatest_ceiling(registers), self._stored_ceiling())
-            accepted = Accepted(epoch, 0, node, frozenset((node,)), ceiling)
-            await self._electorate.accept(AcceptRequest(cluster, accepted), how.kind)
-            self._check_usable()
-            self._registered_ceiling = ceiling
-            self._forced = how.kind is CampaignKind.FORCE
-            self._lost_submits = 0
-            lease = Lease(epoch)
-            self._roles.change(Master(lease))
-            return lease
-
-    async def resign(self, to: NodeUuid | None = None) -> None:
-        if to is not None and to != self._identity.node_uuid:
-            raise NotMaster(f"node {to} does not follow this master, so it cannot take over")
-        async with self._campaigning:
-            self._check_usable()
-            self._step_down("resigned")
-            await self._drained()
-
-    def _step_down(self, reason: str) -> None:
-        if isinstance(self._roles.role, Master):
-            self._roles.change(Follower(reason))
-
-    def _check_usable(self) -> None:
-        role = self._roles.role
-        if isinstance(role, Lost):
-            raise NotMaster(f"the store is closed for good: {role.reason}")
-        if self._closed:
-            raise NotMaster("the store is closed")
-
-    def _check_readable(self) -> None:
-        role = self._roles.role
-        if isinstance(role, Lost):
-            raise StoreError(f"the store is closed for good: {role.reason}")
-        if self._closed:
-            raise StoreError("the store is closed")
-
-    def _check_lease(self, lease: Lease) -> None:
-        self._check_usable()
-        role = self._roles.role
-        if not isinstance(role, Master):
-            raise NotMaster("this node is not the master")
-        if role.lease != lease:
-            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {role.lease.epoch}")
 
     # Writing
 
-    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
-        size = check_transaction(txn)
-        position = await asyncio.shield(self._add(lease, txn, size))
-        return Receipt(position, self._membership(0).degraded)
-
     def submit(self, lease: Lease, txn: Transaction) -> None:
         size = check_transaction(txn)
-        self._admit(lease)
+        self._check_lease(lease)
+        self._admit()
         self._enqueue(lease, txn, size, None)
 
     def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
-        self._admit(lease)
+        self._admit()
         done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._enqueue(lease, txn, size, done)
         return done
 
-    def _admit(self, lease: Lease) -> None:
-        self._check_lease(lease)
+    def _admit(self) -> None:
         if self._lost_submits:
             lost, self._lost_submits = self._lost_submits, 0
             self._refuse(f"{lost} earlier transactions that nobody waited for were refused")
@@ -313,13 +228,13 @@ class FaultyStore:
             self._fail_queue(Refused(fault.reason))
             return False
         if fault is None or isinstance(fault, Delay) or fault.written:
-            position = self.disk.write(waiting.epoch, waiting.txn)
+            self._position = self.disk.write(waiting.epoch, waiting.txn)
             self._transactions += 1
-            self._news.reached(position)
+            self._news.reached(self._position)
         if fault is None or isinstance(fault, Delay):
             self._queue.remove(waiting)
             if waiting.done and not waiting.done.done():
-                waiting.done.set_result(self.disk.position)
+                waiting.done.set_result(self._position)
             return True
         self._fail(waiting, CommitUnknown("the outcome of the sync is not known (injected)"))
         self._queue.remove(waiting)
@@ -327,9 +242,9 @@ class FaultyStore:
             self._step_down("the outcome of a commit is not known; take a new epoch")
             self._fail_queue(NotMaster("the outcome of an earlier commit is not known"))
         elif isinstance(fault, Break):
-            self._end(Lost("the disk failed (injected)"))
+            self._end("the disk failed (injected)")
         else:
-            self._end(Lost("crashed (injected)"))
+            self._end("crashed (injected)")
         return False
 
     def _fail(self, waiting: _Waiting, error: GanetiError) -> None:
@@ -344,15 +259,28 @@ class FaultyStore:
             self._fail(waiting, type(error)(error.message))
         self._queue.clear()
 
-    def _end(self, role: Lost) -> None:
-        self._roles.change(role)
-        self._fail_queue(CommitUnknown(role.reason))
-        self._news.close()
+    def _end(self, reason: str) -> None:
+        self._lose(reason)
+        self._fail_queue(CommitUnknown(reason))
 
     async def _drained(self) -> None:
         flusher = self._flusher
         if flusher is not None:
             await asyncio.wait((flusher,))
+
+    async def _keep_epoch(self, epoch: int) -> None:
+        if self._full:
+            self._refuse("no space left (injected)")
+        self.disk.epoch = epoch
+        self._lost_submits = 0
+        self._members = self._stored_members()  # an unknown commit may have changed them
+
+    def _stored_members(self) -> MemberList:
+        row = self.disk.rows.get((META_KIND, MEMBERS_KEY))
+        return MemberList.decode(row, self._identity.node_uuid)
+
+    async def _stored_ceiling(self) -> int:
+        return decode_ceiling(self.disk.rows.get((META_KIND, JOB_ID_CEILING_KEY)))
 
     # Reading
 
@@ -377,45 +305,6 @@ class FaultyStore:
                 break
         if isinstance(self._roles.role, Lost):
             raise StoreError(self._roles.role.reason)
-
-    async def backup(self, sink: ByteSink) -> Position:
-        async with aclosing(self.load()) as snapshot:
-            return await write_backup(snapshot, sink)
-
-    # Members
-
-    async def members(self) -> Membership:
-        self._check_readable()
-        return self._membership(max(self._registered_ceiling, self._stored_ceiling()))
-
-    async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
-        async with self._changing_members:
-            members = self._members().changed(change, self._identity.node_uuid)
-            row = Put(META_KIND, MEMBERS_KEY, members.encode())
-            written = self._add(lease, Transaction((row,)), len(row.value))
-            position = await asyncio.shield(written)
-        return Receipt(position, self._membership(0).degraded)
-
-    def _members(self) -> MemberList:
-        row = self.disk.rows.get((META_KIND, MEMBERS_KEY))
-        return MemberList.decode(row, self._identity.node_uuid)
-
-    def _stored_ceiling(self) -> int:
-        return decode_ceiling(self.disk.rows.get((META_KIND, JOB_ID_CEILING_KEY)))
-
-    def _membership(self, ceiling: int) -> Membership:
-        members, node = self._members(), self._identity.node_uuid
-        is_master = isinstance(self._roles.role, Master)
-        return Membership(
-            master=node if is_master else None,
-            epoch=self.disk.epoch,
-            version=0,
-            voters=members.voters,
-            candidates=members.candidates,
-            sync_set=frozenset((node,)),
-            job_id_ceiling=ceiling,
-            forced=is_master and self._forced,
-        )
 
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(

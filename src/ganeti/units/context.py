@@ -9,7 +9,8 @@ import msgspec
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
-from ganeti.jobs.executor import OpRun
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Change, OpRun
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import Node, NodeUuid
@@ -63,6 +64,12 @@ class UnitContext:
 
     def warn(self, message: str) -> None:
         self.run.log(f" - WARNING: {message}")
+
+    def check_change(self, change: Change) -> None:
+        """Refuse what the configuration would not take, before anything is done for it (F24)."""
+        draft = Draft(self.snapshot, self.services.clock)
+        change(draft)
+        draft.finish()
 
     async def call(self, node: Node, procedure: Procedure[A], args: A) -> Any:
         """Call a node. A changing call waits for the durable start (T2) and carries the key of its step."""

@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
-from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, LockDeleted, PrereqError
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.model.job import UndoStep
 from ganeti.units.base import LogicalUnit
@@ -27,8 +28,8 @@ class Processor:
     async def run(self, run: OpRun) -> Outcome:
         """Check, lock, decide, act; see `LogicalUnit`."""
         ctx = UnitContext(self._services, run)
-        unit: LogicalUnit[object, object] = UNITS[type(run.op)](run.op)  # type: ignore[type-var]  # by registry
         try:
+            unit = UNITS[type(run.op)](run.op)
             unit.check_arguments()
             await self._lock(unit, run)
             plan = await unit.check_prereq(ctx)
@@ -40,21 +41,24 @@ class Processor:
         except Exception as err:
             _log.exception("job %d: %s failed unexpectedly", run.job_id, run.op.summary())
             raise ExecError(
-                f"internal error in {run.op.summary()}: {type(err).__name__}: {err}"
+                f"internal error in {run.op.summary()} ({type(err).__name__});"
+                " the log of the master daemon has the details"
             ) from err
         finally:
             self._services.config.reservations.release(run.job_id)
             self._services.placements.release(run.job_id)
 
-    async def _lock(self, unit: LogicalUnit[object, object], run: OpRun) -> None:  # type: ignore[type-var]  # as above
+    async def _lock(self, unit: LogicalUnit[Any, Any], run: OpRun) -> None:
+        """Take the locks for what is true once they are held."""
         config = self._services.config
-        requests = unit.declare_locks(config.snapshot)
         for _attempt in range(LOCK_ATTEMPTS):
-            await run.acquire(requests)
-            wanted = unit.declare_locks(config.snapshot)
-            if wanted == requests:
+            requests = unit.declare_locks(config.snapshot)
+            try:
+                await run.acquire(requests)
+            except LockDeleted:
+                continue  # what it named is gone: find out what the unit says to that
+            if unit.declare_locks(config.snapshot) == requests:
                 return
-            requests = wanted
         raise PrereqError(
             "what this operation needs kept changing while it waited for its locks; try again",
             ErrorCode.TEMP_NO_RESOURCES,
@@ -66,7 +70,9 @@ class Processor:
         for step in reversed(steps):
             try:
                 await run_step(self._services, job_id, step)
-            except GanetiError as err:
-                failures.append(f"{step.procedure}: {err}")
+            except Exception as err:  # noqa: BLE001 - the other steps must be undone all the same
+                text = str(err) if isinstance(err, GanetiError) else repr(err)
+                _log.warning("job %d: undo %s failed: %s", job_id, step.procedure, text)
+                failures.append(f"{step.procedure}: {text}")
         if failures:
             raise ExecError("; ".join(failures))

@@ -41,4 +41,4 @@ class Services:
     clock: Clock
     placements: Placements
     ssconf_position: Callable[[], int]
-    """Position of the configuration that the nodes' ssconf files should show."""
+    """Position of the configuration that the ssconf files of all nodes should show by now."""

@@ -11,7 +11,7 @@ from ganeti.config.transaction import Draft
 from ganeti.model import wire
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.job import UndoStep
-from ganeti.model.objects import InstanceUuid, NodeUuid
+from ganeti.model.objects import InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures import BLOCKDEV_REMOVE, INSTANCE_SHUTDOWN, DiskArgs, ShutdownArgs
 from ganeti.units.instance.settle import settle_migration
 from ganeti.units.services import Services
@@ -30,18 +30,22 @@ async def run_step(services: Services, job_id: int, step: UndoStep) -> None:
 
 
 async def _remove_disk(services: Services, key: str, arguments: dict[str, Any]) -> None:
-    node = services.config.snapshot.nodes[NodeUuid(arguments["node"])]
     disk = wire.convert(arguments["disk"], DiskSpec)
-    args = DiskArgs(instance_name=arguments["instance"], disk=disk)
-    await services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key)
+    if node := _node(services, arguments):
+        args = DiskArgs(instance_name=arguments["instance"], disk=disk)
+        await services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key)
 
 
 async def _stop_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
-    node = services.config.snapshot.nodes[NodeUuid(arguments["node"])]
     spec = wire.convert(arguments["instance"], InstanceSpec)
-    await services.rpc.call(
-        node, INSTANCE_SHUTDOWN, ShutdownArgs(instance=spec, timeout_s=0), key=key
-    )
+    if node := _node(services, arguments):
+        args = ShutdownArgs(instance=spec, timeout_s=0)
+        await services.rpc.call(node, INSTANCE_SHUTDOWN, args, key=key)
+
+
+def _node(services: Services, arguments: dict[str, Any]) -> Node | None:
+    """The node of a step; None if it has left the cluster, and what was there with it."""
+    return services.config.snapshot.nodes.get(arguments["node"])
 
 
 async def _forget_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:

@@ -37,7 +37,9 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
     def environment(self) -> dict[str, str]:
         """What makes a command or a daemon one of this node's."""
         programs = str(Path(sys.executable).parent)
+        python = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
         return {
+            **python,
             "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": os.environ.get("HOME", "/root"),
             "GANETI_ROOTDIR": self.root,

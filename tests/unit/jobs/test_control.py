@@ -26,6 +26,7 @@ def limit(draft: Draft, jobs: int) -> None:
 async def lock_web1(run: OpRun) -> Outcome:
     await run.acquire([WEB1])
     await run.started()
+    await asyncio.sleep(1)
     return Outcome()
 
 
@@ -164,11 +165,13 @@ async def test_a_changed_priority_is_durable_and_reaches_the_locks() -> None:
     assert (await rig.queue.change_priority(late, -20))[0]
     assert (await rig.queue.change_priority(holder, 5))[0]
     await rig.final(slow, 200)
-    ends = {job_id: rig.queue.view(job_id) for job_id in (slow, late)}
-    assert ends[late] is not None
-    assert ends[slow] is not None
-    assert (ends[late].end or 0) <= (ends[slow].end or 0)
-    assert ends[late].priority == -20
+    slow_view, late_view = rig.queue.view(slow), rig.queue.view(late)
+    assert slow_view is not None
+    assert late_view is not None
+    assert late_view.ops[0].exec is not None
+    assert slow_view.ops[0].exec is not None
+    assert late_view.ops[0].exec < slow_view.ops[0].exec
+    assert late_view.priority == -20
     assert (await rig.queue.change_priority(late, 0))[0] is False
     await rig.end()
 

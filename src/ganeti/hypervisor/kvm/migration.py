@@ -74,7 +74,7 @@ async def send(ask: Ask, address: str, port: int, limits: Limits) -> MigrationRe
 
     Once this returns anything but `completed`, the guest runs here as it did before.
     """
-    if await has_left(ask):
+    if await _status(ask) == _GONE:
         return await _completed(ask)
     # `completed` says nothing here: QEMU also says it of the guest's arrival on this node.
     if (await ask("query-migrate")).get("status") not in _UNDER_WAY:
@@ -129,7 +129,12 @@ async def take_back(ask: Ask, *, resume: bool) -> None:
 
 async def has_left(ask: Ask) -> bool:
     """On the source: whether the guest was sent completely and stands still here."""
-    return bool(await _status(ask) == _GONE)
+    for _ in range(round(ARRIVAL_S / LOOK_EVERY_S)):
+        status = await _status(ask)
+        if status not in _LEAVING or status == _GONE:
+            break
+        await asyncio.sleep(LOOK_EVERY_S)
+    return status == _GONE
 
 
 async def cancel(ask: Ask) -> None:
@@ -180,7 +185,8 @@ def _progress(answer: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 async def _completed(ask: Ask) -> MigrationResult:
-    """The figures: QEMU can say `completed` a moment before it fills them in."""
+    """The figures: QEMU can say `completed` a moment before it fills them in, and stands still."""
+    await has_left(ask)
     answer = await ask("query-migrate")
     for _ in range(20):
         if "total-time" in answer and "downtime" in answer:

@@ -18,6 +18,8 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
     secondary_ip: str | None = None
     port: int = 1811
     certificate: str = ""
+    node_uuid: str | None = None
+    """The UUID that the join has put into the certificate."""
     readd: bool = False
     group: str | None = None
     master_capable: bool = True

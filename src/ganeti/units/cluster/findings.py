@@ -3,20 +3,23 @@
 The codes are Ganeti's, because scripts parse them (interfaces.md, section 2).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ganeti import __version__
-from ganeti.base.errors import RpcError
+from ganeti.base.errors import ErrorCode, RpcError
 from ganeti.config.fill import filled_ipolicy
+from ganeti.config.index import index_of
+from ganeti.config.invariants import problems_of
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import kind_of
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures import OsInfo, RunningInstance, VerifyReport
 from ganeti.units.allocation import Demand
-from ganeti.units.instance.requests import check_policy
 
 CLOCK_SKEW_S = 150.0
 """How far a node's clock may be from the master's."""
@@ -50,13 +53,31 @@ def config_findings(snapshot: Snapshot) -> Iterator[Finding]:
         if node.group not in snapshot.groups:
             text = f"belongs to no known group ({node.group})"
             yield Finding("ECLUSTERDANGLINGNODES", "node", node.name, text)
-    yield from _duplicates("MAC address", snapshot, lambda one: [nic.mac for nic in one.nics])
-    yield from _duplicates("disk path", snapshot, _paths)
     for instance in snapshot.instances.values():
         for uuid in instance.all_nodes:
             if uuid not in snapshot.nodes:
                 text = f"is on an unknown node ({uuid})"
                 yield Finding("EINSTANCEBADNODE", "instance", instance.name, text)
+    for thing in snapshot.objects():
+        for code, text in problems_of(snapshot, thing):
+            if code is not ErrorCode.UNKNOWN_ENTITY:  # found above, with codes of their own
+                yield Finding("ECLUSTERCFG", kind_of(thing), thing.name, text)
+    yield from _conflicts(snapshot)
+
+
+def _conflicts(snapshot: Snapshot) -> Iterator[Finding]:
+    """Names, addresses and files that two objects have."""
+    instances = sorted(snapshot.instances.values(), key=lambda instance: instance.name)
+    parts = (snapshot.nodes_by_name(), snapshot.groups.values(), instances)
+    for thing, conflict in index_of(snapshot.cluster, *parts)[1]:
+        owner = (
+            snapshot.nodes.get(conflict.owner)
+            or snapshot.instances.get(conflict.owner)
+            or snapshot.groups[conflict.owner]
+        )
+        claim = conflict.claim
+        text = f"has the {claim.kind} {claim.value} of {kind_of(owner)} {owner.name}"
+        yield Finding("ECLUSTERCFG", kind_of(thing), thing.name, text)
 
 
 def _cluster_findings(snapshot: Snapshot) -> Iterator[Finding]:
@@ -73,36 +94,16 @@ def _cluster_findings(snapshot: Snapshot) -> Iterator[Finding]:
         yield Finding("ECLUSTERCFG", "cluster", cluster.name, text)
 
 
-def _paths(instance: Instance) -> list[str]:
-    return [str(part) for disk in instance.disks for part in disk.logical_id[1:]]
-
-
-def _duplicates(
-    what: str, snapshot: Snapshot, values_of: Callable[[Instance], list[str]]
-) -> Iterator[Finding]:
-    owners: dict[str, str] = {}
-    for instance in sorted(snapshot.instances.values(), key=lambda instance: instance.name):
-        for value in values_of(instance):
-            if value in owners:
-                yield Finding(
-                    "ECLUSTERCFG",
-                    "instance",
-                    instance.name,
-                    f"has the {what} {value} of instance {owners[value]}",
-                )
-            owners[value] = instance.name
-
-
 def policy_findings(snapshot: Snapshot, instances: Iterable[Instance]) -> Iterator[Finding]:
     """Instances that are outside the policy of their group; warnings, since they may be so on purpose."""
     for instance in instances:
         node = snapshot.nodes.get(instance.primary_node)
         group = snapshot.groups.get(node.group) if node else None
         demand = Demand.of(snapshot.cluster, instance)
-        wrong = check_policy(filled_ipolicy(snapshot.cluster, group), demand.size())
+        wrong = policy_violations(filled_ipolicy(snapshot.cluster, group), demand.size())
         for text in wrong:
             yield Finding(
-                "EINSTANCEfilled_ipolicy(snapshot.cluster, group)",
+                "EINSTANCEPOLICY",
                 "instance",
                 instance.name,
                 text,
@@ -110,17 +111,29 @@ def policy_findings(snapshot: Snapshot, instances: Iterable[Instance]) -> Iterat
             )
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What the master knows: the time, and positions of the configuration.
+
+    Each node should have at least the ssconf files of `distributed`, and none later than `newest`.
+    """
+
+    now: float
+    distributed: int
+    newest: int
+
+
 def node_findings(
-    node: Node, report: VerifyReport | RpcError, now: float, position: int
+    node: Node, report: VerifyReport | RpcError, expected: Expected
 ) -> Iterator[Finding]:
-    """What one node said about itself, against what the master knows: the configuration's `position`."""
+    """What one node said about itself, against what the master knows."""
     if isinstance(report, RpcError):
         yield Finding("ENODERPC", "node", node.name, f"does not answer: {report.reason}")
         return
     found = [
         *_version_findings(report),
-        *_time_findings(report, now),
-        *_position_findings(report, position),
+        *_time_findings(report, expected.now),
+        *_position_findings(report, expected),
         *(
             ("ENODEHV", f"hypervisor {hypervisor}: {problem}", True)
             for hypervisor, problems in sorted(report.hypervisor_problems.items())
@@ -160,59 +173,77 @@ def _time_findings(report: VerifyReport, now: float) -> Found:
         yield ("ECLUSTERCERT", text, days <= 0)
 
 
-def _position_findings(report: VerifyReport, position: int) -> Found:
-    if report.ssconf_position > position:
+def _position_findings(report: VerifyReport, expected: Expected) -> Found:
+    if report.ssconf_position > expected.newest:
         yield ("ENODEFILECHECK", "has ssconf files newer than the master's configuration", True)
-    elif report.ssconf_position < position:
+    elif report.ssconf_position < expected.distributed:
         yield ("ENODEFILECHECK", "its ssconf files are not up to date yet", False)
 
 
-def instance_findings(
-    snapshot: Snapshot,
-    instances: Iterable[Instance],
-    running: Mapping[NodeUuid, list[RunningInstance] | RpcError],
+Running = Mapping[NodeUuid, list[RunningInstance] | RpcError]
+"""What each node that was asked said about the guests that it has."""
+
+
+def orphan_findings(
+    snapshot: Snapshot, known: Collection[str], running: Running
 ) -> Iterator[Finding]:
-    """Instances that are not as, or not where, they should be, and guests that nobody knows."""
-    where: dict[str, set[NodeUuid]] = {}
+    """Guests that nobody knows; `known` are UUIDs of instances."""
     for node_uuid, found in running.items():
         for guest in [] if isinstance(found, RpcError) else found:
-            where.setdefault(guest.uuid, set()).add(node_uuid)
-            if guest.uuid not in snapshot.instances:
+            if guest.uuid not in known:
+                text = f"runs the unknown instance {guest.name}"
                 name = snapshot.nodes[node_uuid].name
-                yield Finding(
-                    "ENODEORPHANINSTANCE", "node", name, f"runs the unknown instance {guest.name}"
-                )
+                yield Finding("ENODEORPHANINSTANCE", "node", name, text)
+
+
+def instance_findings(
+    snapshot: Snapshot, instances: Iterable[Instance], running: Running
+) -> Iterator[Finding]:
+    """Instances that are not as, or not where, they should be."""
+    where: dict[str, dict[NodeUuid, RunningInstance]] = {}
+    for node_uuid, found in running.items():
+        for guest in [] if isinstance(found, RpcError) else found:
+            where.setdefault(guest.uuid, {})[node_uuid] = guest
     for instance in instances:
-        places = where.get(instance.uuid, set())
-        primary = snapshot.nodes[instance.primary_node]
-        for uuid in sorted(places - {instance.primary_node}):
-            yield Finding(
-                "EINSTANCEWRONGNODE",
-                "instance",
-                instance.name,
-                f"is on {snapshot.nodes[uuid].name}, but should be on {primary.name};"
-                f" run gnt-instance migrate --cleanup {instance.name}",
-            )
-        answer = running.get(instance.primary_node)
-        if primary.offline:
-            yield Finding(
-                "EINSTANCEBADNODE",
-                "instance",
-                instance.name,
-                f"its primary node {primary.name} is offline",
-            )
-        elif isinstance(answer, list) and instance.admin_state is AdminState.UP and not places:
-            yield Finding(
-                "EINSTANCEDOWN", "instance", instance.name, f"is not running on {primary.name}"
-            )
-        elif instance.admin_state is not AdminState.UP and instance.primary_node in places:
-            yield Finding(
-                "EINSTANCEWRONGNODE",
-                "instance",
-                instance.name,
-                f"runs on {primary.name}, but should be down",
-                is_error=False,
-            )
+        places = where.get(instance.uuid, {})
+        for code, text, is_error in (
+            *_place_findings(snapshot, instance, places),
+            *_state_findings(snapshot, instance, places, running),
+        ):
+            yield Finding(code, "instance", instance.name, text, is_error)
+
+
+def _place_findings(
+    snapshot: Snapshot, instance: Instance, places: Mapping[NodeUuid, RunningInstance]
+) -> Found:
+    primary = snapshot.nodes[instance.primary_node]
+    remedy = f"run gnt-instance migrate --cleanup {instance.name}"
+    for uuid in sorted(set(places) - {instance.primary_node}):
+        text = f"is on {snapshot.nodes[uuid].name}, but should be on {primary.name}; {remedy}"
+        yield ("EINSTANCEWRONGNODE", text, True)
+    if instance.migrating_to is not None:
+        text = f"a migration broke off, so it is not known on which node it is; {remedy}"
+        yield ("EINSTANCEWRONGNODE", text, True)
+
+
+def _state_findings(
+    snapshot: Snapshot,
+    instance: Instance,
+    places: Mapping[NodeUuid, RunningInstance],
+    running: Running,
+) -> Found:
+    primary = snapshot.nodes[instance.primary_node]
+    here = places.get(instance.primary_node)
+    is_up = here is not None and here.has_guest and here.state != "shutdown"
+    runs_elsewhere = not is_up and any(guest.has_guest for guest in places.values())
+    if primary.offline:
+        yield ("EINSTANCEBADNODE", f"its primary node {primary.name} is offline", True)
+    elif not isinstance(running.get(instance.primary_node), list):
+        return
+    elif instance.admin_state is AdminState.UP and not is_up and not runs_elsewhere:
+        yield ("EINSTANCEDOWN", f"is not running on {primary.name}", True)
+    elif instance.admin_state is not AdminState.UP and is_up:
+        yield ("EINSTANCEWRONGNODE", f"runs on {primary.name}, but should be down", False)
 
 
 def os_findings(answers: Mapping[str, list[OsInfo]]) -> Iterator[Finding]:

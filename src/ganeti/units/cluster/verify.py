@@ -1,6 +1,7 @@
 """Checking the whole cluster, in one job for the configuration and one for each node group."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from ganeti.base.errors import InputError, RpcError
@@ -9,7 +10,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.objects import NodeGroup
+from ganeti.model.objects import Instance, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.cluster import (
     OpClusterVerify,
@@ -22,14 +23,19 @@ from ganeti.rpc.procedures import (
     OS_DIAGNOSE,
     HypervisorsArgs,
     Nothing,
+    OsInfo,
+    RunningInstance,
     VerifyArgs,
+    VerifyReport,
 )
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.findings import (
+    Expected,
     Finding,
     config_findings,
     instance_findings,
     node_findings,
+    orphan_findings,
     os_findings,
     policy_findings,
 )
@@ -127,6 +133,10 @@ SKIPPABLE = frozenset(("nplusone_mem",))
 class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
     """Check the nodes and instances of one group."""
 
+    def __init__(self, op: OpClusterVerifyGroup) -> None:
+        super().__init__(op)
+        self._names: list[str] | None = None
+
     def check_arguments(self) -> None:
         unknown = sorted(set(self.op.skip_checks) - SKIPPABLE)
         if unknown:
@@ -137,24 +147,63 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
     def _group(self, snapshot: Snapshot) -> NodeGroup:
         return resolve_group(snapshot, self.op.group_name)
 
+    def _instances(self, snapshot: Snapshot) -> list[Instance]:
+        """The instances that the group had when it was first looked at, as far as they still exist.
+
+        Those that come meanwhile are left to the next check, or this one might never get its locks.
+        """
+        if self._names is None:
+            group = self._group(snapshot).uuid
+            members = {node.uuid for node in snapshot.nodes.values() if node.group == group}
+            self._names = sorted(
+                instance.name
+                for instance in snapshot.instances.values()
+                if instance.primary_node in members
+            )
+        found = (snapshot.instance_by_name(name) for name in self._names)
+        return [instance for instance in found if instance is not None]
+
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        return [lock(Level.NODE_GROUP, self._group(snapshot).uuid, Mode.SHARED)]
+        names = [instance.name for instance in self._instances(snapshot)]
+        return [
+            lock(Level.INSTANCE, names, Mode.SHARED),
+            lock(Level.NODE_GROUP, self._group(snapshot).uuid, Mode.SHARED),
+        ]
 
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
-        del plan
         snapshot = ctx.snapshot
         group = self._group(snapshot)
-        members = [node for node in snapshot.nodes.values() if node.group == group.uuid]
+        members = [node for node in snapshot.nodes_by_name() if node.group == group.uuid]
         online = [node for node in members if not node.offline]
-        uuids = {node.uuid for node in members}
-        instances = [
-            instance for instance in snapshot.instances.values() if instance.primary_node in uuids
-        ]
         ctx.log(f"* Verifying group '{group.name}'")
         ctx.log(f"* Gathering information about nodes ({len(online)} nodes)")
-        cluster = snapshot.cluster
-        position = ctx.services.ssconf_position()
+        answers = await self._ask(ctx, online)
+        # A guest may have been created, or removed, while the nodes were asked.
+        known = {*snapshot.instances, *ctx.snapshot.instances}
+        expected = Expected(ctx.now, answers.distributed, ctx.snapshot.position)
+        nodes = (
+            finding
+            for node in online
+            for finding in node_findings(node, answers.reports[node.uuid], expected)
+        )
+        instances = (
+            *orphan_findings(snapshot, known, answers.running),
+            *instance_findings(snapshot, self._instances(snapshot), answers.running),
+        )
+        results = [
+            self.report(ctx, "Verifying node status", nodes),
+            self.report(ctx, "Verifying OS definitions", os_findings(answers.oses)),
+            self.report(ctx, "Verifying instance status", instances),
+        ]
+        for node in members:
+            if node.offline:
+                ctx.log(f"  - NOTICE: node {node.name} is offline")
+        return Outcome(all(results))
+
+    async def _ask(self, ctx: UnitContext, online: list[Node]) -> "_Answers":
+        cluster = ctx.snapshot.cluster
         hypervisors = list(cluster.enabled_hypervisors)
+        distributed = ctx.services.ssconf_position()
         args = VerifyArgs(
             hypervisors=hypervisors,
             file_storage_dir=cluster.file_storage_dir,
@@ -165,27 +214,21 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         running = await ctx.call_all(
             online, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors)
         )
-        oses = await ctx.call_all(
-            [node for node in online if node.vm_capable], OS_DIAGNOSE, Nothing()
-        )
+        capable = [node for node in online if node.vm_capable]
+        oses = await ctx.call_all(capable, OS_DIAGNOSE, Nothing())
         by_name = {
-            snapshot.nodes[uuid].name: answer
-            for uuid, answer in oses.items()
-            if not isinstance(answer, RpcError)
+            node.name: answer
+            for node in capable
+            if not isinstance(answer := oses[node.uuid], RpcError)
         }
-        found = (
-            finding
-            for node in online
-            for finding in node_findings(node, reports[node.uuid], ctx.now, position)
-        )
-        results = [
-            self.report(ctx, "Verifying node status", found),
-            self.report(ctx, "Verifying OS definitions", os_findings(by_name)),
-            self.report(
-                ctx, "Verifying instance status", instance_findings(snapshot, instances, running)
-            ),
-        ]
-        for node in members:
-            if node.offline:
-                ctx.log(f"  - NOTICE: node {node.name} is offline")
-        return Outcome(all(results))
+        return _Answers(reports, running, by_name, distributed)
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What the nodes of a group said, and the ssconf position that all had before they were asked."""
+
+    reports: Mapping[NodeUuid, VerifyReport | RpcError]
+    running: Mapping[NodeUuid, list[RunningInstance] | RpcError]
+    oses: Mapping[str, list[OsInfo]]
+    distributed: int

@@ -31,11 +31,7 @@ from ganeti.rpc.procedures import (
 from ganeti.units.allocation import Demand, Wish, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.instance.create_plan import (
-    check_create_arguments,
-    check_fits_config,
-    new_instance,
-)
+from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
@@ -75,7 +71,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         check_can_host(node)
         self._check_policy(snapshot, unplaced, [snapshot.groups[node.group]])
         instance = replace(unplaced, primary_node=NodeUuid(node.uuid))
-        check_fits_config(ctx, [instance])
+        ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, node, instance)
         await self._check_on_node(ctx, node, instance)
         if op.no_install:

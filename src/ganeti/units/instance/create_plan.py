@@ -1,14 +1,11 @@
 """What a new instance will be: from a checked request to an object, without any act."""
 
-from collections.abc import Sequence
-
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name, os_name, plain_name
 from ganeti.config.fill import filled_nicparams
-from ganeti.config.transaction import Draft
 from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.hypervisor_params import check_hypervisor_params
-from ganeti.model.objects import Instance, InstanceUuid, Nic, Node, NodeUuid
+from ganeti.model.objects import Instance, InstanceUuid, Nic, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import (
@@ -117,11 +114,3 @@ def _nics(ctx: UnitContext, op: OpInstanceCreate) -> tuple[Nic, ...]:
             reservations.take_ip(ctx.job_id, nic.ip, filled["link"], ctx.snapshot)
         nics.append(nic)
     return tuple(nics)
-
-
-def check_fits_config(ctx: UnitContext, things: Sequence[Instance | Node]) -> None:
-    """Refuse what the configuration would not take, before anything is made for it (F24)."""
-    draft = Draft(ctx.snapshot, ctx.services.clock)
-    for thing in things:
-        draft.put(thing)
-    draft.finish()

@@ -17,7 +17,7 @@ from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
 from ganeti.rpc.procedures import BLOCKDEV_INFO, INSTANCE_CONSOLE, DiskArgs, DiskInfo, InstanceArgs
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.instance.access import InstanceUnit, primary_node, running_state, spec_of
+from ganeti.units.instance.access import InstanceUnit, is_running, primary_node, spec_of
 from ganeti.units.node_choice import check_online
 
 
@@ -77,14 +77,17 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "network_port": None,
             "hv_instance": instance.hvparams,
             "hv_actual": {
-                name: value for name, value in hv_actual.items() if not known[name].is_global
+                name: value
+                for name, value in hv_actual.items()
+                if not (name in known and known[name].is_global)
             },
             "be_instance": instance.beparams,
             "be_actual": filled_beparams(cluster, instance),
             "nics": [_nic(cluster, nic_index, instance) for nic_index in range(len(instance.nics))],
             "disk_template": instance.disk_template,
             "disks": [
-                _disk(disk, found) for disk, found in zip(instance.disks, disks, strict=True)
+                _disk(index, disk, found)
+                for index, (disk, found) in enumerate(zip(instance.disks, disks, strict=True))
             ],
             "tags": list(instance.tags),
         }
@@ -94,7 +97,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
     ) -> tuple[str | None, list[DiskInfo | None]]:
         node = primary_node(ctx, instance)
         try:
-            is_up = await running_state(ctx, node, instance) is not None
+            is_up = await is_running(ctx, node, instance)
             disks: list[DiskInfo | None] = [
                 await ctx.call(
                     node, BLOCKDEV_INFO, DiskArgs(instance_name=instance.name, disk=disk)
@@ -113,9 +116,9 @@ def _nic(cluster: Cluster, index: int, instance: Instance) -> dict[str, Any]:
     return {"uuid": nic.uuid, "name": nic.name, "mac": nic.mac, "ip": nic.ip, **params}
 
 
-def _disk(disk: Disk, found: DiskInfo | None) -> dict[str, Any]:
+def _disk(index: int, disk: Disk, found: DiskInfo | None) -> dict[str, Any]:
     return {
-        "iv_name": disk.uuid,
+        "iv_name": f"disk/{index}",
         "uuid": disk.uuid,
         "name": disk.name,
         "dev_type": disk.template,

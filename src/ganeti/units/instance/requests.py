@@ -59,8 +59,8 @@ def check_os_params(params: Mapping[str, str], field: str) -> None:
                 "not the name of a parameter: lower-case letters, digits and '_', at most 64",
                 f"{field}[{name!r:.80}]",
             )
-        if not value.isprintable():
-            raise InputError("must be one line of printable text", f"{field}.{name}")
+        if any(character in value for character in "\0\n\r"):
+            raise InputError("must be one line of text", f"{field}.{name}")
 
 
 def check_tags(tags: Sequence[str]) -> None:
@@ -116,7 +116,7 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
         if nic.mac not in ("auto", "generate"):
             mac_address(nic.mac, f"{where}.mac")
         if nic.ip is not None:
-            _check_address(nic.ip, f"{where}.ip")
+            check_address(nic.ip, f"{where}.ip")
         if nic.mode is not None and nic.mode not in NIC_MODES:
             raise InputError("must be bridged or routed", f"{where}.mode")
         if nic.link is not None:
@@ -139,7 +139,8 @@ def _check_distinct(what: str, values: Sequence[str | None]) -> None:
         seen.add(value)
 
 
-def _check_address(text: str, field: str) -> None:
+def check_address(text: str, field: str) -> None:
+    """Refuse what is no IP address."""
     try:
         ip_address(text)
     except ValueError as err:

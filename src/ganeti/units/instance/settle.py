@@ -5,7 +5,6 @@ the mark is there, nobody knows where the guest is, and nothing may start it.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 

@@ -1,5 +1,7 @@
 """Taking a joined host into the cluster."""
 
+import re
+
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
@@ -10,12 +12,16 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.hypervisor_params import PORT_MAX
-from ganeti.model.objects import Node, NodeGroup, NodeUuid
+from ganeti.model.hypervisor_params import PORT_MAX, typed_value
+from ganeti.model.objects import GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.node import OpNodeAdd
+from ganeti.model.params import NODE_DEFAULTS, Params
 from ganeti.rpc.procedures import VERSION, NodeVersion, Nothing
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.requests import check_address
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
@@ -26,8 +32,14 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
         host_name(op.node_name, "node_name")
         if not op.primary_ip or not op.certificate:
             raise InputError("a node is added after it was joined: use gnt-node add", "certificate")
+        check_address(op.primary_ip, "primary_ip")
+        if op.secondary_ip:
+            check_address(op.secondary_ip, "secondary_ip")
+        if not _FINGERPRINT.fullmatch(op.certificate):
+            raise InputError("must be a SHA-256 fingerprint, 64 lower-case digits", "certificate")
         if not 1 <= op.port <= PORT_MAX:
             raise InputError(f"must be from 1 to {PORT_MAX}", "port")
+        _node_params(op.ndparams)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [lock(Level.NODE_GROUP, self._group(snapshot).uuid)]
@@ -53,35 +65,39 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
                 f"node {name} is not in the cluster, so it cannot be added again",
                 ErrorCode.UNKNOWN_ENTITY,
             )
-        node = Node(
-            uuid=known.uuid if known else NodeUuid(ctx.ids.uuid()),
+        ctx.config.reservations.take_name(ctx.job_id, name)
+        node = self._again(known) if known else self._new(ctx, name)
+        ctx.check_change(lambda draft: _put(draft, node))
+        await self._check_daemon(ctx, node)
+        return node
+
+    def _new(self, ctx: UnitContext, name: str) -> Node:
+        op = self.op
+        return Node(
+            uuid=NodeUuid(ctx.ids.uuid()),
             name=name,
             primary_ip=op.primary_ip or "",
             secondary_ip=op.secondary_ip or op.primary_ip or "",
             port=op.port,
-            group=known.group if known else self._group(snapshot).uuid,
+            group=GroupUuid(self._group(ctx.snapshot).uuid),
             certificate=op.certificate,
             master_capable=op.master_capable,
             vm_capable=op.vm_capable,
-            ndparams=op.ndparams,
+            ndparams=_node_params(op.ndparams),
         )
-        if known:
-            node = replace(
-                known, certificate=op.certificate, port=op.port, primary_ip=node.primary_ip
-            )
-        self._check_addresses(snapshot, node)
-        await self._check_daemon(ctx, node)
-        return node
 
-    def _check_addresses(self, snapshot: Snapshot, node: Node) -> None:
-        for other in snapshot.nodes.values():
-            if other.uuid == node.uuid:
-                continue
-            if {other.primary_ip, other.secondary_ip} & {node.primary_ip, node.secondary_ip}:
-                raise PrereqError(
-                    f"node {other.name} has the address {node.primary_ip} or {node.secondary_ip} already",
-                    ErrorCode.NOT_UNIQUE,
-                )
+    def _again(self, known: Node) -> Node:
+        """A known node that was joined again: it is neither offline nor drained any more."""
+        op = self.op
+        return replace(
+            known,
+            certificate=op.certificate,
+            port=op.port,
+            primary_ip=op.primary_ip or known.primary_ip,
+            secondary_ip=op.secondary_ip or known.secondary_ip,
+            offline=False,
+            drained=False,
+        )
 
     async def _check_daemon(self, ctx: UnitContext, node: Node) -> None:
         try:
@@ -104,8 +120,20 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
 
     async def execute(self, ctx: UnitContext, plan: Node) -> Outcome:
         ctx.log(f"Adding node {plan.name} ({plan.uuid}) at {plan.primary_ip}")
+        return Outcome([plan.name, plan.uuid], change=lambda draft: _put(draft, plan))
 
-        def add(draft: Draft) -> None:
-            draft.put(plan)
 
-        return Outcome([plan.name, plan.uuid], change=add)
+def _put(draft: Draft, node: Node) -> None:
+    draft.put(node)
+
+
+def _node_params(given: Params) -> Params:
+    """Node parameters with values in their types; unknown ones are refused."""
+    for name in given:
+        if name not in NODE_DEFAULTS:
+            known = ", ".join(NODE_DEFAULTS)
+            raise InputError(f"no such node parameter; known: {known}", f"ndparams.{name}")
+    return {
+        name: typed_value(value, NODE_DEFAULTS[name], f"ndparams.{name}")
+        for name, value in given.items()
+    }

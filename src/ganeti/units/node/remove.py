@@ -35,7 +35,7 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, Node]):
         here = sorted(
             instance.name
             for instance in ctx.snapshot.instances.values()
-            if node.uuid in instance.all_nodes
+            if node.uuid in (*instance.all_nodes, instance.migrating_to)
         )
         if here:
             shown = ", ".join(here[:SHOWN]) + (

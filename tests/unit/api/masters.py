@@ -1,0 +1,121 @@
+"""A queue and a configuration to put behind the LUXI methods."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ganeti.api.luxi_methods import LuxiMethods
+from ganeti.base.clock import FrozenClock
+from ganeti.base.errors import GanetiError, JobLost, JobQueueDrained
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.job import LogEntry, OpState
+from ganeti.model.opcodes import OpCode
+from ganeti.query.execute import QueryExecutor
+from ganeti.query.live import LiveSource
+from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
+
+
+@dataclass
+class FakeQueue(FakeJobs):
+    """Takes jobs and remembers them; `news` answers those who wait."""
+
+    is_drained: bool = False
+    submitted: list[Sequence[OpCode]] = field(default_factory=list)
+    refuse: dict[int, GanetiError] = field(default_factory=dict)
+    news: tuple[list[Any], list[LogEntry]] | None = None
+    waited: list[tuple[Any, ...]] = field(default_factory=list)
+    waiting: int = 0
+    release: asyncio.Event | None = None
+
+    async def submit(self, ops: Sequence[OpCode], /, *, even_if_drained: bool = False) -> int:
+        if self.is_drained and not even_if_drained:
+            raise JobQueueDrained("the queue is drained")
+        self.submitted.append(ops)
+        job_id = len(self.submitted)
+        self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops]))  # type: ignore[arg-type] # any opcode
+        return job_id
+
+    async def submit_many(self, jobs: Sequence[Sequence[OpCode]], /) -> list[int | GanetiError]:
+        return [
+            self.refuse[number] if number in self.refuse else await self.submit(ops)
+            for number, ops in enumerate(jobs)
+        ]
+
+    async def cancel(self, job_id: int, /) -> tuple[bool, str]:
+        if self.view(job_id) is None:
+            raise JobLost(f"there is no job {job_id}")
+        return True, f"Job {job_id} canceled"
+
+    async def archive(self, job_id: int, /) -> bool:
+        return self.view(job_id) is not None
+
+    async def auto_archive(self, age_s: float, timeout_s: float, /) -> tuple[int, int]:
+        return int(age_s), int(timeout_s)
+
+    async def change_priority(self, job_id: int, priority: int, /) -> tuple[bool, str]:
+        return (
+            True,
+            f"Priorities of pending opcodes for job {job_id} have been changed to {priority}",
+        )
+
+    async def set_drained(self, drained: bool, /) -> None:
+        self.is_drained = drained
+
+    async def wait_for_change(
+        self,
+        job_id: int,
+        info_of: Callable[[Any], list[Any]],
+        previous_info: list[Any] | None,
+        previous_log_serial: int,
+        timeout_s: float,
+    ) -> tuple[list[Any], list[LogEntry]] | None:
+        self.waited.append(
+            (job_id, info_of(self.view(job_id)), previous_info, previous_log_serial, timeout_s)
+        )
+        if self.release is not None:
+            self.waiting += 1
+            try:
+                await self.release.wait()
+            finally:
+                self.waiting -= 1
+        return self.news
+
+
+@dataclass
+class FakeConfig:
+    degraded: bool = False
+    snapshot: Snapshot = field(default_factory=snapshot)
+
+
+@dataclass
+class FakePause:
+    end: float | None = None
+
+    async def until(self) -> float | None:
+        return self.end
+
+    async def set(self, until: float | None) -> None:
+        self.end = until
+
+
+@dataclass
+class Master:
+    """The LUXI methods and what is behind them."""
+
+    queue: FakeQueue = field(default_factory=FakeQueue)
+    config: FakeConfig = field(default_factory=FakeConfig)
+    pause: FakePause = field(default_factory=FakePause)
+    nodes: FakeNodes = field(default_factory=FakeNodes)
+
+    def methods(self) -> LuxiMethods:
+        clock = FrozenClock()
+        live = LiveSource(self.nodes, clock)
+        queries = QueryExecutor(lambda: self.config.snapshot, self.queue, locks, live)
+        return LuxiMethods(
+            queue=self.queue,
+            config=self.config,
+            queries=queries,
+            watcher_pause=self.pause,
+            clock=clock,
+        )

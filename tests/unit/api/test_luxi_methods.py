@@ -1,0 +1,270 @@
+from typing import Any
+
+import pytest
+
+from ganeti.api import luxi_methods
+from ganeti.api.luxi_server import Caller
+from ganeti.base.errors import JobQueueFull
+from ganeti.model.names import JobStatus
+from ganeti.protocols.luxi import Answer, Request
+from tests.unit.api.masters import Master
+from tests.unit.query.cluster import NODE_UUIDS, job, running
+
+CALLER = Caller(uid=1000, gid=1000, pid=42)
+DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "reason": []}
+
+
+async def ask(master: Master, method: str, *args: Any) -> Answer:
+    return await master.methods().answer(Request(method, list(args)), CALLER)
+
+
+async def result(master: Master, method: str, *args: Any) -> Any:
+    answer = await ask(master, method, *args)
+    assert answer.success, answer.result
+    return answer.result
+
+
+@pytest.fixture
+def master() -> Master:
+    return Master()
+
+
+def test_all_methods_of_the_interface_exist(master: Master) -> None:
+    wanted = (
+        "SubmitJob SubmitManyJobs SubmitJobToDrainedQueue WaitForJobChange CancelJob ArchiveJob"
+        " AutoArchiveJobs ChangeJobPriority Query QueryFields QueryJobs QueryInstances QueryNodes"
+        " QueryGroups QueryNetworks QueryExports QueryConfigValues QueryClusterInfo QueryTags"
+        " SetDrainFlag SetWatcherPause"
+    )
+    assert set(wanted.split()) <= master.methods().names
+
+
+async def test_a_job_is_submitted_with_who_asked_for_it(master: Master) -> None:
+    given = {**DELAY, "reason": [["gnt:client:gnt-debug", "delay", 7]]}
+    assert await result(master, "SubmitJob", [given]) == 1
+    [[op]] = master.queue.submitted
+    assert [(source, text) for source, text, _when in op.reason] == [
+        ("gnt:client:gnt-debug", "delay"),
+        ("gnt:luxi", "uid 1000, pid 42"),
+    ]
+
+
+async def test_an_empty_job_is_a_job(master: Master) -> None:
+    assert await result(master, "SubmitJob", []) == 1
+
+
+async def test_many_jobs_say_which_were_accepted(master: Master) -> None:
+    master.queue.refuse = {1: JobQueueFull("the queue is full")}
+    assert await result(master, "SubmitManyJobs", [[DELAY], [DELAY], []]) == [
+        [True, 1],
+        [False, "the queue is full"],
+        [True, 2],
+    ]
+
+
+@pytest.mark.requirement("A22")
+@pytest.mark.parametrize(
+    ("op", "part"),
+    [
+        ({"OP_ID": "OP_NO_SUCH"}, "OP_NO_SUCH"),
+        ({"OP_ID": "__class__"}, "__class__"),
+        ({"duration": 1}, "OP_ID"),
+        ({**DELAY, "nosuch": 1}, "nosuch"),
+        ({**DELAY, "__init__": 1}, "__init__"),
+        ({**DELAY, "duration": "x"}, "jobs[1][0].duration"),
+        ({**DELAY, "priority": 99}, "jobs[1][0].priority"),
+        ({**DELAY, "depends": [["x", []]]}, "jobs[1][0].depends"),
+        (None, "jobs[1][0]"),
+        ([], "jobs[1][0]"),
+    ],
+)
+async def test_a_malformed_opcode_refuses_the_whole_submission(
+    master: Master, op: Any, part: str
+) -> None:
+    answer = await ask(master, "SubmitManyJobs", [[DELAY], [op]])
+    assert not answer.success
+    assert answer.result[0] == "OpPrereqError"
+    assert part in answer.result[1][0]
+    assert answer.result[1][1] == "wrong_input"
+    assert master.queue.submitted == []
+
+
+@pytest.mark.requirement("A21")
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [[]] * 100_000,
+        [[DELAY] * 10_000],
+        [[{**DELAY, "comment": "x" * 10 * 1024 * 1024}]],
+        "x",
+        [{}],
+    ],
+)
+async def test_submissions_have_limits(master: Master, jobs: Any) -> None:
+    answer = await ask(master, "SubmitManyJobs", jobs)
+    assert (answer.success, answer.result[0]) == (False, "OpPrereqError")
+    assert master.queue.submitted == []
+
+
+async def test_a_drained_queue_takes_only_what_is_meant_for_it(master: Master) -> None:
+    assert await result(master, "SetDrainFlag", True) is True
+    answer = await ask(master, "SubmitJob", [DELAY])
+    assert answer.result[0] == "JobQueueDrainError"
+    assert await result(master, "SubmitJobToDrainedQueue", [DELAY]) == 1
+    assert await result(master, "QueryConfigValues", ["drain_flag"]) == [True]
+
+
+@pytest.mark.requirement("S192", "S195")
+async def test_waiting_is_the_queues_business_and_bounded(master: Master) -> None:
+    master.queue.live = [job(5, JobStatus.RUNNING)]
+    waited = await result(master, "WaitForJobChange", 5, ["status"], ["queued"], 3, 100_000)
+    assert waited == "nochange"
+    assert master.queue.waited == [(5, ["running"], ["queued"], 3, luxi_methods.WAIT_LIMIT_S)]
+
+
+async def test_news_of_a_job_come_with_its_log(master: Master) -> None:
+    master.queue.live = [job(5, JobStatus.RUNNING)]
+    master.queue.news = (["running"], [(1, (7, 8), "message", "hello")])
+    found = await result(master, "WaitForJobChange", 5, ["status"], None, None, 60)
+    assert found == [["running"], [(1, (7, 8), "message", "hello")]]
+    assert master.queue.waited[0][3] == 0
+
+
+async def test_an_ended_job_has_its_last_news_at_once(master: Master) -> None:
+    log = [[(1, (7, 0), "message", "a"), (2, (8, 0), "message", "b")]]
+    master.queue.archived = [job(5, JobStatus.ERROR, log=log)]
+    args = (5, ["status"], ["error"])
+    assert await result(master, "WaitForJobChange", *args, 1, 60) == [["error"], [log[0][1]]]
+    assert await result(master, "WaitForJobChange", *args, 2, 60) == [["error"], []]
+    assert master.queue.waited == []
+
+
+async def test_a_job_that_is_not_there_is_lost(master: Master) -> None:
+    answer = await ask(master, "WaitForJobChange", 99, ["status"], None, None, 60)
+    assert answer.result[0] == "JobLost"
+    assert (await ask(master, "CancelJob", 99, False)).result[0] == "JobLost"
+
+
+async def test_jobs_are_cancelled_archived_and_made_urgent(master: Master) -> None:
+    master.queue.live = [job(5)]
+    assert await result(master, "CancelJob", 5, False) == [True, "Job 5 canceled"]
+    assert await result(master, "CancelJob", "5") == [True, "Job 5 canceled"]
+    assert await result(master, "ArchiveJob", 5) is True
+    assert await result(master, "ArchiveJob", 6) is False
+    assert await result(master, "AutoArchiveJobs", 21600, 89) == [21600, 89]
+    assert (await result(master, "ChangeJobPriority", 5, -10))[0] is True
+
+
+async def test_unknown_jobs_are_rows_of_nulls(master: Master) -> None:
+    master.queue.live = [job(5)]
+    found = await result(master, "QueryJobs", [99999, 5], ["id", "status", "opstatus"])
+    assert found == [[99999, None, None], [5, "success", ["success"]]]
+
+
+async def test_queries_have_the_form_of_the_original(master: Master) -> None:
+    master.nodes.instances = {"node1": [running(1)]}
+    found = await result(master, "Query", "instance", ["name", "status"], ["=", "name", "web1"])
+    assert found["data"] == [[[0, "web1.example.com"], [0, "running"]]]
+    assert found["fields"][0] == {
+        "name": "name",
+        "title": "Instance",
+        "kind": "text",
+        "doc": "Name of the instance",
+    }
+    assert await result(master, "Query", "job", ["id"]) == {
+        "fields": [{"name": "id", "title": "ID", "kind": "number", "doc": "Number of the job"}],
+        "data": [],
+    }
+    fields = await result(master, "QueryFields", "node", ["name", "nosuch"])
+    assert [one["kind"] for one in fields["fields"]] == ["text", "unknown"]
+    assert len((await result(master, "QueryFields", "node", None))["fields"]) > 40
+
+
+async def test_the_old_queries_answer(master: Master) -> None:
+    assert await result(master, "QueryInstances", ["web2"], ["name"], False) == [
+        ["web2.example.com"]
+    ]
+    assert await result(master, "QueryGroups", [], ["name"], False) == [["default"], ["spare"]]
+    assert await result(master, "QueryNodes", ["node1"], ["name", "powered"], False) == [
+        ["node1.example.com", None]
+    ]
+    assert await result(master, "QueryNetworks", [], ["name"], False) == []
+    assert await result(master, "QueryExports", [], False) == {}
+    answer = await ask(master, "QueryInstances", ["nosuch"], ["name"], False)
+    assert answer.result[0] == "OpPrereqError"
+    assert answer.result[1][1] == "unknown_entity"
+
+
+async def test_config_values_that_are_unknown_are_null(master: Master) -> None:
+    names = ["cluster_name", "master_node", "watcher_pause", "nosuch"]
+    found = await result(master, "QueryConfigValues", names)
+    assert found == ["cluster.example.com", "node1.example.com", None, None]
+
+
+async def test_the_watcher_can_be_paused(master: Master) -> None:
+    assert await result(master, "SetWatcherPause", 5e9) == 5e9
+    assert await result(master, "QueryConfigValues", ["watcher_pause"]) == [5e9]
+    assert await result(master, "SetWatcherPause", None) is None
+
+
+async def test_cluster_info_has_what_the_h_tools_read(master: Master) -> None:
+    found = await result(master, "QueryClusterInfo")
+    assert found["name"] == "cluster.example.com"
+    assert found["master"] == "node1.example.com"
+    assert found["tags"] == ["lab"]
+    assert found["uuid"] != NODE_UUIDS[0]
+    assert set(found["ipolicy"]) == {
+        "minmax", "std", "disk-templates", "vcpu-ratio", "spindle-ratio"
+    }  # fmt: skip
+    assert found["beparams"]["default"]["maxmem"] == 128
+    assert found["hvparams"]["fake"] == {"migration_mode": "live"}
+    assert found["degraded"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "tags"),
+    [
+        ("cluster", "", ["lab"]),
+        ("cluster", None, ["lab"]),
+        ("node", "node2", ["fast"]),
+        ("instance", "web1", ["a"]),
+        ("group", "default", []),
+    ],
+)
+async def test_tags_are_told(master: Master, kind: str, name: str | None, tags: list[str]) -> None:
+    assert await result(master, "QueryTags", kind, name) == tags
+
+
+async def test_every_answer_says_that_the_state_has_one_copy_only(master: Master) -> None:
+    master.config.degraded = True
+    assert (await ask(master, "QueryClusterInfo")).degraded
+    assert (await ask(master, "NoSuch")).degraded
+
+
+@pytest.mark.parametrize(
+    ("method", "args"),
+    [
+        ("NoSuch", []),
+        ("__class__", []),
+        ("SubmitJob", []),
+        ("SubmitJob", [[], []]),
+        ("CancelJob", [True]),
+        ("CancelJob", [-1]),
+        ("CancelJob", ["x"]),
+        ("CancelJob", [2**70]),
+        ("WaitForJobChange", [1, "status", None, None, 60]),
+        ("WaitForJobChange", [1, ["status"], "x", None, 60]),
+        ("WaitForJobChange", [1, ["status"], None, "x", 60]),
+        ("Query", [7, [], None]),
+        ("Query", ["node", [7], None]),
+        ("QueryJobs", [{}, []]),
+        ("SetDrainFlag", ["yes"]),
+        ("AutoArchiveJobs", ["all", 1]),
+    ],
+)
+async def test_wrong_arguments_are_answered_in_a_sentence(
+    master: Master, method: str, args: list[Any]
+) -> None:
+    answer = await ask(master, method, *args)
+    assert not answer.success
+    assert answer.result.startswith("Failed to parse request: ")

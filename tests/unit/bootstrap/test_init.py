@@ -1,0 +1,101 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ganeti.base.clock import FrozenClock
+from ganeti.base.errors import InputError
+from ganeti.base.ids import CountingIds
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.init import Founding, InitOptions, check_options, first_objects
+from ganeti.model.objects import NodeUuid
+
+GOOD = InitOptions(
+    cluster_name="cluster.example", node_name="node1.example", primary_ip="192.0.2.1"
+)
+
+
+def test_the_defaults_are_sound() -> None:
+    check_options(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"cluster_name": "no host!"}, "cluster_name"),
+        ({"cluster_name": "Upper.example"}, "cluster_name"),
+        ({"cluster_name": "node1.example"}, "cluster_name"),
+        ({"node_name": ""}, "node_name"),
+        ({"primary_ip": "node1.example"}, "primary_ip"),
+        ({"primary_ip": "0.0.0.0"}, "primary_ip"),
+        ({"secondary_ip": "x"}, "secondary_ip"),
+        ({"master_ip": "300.1.1.1"}, "master_ip"),
+        ({"master_netmask": 33}, "master_netmask"),
+        ({"master_netdev": "a b"}, "master_netdev"),
+        ({"port": 0}, "port"),
+        ({"group_name": "../x"}, "group_name"),
+        ({"mac_prefix": "aa:00"}, "mac_prefix"),
+        ({"mac_prefix": "01:00:00"}, "mac_prefix"),
+        ({"mac_prefix": "AA:00:00"}, "mac_prefix"),
+        ({"enabled_hypervisors": []}, "enabled_hypervisors"),
+        ({"enabled_hypervisors": ["vmware"]}, "enabled_hypervisors"),
+        ({"enabled_hypervisors": ["fake", "fake"]}, "enabled_hypervisors"),
+        ({"enabled_disk_templates": ["floppy"]}, "enabled_disk_templates"),
+        ({"hvparams": {"vmware": {}}}, "hvparams.vmware"),
+        ({"hvparams": {"kvm": {"nonsense": 1}}}, "hvparams.kvm.nonsense"),
+        ({"hvparams": {"kvm": {"kernel_path": "relative"}}}, "hvparams.kvm.kernel_path"),
+        ({"beparams": {"vcpus": "many"}}, "beparams.vcpus"),
+        ({"beparams": {"nonsense": 1}}, "beparams.nonsense"),
+        ({"nicparams": {"nonsense": "x"}}, "nicparams.nonsense"),
+        ({"ipolicy": {"nonsense": 1}}, "ipolicy.nonsense"),
+        ({"candidate_pool_size": 0}, "candidate_pool_size"),
+        ({"default_iallocator": "../hail"}, "default_iallocator"),
+        ({"file_storage_dir": "srv"}, "file_storage_dir"),
+        ({"file_storage_dir": "/"}, "file_storage_dir"),
+        ({"file_storage_dir": "/srv/../etc"}, "file_storage_dir"),
+        ({"shared_file_storage_dir": "/srv/a\n/etc"}, "shared_file_storage_dir"),
+        ({"shared_file_storage_dir": "/srv/#x"}, "shared_file_storage_dir"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_named(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_options(replace(GOOD, **changes))
+    assert field in caught.value.message
+
+
+def test_the_first_configuration_is_a_cluster_a_group_and_its_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ganeti.base.tls.fingerprint", lambda _pem: "ab" * 32)
+    options = replace(
+        GOOD,
+        master_ip="192.0.2.100",
+        beparams={"vcpus": "2"},
+        hvparams={"kvm": {"acpi": "false"}},
+        default_iallocator="hail",
+    )
+    new = Founding(
+        options=options,
+        paths=Paths(),
+        clock=FrozenClock(),
+        ids=CountingIds(),
+        daemons=None,  # type: ignore[arg-type]  # not asked for anything here
+        undo=None,  # type: ignore[arg-type]  # the same
+        cluster_uuid="cluster-uuid",
+        node_uuid=NodeUuid("node-uuid"),
+    )
+    cluster, group, node = first_objects(new)
+    assert (cluster.uuid, cluster.master_node, cluster.master_ip) == (
+        "cluster-uuid",
+        "node-uuid",
+        "192.0.2.100",
+    )
+    assert cluster.beparams == {"default": {"vcpus": 2}}
+    assert cluster.hvparams == {"kvm": {"acpi": False}}
+    assert cluster.default_iallocator == "hail"
+    assert (node.uuid, node.group, node.certificate) == ("node-uuid", group.uuid, "ab" * 32)
+    assert (node.primary_ip, node.secondary_ip) == ("192.0.2.1", "192.0.2.1")
+    assert node.master_candidate
+    assert group.name == "default"
+    assert {cluster.ctime, group.ctime, node.mtime} == {FrozenClock().time()}

@@ -1,0 +1,297 @@
+"""The driver's decisions, with pretended processes and monitors."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ganeti.base.errors import HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.base.process import Completed
+from ganeti.hypervisor.kvm import driver as driver_module
+from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
+from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.processes import ProcessId
+from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
+from ganeti.model.instance_spec import InstanceSpec
+
+pytestmark = pytest.mark.virtual_time
+
+UUID = "8dea39da-5dea-4e7c-9a63-1c2b3d4e5f60"
+INSTANCE = InstanceSpec(
+    name="web1",
+    uuid=UUID,
+    hypervisor="kvm",
+    os="tiny",
+    memory=96,
+    vcpus=1,
+    hvparams={"accelerator": "tcg"},
+)
+
+
+class Host:
+    """One pretended host: a process is a number, and each guest answers questions."""
+
+    def __init__(self) -> None:
+        self.alive: dict[ProcessId, Sequence[str]] = {}
+        self.state = "prelaunch"
+        self.asked: list[str] = []
+        self.refuses: set[str] = set()
+        self.hears_button = True
+        self.is_silent = False
+        self.dies_at_start = False
+        self.survives_kill = False
+
+    # processes
+    def spawn(self, argv: Sequence[str], log_path: Path) -> ProcessId:
+        process = ProcessId(100 + len(self.asked), 1)
+        if self.dies_at_start:
+            log_path.write_text("cannot set up guest memory")
+        else:
+            self.alive[process] = argv
+        return process
+
+    def is_alive(self, process: ProcessId) -> bool:
+        return process in self.alive
+
+    def find(self, argv: Sequence[str]) -> ProcessId | None:
+        return next((one for one, words in self.alive.items() if list(words) == list(argv)), None)
+
+    def kill(self, process: ProcessId) -> None:
+        if not self.survives_kill:
+            self.alive.pop(process, None)
+
+    async def ended_within(self, process: ProcessId, timeout_s: float) -> bool:
+        if process in self.alive:
+            await asyncio.sleep(timeout_s)
+        return process not in self.alive
+
+    def cpu_time_s(self, process: ProcessId) -> float:
+        return 1.5
+
+    # monitors
+    def monitor(self, path: Path) -> Ask:
+        return self._ask
+
+    async def _ask(
+        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float = 20.0
+    ) -> Any:
+        if not self.alive:
+            raise MonitorGone("nobody listens")
+        if self.is_silent:
+            await asyncio.sleep(timeout_s)
+            raise MonitorSilent("no answer")
+        self.asked.append(command)
+        if command in self.refuses:
+            raise CommandRefused(f"refused {command}")
+        if command == "quit" or (command == "system_powerdown" and self.hears_button):
+            self.alive.clear()
+        if command == "cont":
+            self.state = "running"
+        return {
+            "query-status": {"status": self.state},
+            "query-version": {"qemu": {"major": 7, "minor": 2, "micro": 22}},
+            "qom-get": "pc-i440fx-7.2-machine",
+        }.get(command, {})
+
+
+async def no_commands(
+    argv: Sequence[str], *, timeout_s: float = 60.0, stdin: bytes | None = None,
+    env: Mapping[str, str] | None = None, check: bool = True,
+) -> Completed:  # fmt: skip
+    text = b"QEMU emulator version 7.2.22 (Debian)\n" if argv[1:] == ["--version"] else b""
+    return Completed(tuple(argv), 0, text, b"")
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setattr(driver_module, "find_program", lambda _hvparams: "/usr/bin/qemu")
+    return Host()
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path)
+
+
+@pytest.fixture
+def kvm(paths: Paths, host: Host) -> KvmHypervisor:
+    return KvmHypervisor(paths, no_commands, processes=host, monitor=host.monitor)
+
+
+def record(paths: Paths) -> Record | None:
+    return GuestFiles.of(paths, UUID).read()
+
+
+async def test_a_start_is_recorded_with_what_another_node_must_know(
+    kvm: KvmHypervisor, paths: Paths
+) -> None:
+    await kvm.start(INSTANCE, [])
+    kept = record(paths)
+    assert kept is not None
+    assert (kept.machine, kept.qemu_version, kept.accelerator) == ("pc-i440fx-7.2", "7.2.22", "tcg")
+    info = await kvm.migration_info(INSTANCE)
+    assert info == {
+        "machine": "pc-i440fx-7.2",
+        "qemu_version": "7.2.22",
+        "accelerator": "tcg",
+        "running": True,
+    }
+    [listed] = await kvm.running()
+    assert (listed.name, listed.state, listed.cpu_time_s) == ("web1", "running", 1.5)
+
+
+async def test_a_qemu_that_ends_at_once_leaves_nothing_and_its_words_are_told(
+    kvm: KvmHypervisor, host: Host, paths: Paths
+) -> None:
+    host.dies_at_start = True
+    with pytest.raises(HypervisorError, match="web1 ended at once: cannot set up guest memory"):
+        await kvm.start(INSTANCE, [])
+    assert record(paths) is None
+
+
+@pytest.mark.parametrize("command", ["qom-get", "query-version", "cont"])
+async def test_a_failure_at_any_step_of_a_start_leaves_no_process_and_no_record(
+    kvm: KvmHypervisor, host: Host, paths: Paths, command: str
+) -> None:
+    host.refuses = {command}
+    with pytest.raises(HypervisorError, match=command):
+        await kvm.start(INSTANCE, [])
+    assert host.alive == {}
+    assert record(paths) is None
+    host.refuses = set()
+    await kvm.start(INSTANCE, [])
+    assert len(host.alive) == 1
+
+
+async def test_a_qemu_that_never_answers_is_ended(
+    kvm: KvmHypervisor, host: Host, paths: Paths
+) -> None:
+    host.is_silent = True
+    with pytest.raises(HypervisorError, match="did not answer within 30 s"):
+        await kvm.start(INSTANCE, [])
+    assert host.alive == {}
+    assert record(paths) is None
+
+
+async def test_a_guest_without_a_process_id_is_found_by_its_words(
+    kvm: KvmHypervisor, host: Host, paths: Paths
+) -> None:
+    await kvm.start(INSTANCE, [])
+    kept = record(paths)
+    assert kept is not None
+    GuestFiles.of(paths, UUID).write(msgspec.structs.replace(kept, pid=0, start_ticks=0))
+    successor = KvmHypervisor(paths, no_commands, processes=host, monitor=host.monitor)
+    assert len(await successor.running()) == 1
+    await successor.stop(INSTANCE, 0)
+    assert host.alive == {}
+
+
+async def test_a_record_of_an_earlier_boot_is_cleared_away(
+    kvm: KvmHypervisor, paths: Paths
+) -> None:
+    await kvm.start(INSTANCE, [])
+    kept = record(paths)
+    assert kept is not None
+    GuestFiles.of(paths, UUID).write(msgspec.structs.replace(kept, boot_id="before"))
+    assert await kvm.running() == []
+    assert record(paths) is None
+
+
+async def test_a_damaged_record_is_a_problem_but_hides_no_other_guest(
+    kvm: KvmHypervisor, paths: Paths
+) -> None:
+    await kvm.start(INSTANCE, [])
+    (paths.kvm / "00000000-bad0.json").write_text("{")
+    assert len(await kvm.running()) == 1
+    [problem] = await kvm.verify()
+    assert "00000000-bad0.json" in problem
+
+
+async def test_a_guest_that_does_not_hear_is_asked_again_and_then_ended(
+    kvm: KvmHypervisor, host: Host, paths: Paths
+) -> None:
+    await kvm.start(INSTANCE, [])
+    host.hears_button = False
+    began = asyncio.get_running_loop().time()
+    await kvm.stop(INSTANCE, 12)
+    assert host.asked.count("system_powerdown") == 3
+    assert host.asked[-1] == "quit"
+    assert asyncio.get_running_loop().time() - began == pytest.approx(12)
+    assert record(paths) is None
+    await kvm.stop(INSTANCE, 12)
+
+
+async def test_a_guest_that_stands_still_is_not_asked(kvm: KvmHypervisor, host: Host) -> None:
+    await kvm.start(INSTANCE, [], paused=True)
+    await kvm.stop(INSTANCE, 100)
+    assert "system_powerdown" not in host.asked
+    assert host.alive == {}
+
+
+async def test_a_process_that_survives_everything_keeps_its_record(
+    kvm: KvmHypervisor, host: Host, paths: Paths
+) -> None:
+    await kvm.start(INSTANCE, [])
+    host.is_silent = host.survives_kill = True
+    with pytest.raises(HypervisorError, match="look at the node's storage"):
+        await kvm.stop(INSTANCE, 0)
+    assert record(paths) is not None
+    [listed] = await kvm.running()
+    assert listed.state == "running"
+
+
+@pytest.mark.requirement("G5")
+@pytest.mark.parametrize("state", ["postmigrate", "finish-migrate", "inmigrate"])
+async def test_a_guest_in_an_unfinished_migration_is_not_started(
+    kvm: KvmHypervisor, host: Host, state: str
+) -> None:
+    await kvm.start(INSTANCE, [])
+    host.state = state
+    with pytest.raises(HypervisorError, match="not finished"):
+        await kvm.start(INSTANCE, [])
+    assert host.asked.count("cont") == 1
+
+
+async def test_what_does_not_run_here_cannot_be_asked_for(kvm: KvmHypervisor) -> None:
+    for question in (
+        kvm.console(INSTANCE),
+        kvm.migration_info(INSTANCE),
+        kvm.migrate(INSTANCE, "h", 1),
+        kvm.reboot(INSTANCE, soft=False, timeout_s=0),
+        kvm.finish_migration(INSTANCE, is_source=True, success=False),
+        kvm.finish_migration(INSTANCE, is_source=False, success=True),
+    ):
+        with pytest.raises(HypervisorError, match="web1"):
+            await question
+    await kvm.finish_migration(INSTANCE, is_source=True, success=True)
+    await kvm.finish_migration(INSTANCE, is_source=False, success=False)
+
+
+async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
+    kvm: KvmHypervisor, host: Host, paths: Paths
+) -> None:
+    host.refuses = {"migrate-incoming"}
+    info = {"accelerator": "tcg", "qemu_version": "7.2.22", "machine": "pc-i440fx-7.2"}
+    with pytest.raises(HypervisorError, match="migrate-incoming"):
+        await kvm.accept(INSTANCE, [], "10.0.0.2", info)
+    assert host.alive == {}
+    assert record(paths) is None
+
+
+async def test_an_instance_without_serial_console_says_so(kvm: KvmHypervisor) -> None:
+    instance = msgspec.structs.replace(
+        INSTANCE, hvparams={"accelerator": "tcg", "serial_console": False}
+    )
+    await kvm.start(instance, [])
+    info = await kvm.console(instance)
+    assert info.kind == "msg"
+    assert "serial_console=false" in info.message
+
+
+def test_a_missing_qemu_is_named_with_the_remedy() -> None:
+    with pytest.raises(HypervisorError, match=r"/nowhere/qemu.*install qemu-system-x86"):
+        find_program({"kvm_path": "/nowhere/qemu"})

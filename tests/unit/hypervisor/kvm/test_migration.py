@@ -1,0 +1,211 @@
+"""The decisions of a migration, with a scripted QEMU and virtual time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm.migration import Limits
+from ganeti.hypervisor.kvm.monitor import CommandRefused
+
+pytestmark = pytest.mark.virtual_time
+LIMITS = Limits(bandwidth_mib_s=32, downtime_ms=30)
+DONE = {"status": "completed", "total-time": 300, "downtime": 12, "ram": {"transferred": 5}}
+
+
+class Qemu:
+    """Says the next of its scripted answers to query-migrate; the last one for ever."""
+
+    def __init__(self, *answers: Mapping[str, Any], state: str = "running") -> None:
+        self.answers = list(answers) or [{}]
+        self.state = state
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self.busy_ports: set[str] = set()
+        self.after_cont = "running"
+
+    def commands(self) -> list[str]:
+        return [name for name, _ in self.asked if not name.startswith("query-")]
+
+    async def __call__(
+        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float = 20.0
+    ) -> Any:
+        self.asked.append((command, arguments or {}))
+        if command == "query-status":
+            return {"status": self.state}
+        if command == "cont":
+            self.state = self.after_cont
+        if command == "migrate_cancel":
+            self.answers = [{"status": "cancelled"}]
+        if command == "migrate-incoming" and (arguments or {})["uri"] in self.busy_ports:
+            raise CommandRefused("QEMU refused migrate-incoming: Address already in use")
+        if command == "query-migrate":
+            return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return {}
+
+
+def listening(port: str) -> dict[str, Any]:
+    return {"socket-address": [{"type": "inet", "host": "h", "port": port}]}
+
+
+async def test_a_guest_is_sent_within_its_limits() -> None:
+    qemu = Qemu({}, {"status": "active", "ram": {"transferred": 1}}, DONE)
+    result = await migration.send(qemu, "10.0.0.2", 8102, LIMITS)
+    assert (result.status, result.total_ms, result.downtime_ms, result.transferred) == (
+        "completed", 300, 12, 5,
+    )  # fmt: skip
+    assert qemu.commands() == ["migrate-set-capabilities", "migrate-set-parameters", "migrate"]
+    parameters = dict(qemu.asked)["migrate-set-parameters"]
+    assert parameters == {"max-bandwidth": 32 * 1024 * 1024, "downtime-limit": 30}
+    assert dict(qemu.asked)["migrate"] == {"uri": "tcp:10.0.0.2:8102"}
+
+
+async def test_figures_that_come_late_are_asked_for_again() -> None:
+    qemu = Qemu({}, {"status": "completed"}, {"status": "completed"}, {"status": "completed"}, DONE)
+    assert (await migration.send(qemu, "h", 1, LIMITS)).total_ms == 300
+
+
+async def test_a_migration_under_way_is_joined() -> None:
+    qemu = Qemu({"status": "active"}, {"status": "active", "ram": {"transferred": 2}}, DONE)
+    assert (await migration.send(qemu, "h", 1, LIMITS)).status == "completed"
+    assert qemu.commands() == []
+
+
+async def test_a_guest_that_has_left_already_is_not_sent_again() -> None:
+    qemu = Qemu(DONE, state="postmigrate")
+    assert (await migration.send(qemu, "h", 1, LIMITS)).status == "completed"
+    assert qemu.commands() == []
+
+
+async def test_the_arrival_of_a_guest_is_not_taken_for_its_departure() -> None:
+    qemu = Qemu({"status": "completed"}, {"status": "active"}, DONE)
+    await migration.send(qemu, "h", 1, LIMITS)
+    assert "migrate" in qemu.commands()
+
+
+async def test_a_failed_migration_says_why() -> None:
+    qemu = Qemu({}, {"status": "failed", "error-desc": "Broken pipe"})
+    result = await migration.send(qemu, "h", 1, LIMITS)
+    assert (result.status, result.error) == ("failed", "Broken pipe")
+
+
+async def test_a_migration_without_progress_is_given_up() -> None:
+    qemu = Qemu({}, {"status": "active", "ram": {"transferred": 1, "remaining": 9}})
+    result = await migration.send(qemu, "h", 1, LIMITS)
+    assert result.status == "cancelled"
+    assert "reachable" in result.error
+    assert qemu.commands()[-1] == "migrate_cancel"
+
+
+async def test_a_guest_that_writes_faster_than_it_is_sent_is_given_up_in_the_end() -> None:
+    class Busy(Qemu):
+        sent = 0
+
+        async def __call__(
+            self,
+            command: str,
+            arguments: Mapping[str, Any] | None = None,
+            *,
+            timeout_s: float = 20.0,
+        ) -> Any:
+            answer = await super().__call__(command, arguments, timeout_s=timeout_s)
+            if command == "query-migrate" and answer.get("status") == "active":
+                self.sent += 1
+                return {
+                    "status": "active",
+                    "ram": {"transferred": self.sent, "dirty-sync-count": 99},
+                }
+            return answer
+
+    result = await migration.send(Busy({}, {"status": "active"}), "h", 1, LIMITS)
+    assert "raise migration_bandwidth" in result.error
+
+
+@pytest.mark.requirement("A62")
+async def test_a_node_listens_on_the_given_address_only_and_takes_a_free_port_if_it_must() -> None:
+    qemu = Qemu(listening("8102"))
+    assert await migration.listen(qemu, "10.0.0.2", 8102) == 8102
+    assert dict(qemu.asked)["migrate-incoming"] == {"uri": "tcp:10.0.0.2:8102"}
+    qemu = Qemu(listening("40001"))
+    qemu.busy_ports = {"tcp:[fd00::2]:8102"}
+    assert await migration.listen(qemu, "fd00::2", 8102) == 40001
+    with pytest.raises(HypervisorError, match="does not say"):
+        await migration.listen(Qemu({}), "h", 1)
+
+
+@pytest.mark.requirement("G5", "F20")
+async def test_a_target_goes_on_only_with_a_guest_that_has_arrived() -> None:
+    qemu = Qemu({"status": "active"}, state="inmigrate")
+    with pytest.raises(HypervisorError, match="finish it as failed"):
+        await migration.activate(qemu, resume=True)
+    assert qemu.commands() == []
+    qemu = Qemu({}, state="inmigrate")
+    with pytest.raises(HypervisorError, match="has not arrived"):
+        await migration.activate(qemu, resume=True)
+
+
+async def test_a_guest_goes_on_as_it_was() -> None:
+    qemu = Qemu(DONE, state="paused")
+    await migration.activate(qemu, resume=False)
+    assert qemu.commands() == []
+    await migration.activate(qemu, resume=True)
+    assert qemu.commands() == ["cont"]
+    await migration.activate(qemu, resume=True)
+    assert qemu.commands() == ["cont"]
+
+
+async def test_a_guest_that_does_not_go_on_is_an_error() -> None:
+    qemu = Qemu(DONE, state="paused")
+    qemu.after_cont = "io-error"
+    with pytest.raises(HypervisorError, match="io-error"):
+        await migration.activate(qemu, resume=True)
+
+
+async def test_a_guest_is_taken_back_only_if_it_had_left() -> None:
+    qemu = Qemu(DONE, state="postmigrate")
+    await migration.take_back(qemu, resume=True)
+    assert qemu.commands() == ["cont"]
+    qemu = Qemu({"status": "failed"}, state="running")
+    await migration.take_back(qemu, resume=True)
+    assert qemu.commands() == []
+    qemu = Qemu({"status": "active"}, state="running")
+    await migration.take_back(qemu, resume=True)
+    assert qemu.commands() == ["migrate_cancel"]
+    qemu = Qemu({"status": "failed"}, state="paused")
+    await migration.take_back(qemu, resume=True)
+    assert qemu.commands() == []
+
+
+async def test_a_cancelled_migration_must_end() -> None:
+    class Deaf(Qemu):
+        async def __call__(
+            self,
+            command: str,
+            arguments: Mapping[str, Any] | None = None,
+            *,
+            timeout_s: float = 20.0,
+        ) -> Any:
+            return {"status": "active"}
+
+    with pytest.raises(HypervisorError, match="does not end"):
+        await migration.cancel(Deaf())
+
+
+@pytest.mark.parametrize(
+    ("info", "said"),
+    [
+        ({"accelerator": "kvm", "qemu_version": "7.2.22"}, "same acceleration"),
+        ({}, "same acceleration"),
+        ({"accelerator": "tcg", "qemu_version": "8.0.1"}, "older"),
+    ],
+)
+def test_a_guest_that_could_not_go_on_here_is_refused(info: dict[str, Any], said: str) -> None:
+    with pytest.raises(HypervisorError, match=said):
+        migration.check_compatible(info, accelerator="tcg", version="7.2.22")
+
+
+@pytest.mark.parametrize("version", ["7.2.1", "7.2.22", "8.0.0", "10.0.0"])
+def test_a_guest_moves_to_the_same_or_a_newer_qemu(version: str) -> None:
+    info = {"accelerator": "tcg", "qemu_version": "7.2.22"}
+    migration.check_compatible(info, accelerator="tcg", version=version)

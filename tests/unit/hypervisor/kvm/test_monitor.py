@@ -1,0 +1,93 @@
+"""The monitor client, against a small server that speaks QMP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from ganeti.hypervisor.kvm.monitor import CommandRefused, Monitor, MonitorGone, MonitorSilent
+
+GREETING = {
+    "QMP": {
+        "version": {"qemu": {"major": 7, "minor": 2, "micro": 0}, "package": ""},
+        "capabilities": [],
+    }
+}
+
+
+class Server:
+    """Answers `query-status`; `stop` is refused, `hang` gets no answer, `quit` ends the connection."""
+
+    def __init__(self) -> None:
+        self.clients = 0
+        self.most = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.clients += 1
+        self.most = max(self.most, self.clients)
+        try:
+            await self._serve(reader, writer)
+        finally:
+            self.clients -= 1
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(json.dumps(GREETING).encode() + b"\r\n")
+        while line := await reader.readline():
+            message = json.loads(line)
+            command, answer = message["execute"], {"id": message.get("id")}
+            if command == "quit":
+                return
+            if command == "hang":
+                continue
+            if command == "stop":
+                answer["error"] = {"class": "GenericError", "desc": "not now"}
+            else:
+                status = {"status": "running"} if command == "query-status" else {}
+                answer["return"] = status | message.get("arguments", {})
+            writer.write(json.dumps(answer).encode() + b"\r\n")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "m"
+
+
+@pytest_asyncio.fixture
+async def server(path: Path) -> AsyncIterator[Server]:
+    handler = Server()
+    listener = await asyncio.start_unix_server(handler, path)
+    yield handler
+    listener.close()
+    await listener.wait_closed()
+    while handler.clients:
+        await asyncio.sleep(0)
+
+
+async def test_a_question_is_answered(path: Path, server: Server) -> None:
+    monitor = Monitor(path)
+    assert await monitor("query-status") == {"status": "running"}
+    assert await monitor("cont", {"a": 1}) == {"a": 1}
+
+
+async def test_many_questions_take_turns_on_the_one_connection(path: Path, server: Server) -> None:
+    monitor = Monitor(path)
+    answers = await asyncio.gather(*(monitor("query-status") for _ in range(5)))
+    assert answers == [{"status": "running"}] * 5
+    assert server.most == 1
+
+
+async def test_each_way_to_fail_has_its_error(path: Path, server: Server) -> None:
+    monitor = Monitor(path)
+    with pytest.raises(CommandRefused, match="refused stop: not now"):
+        await monitor("stop")
+    with pytest.raises(MonitorSilent, match=r"did not answer hang within 0\.2 s"):
+        await monitor("hang", timeout_s=0.2)
+    with pytest.raises(MonitorGone):
+        await monitor("quit")
+    with pytest.raises(MonitorGone):
+        await Monitor(path.with_name("none"))("query-status")
+    assert await monitor("query-status") == {"status": "running"}

@@ -1,0 +1,96 @@
+"""The limits and batches of job logs."""
+
+import asyncio
+
+import pytest
+
+from ganeti.jobs.executor import OpRun, Outcome
+from ganeti.jobs.feedback import JOB_LIMIT, LINE_LIMIT, cut
+from ganeti.jobs.record import timestamp
+from tests.unit.jobs.rig import Rig, delay
+
+pytestmark = pytest.mark.virtual_time
+
+
+def test_long_lines_are_cut_and_say_so() -> None:
+    assert cut("short") == "short"
+    assert cut({"a": 1}) == {"a": 1}
+    for text in ("x" * 10_000, "ä" * 5_000, "€" * 5_000):
+        line = cut(text)
+        assert len(line.encode()) <= LINE_LIMIT
+        assert f"({len(text.encode())} bytes)" in line
+    assert cut(["x" * 10_000]).startswith('["xxx')
+
+
+def test_times_are_seconds_and_microseconds() -> None:
+    assert timestamp(1.5) == (1, 500_000)
+    assert timestamp(1.9999999) == (2, 0)
+
+
+async def test_a_log_that_is_full_ends_with_a_line_that_says_so() -> None:
+    rig = await Rig.loaded()
+
+    async def talk(run: OpRun) -> Outcome:
+        for _ in range(1000):
+            run.log("y" * 3000)
+        return Outcome()
+
+    rig.executor.behaviours["talk"] = talk
+    job_id = await rig.queue.submit([delay(comment="talk"), delay(comment="talk")])
+    view = await rig.final(job_id)
+    lines = [entry for entries in view.log for entry in entries]
+    assert "the log of this job ends here" in lines[-1][3]
+    assert sum(len(entry[3]) for entry in lines) <= JOB_LIMIT + 100
+    assert [entry[0] for entry in lines] == list(range(1, len(lines) + 1))
+    stored = [key for kind, key in rig.world.disk.rows if kind == "joblog"]
+    assert len(stored) == len(lines)
+    rig = await rig.restart()
+    again = rig.queue.view(job_id)
+    assert again is not None
+    assert again.log == view.log
+    await rig.end()
+
+
+@pytest.mark.requirement("G16", "S199")
+async def test_lines_wait_for_a_full_disk_and_nobody_waits_for_them() -> None:
+    rig = await Rig.loaded()
+    said = asyncio.Event()
+
+    async def talk(run: OpRun) -> Outcome:
+        run.log("before")
+        await asyncio.sleep(1)
+        run.log("while full")
+        said.set()
+        await asyncio.sleep(5)
+        return Outcome()
+
+    rig.executor.behaviours["talk"] = talk
+    job_id = await rig.queue.submit([delay(comment="talk")])
+    await asyncio.sleep(0.9)
+    rig.store.set_full(True)
+    await said.wait()
+    answer = await rig.queue.wait_for_change(job_id, lambda view: [view.status], ["running"], 1, 1)
+    assert answer is not None
+    assert answer[1][0][3] == "while full"
+    rig.store.set_full(False)
+    await rig.final(job_id)
+    assert len([1 for kind, _ in rig.world.disk.rows if kind == "joblog"]) == 2
+    await rig.end()
+
+
+async def test_lines_of_many_jobs_share_transactions() -> None:
+    rig = await Rig.loaded()
+
+    async def talk(run: OpRun) -> Outcome:
+        run.log("hello")
+        await asyncio.sleep(10)
+        return Outcome()
+
+    rig.executor.behaviours["talk"] = talk
+    ids = await rig.queue.submit_many([[delay(comment="talk")]] * 300)
+    await asyncio.sleep(0.01)
+    before = rig.store.statistics().transactions
+    await asyncio.sleep(1)
+    assert rig.store.statistics().transactions - before <= 4
+    assert len([1 for kind, _ in rig.world.disk.rows if kind == "joblog"]) == len(ids)
+    await rig.end()
