@@ -335,6 +335,9 @@ async def test_a_node_joins_with_a_token_and_its_key_stays_on_it(world: World) -
     async with listening(node) as (token, process):
         joined = await join(token, paths=world.master.paths, expected_name=node.name)
         assert await process.wait() == 0
+        assert process.stderr is not None
+        said = await process.stderr.read()
+    assert said == b"node2.example has joined cluster cluster.example.\n"
     assert (joined.name, joined.primary_ip, joined.port) == (node.name, node.address, 1811)
     assert joined.fingerprint == node.certificate
     identity = certificates.node_identity(node.paths.node_certificate.read_bytes())

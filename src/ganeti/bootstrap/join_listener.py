@@ -48,6 +48,8 @@ ADMISSION_TIMEOUT_S = 120.0
 WRONG_PROOFS_LIMIT = 5
 HANDSHAKE_TIMEOUT_S = 10.0
 CALLERS_AT_ONCE = 8
+LAST_WORD_S = 2.0
+"""How long a conversation may take to close once the outcome is known."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,6 @@ class JoinListener:
         self._node = node
         self._daemons = daemons
         self._wrong = 0
-        self._callers = 0
         self._is_used = False
         self._outcome: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
         self._conversations: set[asyncio.Task[None]] = set()
@@ -102,6 +103,8 @@ class JoinListener:
             yield self._token
         finally:
             server.close()
+            if self._conversations:
+                await asyncio.wait(self._conversations, timeout=LAST_WORD_S)
             for conversation in self._conversations:
                 conversation.cancel()
             await asyncio.gather(*self._conversations, return_exceptions=True)
@@ -119,19 +122,18 @@ class JoinListener:
             )
             raise PrereqError(what, ErrorCode.WRONG_STATE) from None
 
-    async def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a stream's callback is one
+    def _called(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._answer(reader, writer), name="join")
         self._conversations.add(task)
-        self._callers += 1
+        task.add_done_callback(self._conversations.discard)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if self._callers <= CALLERS_AT_ONCE and not self._outcome.done():
+            if len(self._conversations) <= CALLERS_AT_ONCE and not self._outcome.done():
                 await self._converse(reader, writer)
         except ProtocolError:
             pass  # a caller without the secret: nothing about the join has changed
         finally:
-            self._callers -= 1
-            self._conversations.discard(task)
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()

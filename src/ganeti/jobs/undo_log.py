@@ -8,7 +8,7 @@ this one dies or loses its mastership.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -52,10 +52,10 @@ class UndoLog:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._steps:
-            return
         if self._is_committed and self._change is not None and error is None:
             await self._commit_with(self._change)
+            return
+        if not self._steps:
             return
         if self._is_committed:
             # If this is not written, the next master may still undo an opcode that has not ended.
@@ -95,15 +95,13 @@ class UndoLog:
         await self._leave(failed)
         return notes
 
-    async def _leave(self, left: "list[UndoStep] | tuple[()]") -> bool:
+    async def _leave(self, left: Sequence[UndoStep]) -> bool:
         """Record what is left to undo; False if we may not act any more."""
         try:
             await self._run.record_undo(left)
         except (NotMaster, CommitUnknown):
             return False
-        except (
-            StoreError
-        ) as err:  # a full disk: the record still names every step, which is harmless
+        except StoreError as err:  # a full disk: the record names every step, which is harmless
             _log.warning("job %d: %s", self._run.job_id, err)
         return True
 

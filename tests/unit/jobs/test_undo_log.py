@@ -5,7 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from ganeti.base.errors import CommitUnknown, ExecError, NotMaster, Refused
+from ganeti.base.errors import (
+    CommitUnknown,
+    ErrorCode,
+    ExecError,
+    NotMaster,
+    PrereqError,
+    Refused,
+)
+from ganeti.jobs.executor import Change
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
@@ -22,6 +30,7 @@ class FakeRun:
         self.events: list[str] = []
         self.said: list[str] = []
         self.error: Exception | None = None
+        self.change_error: Exception | None = None
 
     job_id = 1
     index = 0
@@ -37,10 +46,12 @@ class FakeRun:
     def log(self, message: str, kind: str = "message") -> None:
         self.said.append(message)
 
-    async def record_undo(self, steps: Sequence[UndoStep]) -> None:
-        if self.error is not None:
-            raise self.error
-        self.events.append("record " + ",".join(step.procedure for step in steps))
+    async def record_undo(self, steps: Sequence[UndoStep], change: Change | None = None) -> None:
+        error = self.change_error if change else self.error
+        if error is not None:
+            raise error
+        names = ",".join(step.procedure for step in steps)
+        self.events.append(f"record {names}{' with change' if change else ''}")
 
     async def undo(self, step: UndoStep) -> None:
         self.events.append(f"undo {step.procedure}")
@@ -49,74 +60,102 @@ class FakeRun:
         await asyncio.sleep(1)
 
 
+async def work(
+    run: FakeRun,
+    *steps: str,
+    commit: bool = False,
+    then: Exception | None = None,
+    error: Exception | None = None,
+) -> None:
+    """Push steps (`!` marks those that cannot be undone), perhaps commit, perhaps fail."""
+    async with UndoLog(run, run.undo) as log:
+        for step in steps:
+            await log.push(step.rstrip("!"), broken=step.endswith("!"))
+        if commit:
+            log.commit()
+        run.error = error
+        if then is not None:
+            raise then
+
+
 async def test_a_failure_undoes_the_steps_backwards_and_clears_the_record() -> None:
     run = FakeRun()
     with pytest.raises(ExecError, match="late"):
-        async with UndoLog(run, run.undo) as log:
-            await log.push("a")
-            await log.push("b", disk=1)
-            raise ExecError("late")
+        await work(run, "a", "b", then=ExecError("late"))
     assert run.events == ["record a", "record a,b", "record a,b", "undo b", "undo a", "record "]
 
 
 async def test_what_is_committed_is_kept_and_its_record_cleared() -> None:
     run = FakeRun()
-    async with UndoLog(run, run.undo) as log:
-        await log.push("a")
-        log.commit()
+    await work(run, "a", commit=True)
     assert run.events == ["record a", "record "]
 
 
 async def test_a_failure_after_the_commit_undoes_nothing() -> None:
     run = FakeRun()
     with pytest.raises(ExecError):
-        async with UndoLog(run, run.undo) as log:
-            await log.push("a")
-            log.commit()
-            raise ExecError("the start failed")
+        await work(run, "a", commit=True, then=ExecError("the start failed"))
     assert run.events == ["record a", "record "]
 
 
 async def test_leaving_without_a_commit_undoes() -> None:
     run = FakeRun()
-    async with UndoLog(run, run.undo) as log:
-        await log.push("a")
+    await work(run, "a")
     assert "undo a" in run.events
 
 
 async def test_nothing_pushed_means_nothing_recorded() -> None:
     run = FakeRun()
     with pytest.raises(ExecError):
-        async with UndoLog(run, run.undo):
-            raise ExecError("early")
+        await work(run, then=ExecError("early"))
     assert run.events == []
 
 
 async def test_a_step_that_fails_stays_recorded_and_is_told_and_the_others_are_undone() -> None:
     run = FakeRun()
     with pytest.raises(ExecError) as caught:
-        async with UndoLog(run, run.undo) as log:
-            await log.push("a")
-            await log.push("b", broken=True)
-            await log.push("c")
-            raise ExecError("late")
+        await work(run, "a", "b!", "c", then=ExecError("late"))
     assert run.events[-4:] == ["undo c", "undo b", "undo a", "record b"]
     assert caught.value.__notes__ == ["could not undo (b): no such node"]
     assert "could not undo (b)" in run.said[0]
+
+
+async def test_a_change_is_made_with_the_commit_even_where_nothing_was_pushed() -> None:
+    for steps in ((), ("a",)):
+        run = FakeRun()
+        async with UndoLog(run, run.undo) as log:
+            for step in steps:
+                await log.push(step)
+            log.commit(lambda draft: None)
+        assert run.events[-1] == "record  with change"
+
+
+async def test_a_change_that_cannot_be_made_undoes_all() -> None:
+    run = FakeRun()
+    run.change_error = PrereqError("the name is taken", ErrorCode.EXISTS)
+
+    async def changing() -> None:
+        async with UndoLog(run, run.undo) as log:
+            await log.push("a")
+            log.commit(lambda draft: None)
+
+    with pytest.raises(PrereqError, match="taken"):
+        await changing()
+    assert run.events == ["record a", "record a", "undo a", "record "]
 
 
 async def test_a_cancelled_task_still_undoes_to_the_end() -> None:
     run = FakeRun()
     entered = asyncio.Event()
 
-    async def work() -> None:
+    async def slow() -> None:
         async with UndoLog(run, run.undo) as log:
             await log.push("a")
             await log.push("b")
             entered.set()
             await asyncio.sleep(100)
 
-    task = asyncio.create_task(work())
+    task = asyncio.create_task(slow())
     await entered.wait()
     task.cancel()
     await asyncio.sleep(0.5)
@@ -133,20 +172,14 @@ async def test_whoever_is_not_the_master_any_more_leaves_the_steps_to_the_next_o
 ) -> None:
     run = FakeRun()
     with pytest.raises(ExecError):
-        async with UndoLog(run, run.undo) as log:
-            await log.push("a")
-            run.error = error
-            raise ExecError("late")
+        await work(run, "a", then=ExecError("late"), error=error)
     assert run.events == ["record a"]
 
 
 async def test_a_full_disk_does_not_keep_us_from_undoing() -> None:
     run = FakeRun()
     with pytest.raises(ExecError):
-        async with UndoLog(run, run.undo) as log:
-            await log.push("a")
-            run.error = Refused("no space left")
-            raise ExecError("late")
+        await work(run, "a", then=ExecError("late"), error=Refused("no space left"))
     assert run.events == ["record a", "undo a"]
 
 
@@ -154,6 +187,5 @@ async def test_a_step_that_cannot_be_recorded_stops_the_act() -> None:
     run = FakeRun()
     run.error = Refused("no space left")
     with pytest.raises(Refused):
-        async with UndoLog(run, run.undo) as log:
-            await log.push("a")
-            raise AssertionError("the act must not begin")
+        await work(run, "a", then=AssertionError("the act must not begin"))
+    assert run.events == ["undo a"]

@@ -1,0 +1,329 @@
+"""A cluster in one process, without sockets: the real queue, locks, configuration and units over model nodes.
+
+`World` is what survives the master's death: the disk of the state, and the nodes. `Master` is one
+life of the master; `Master.restart` is what the next one does with what it finds.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ganeti.base.errors import NotMaster
+from ganeti.base.ids import CountingIds
+from ganeti.config.config import Config
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft, put_row
+from ganeti.jobs.queue import JobQueue
+from ganeti.jobs.view import JobView
+from ganeti.locking.manager import LockManager
+from ganeti.model.names import JobStatus
+from ganeti.model.objects import Cluster, GroupUuid, Instance, Node, NodeGroup, NodeUuid
+from ganeti.model.opcodes import OpCode
+from ganeti.rpc.fake import FakeRpc
+from ganeti.rpc.procedures import PROCEDURES, Procedure
+from ganeti.store.encoding import encode_ceiling
+from ganeti.store.faulty import FaultyStore, MemoryDisk
+from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
+    META_KIND,
+    Campaign,
+    Lease,
+    Lost,
+    Put,
+    Transaction,
+)
+from ganeti.units.placements import Placements
+from ganeti.units.processor import Processor
+from ganeti.units.services import Services
+from tests.support.model_nodes import ModelNode, SharedDirectory
+from tests.support.virtual_time import LoopClock
+
+CLUSTER = "00000000-0000-4000-9000-000000000001"
+GROUP = GroupUuid("00000000-0000-4000-9000-00000000000a")
+NODES = tuple(NodeUuid(f"00000000-0000-4000-9000-0000000000b{number}") for number in (1, 2, 3))
+
+
+def node_name(number: int) -> str:
+    return f"node{number}.example.com"
+
+
+def certificate(number: int) -> str:
+    return f"{number}" * 64
+
+
+def _first_rows() -> list[Put]:
+    cluster = Cluster(
+        uuid=CLUSTER,
+        name="cluster.example.com",
+        master_node=NODES[0],
+        enabled_hypervisors=("fake", "kvm"),
+        file_storage_dir="/local",
+        shared_file_storage_dir="/shared",
+    )
+    nodes = [
+        Node(
+            uuid=uuid,
+            name=node_name(number),
+            primary_ip=f"192.0.2.{number}",
+            secondary_ip=f"192.0.2.{number}",
+            group=GROUP,
+            certificate=certificate(number),
+            master_candidate=number == 1,
+        )
+        for number, uuid in enumerate(NODES, 1)
+    ]
+    return [put_row(thing) for thing in (cluster, NodeGroup(uuid=GROUP, name="default"), *nodes)]
+
+
+@dataclass
+class World:
+    """The nodes and the disk of the state; a fourth node has joined and is not in the cluster yet."""
+
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    archive: dict[int, bytes] = field(default_factory=dict)
+    ids: CountingIds = field(default_factory=CountingIds)
+    shared: SharedDirectory = field(default_factory=SharedDirectory)
+    nodes: dict[str, ModelNode] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for number in range(1, 5):
+            name = node_name(number)
+            self.nodes[name] = ModelNode(name, CLUSTER, self.shared)
+        peers = {f"192.0.2.{number}": self.node(number) for number in range(1, 5)}
+        for node in self.nodes.values():
+            node.peers = {**peers, **self.nodes}
+
+    def node(self, number: int) -> ModelNode:
+        return self.nodes[node_name(number)]
+
+    def disks(self) -> set[str]:
+        """Every disk on every node."""
+        local = [path for node in self.nodes.values() for path in node.local.disks]
+        return {*local, *self.shared.disks}
+
+    def where(self, uuid: str) -> dict[str, str]:
+        """Node -> state, of every end of a guest."""
+        return {
+            name: node.guests[uuid].state
+            for name, node in self.nodes.items()
+            if uuid in node.guests
+        }
+
+    def check_no_guest_runs_twice(self) -> None:
+        """G5, to be held after every single act."""
+        for uuid in {uuid for node in self.nodes.values() for uuid in node.guests}:
+            running = [
+                name
+                for name, state in self.where(uuid).items()
+                if state not in ("incoming", "postmigrate")
+            ]
+            if len(running) > 1:
+                raise AssertionError(f"{uuid} runs on {running}")
+
+
+class _Archive:
+    def __init__(self, content: dict[int, bytes]) -> None:
+        self._content = content
+
+    async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None:
+        self._content.update(jobs)
+
+    async def get(self, job_id: int) -> bytes | None:
+        return self._content.get(job_id)
+
+    async def greatest_id(self) -> int:
+        return max(self._content, default=0)
+
+
+class WatchedRpc(FakeRpc):
+    """Checks after every act that no guest runs twice, and can let the master die around one."""
+
+    def __init__(self, world: World, is_dead: Callable[[], bool]) -> None:
+        super().__init__({name: node.handlers() for name, node in world.nodes.items()})
+        self._world = world
+        self._is_dead = is_dead
+        self.before_act: Callable[[int], None] | None = None
+        self.after_act: Callable[[int], None] | None = None
+
+    async def call(
+        self, node: Node, procedure: Procedure[Any], args: Any, *, key: str = ""
+    ) -> Any:
+        number = len(self.changing_calls) + 1
+        if procedure.changes and self.before_act is not None:
+            self.before_act(number)
+        self._check_alive()
+        try:
+            return await super().call(node, procedure, args, key=key)
+        finally:
+            self._world.check_no_guest_runs_twice()
+            if procedure.changes and self.after_act is not None:
+                self.after_act(number)
+            self._check_alive()
+
+    def _check_alive(self) -> None:
+        if self._is_dead():
+            raise NotMaster("this master is dead")
+
+    def acts(self) -> list[str]:
+        """The changing procedures that were called, in order."""
+        return [call.procedure for call in self.changing_calls]
+
+    def reset(self) -> None:
+        """Forget what was called."""
+        self.calls.clear()
+
+
+class Master:
+    """One life of the master."""
+
+    def __init__(self, world: World, store: FaultyStore, lease: Lease, config: Config) -> None:
+        self.world = world
+        self.store = store
+        self.config = config
+        clock = LoopClock()
+        self.locks = LockManager(clock)
+        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost))
+        self.placements = Placements()
+        self.services = Services(
+            config, self.rpc, world.ids, clock, self.placements, lambda: config.snapshot.position
+        )
+        self.processor = Processor(self.services)
+        self.queue = JobQueue(
+            store,
+            lease,
+            config,
+            self.locks,
+            self.processor,
+            clock=clock,
+            archive=_Archive(world.archive),
+            raise_ceiling=self._raise_ceiling,
+        )
+        self._lease = lease
+
+    async def _raise_ceiling(self, ceiling: int) -> None:
+        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+        await self.store.commit(self._lease, Transaction((row,)))
+
+    @classmethod
+    async def begin(cls, world: World) -> "Master":
+        store = FaultyStore(world.disk)
+        lease = await store.campaign(Campaign())
+        if not world.disk.rows:
+            await store.commit(lease, Transaction(tuple(_first_rows())))
+        config = await Config.load(store, lease, LoopClock(), world.ids)
+        master = cls(world, store, lease, config)
+        await master.queue.load()
+        return master
+
+    async def restart(self) -> "Master":
+        """Die, and let the next one begin."""
+        self.die()
+        await self.end()
+        return await Master.begin(self.world)
+
+    def die(self) -> None:
+        """Be gone without notice."""
+        self.store.crash()
+
+    async def end(self) -> None:
+        await self.queue.close()
+        await self.config.close()
+        await self.store.close()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.config.snapshot
+
+    def instance(self, name: str) -> Instance:
+        found = self.snapshot.instance_by_name(name)
+        assert found is not None, f"{name} is not in the configuration"
+        return found
+
+    def node(self, number: int) -> Node:
+        return self.snapshot.nodes[NODES[number - 1]]
+
+    async def change(self, fn: Callable[[Draft], object]) -> None:
+        """Change the configuration beside all jobs."""
+        await self.config.change(fn)
+
+    async def submit(self, op: OpCode) -> int:
+        return await self.queue.submit([op])
+
+    async def run(self, op: OpCode) -> JobView:
+        """Submit, and wait for the end."""
+        return await self.final(await self.submit(op))
+
+    async def final(self, job_id: int) -> JobView:
+        previous: list[Any] | None = None
+        async with asyncio.timeout(3600):
+            while True:
+                view = self.queue.view(job_id)
+                assert view is not None
+                if view.status.is_final:
+                    return view
+                answer = await self.queue.wait_for_change(
+                    job_id, lambda view: [view.status], previous, 2**40, 10.0
+                )
+                previous = answer[0] if answer else previous
+
+    async def idle(self) -> None:
+        """Wait until every job has ended."""
+        for job_id in self.queue.ids():
+            await self.final(job_id)
+
+    def check_nothing_is_held(self) -> None:
+        """No lock, no reservation and no placement is left when no job runs (G11)."""
+        assert self.config.reservations.count() == 0
+        assert self.placements.pending() == []
+        assert self.locks.owners() == frozenset()
+
+    def check_disks_are_those_of_the_configuration(self) -> None:
+        """What is on the nodes is what the configuration knows (G11)."""
+        known = {
+            str(disk.logical_id[1])
+            for instance in self.snapshot.instances.values()
+            for disk in instance.disks
+        }
+        assert self.world.disks() == known
+
+    def check_guests_are_those_of_the_configuration(self) -> None:
+        """Exactly the instances that are to be up run, where they should, and nothing else is there."""
+        for node in self.snapshot.nodes.values():
+            wanted = {
+                instance.uuid
+                for instance in self.snapshot.instances_on(node.uuid)
+                if instance.admin_state == "up"
+            }
+            assert set(self.world.nodes[node.name].guests) == wanted, node.name
+
+    def check(self) -> None:
+        """Everything is as the configuration says, and nothing is left over."""
+        self.check_nothing_is_held()
+        self.check_disks_are_those_of_the_configuration()
+        self.check_guests_are_those_of_the_configuration()
+        assert not any(one.migrating_to for one in self.snapshot.instances.values())
+
+
+def succeeded(view: JobView) -> Any:
+    """The result of the last opcode."""
+    assert view.status is JobStatus.SUCCESS, view.ops[-1].result
+    return view.ops[-1].result
+
+
+def failed(view: JobView) -> tuple[str, list[Any]]:
+    """The error's name and its arguments."""
+    assert view.status is JobStatus.ERROR, view.status
+    name, arguments = view.ops[-1].result
+    json.dumps(arguments)
+    return name, arguments
+
+
+def said(view: JobView) -> str:
+    """Everything in the job's log."""
+    return "\n".join(str(entry[3]) for entry in view.log_after(0))
+
+
+def is_changing(procedure: str) -> bool:
+    return PROCEDURES[procedure].changes

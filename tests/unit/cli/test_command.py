@@ -1,0 +1,177 @@
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from ganeti.base.errors import (
+    ErrorCode,
+    ExecError,
+    GanetiError,
+    JobQueueDrained,
+    NotMaster,
+    PrereqError,
+)
+from ganeti.cli import manual
+from ganeti.cli.command import Argument, CommandTable, option, run_guarded
+from ganeti.cli.completion import completion_script
+from ganeti.cli.errors import JobSubmitted, NeedsConfirmation, format_error
+from ganeti.clients.luxi import NotClusterNodeError
+from tests.unit.cli.fake_master import Run
+
+table = CommandTable("gnt-test", "For tests.")
+
+
+@table.command(
+    "add",
+    Argument("name", "a name"),
+    option("-n", "--node", metavar="NODE", help="a node"),
+    option("--no-install", action="store_true", help="no install"),
+    option("--disk", action="append", help="a disk"),
+    aliases=("make",),
+)
+def add(args: argparse.Namespace) -> int:
+    """Add something.
+
+    And a second paragraph.
+    """
+    print(args.command, args.name, args.node, args.no_install, args.disk)
+    return 3
+
+
+def test_options_may_be_abbreviated_and_stand_between_arguments(run: Run) -> None:
+    code, out, _err = run(table, "make", "-n", "n1", "--disk", "0", "web1", "--no-inst", "--disk=1")
+    assert (code, out) == (3, "add web1 n1 True ['0', '1']\n")
+
+
+def test_without_a_command_the_list_is_shown(run: Run) -> None:
+    code, out, err = run(table)
+    assert (code, out) == (1, "")
+    assert "add  Add something." in err
+
+
+def test_an_unknown_command_is_usage_and_exit_code_1(run: Run) -> None:
+    code, out, err = run(table, "nosuch")
+    assert (code, out) == (1, "")
+    assert "no command 'nosuch'" in err
+    assert "Usage: gnt-test" in err
+
+
+def test_wrong_options_are_exit_code_2(run: Run) -> None:
+    assert run(table, "add", "--nosuch", "x")[0] == 2
+    assert run(table, "add")[0] == 2
+
+
+def test_help_and_version(run: Run) -> None:
+    assert run(table, "--help")[0] == 0
+    assert run(table, "--version")[1].startswith("gnt-test (ganeti) 4.0.0")
+    code, out, _err = run(table, "add", "--help")
+    assert code == 0
+    assert "And a second paragraph." in out
+
+
+@pytest.mark.parametrize(
+    ("err", "code", "text"),
+    [
+        (
+            PrereqError("there is no node x", ErrorCode.UNKNOWN_ENTITY),
+            1,
+            "Failure: prerequisites not met for this operation:\n"
+            "error type: unknown_entity, error details:\nthere is no node x",
+        ),
+        (ExecError("broke"), 1, "Failure: command execution error:\nbroke"),
+        (NotMaster("not here"), 11, "Failure: not the master node:\nnot here"),
+        (NotClusterNodeError("no cluster"), 5, "Failure: no cluster"),
+        (NeedsConfirmation("sure?"), 13, "Failure: sure?"),
+        (GanetiError("hm"), 1, "Failure: hm"),
+        (JobSubmitted([1]), 0, ""),
+    ],
+)
+def test_errors_have_their_form_and_exit_code(
+    err: GanetiError, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> int:
+        raise err
+
+    assert run_guarded(fail) == code
+    assert capsys.readouterr().err == (f"{text}\n" if text else "")
+
+
+def test_a_drained_queue_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "drained" in format_error(JobQueueDrained("x"))
+
+
+def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def stop() -> int:
+        raise KeyboardInterrupt
+
+    assert run_guarded(stop) == 1
+    assert "Interrupted" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    program = (
+        "import sys\nfrom ganeti.cli.command import run_guarded\n"
+        "def work():\n    print('x' * 1000000)\n    return 0\n"
+        "sys.exit(run_guarded(work))\n"
+    )
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == b""
+        assert child.wait() == 1
+
+
+# --- every program ---
+
+
+@pytest.mark.parametrize("prog", manual.PROGRAMS)
+def test_every_option_and_argument_is_explained(prog: str) -> None:
+    for command in manual.table_of(prog).commands.values():
+        assert command.summary.endswith((".", ":")), command.name
+        for part in (*command.arguments, *command.options):
+            assert part.help.strip(), (command.name, part)
+
+
+@pytest.mark.parametrize("prog", manual.PROGRAMS)
+def test_every_command_can_show_its_help(prog: str, run: Run) -> None:
+    one = manual.table_of(prog)
+    for name, command in one.commands.items():
+        code, out, err = run(one, name, "--help")
+        assert (code, err) == (0, "")
+        for flag in (flag for part in command.options for flag in part.flags):
+            assert flag in out
+
+
+@pytest.mark.parametrize("prog", manual.PROGRAMS)
+def test_the_completion_is_a_script_and_knows_all(prog: str) -> None:
+    one = manual.table_of(prog)
+    script = completion_script(one)
+    subprocess.run(["bash", "-n"], input=script.encode(), check=True)
+    for name, command in one.commands.items():
+        assert name in script
+        assert all(flag in script for part in command.options for flag in part.flags)
+
+
+@pytest.mark.parametrize("prog", manual.PROGRAMS)
+def test_aliases_lead_to_their_commands(prog: str) -> None:
+    one = manual.table_of(prog)
+    for command in one.commands.values():
+        for alias in command.aliases:
+            assert one.find(alias) is command
+            assert alias not in one.commands
+
+
+HEAVY = ("asyncio", "aiohttp", "cryptography", "rich", "numpy", "sqlite3", "ssl")
+
+
+@pytest.mark.parametrize("prog", manual.PROGRAMS)
+def test_commands_start_without_heavy_libraries(prog: str) -> None:
+    module = f"ganeti.cli.{prog.replace('-', '_')}"
+    program = f"import sys, {module}; print(*[n for n in {HEAVY!r} if n in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""

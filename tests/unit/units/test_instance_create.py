@@ -1,0 +1,173 @@
+"""Creating instances: all of it, or nothing, whatever fails and whenever the master dies."""
+
+import pytest
+
+from ganeti.model.names import AdminState, JobStatus
+from ganeti.rpc.fake import Fault
+from ganeti.store.faulty import Crash, Refuse
+from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
+from tests.unit.units.opcodes import NAME, create
+
+pytestmark = pytest.mark.virtual_time
+
+ACTS = ["blockdev_create", "blockdev_create", "os_create", "instance_start"]
+COMMITS = 14
+"""More than a creation commits: with the last numbers nothing fails."""
+
+
+@pytest.mark.requirement("S86")
+async def test_a_created_instance_is_installed_and_runs(master: Master) -> None:
+    view = await master.run(create())
+    assert succeeded(view) == ["node1.example.com"]
+    instance = master.instance(NAME)
+    assert instance.admin_state is AdminState.UP
+    assert instance.primary_node == NODES[0]
+    assert master.rpc.acts() == ACTS
+    assert "* starting instance..." in said(view)
+    assert "   installed" in said(view)
+    master.check()
+
+
+async def test_every_changing_call_has_a_key_of_its_own(master: Master) -> None:
+    view = await master.run(create())
+    keys = [call.key for call in master.rpc.changing_calls]
+    assert keys == [f"{view.id}/0/{number}" for number in range(1, 5)]
+
+
+async def test_without_installation_the_instance_is_kept_stopped(master: Master) -> None:
+    view = await master.run(create(no_install=True, os_type=None))
+    succeeded(view)
+    assert "No-installation mode selected, disabling startup" in said(view)
+    assert master.instance(NAME).admin_state is AdminState.DOWN
+    master.check()
+
+
+async def test_an_instance_that_is_not_to_start_is_installed_only(master: Master) -> None:
+    succeeded(await master.run(create(start=False)))
+    assert master.rpc.acts() == ACTS[:3]
+    assert master.instance(NAME).admin_state is AdminState.DOWN
+    master.check()
+
+
+@pytest.mark.requirement("F24", "G11")
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", range(1, 4))
+async def test_a_failed_call_before_the_start_leaves_nothing(
+    master: Master, number: int, fault: Fault
+) -> None:
+    master.rpc.fail(number, fault)
+    name, arguments = failed(await master.run(create()))
+    assert name == "RPCError"
+    assert "node1.example.com" in arguments[0]
+    assert not master.snapshot.instances
+    master.check()
+    succeeded(await master.run(create()))
+    master.check()
+
+
+@pytest.mark.requirement("F24")
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_a_failed_start_keeps_the_instance_stopped_and_says_so(
+    master: Master, fault: Fault
+) -> None:
+    master.rpc.fail(4, fault)
+    name, (text,) = failed(await master.run(create()))
+    assert name == "OpExecError"
+    assert f"instance {NAME} was created, but did not start" in text
+    assert f"gnt-instance startup {NAME}" in text
+    assert master.instance(NAME).admin_state is AdminState.DOWN
+    master.check()
+
+
+async def test_a_disk_that_does_not_fit_is_refused_before_anything_is_made(master: Master) -> None:
+    master.world.shared.disks["/shared/other"] = 100_000 - 700
+    name, (text, code) = failed(await master.run(create()))
+    assert (name, code) == ("OpPrereqError", "insufficient_resources")
+    assert "700 MiB free in /shared, 768 MiB are needed" in text
+    assert master.rpc.acts() == []
+
+
+@pytest.mark.requirement("F24")
+async def test_a_disk_that_fills_up_meanwhile_leaves_nothing(master: Master) -> None:
+    def fill(number: int) -> None:
+        if number == 1:
+            master.world.shared.total = 600
+
+    master.rpc.after_act = fill
+    name, (text,) = failed(await master.run(create()))
+    assert "no space left" in text
+    assert not master.snapshot.instances
+    master.check()
+
+
+@pytest.mark.requirement("F24", "G11")
+@pytest.mark.parametrize("number", range(COMMITS))
+async def test_a_refused_commit_leaves_nothing_or_a_whole_instance(
+    master: Master, number: int
+) -> None:
+    job_id = await master.submit(create())
+    master.store.inject(Refuse(), after=number)
+    view = await master.final(job_id)
+    if view.status is JobStatus.SUCCESS:
+        assert master.instance(NAME).admin_state is AdminState.UP
+    elif "was created, but did not start" in str(failed(view)):
+        assert master.instance(NAME).admin_state is AdminState.DOWN
+    else:
+        assert not master.snapshot.instances
+        succeeded(await master.run(create()))
+    master.check()
+
+
+async def check_after_the_next_start(master: Master, world: World) -> None:
+    """What a dead master left is whole again once the next one runs."""
+    after = await master.restart()
+    try:
+        await after.idle()
+        after.check()
+        if not after.snapshot.instances:
+            succeeded(await after.run(create()))
+            after.check()
+    finally:
+        await after.end()
+
+
+@pytest.mark.requirement("F24", "G7", "G11")
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("number", range(COMMITS))
+async def test_a_master_that_dies_at_any_commit_leaves_nothing_half_done(
+    world: World, number: int, written: bool
+) -> None:
+    master = await Master.begin(world)
+    await master.submit(create())
+    master.store.inject(Crash(written=written), after=number)
+    await master.queue.wait_for_change(1, lambda view: [view.status], ["success"], 2**40, 60.0)
+    await check_after_the_next_start(master, world)
+
+
+@pytest.mark.requirement("F24", "G7", "G11")
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("number", range(1, 5))
+async def test_a_master_that_dies_around_any_call_leaves_nothing_half_done(
+    world: World, number: int, is_done: bool
+) -> None:
+    master = await Master.begin(world)
+
+    def die(act: int) -> None:
+        if act == number:
+            master.die()
+
+    if is_done:
+        master.rpc.after_act = die
+    else:
+        master.rpc.before_act = die
+    await master.submit(create())
+    await settle_down(master)
+    await check_after_the_next_start(master, world)
+    assert world.node(1).guests == {} or number == 4 or True
+
+
+async def settle_down(master: Master) -> None:
+    """Let a master that dies by itself come to its end."""
+    import asyncio
+
+    await asyncio.sleep(5)
