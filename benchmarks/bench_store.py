@@ -10,8 +10,9 @@ from pathlib import Path
 
 from machine import spin_ms, sync_ms
 
+from ganeti.model.objects import NodeUuid
 from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import Campaign, Identity, Lease, NodeUuid, Put, Transaction
+from ganeti.store.interface import Campaign, Identity, Lease, Put, Transaction
 from ganeti.store.register import MemoryRegister, Promise, Register
 from ganeti.store.sqlite import SqliteStore
 
@@ -46,6 +47,7 @@ async def load(store: SqliteStore) -> float:
 
 
 async def measure(directory: Path, seconds: float) -> dict[str, float]:
+    """All figures of a new store in `directory`."""
     voter = SoleVoter(MemoryRegister(Register(IDENTITY.cluster_uuid, Promise(0, NodeUuid("node")))))
     store = await SqliteStore.open(directory / "state.db", IDENTITY, voter)
     lease = await store.campaign(Campaign())
@@ -64,6 +66,7 @@ async def measure(directory: Path, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
+    """Print the figures, on the disk that holds the current directory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the time")
     seconds = 0.3 if parser.parse_args().quick else 3.0

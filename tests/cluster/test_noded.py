@@ -220,6 +220,7 @@ async def test_a_list_of_candidates_that_is_not_whole_admits_nobody(
         for _ in range(2):
             with pytest.raises(RpcFailed, match="only master candidates"):
                 await client.call(world.here, VERSION, Nothing())
+    await world.master.daemons.stop(NODED)  # so that its log is complete
     log = (world.master.paths.log / "node-daemon.log").read_text()
     assert log.count("nobody may call this node") == 1
 

@@ -22,7 +22,7 @@ from ganeti.model.names import JobStatus
 from ganeti.model.objects import Cluster, GroupUuid, Instance, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes import OpCode
 from ganeti.rpc.fake import FakeRpc
-from ganeti.rpc.procedures import PROCEDURES, Procedure
+from ganeti.rpc.procedures import Procedure
 from ganeti.store.encoding import encode_ceiling
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import (
@@ -227,6 +227,23 @@ class Master:
         """Be gone without notice."""
         self.store.crash()
 
+    def die_at_act(self, number: int, *, is_done: bool) -> None:
+        """Be gone just before, or just after, the act of that number on a node."""
+
+        def die(act: int) -> None:
+            if act == number:
+                self.die()
+
+        if is_done:
+            self.rpc.after_act = die
+        else:
+            self.rpc.before_act = die
+
+    async def is_dead_after_a_while(self) -> bool:
+        """Let everything happen that can; whether the master died of it."""
+        await asyncio.sleep(60)
+        return isinstance(self.store.statistics().role, Lost)
+
     async def end(self) -> None:
         await self.queue.close()
         await self.config.close()
@@ -323,7 +340,3 @@ def failed(view: JobView) -> tuple[str, list[Any]]:
 def said(view: JobView) -> str:
     """Everything in the job's log."""
     return "\n".join(str(entry[3]) for entry in view.log_after(0))
-
-
-def is_changing(procedure: str) -> bool:
-    return PROCEDURES[procedure].changes

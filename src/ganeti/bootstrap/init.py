@@ -45,7 +45,6 @@ from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.interface import Campaign, Identity, Transaction
-from ganeti.store.interface import NodeUuid as VoterUuid
 from ganeti.store.register import PromiseRequest, RegisterFile
 from ganeti.store.sqlite import SqliteStore
 
@@ -142,7 +141,7 @@ async def make_identity(new: Founding) -> None:
 
 async def make_state(new: Founding) -> None:
     """The register, the first rows of the configuration, and the files that show them."""
-    node = VoterUuid(new.node_uuid)
+    node = NodeUuid(new.node_uuid)
     voter = SoleVoter(RegisterFile(new.paths.register))
     await voter.found(PromiseRequest(new.cluster_uuid, 0, node))
     store = await SqliteStore.open(new.paths.state, Identity(new.cluster_uuid, node), voter)

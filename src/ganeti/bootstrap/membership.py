@@ -11,7 +11,7 @@ from ganeti.base.identifiers import is_uuid
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.destroy import forget_cluster, is_member
 from ganeti.bootstrap.join_messages import Admission
-from ganeti.store.interface import NodeUuid
+from ganeti.model.objects import NodeUuid
 from ganeti.store.register import PromiseRequest, RegisterFile, join
 
 STORAGE_LIST_HEADER = "# Directories below which disks may be kept as files, one a line.\n"

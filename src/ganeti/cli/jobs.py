@@ -140,8 +140,8 @@ def _failure(
         if state == "error":
             if is_wire_error(result):
                 return error_from_wire(result)
-            done = f"after {number} of its opcodes" if number else ""
-            return JobFailed(f"job {job_id} failed {done}: {result}".replace("  ", " "))
+            done = f" after {number} of its opcodes" if number else ""
+            return JobFailed(f"job {job_id} failed{done}: {result}")
     return JobFailed(f"job {job_id} ended as {status}")
 
 

@@ -79,6 +79,8 @@ class SsconfDistributor:
         self._wakes: dict[str, asyncio.Event] = {}
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
         self._unsubscribe: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_refresh = 0.0
 
     def start(self) -> None:
         """Follow the configuration from now on."""
@@ -90,6 +92,9 @@ class SsconfDistributor:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -109,14 +114,24 @@ class SsconfDistributor:
         return self._position
 
     def late_nodes(self) -> list[str]:
-        """Names of online nodes that do not have the latest set."""
+        """Names of online nodes that do not have the latest set that was made."""
         nodes = self._config.snapshot.online_nodes()
         return [node.name for node in nodes if not self._is_current(node.uuid)]
 
-    def _changed(self, snapshot: Snapshot) -> None:
-        values = ssconf_values(snapshot)
-        if values != self._values:
-            self._values, self._position = values, snapshot.position
+    def _changed(self, _snapshot: Snapshot) -> None:
+        """Make a new set soon: at most once a second, so that a change costs the same in any cluster."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(loop.time(), self._next_refresh), self._refresh)
+
+    def _refresh(self) -> None:
+        self._timer = None
+        self._next_refresh = asyncio.get_running_loop().time() + INTERVAL_S
+        snapshot = self._config.snapshot
+        self._values, self._position = ssconf_values(snapshot), snapshot.position
+        gone = self._acknowledged.keys() - snapshot.nodes.keys()
+        for node_uuid in gone:  # it may come back as an empty host
+            del self._acknowledged[node_uuid]
         for node in snapshot.online_nodes():
             if self._is_current(node.uuid):
                 continue

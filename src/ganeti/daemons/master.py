@@ -19,7 +19,7 @@ from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.daemons.watchdog import LoopWatchdog
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
-from ganeti.model.objects import Node
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.rpc.client import RpcClient
@@ -28,7 +28,6 @@ from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.interface import Campaign, Identity, Lease
-from ganeti.store.interface import NodeUuid as VoterUuid
 from ganeti.store.job_ids import raise_ceiling
 from ganeti.store.register import RegisterFile
 from ganeti.store.sqlite import SqliteStore
@@ -152,12 +151,12 @@ def own_identity(paths: Paths) -> Identity:
     register = RegisterFile(paths.register).read()
     if register is None:
         raise StoreError(f"{paths.register} does not exist: this node has joined no cluster")
-    return Identity(register.cluster_uuid, VoterUuid(node_uuid))
+    return Identity(register.cluster_uuid, NodeUuid(node_uuid))
 
 
 def _check_is_master(config: Config, identity: Identity) -> None:
     cluster = config.snapshot.cluster
-    if str(cluster.master_node) != str(identity.node_uuid):
+    if cluster.master_node != identity.node_uuid:
         master = config.snapshot.nodes.get(cluster.master_node)
         name = master.name if master else cluster.master_node
         raise NotMaster(f"this node is not the master of {cluster.name}: that is {name}")

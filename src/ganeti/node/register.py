@@ -5,6 +5,7 @@ Nothing here waits for storage work: the register has a thread of its own, for i
 
 from collections.abc import Callable
 
+from ganeti.model.objects import NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures import (
     REGISTER_ACCEPT,
@@ -15,7 +16,6 @@ from ganeti.rpc.procedures import (
     PromiseArgs,
     RegisterState,
 )
-from ganeti.store.interface import NodeUuid
 from ganeti.store.register import (
     Accepted,
     AcceptRequest,

@@ -67,9 +67,7 @@ class FakeRpc:
         """Make the n-th changing call from now on (1 is the next) go wrong."""
         self._faults[self._changing + nth_changing_call] = fault
 
-    async def call(
-        self, node: Node, procedure: Procedure[A], args: A, *, key: str = ""
-    ) -> Any:
+    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
         """The handler's result; raises RpcOffline, RpcFailed or RpcUnknown."""
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")

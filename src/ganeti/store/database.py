@@ -14,19 +14,14 @@ from pathlib import Path
 
 from ganeti.base.errors import StoreError
 from ganeti.base.files import sync_directory
+from ganeti.model.objects import NodeUuid
 from ganeti.store.encoding import (
     NO_DIGEST,
     chain_digest,
     encode_transaction,
     row_checksum,
 )
-from ganeti.store.interface import (
-    ZERO,
-    NodeUuid,
-    Position,
-    Put,
-    Transaction,
-)
+from ganeti.store.interface import ZERO, Position, Put, Transaction
 
 SCHEMA_VERSION = 1
 _TRIM_AT_LEAST = 16

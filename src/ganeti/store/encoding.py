@@ -6,15 +6,8 @@ import struct
 import zlib
 
 from ganeti.base.errors import Refused, StoreError
-from ganeti.store.interface import (
-    Delete,
-    MemberChange,
-    NodeUuid,
-    Operation,
-    Position,
-    Put,
-    Transaction,
-)
+from ganeti.model.objects import NodeUuid
+from ganeti.store.interface import Delete, MemberChange, Operation, Position, Put, Transaction
 
 FORMAT = 1
 DIGEST_BYTES = 16

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
+from ganeti.model.objects import NodeUuid
 from ganeti.store.electorate import Electorate, SoleVoter
 from ganeti.store.encoding import (
     NO_DIGEST,
@@ -27,7 +28,6 @@ from ganeti.store.interface import (
     Lease,
     LogEntry,
     Lost,
-    NodeUuid,
     NotInLog,
     Position,
     Put,

@@ -10,11 +10,10 @@ StoreError     the data cannot be read: broken disk, corrupt content, closed sto
 import enum
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import NewType, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from ganeti.base.errors import Refused, StoreError
-
-NodeUuid = NewType("NodeUuid", str)
+from ganeti.model.objects import NodeUuid
 
 MAX_OPERATIONS = 100
 MAX_TRANSACTION_BYTES = 1 << 20

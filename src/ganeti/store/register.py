@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from ganeti.base.errors import StoreError
 from ganeti.base.files import sync_directory, write_atomically
-from ganeti.store.interface import MAX_EPOCH, NodeUuid
+from ganeti.model.objects import NodeUuid
+from ganeti.store.interface import MAX_EPOCH
 
 FORMAT = 1
 
@@ -257,7 +258,7 @@ class RegisterFile:
         except StoreError as error:
             raise StoreError(
                 f"the register {self._path} is damaged ({error.message}); this node refuses every"
-                " master until it is restored from a backup or the node joins again"
+                " master until it is restored from a backup, or has left the cluster and joined again"
             ) from None
 
     def _keep(self, register: Register) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from ganeti.base.errors import NotMaster, StoreError
+from ganeti.model.objects import NodeUuid
 from ganeti.store.backup import write_backup
 from ganeti.store.electorate import Electorate, greatest_ceiling, greatest_epoch
 from ganeti.store.encoding import MemberList
@@ -23,7 +24,6 @@ from ganeti.store.interface import (
     Master,
     MemberChange,
     Membership,
-    NodeUuid,
     Position,
     Put,
     Receipt,

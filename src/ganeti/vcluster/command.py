@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -56,53 +57,65 @@ def main() -> int:
     """Run the command; 0 if it did what was asked."""
     args = parser().parse_args()
     directory = args.dir.absolute()
+    stop_on_sigterm()
     try:
-        cluster = load(directory)
         if args.command == "up":
-            return _up(args, directory, cluster)
+            return _up(args, directory)
+        if args.command == "down":
+            return _down(directory)
+        cluster = load(directory)
         if cluster is None:
             print(f"ganeti-vcluster: there is no cluster in {directory}", file=sys.stderr)
-            return 0 if args.command == "down" else 1
-        return {"down": _down, "status": _status, "shell": _shell}[args.command](args, cluster)
-    except GanetiError as err:
+            return 1
+        return _status(cluster) if args.command == "status" else _shell(args, cluster)
+    except (GanetiError, OSError) as err:
         print(f"ganeti-vcluster: {err}", file=sys.stderr)
-        return err.exit_code
+        return getattr(err, "exit_code", 1)
 
 
-def _up(args: argparse.Namespace, directory: Path, existing: VirtualCluster | None) -> int:
+def stop_on_sigterm() -> None:
+    """Let a request to end take back what is half done, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+
+
+def _up(args: argparse.Namespace, directory: Path) -> int:
     from ganeti.vcluster import lifecycle
 
-    if existing is not None:
-        print(f"There is a cluster in {directory} already; nothing was changed.")
-        return _status(args, existing)
     guest = args.guest.absolute() if args.guest else None
-    cluster = plan(directory, args.nodes, hypervisor=args.hypervisor, netns=args.netns, guest=guest)
-    try:
-        lifecycle.up(cluster, print)
-    except BaseException:
-        print("It did not come up; removing what was made.", file=sys.stderr)
-        lifecycle.down(cluster, print)
-        raise
+    cluster, is_new = lifecycle.ensure(
+        directory,
+        lambda: plan(
+            directory, args.nodes, hypervisor=args.hypervisor, netns=args.netns, guest=guest
+        ),
+        say,
+    )
+    if not is_new:
+        print(f"There is a cluster in {directory} already; it was not changed.")
+        return _status(cluster)
     print(f"\nThe cluster is up. Go on with: ganeti-vcluster --dir {directory} shell")
     return 0
 
 
-def _down(args: argparse.Namespace, cluster: VirtualCluster) -> int:
+def _down(directory: Path) -> int:
     from ganeti.vcluster import lifecycle
 
-    del args
-    lifecycle.down(cluster, print)
+    if not lifecycle.end(directory, say):
+        print(f"There is no cluster in {directory}.")
     return 0
 
 
-def _status(args: argparse.Namespace, cluster: VirtualCluster) -> int:
+def say(text: str) -> None:
+    """Tell what happens, at once also where the output is a file."""
+    print(text, flush=True)
+
+
+def _status(cluster: VirtualCluster) -> int:
     from ganeti.vcluster import lifecycle
 
-    del args
     rows = lifecycle.status(cluster)
     for node, daemon, process in rows:
         print(f"{node:30} {daemon:16} {process}")
-    return 0 if all(process != "down" for _node, _daemon, process in rows) else 1
+    return 0 if all(process != lifecycle.DOWN for _node, _daemon, process in rows) else 1
 
 
 def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:

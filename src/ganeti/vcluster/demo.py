@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ganeti.base.errors import ExecError, GanetiError
 from ganeti.vcluster import lifecycle
-from ganeti.vcluster.layout import VirtualCluster, load, plan
+from ganeti.vcluster.command import say, stop_on_sigterm
+from ganeti.vcluster.layout import VirtualCluster, plan
 
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-demo")  # noqa: S108 - made 0700, and long names do not fit
 NODES = 3
@@ -37,7 +38,7 @@ class Demo:
 
     def __init__(self, cluster: VirtualCluster) -> None:
         self._cluster = cluster
-        self._commands = lifecycle.Commands(cluster, print)
+        self._commands = lifecycle.Commands(cluster, say)
 
     def _master(self, *argv: str) -> None:
         self._commands.run(self._cluster.master, argv)
@@ -60,7 +61,9 @@ class Demo:
         self._show_console()
         _title("Down, up, and a reboot")
         self._master("gnt-instance", "shutdown", INSTANCE)
+        self._master("gnt-instance", "list")
         self._master("gnt-instance", "startup", INSTANCE)
+        self._show_console()
         self._master("gnt-instance", "reboot", INSTANCE)
         self._show_console()
         self._master("gnt-job", "list")
@@ -68,7 +71,7 @@ class Demo:
 
     def _show_console(self) -> None:
         """The last lines that the guest has said, once it has said something new."""
-        print(f"\nnode1# gnt-instance console --log {INSTANCE}   (the last lines)")
+        say(f"\nnode1# gnt-instance console --log {INSTANCE}   (the last lines)")
         before = self._console_log()
         end = time.monotonic() + BOOT_LIMIT_S
         while True:
@@ -80,7 +83,7 @@ class Demo:
         if HEARTBEAT not in new:
             raise ExecError(f"{INSTANCE} says nothing on its console: {said[-500:]}")
         for line in said.splitlines()[-4:]:
-            print(f"    {line}")
+            say(f"    {line}")
 
     def _console_log(self) -> str:
         return self._commands.output(
@@ -89,29 +92,28 @@ class Demo:
 
 
 def _title(text: str) -> None:
-    print(f"\n== {text} ==")
+    say(f"\n== {text} ==")
 
 
 def up(directory: Path) -> None:
-    """Make the demonstration cluster, or say that it is there."""
-    if (existing := load(directory)) is not None:
-        print(f"The demo is up already, in {directory} (make demo-down ends it).")
-        _hints(existing)
-        return
+    """Make the demonstration cluster, or see to it that it runs."""
     begun = time.monotonic()
+    cluster, is_new = lifecycle.ensure(
+        directory, lambda: _planned(directory), say, lambda made: Demo(made).run()
+    )
+    if is_new:
+        took = time.monotonic() - begun
+        say(f"\nThe demo took {took:.0f} seconds. The cluster is still running.")
+    else:
+        say(f"The demo is up already, in {directory}.")
+    _hints(cluster)
+
+
+def _planned(directory: Path) -> VirtualCluster:
     _title("Building a small guest: a Linux kernel and busybox")
     guest = build_guest()
-    cluster = plan(directory, NODES, hypervisor="kvm", netns=False, guest=guest)
-    try:
-        _title(f"A cluster of {NODES} nodes on this machine, in {directory}")
-        lifecycle.up(cluster, print)
-        Demo(cluster).run()
-    except BaseException:
-        print("\nThe demo failed; removing what was made.", file=sys.stderr)
-        lifecycle.down(cluster, print)
-        raise
-    print(f"\nThe demo took {time.monotonic() - begun:.0f} seconds. The cluster is still running.")
-    _hints(cluster)
+    _title(f"A cluster of {NODES} nodes on this machine, in {directory}")
+    return plan(directory, NODES, hypervisor="kvm", netns=False, guest=guest)
 
 
 def _hints(cluster: VirtualCluster) -> None:
@@ -131,12 +133,10 @@ To go on:
 
 def down(directory: Path) -> None:
     """End exactly what `up` started."""
-    cluster = load(directory)
-    if cluster is None:
-        print("The demo is not running.")
-        return
-    lifecycle.down(cluster, print)
-    print(f"Removed {directory}.")
+    if lifecycle.end(directory, say):
+        say(f"Removed {directory}.")
+    else:
+        say("The demo is not running.")
 
 
 def main() -> int:
@@ -145,9 +145,10 @@ def main() -> int:
     parser.add_argument("--dir", type=Path, default=DEFAULT_DIRECTORY)
     parser.add_argument("action", choices=("up", "down"))
     args = parser.parse_args()
+    stop_on_sigterm()
     try:
         {"up": up, "down": down}[args.action](args.dir.absolute())
-    except GanetiError as err:
+    except (GanetiError, OSError) as err:
         print(f"demo: {err}", file=sys.stderr)
         return 1
     return 0

@@ -62,19 +62,25 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The bridge between the nodes' namespaces; '' with loopback addresses."""
     guest: str = ""
     """Where the test guest's kernel and OS definition are; '' without."""
+    is_complete: bool = False
+    """False while it is being made: then nobody relies on it, and it may be removed."""
 
     @property
     def master(self) -> VirtualNode:
         return self.nodes[0]
 
     @property
+    def directory_path(self) -> Path:
+        return Path(self.directory)
+
+    @property
     def shared_directory(self) -> Path:
         """What every node sees: the disks of template `sharedfile`."""
-        return Path(self.directory) / "shared"
+        return self.directory_path / "shared"
 
     @property
     def state_file(self) -> Path:
-        return Path(self.directory) / STATE
+        return self.directory_path / STATE
 
     def save(self) -> None:
         """Remember the cluster, so that `down` ends what `up` began."""

@@ -2,28 +2,29 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
-from ganeti.base.process import run
 from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
-from ganeti.hypervisor.registry import hypervisors
-from ganeti.model.instance_spec import InstanceSpec
-from ganeti.rpc.procedures import RunningInstance
 from ganeti.vcluster import network
-from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode
+from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode, load
+from ganeti.vcluster.leftovers import Say, end_guests, end_tasks
 
+DOWN = "down"
 JOIN_WAIT_S = 60.0
-STOPPED_AT_ONCE_S = 0.0
-
-Say = Callable[[str], None]
+LOG_LINES = 15
+TOKEN_LENGTH = 100
+"""Characters; nothing else that ganeti-node-join says is one word as long as this."""
 
 
 @dataclass(frozen=True)
@@ -65,25 +66,135 @@ class Commands:
         return done.stdout
 
 
+@contextlib.contextmanager
+def at_work(directory: Path) -> Iterator[None]:
+    """Make the directory of a cluster, and be the only one who changes what is in it; PrereqError."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as err:
+        raise PrereqError(f"{directory}: {err.strerror}", ErrorCode.ENVIRONMENT) from err
+    try:
+        if os.fstat(opened).st_uid != os.geteuid():
+            raise PrereqError(
+                f"{directory} belongs to another user; choose another one with --dir",
+                ErrorCode.ENVIRONMENT,
+            )
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PrereqError(
+                f"somebody is making or ending the cluster in {directory} right now",
+                ErrorCode.TEMP_NO_RESOURCES,
+            ) from None
+        yield
+    finally:
+        os.close(opened)
+        with contextlib.suppress(OSError):
+            directory.rmdir()  # it stays if there is a cluster in it
+
+
+def ensure(
+    directory: Path,
+    planned: Callable[[], VirtualCluster],
+    say: Say,
+    finish: Callable[[VirtualCluster], None] | None = None,
+) -> tuple[VirtualCluster, bool]:
+    """The running cluster in `directory`, and whether it was made now.
+
+    A new one is `planned`, made, and given to `finish`; if anything fails, nothing of it remains.
+    """
+    with at_work(directory):
+        existing = load(directory)
+        if existing is not None and existing.is_complete:
+            start(existing, say)
+            return existing, False
+        if existing is not None:
+            say(f"The cluster in {directory} was never finished: removing what there is of it.")
+            down(existing, say)
+            directory.mkdir(mode=0o700)
+        cluster = planned()
+        try:
+            up(cluster, say)
+            if finish is not None:
+                finish(cluster)
+        except BaseException:
+            say("\nThis did not work. The last lines of the logs:")
+            _show_logs(cluster, say)
+            say("\nRemoving what was made:")
+            down(cluster, say)
+            raise
+        complete = msgspec.structs.replace(cluster, is_complete=True)
+        complete.save()
+        return complete, True
+
+
+def end(directory: Path, say: Say) -> bool:
+    """End and remove the cluster in `directory`; False if there is none."""
+    if load(directory) is None:
+        return False
+    with at_work(directory):
+        cluster = load(directory)
+        if cluster is None:
+            return False
+        down(cluster, say)
+    return True
+
+
 def up(cluster: VirtualCluster, say: Say) -> None:
     """Make the cluster and all its nodes; whatever fails, `down` removes what was made."""
-    directory = Path(cluster.directory)
     if cluster.bridge and os.geteuid() != 0:
         raise PrereqError(
             "network namespaces need root; without --netns none is needed", ErrorCode.ENVIRONMENT
         )
-    directory.mkdir(parents=True, exist_ok=True)
+    cluster.directory_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     cluster.save()
     cluster.shared_directory.mkdir(mode=0o700, exist_ok=True)
     for node in cluster.nodes:
         _furnish(cluster, node)
     if cluster.bridge:
-        for command in network.setup(cluster):
-            subprocess.run(command, check=True)
+        _make_network(cluster)
     commands = Commands(cluster, say)
     commands.run(cluster.master, init_command(cluster))
     for node in cluster.nodes[1:]:
         join(commands, node)
+
+
+def start(cluster: VirtualCluster, say: Say) -> None:
+    """Start those daemons of a cluster that do not run; ExecError where that is not possible."""
+    missing = [row for row in status(cluster) if row[2] == DOWN]
+    if not missing:
+        return
+    if cluster.bridge:
+        raise ExecError(
+            f"daemons of the cluster in {cluster.directory} do not run; end it with"
+            f" 'ganeti-vcluster --dir {cluster.directory} down' and make it again"
+        )
+    nodes = {node.name: node for node in cluster.nodes}
+    for node_name, name, _down in sorted(missing, key=lambda row: row[1] == MASTERD):
+        node = nodes[node_name]
+        daemons = Daemons(node.paths, environment=node.environment())
+        process = asyncio.run(daemons.start(name))
+        say(f"started {name} of {node_name} (process {process.pid})")
+
+
+def _make_network(cluster: VirtualCluster) -> None:
+    for command in network.setup(cluster):
+        try:
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+        except OSError as err:
+            raise ExecError(f"{command[0]} cannot be run: {err.strerror}") from err
+        if done.returncode:
+            raise ExecError(
+                f"no network could be made: {shlex.join(command)}: {done.stderr.strip()}"
+            )
+
+
+def _show_logs(cluster: VirtualCluster, say: Say) -> None:
+    for node in cluster.nodes:
+        for log in sorted(node.paths.log.glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            say("\n".join([f"--- {log}", *lines]))
 
 
 def init_command(cluster: VirtualCluster) -> list[str]:
@@ -122,6 +233,8 @@ def join(commands: Commands, node: VirtualNode) -> None:
             add = ["gnt-node", "add", "--token-file=-", node.name]
             commands.run(commands.cluster.master, add, stdin=token + "\n")
             said += listener.communicate(timeout=JOIN_WAIT_S)[0]
+        except subprocess.TimeoutExpired:
+            raise ExecError(f"ganeti-node-join on {node.name} does not end") from None
         finally:
             if listener.poll() is None:
                 listener.kill()
@@ -136,7 +249,7 @@ def _token(listener: "subprocess.Popen[str]") -> tuple[str, str]:
     said = ""
     for line in listener.stdout or ():
         word = line.strip()
-        if len(word) > 100 and " " not in word:  # noqa: PLR2004 - only a token is so long
+        if len(word) > TOKEN_LENGTH and " " not in word:
             return word, said
         said += line
     return "", said
@@ -177,7 +290,7 @@ def down(cluster: VirtualCluster, say: Say) -> None:
         raise ExecError(
             f"{'; '.join(problems)}; the files of the cluster in {cluster.directory} were kept"
         )
-    shutil.rmtree(cluster.directory)
+    shutil.rmtree(cluster.directory_path)
 
 
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
@@ -192,41 +305,16 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
             except GanetiError as err:
                 problems.append(str(err))
     for node in cluster.nodes:
-        problems += await _end_guests(cluster, node, say)
+        end_tasks(node.paths, node.name, say)
+        problems += await end_guests(node.paths, cluster.hypervisor, node.name, say)
     return problems
-
-
-async def _end_guests(cluster: VirtualCluster, node: VirtualNode, say: Say) -> list[str]:
-    """End what runs on a node whose daemon is down already."""
-    problems = []
-    driver = hypervisors(node.paths, run)[cluster.hypervisor]
-    try:
-        for guest in await driver.running():
-            await driver.stop(_only_known(guest), STOPPED_AT_ONCE_S)
-            say(f"ended instance {guest.name} on {node.name}")
-    except GanetiError as err:
-        problems.append(str(err))
-    return problems
-
-
-def _only_known(guest: RunningInstance) -> InstanceSpec:
-    """As much of an instance as its own node remembers; enough to end it."""
-    return InstanceSpec(
-        name=guest.name,
-        uuid=guest.uuid,
-        hypervisor=guest.hypervisor,
-        os="",
-        memory=guest.memory,
-        vcpus=guest.vcpus,
-        hvparams={},
-    )
 
 
 def status(cluster: VirtualCluster) -> list[tuple[str, str, str]]:
-    """(node, daemon, process or `down`) of every daemon that should be there."""
+    """(node, daemon, process or DOWN) of every daemon that should be there."""
     rows = []
     for node in cluster.nodes:
         for name in (MASTERD, NODED) if node == cluster.master else (NODED,):
             process = Daemons(node.paths, environment=node.environment()).status(name).process
-            rows.append((node.name, name, str(process.pid) if process else "down"))
+            rows.append((node.name, name, str(process.pid) if process else DOWN))
     return rows

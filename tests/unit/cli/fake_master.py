@@ -46,7 +46,7 @@ class FakeMaster:
 
     def job(self, *log: str, result: Any = None, status: str = "success", job_id: int = 7) -> None:
         """Accept a job that says `log` and ends with `result`."""
-        entries = [
+        entries: list[list[Any]] = [
             [number, [1_700_000_000 + number, 0], "message", text]
             for number, text in enumerate(log, start=1)
         ]

@@ -20,6 +20,7 @@ from ganeti.clients.luxi import NotClusterNodeError
 from tests.unit.cli.fake_master import Run
 
 table = CommandTable("gnt-test", "For tests.")
+seen: list[tuple[object, ...]] = []
 
 
 @table.command(
@@ -35,13 +36,14 @@ def add(args: argparse.Namespace) -> int:
 
     And a second paragraph.
     """
-    print(args.command, args.name, args.node, args.no_install, args.disk)
+    seen.append((args.command, args.name, args.node, args.no_install, args.disk))
     return 3
 
 
 def test_options_may_be_abbreviated_and_stand_between_arguments(run: Run) -> None:
-    code, out, _err = run(table, "make", "-n", "n1", "--disk", "0", "web1", "--no-inst", "--disk=1")
-    assert (code, out) == (3, "add web1 n1 True ['0', '1']\n")
+    words = ["make", "-n", "n1", "--disk", "0", "web1", "--no-inst", "--disk=1"]
+    assert run(table, *words)[0] == 3
+    assert seen.pop() == ("add", "web1", "n1", True, ["0", "1"])
 
 
 def test_without_a_command_the_list_is_shown(run: Run) -> None:
@@ -76,8 +78,10 @@ def test_help_and_version(run: Run) -> None:
         (
             PrereqError("there is no node x", ErrorCode.UNKNOWN_ENTITY),
             1,
-            "Failure: prerequisites not met for this operation:\n"
-            "error type: unknown_entity, error details:\nthere is no node x",
+            (
+                "Failure: prerequisites not met for this operation:\n"
+                "error type: unknown_entity, error details:\nthere is no node x"
+            ),
         ),
         (ExecError("broke"), 1, "Failure: command execution error:\nbroke"),
         (NotMaster("not here"), 11, "Failure: not the master node:\nnot here"),
@@ -131,8 +135,8 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 def test_every_option_and_argument_is_explained(prog: str) -> None:
     for command in manual.table_of(prog).commands.values():
         assert command.summary.endswith((".", ":")), command.name
-        for part in (*command.arguments, *command.options):
-            assert part.help.strip(), (command.name, part)
+        helps = [one.help for one in command.arguments] + [one.help for one in command.options]
+        assert all(text.strip() for text in helps), command.name
 
 
 @pytest.mark.parametrize("prog", manual.PROGRAMS)

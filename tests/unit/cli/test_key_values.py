@@ -39,7 +39,7 @@ def test_keys_and_values(text: str, expected: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("text", ["=1", "a=1,a=2", "a,,b", "no_"])
 def test_wrong_ones_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="^x: "):
+    with pytest.raises(InputError, match=r"^x: "):
         key_values(text, "x")
 
 
@@ -66,7 +66,7 @@ def test_backend_parameters_have_their_types() -> None:
         "auto_balance": False,
         "maxmem": None,
     }
-    with pytest.raises(InputError, match="beparams.vcpus"):
+    with pytest.raises(InputError, match=r"beparams\.vcpus"):
         backend_params(["vcpus=two"])
 
 

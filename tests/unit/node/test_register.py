@@ -1,5 +1,6 @@
 import pytest
 
+from ganeti.model.objects import NodeUuid
 from ganeti.node.register import NodeRegister
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures import (
@@ -11,7 +12,6 @@ from ganeti.rpc.procedures import (
     PromiseArgs,
     RegisterState,
 )
-from ganeti.store.interface import NodeUuid
 from ganeti.store.register import MemoryRegister, Promise, Register
 
 CLUSTER, MASTER, OTHER = "cluster-uuid", "master-uuid", "other-uuid"

@@ -6,8 +6,9 @@ import os
 import sys
 from pathlib import Path
 
+from ganeti.model.objects import NodeUuid
 from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import Campaign, Identity, Lease, NodeUuid, Put, Transaction
+from ganeti.store.interface import Campaign, Identity, Lease, Put, Transaction
 from ganeti.store.register import PromiseRequest, RegisterFile
 from ganeti.store.sqlite import SqliteStore
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from ganeti.base.errors import NotMaster, Refused, StoreError
+from ganeti.model.objects import NodeUuid
 from ganeti.store.backup import read_backup
 from ganeti.store.electorate import Electorate
 from ganeti.store.interface import (
@@ -24,7 +25,6 @@ from ganeti.store.interface import (
     LogEntry,
     Master,
     MemberChange,
-    NodeUuid,
     NotInLog,
     Position,
     Put,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
+from ganeti.model.objects import NodeUuid
 from ganeti.store.database import Limits
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.interface import (
@@ -24,7 +25,6 @@ from ganeti.store.interface import (
     LogEntry,
     Lost,
     Master,
-    NodeUuid,
     Position,
     Put,
     Store,

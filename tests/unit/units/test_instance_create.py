@@ -118,8 +118,13 @@ async def test_a_refused_commit_leaves_nothing_or_a_whole_instance(
     master.check()
 
 
-async def check_after_the_next_start(master: Master, world: World) -> None:
-    """What a dead master left is whole again once the next one runs."""
+async def test_the_numbers_above_reach_every_commit(master: Master) -> None:
+    before = master.store.statistics().transactions
+    succeeded(await master.run(create()))
+    assert 6 < master.store.statistics().transactions - before < COMMITS
+
+
+async def check_the_next_master_finds_no_halves(master: Master) -> None:
     after = await master.restart()
     try:
         await after.idle()
@@ -138,10 +143,13 @@ async def test_a_master_that_dies_at_any_commit_leaves_nothing_half_done(
     world: World, number: int, written: bool
 ) -> None:
     master = await Master.begin(world)
-    await master.submit(create())
+    job_id = await master.submit(create())
     master.store.inject(Crash(written=written), after=number)
-    await master.queue.wait_for_change(1, lambda view: [view.status], ["success"], 2**40, 60.0)
-    await check_after_the_next_start(master, world)
+    if await master.is_dead_after_a_while():
+        view = master.queue.view(job_id)
+        assert view is not None
+        assert view.status is not JobStatus.ERROR
+    await check_the_next_master_finds_no_halves(master)
 
 
 @pytest.mark.requirement("F24", "G7", "G11")
@@ -151,23 +159,31 @@ async def test_a_master_that_dies_around_any_call_leaves_nothing_half_done(
     world: World, number: int, is_done: bool
 ) -> None:
     master = await Master.begin(world)
-
-    def die(act: int) -> None:
-        if act == number:
-            master.die()
-
-    if is_done:
-        master.rpc.after_act = die
-    else:
-        master.rpc.before_act = die
+    master.die_at_act(number, is_done=is_done)
     await master.submit(create())
-    await settle_down(master)
-    await check_after_the_next_start(master, world)
-    assert world.node(1).guests == {} or number == 4 or True
+    assert await master.is_dead_after_a_while()
+    assert len(master.rpc.acts()) == number - (not is_done)
+    await check_the_next_master_finds_no_halves(master)
 
 
-async def settle_down(master: Master) -> None:
-    """Let a master that dies by itself come to its end."""
-    import asyncio
+@pytest.mark.requirement("F24")
+async def test_what_could_not_be_undone_stays_recorded_and_is_said(master: Master) -> None:
+    master.rpc.fail(3, Fault.REFUSED)  # the installation
+    master.rpc.fail(4, Fault.NOT_SENT)  # the removal of the second disk
+    name, (text,) = failed(await master.run(create()))
+    assert name == "RPCError"
+    assert "could not undo (remove_disk)" in text
+    assert not master.snapshot.instances
+    (left,) = master.world.disks()
+    assert left.endswith(".disk1")
 
-    await asyncio.sleep(5)
+
+@pytest.mark.requirement("G11")
+async def test_two_creations_of_one_name_give_one_instance(master: Master) -> None:
+    first = await master.submit(create())
+    second = await master.submit(create(pnode="node2.example.com"))
+    succeeded(await master.final(first))
+    name, (text, code) = failed(await master.final(second))
+    assert (name, code) == ("OpPrereqError", "already_exists")
+    assert f"instance {NAME} exists already" in text
+    master.check()

@@ -5,7 +5,7 @@ import re
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
-from ganeti.base.identifiers import host_name
+from ganeti.base.identifiers import host_name, is_uuid
 from ganeti.config.resolve import resolve_group
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -30,6 +30,8 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
     def check_arguments(self) -> None:
         op = self.op
         host_name(op.node_name, "node_name")
+        if op.node_uuid is not None and not is_uuid(op.node_uuid):
+            raise InputError(f"{op.node_uuid!r:.60} is not a UUID", "node_uuid")
         if not op.primary_ip or not op.certificate:
             raise InputError("a node is added after it was joined: use gnt-node add", "certificate")
         check_address(op.primary_ip, "primary_ip")
@@ -74,7 +76,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
     def _new(self, ctx: UnitContext, name: str) -> Node:
         op = self.op
         return Node(
-            uuid=NodeUuid(ctx.ids.uuid()),
+            uuid=NodeUuid(op.node_uuid or ctx.ids.uuid()),
             name=name,
             primary_ip=op.primary_ip or "",
             secondary_ip=op.secondary_ip or op.primary_ip or "",

@@ -1,0 +1,350 @@
+import io
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.cli.gnt_instance import console
+from ganeti.cli.gnt_instance.table import table
+from tests.unit.cli.fake_master import FakeMaster, Run
+
+CAPTURED_ADD = {
+    "instance_name": "cap1.peer", "force_variant": False, "wait_for_sync": True,
+    "name_check": False, "ignore_ipolicy": False, "opportunistic_locking": False,
+    "beparams": {"memory": 16, "vcpus": 1}, "disks": [], "disk_template": "diskless",
+    "group_name": None, "file_driver": None, "file_storage_dir": None, "hvparams": {},
+    "hypervisor": None, "iallocator": None, "identify_defaults": False, "ip_check": False,
+    "conflicts_check": True, "mode": "create", "nics": [], "no_install": True, "osparams": {},
+    "osparams_private": {}, "osparams_secret": {}, "os_type": "peernoop+default",
+    "pnode": "peernode1", "pnode_uuid": None, "snode": None, "snode_uuid": None,
+    "source_handshake": None, "source_instance_name": None, "source_shutdown_timeout": 120,
+    "source_x509_ca": None, "src_node": None, "src_node_uuid": None, "src_path": None,
+    "compress": "none", "forthcoming": False, "commit": False, "tags": [],
+    "instance_communication": False, "helper_startup_timeout": None,
+    "helper_shutdown_timeout": None, "dry_run": False, "debug_level": 0, "priority": 0,
+    "depends": None, "comment": None, "OP_ID": "OP_INSTANCE_CREATE",
+}  # fmt: skip
+"""What the original sends for the command below (`start` it sends as true; its job drops it)."""
+
+ADD = (
+    "add -t diskless -o peernoop+default --no-ip-check --no-name-check --no-nics"
+    " -B memory=16,vcpus=1 -n peernode1 --no-install cap1.peer"
+)
+
+
+def submitted(master: FakeMaster) -> dict[str, Any]:
+    [op] = master.args_of("SubmitJob")[0]
+    found: dict[str, Any] = op
+    del found["reason"]
+    return found
+
+
+def test_add_sends_the_opcode_of_the_original(master: FakeMaster, run: Run) -> None:
+    master.job(result=["peernode1"])
+    assert run(table, *ADD.split())[0] == 0
+    assert submitted(master) == {**CAPTURED_ADD, "start": False}
+
+
+def test_add_takes_disks_interfaces_and_parameters(master: FakeMaster, run: Run) -> None:
+    master.job()
+    words = (
+        "add -t drbd -n n1:n2 --disk 0:size=10g --disk 1:size=512m,mode=ro --net 0:link=br1,ip=none"
+        " -H kvm:kernel_path=/k,no_acpi -O a=1 --os-parameters-secret pw=x --tags=t1,t2 -o noop+x"
+        " --file-storage-dir=sub --no-start web1"
+    )
+    assert run(table, *words.split())[0] == 0
+    op = submitted(master)
+    assert op["pnode"] == "n1"
+    assert op["snode"] == "n2"
+    assert [disk["size"] for disk in op["disks"]] == [10240, 512]
+    assert op["disks"][1]["mode"] == "ro"
+    assert op["nics"] == [{"mac": "auto", "ip": None, "mode": None, "link": "br1", "name": None}]
+    assert op["hypervisor"] == "kvm"
+    assert op["hvparams"] == {"kernel_path": "/k", "acpi": False}
+    assert op["osparams"] == {"a": "1"}
+    assert op["osparams_secret"] == {"pw": "x"}
+    assert op["tags"] == ["t1", "t2"]
+    assert op["file_storage_dir"] == "sub"
+    assert op["start"] is False
+
+
+def test_without_a_word_about_it_an_instance_has_one_interface(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job()
+    run(table, "add", "-t", "diskless", "-o", "noop", "web1")
+    assert len(submitted(master)["nics"]) == 1
+
+
+def test_the_old_options_for_sizes_and_memory_still_work(master: FakeMaster, run: Run) -> None:
+    master.job()
+    words = "add -t plain -o noop -m 2g --os-size 1g --swap-size 512m web1"
+    code, _out, err = run(table, *words.split())
+    assert code == 0
+    op = submitted(master)
+    assert op["beparams"] == {"memory": 2048}
+    assert [disk["size"] for disk in op["disks"]] == [1024, 512]
+    assert "-B memory=SIZE" in err
+    assert "--disk" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--no-nics --net 0:link=br0",
+        "-s 1g --disk 0:size=1g",
+        "--swap-size 1g",
+        "--disk 0:size=none",
+        "-O flag",
+        "-H :a=b",
+    ],
+)
+def test_what_contradicts_itself_is_refused_before_the_master(
+    master: FakeMaster, run: Run, words: str
+) -> None:
+    code, _out, err = run(table, "add", "-o", "noop", *words.split(), "web1")
+    assert code == 1
+    assert "error type: wrong_input" in err
+    assert master.requests == []
+
+
+def test_remove_asks_first(master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    master.job()
+    master.replies["QueryInstances"] = [["web1.example.com"]]
+    code, _out, err = run(table, "remove", "web1")
+    assert code == 13
+    assert "--force" in err
+    assert "SubmitJob" not in master.methods()
+    assert run(table, "remove", "-f", "web1")[0] == 0
+    assert submitted(master)["instance_name"] == "web1.example.com"
+
+
+def test_migrate_has_its_options(master: FakeMaster, run: Run) -> None:
+    master.job()
+    master.replies["QueryInstances"] = [["web1.example.com"]]
+    assert run(table, "migrate", "-f", "-n", "node2", "--non-live", "web1")[0] == 0
+    op = submitted(master)
+    assert (op["target_node"], op["live"], op["cleanup"]) == ("node2", False, False)
+
+
+def test_all_of_a_node_can_be_chosen_and_is_confirmed(
+    master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    master.job()
+    master.replies["QueryInstances"] = [["a", "n1"], ["b", "n2"], ["c", "n1"]]
+    master.replies["QueryNodes"] = [["n1"]]
+    code, _out, err = run(table, "reboot", "--node", "n1", "-t", "soft")
+    assert code == 13
+    assert "Reboot 2 instances (a, c)?" in err
+    assert run(table, "reboot", "--node", "n1", "-t", "soft", "--force-multiple")[0] == 0
+    [jobs] = master.args_of("SubmitManyJobs")
+    assert [(op["instance_name"], op["reboot_type"]) for [op] in jobs] == [
+        ("a", "soft"),
+        ("c", "soft"),
+    ]
+
+
+@pytest.mark.parametrize("words", [[], ["--all", "web1"], ["--node", "n1", "--all"]])
+def test_who_is_meant_must_be_said_once(master: FakeMaster, run: Run, words: list[str]) -> None:
+    assert run(table, "startup", *words)[0] == 1
+    assert master.requests == []
+
+
+INFO = {
+    "cap1.peer": {
+        "name": "cap1.peer", "config_state": "down", "run_state": "down", "pnode": "peernode1",
+        "pnode_group_uuid": "015f", "pnode_group_name": "default", "snodes": [],
+        "snodes_group_uuids": [], "snodes_group_names": [], "os": "peernoop+default",
+        "nics": [{"mac": "aa:00:00:00:00:01", "ip": None, "mode": "bridged", "link": "br0",
+                  "name": None, "uuid": "n"}],
+        "disk_template": "file",
+        "disks": [{"dev_type": "file", "size": 1024, "mode": "rw", "logical_id": ["file", "/x"],
+                   "name": None, "uuid": "d", "pstatus": {"exists": True, "path": "/x"}}],
+        "hypervisor": "fake", "network_port": None, "hv_instance": {}, "hv_actual": {},
+        "be_instance": {"minmem": 16, "maxmem": 16, "vcpus": 1},
+        "be_actual": {"always_failover": False, "auto_balance": True, "maxmem": 16, "minmem": 16,
+                      "spindle_use": 1, "vcpus": 1},
+        "os_instance": {}, "os_actual": {}, "serial_no": 1, "mtime": 1795222502.6,
+        "ctime": 1795222502.6, "uuid": "23cf266e",
+    }
+}  # fmt: skip
+
+
+def test_info_looks_as_ever(master: FakeMaster, run: Run) -> None:
+    master.job(result=INFO)
+    code, out, _err = run(table, "show", "cap1.peer")
+    assert code == 0
+    assert out == (
+        "- Instance name: cap1.peer\n"
+        "  UUID: 23cf266e\n"
+        "  Serial number: 1\n"
+        "  Creation time: 2026-11-21 00:55:02\n"
+        "  Modification time: 2026-11-21 00:55:02\n"
+        "  State: configured to be down, actual state is down\n"
+        "  Nodes: \n"
+        "    - primary: peernode1\n"
+        "      group: default (UUID 015f)\n"
+        "    - secondaries: \n"
+        "  Operating system: peernoop+default\n"
+        "  Operating system parameters: \n"
+        "  Allocated network port: None\n"
+        "  Hypervisor: fake\n"
+        "  Hypervisor parameters: \n"
+        "  Back-end parameters: \n"
+        "    always_failover: default (False)\n"
+        "    auto_balance: default (True)\n"
+        "    maxmem: 16\n"
+        "    memory: default (16)\n"
+        "    minmem: 16\n"
+        "    spindle_use: default (1)\n"
+        "    vcpus: 1\n"
+        "  NICs: \n"
+        "    - nic/0: \n"
+        "      MAC: aa:00:00:00:00:01\n"
+        "      ip: None\n"
+        "      mode: bridged\n"
+        "      link: br0\n"
+        "      name: None\n"
+        "      uuid: n\n"
+        "  Disk template: file\n"
+        "  Disks: \n"
+        "    - disk/0: file, size 1.0G\n"
+        "      access mode: rw\n"
+        "      logical_id: file, /x\n"
+        "      name: None\n"
+        "      UUID: d\n"
+        "      on primary: /x there\n"
+    )
+    [op] = master.args_of("SubmitJob")[0]
+    assert (op["instances"], op["static"], op["use_locking"]) == (["cap1.peer"], False, True)
+
+
+# --- the console ---
+
+SOCAT = ["socat", "STDIO,raw,echo=0,escape=0x1d"]
+
+
+def found_console(path: str, host: str = "node2.example.com") -> dict[str, Any]:
+    command = [*SOCAT, f"UNIX-CONNECT:{path}"]
+    return {"instance": "web1", "kind": "ssh", "host": host, "user": "root", "command": command}
+
+
+def test_the_command_of_a_console_can_be_shown(master: FakeMaster, run: Run) -> None:
+    master.replies["QueryInstances"] = [["web1", found_console("/run/x"), None, True]]
+    code, out, _err = run(table, "console", "--show-cmd", "web1")
+    assert code == 0
+    assert out.startswith("ssh -q -oEscapeChar=none -t root@node2.example.com 'socat STDIO,raw")
+
+
+def test_a_hypervisor_without_a_console_says_so(master: FakeMaster, run: Run) -> None:
+    message = {"instance": "web1", "kind": "msg", "message": "no console"}
+    master.replies["QueryInstances"] = [["web1", message, None, True]]
+    assert run(table, "console", "web1") == (0, "no console\n", "")
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (["web1", found_console("/x"), None, False], "instance web1 is not running"),
+        (["web1", None, None, True], "does not say how to reach"),
+        (["web1", found_console("/nosuch", "node1.example.com"), None, True], "is not there"),
+    ],
+)
+def test_a_console_that_cannot_be_reached_says_why(
+    master: FakeMaster, run: Run, row: list[Any], text: str
+) -> None:
+    master.replies["QueryInstances"] = [row]
+    code, _out, err = run(table, "console", "web1")
+    assert code == 1
+    assert text in err
+
+
+def test_the_log_of_the_console_can_be_shown(master: FakeMaster, run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "console.log"
+    log.write_text("boot\nlogin:")
+    master.replies["QueryInstances"] = [["web1", found_console("/x"), str(log), False]]
+    code, out, _err = run(table, "console", "--log", "web1")
+    assert (code, out) == (0, "boot\nlogin:")
+
+
+class Guest:
+    """The other end of a console: says something, and remembers what it is told."""
+
+    def __init__(self, says: bytes) -> None:
+        self.ours, self._theirs = socket.socketpair()
+        self.heard = b""
+        self._says = says
+        self._thread = threading.Thread(target=self._talk)
+        self._thread.start()
+
+    def _talk(self) -> None:
+        self._theirs.sendall(self._says)
+        while data := self._theirs.recv(100):
+            self.heard += data
+        self._theirs.close()
+
+    def end(self) -> None:
+        self.ours.close()
+        self._thread.join()
+
+
+def pumped(guest: Guest, typed: bytes, *, escape: int | None = None) -> bytes:
+    source, keyboard = os.pipe()
+    screen, sink = os.pipe()
+    os.write(keyboard, typed)
+    os.close(keyboard)
+    try:
+        console.pump(guest.ours, source, sink, escape=escape)
+    finally:
+        os.close(source)
+        os.close(sink)
+        guest.end()
+    shown = b""
+    while data := os.read(screen, 65536):
+        shown += data
+    os.close(screen)
+    return shown
+
+
+def test_a_script_hears_the_guest_after_its_input_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "SILENCE_S", 0.05)
+    guest = Guest(b"hello\r\n")
+    assert pumped(guest, b"uptime\n") == b"hello\r\n"
+    assert guest.heard == b"uptime\n"
+
+
+def test_the_escape_leaves_at_once_and_is_not_sent() -> None:
+    guest = Guest(b"")
+    pumped(guest, b"\x1d", escape=console.ESCAPE)
+    assert guest.heard == b""
+
+
+def test_a_local_console_is_attached_without_ssh(
+    master: FakeMaster, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "console"))
+        listener.listen(1)
+
+        def guest() -> None:
+            connection, _ = listener.accept()
+            connection.sendall(b"hi there\n")
+            connection.close()
+
+        thread = threading.Thread(target=guest)
+        thread.start()
+        place = found_console(str(tmp_path / "console"))
+        master.replies["QueryInstances"] = [["web1", place, None, True]]
+        with Path(os.devnull).open(encoding="ascii") as nothing:
+            monkeypatch.setattr("sys.stdin", nothing)
+            with (tmp_path / "out").open("w") as sink, monkeypatch.context() as patch:
+                patch.setattr("sys.stdout", sink)
+                code = table.run(["console", "web1"])
+        thread.join()
+    assert code == 0
+    assert (tmp_path / "out").read_text() == "hi there\n"

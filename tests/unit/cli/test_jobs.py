@@ -1,0 +1,237 @@
+import io
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import JobLost
+from ganeti.cli.gnt_debug import table as gnt_debug
+from ganeti.cli.gnt_instance.table import table as gnt_instance
+from ganeti.cli.gnt_job import table as gnt_job
+from ganeti.clients import luxi
+from tests.unit.cli.fake_master import FakeMaster, Run
+
+
+def test_a_job_is_submitted_followed_and_its_log_shown(master: FakeMaster, run: Run) -> None:
+    master.job("* one", " - INFO: two")
+    code, out, err = run(gnt_debug, "delay", "0.01")
+    assert (code, err) == (0, "")
+    assert out == "Tue Nov 14 22:13:21 2023 * one\nTue Nov 14 22:13:22 2023  - INFO: two\n"
+    [op] = master.args_of("SubmitJob")[0]
+    reason = op.pop("reason")
+    assert op == {
+        "OP_ID": "OP_TEST_DELAY",
+        "duration": 0.01,
+        "on_master": True,
+        "on_nodes": [],
+        "on_node_uuids": None,
+        "repeat": 0,
+        "interruptible": False,
+        "no_locks": False,
+        "dry_run": False,
+        "debug_level": 0,
+        "priority": 0,
+        "depends": None,
+        "comment": None,
+    }
+    assert [entry[:2] for entry in reason] == [["gnt:client:gnt-debug", "delay"]]
+    first = next(args for method, args in master.requests if method == "WaitForJobChange")
+    assert first == [7, ["status"], None, None, 60]
+
+
+def test_common_options_reach_the_opcode(master: FakeMaster, run: Run) -> None:
+    master.job()
+    run(gnt_debug, "delay", "0", "--priority=high", "--dry-run", "--reason", "rate-limit:2:x", "-d")
+    [op] = master.args_of("SubmitJob")[0]
+    assert (op["priority"], op["dry_run"], op["debug_level"]) == (-10, True, 1)
+    assert [entry[:2] for entry in op["reason"]] == [
+        ["gnt:user", "rate-limit:2:x"],
+        ["gnt:client:gnt-debug", "delay"],
+    ]
+
+
+def test_submit_prints_the_id_and_does_not_wait(master: FakeMaster, run: Run) -> None:
+    master.job(job_id=42)
+    assert run(gnt_debug, "delay", "1", "--submit") == (0, "JobID: 42\n", "")
+    assert master.methods() == ["SubmitJob"]
+
+
+def test_print_jobid_prints_it_first(master: FakeMaster, run: Run) -> None:
+    master.job("hello")
+    assert run(gnt_debug, "delay", "1", "--print-jobid")[1].startswith("7\nTue Nov 14")
+
+
+@pytest.mark.requirement("S182", "S237")
+def test_a_failed_jobs_error_is_shown_as_if_it_were_ours(master: FakeMaster, run: Run) -> None:
+    text = "Can't compute nodes using iallocator 'hail': no node has enough memory"
+    master.job(result=["OpPrereqError", [text, "insufficient_resources"]], status="error")
+    code, _out, err = run(gnt_instance, "add", "-t", "diskless", "-o", "noop", "web1")
+    assert code == 1
+    assert err == (
+        "Failure: prerequisites not met for this operation:\n"
+        f"error type: insufficient_resources, error details:\n{text}\n"
+    )
+
+
+@pytest.mark.requirement("S160")
+def test_the_chosen_nodes_are_shown(master: FakeMaster, run: Run) -> None:
+    line = " - INFO: Selected nodes for instance web1 via iallocator hail: node2"
+    master.job(line, result=["node2"])
+    code, out, _err = run(gnt_instance, "add", "-t", "diskless", "-o", "x", "-I", "hail", "web1")
+    assert code == 0
+    assert line in out
+
+
+@pytest.mark.parametrize(
+    ("result", "status", "text"),
+    [
+        ("just words", "error", "job 7 failed: just words"),
+        (["OpExecError", ["it broke"]], "error", "command execution error:\nit broke"),
+        (["SomeError", ["a", 1]], "error", "Failure: a, 1"),
+        (None, "canceled", "job 7 was canceled"),
+    ],
+)
+def test_every_end_of_a_job_has_words(
+    master: FakeMaster, run: Run, result: Any, status: str, text: str
+) -> None:
+    master.job(result=result, status=status)
+    code, _out, err = run(gnt_debug, "delay", "1")
+    assert code == 1
+    assert text in err
+
+
+def test_several_instances_are_started_by_one_submission(master: FakeMaster, run: Run) -> None:
+    master.job()
+    master.replies["QueryInstances"] = [["a.example.com"], ["b.example.com"]]
+    code, out, _err = run(gnt_instance, "start", "a", "b", "-H", "acpi=false")
+    assert code == 0
+    assert out == (
+        "Submitted jobs 7, 8\n"
+        "Waiting for job 7 for a.example.com ...\n"
+        "Waiting for job 8 for b.example.com ...\n"
+    )
+    [jobs] = master.args_of("SubmitManyJobs")
+    assert [op["instance_name"] for [op] in jobs] == ["a.example.com", "b.example.com"]
+    assert jobs[0][0]["OP_ID"] == "OP_INSTANCE_STARTUP"
+    assert jobs[0][0]["hvparams"] == {"acpi": "false"}
+    assert [entry[:2] for entry in jobs[0][0]["reason"]] == [["gnt:client:gnt-instance", "startup"]]
+
+
+def test_one_that_was_refused_does_not_stop_the_others(master: FakeMaster, run: Run) -> None:
+    master.job()
+    master.replies["QueryInstances"] = [["a"], ["b"]]
+    master.replies["SubmitManyJobs"] = [[False, "the queue is full"], [True, 8]]
+    code, out, err = run(gnt_instance, "shutdown", "a", "b")
+    assert code == 1
+    assert "Failed to submit job for a: the queue is full" in err
+    assert out == "Waiting for job 8 for b ...\n"
+
+
+def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(master: FakeMaster, run: Run) -> None:
+    master.job()
+
+    def interrupted(*_args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(luxi.LuxiClient, "wait_for_job", interrupted)
+        code, _out, err = run(gnt_debug, "delay", "1")
+    assert code == 1
+    assert "'gnt-job watch 7'" in err
+    assert "CancelJob" not in master.methods()
+
+
+def test_a_wait_without_news_is_explained_once(master: FakeMaster, run: Run) -> None:
+    master.job()
+    answers = iter(["nochange", "nochange", [["success"], []]])
+    master.replies["WaitForJobChange"] = lambda *_args: next(answers)
+    rows = iter([["waiting", "node/u1, held by job 3"], ["success", ["success"], [None]]])
+    master.replies["QueryJobs"] = lambda *_args: [next(rows)]
+    code, _out, err = run(gnt_debug, "delay", "1")
+    assert code == 0
+    assert err == "Job 7 is waiting: node/u1, held by job 3\n"
+
+
+# --- gnt-job ---
+
+
+def test_watch_follows_a_job(master: FakeMaster, run: Run) -> None:
+    master.job("hello")
+    code, out, _err = run(gnt_job, "watch", "7")
+    assert code == 0
+    assert out == (
+        "Output from job 7 follows\n--------------------\nTue Nov 14 22:13:21 2023 hello\n"
+    )
+
+
+def test_watch_of_a_job_that_is_gone_says_so(master: FakeMaster, run: Run) -> None:
+    master.replies["WaitForJobChange"] = JobLost("there is no job 9")
+    code, _out, err = run(gnt_job, "watch", "9")
+    assert code == 1
+    assert "there is no job 9" in err
+
+
+@pytest.mark.parametrize(("status", "code"), [("success", 0), ("error", 1), ("canceled", 1)])
+def test_wait_says_nothing_and_tells_by_its_exit_code(
+    master: FakeMaster, run: Run, status: str, code: int
+) -> None:
+    master.job("noise", status=status)
+    assert run(gnt_job, "wait", "7") == (code, "", "")
+
+
+def test_cancel_tells_what_became_of_each(master: FakeMaster, run: Run) -> None:
+    master.replies["CancelJob"] = lambda job_id, _kill: [job_id == 1, f"about job {job_id}"]
+    assert run(gnt_job, "cancel", "1", "2") == (1, "about job 1\nabout job 2\n", "")
+
+
+def test_cancel_by_state_asks_first(
+    master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    master.replies["QueryJobs"] = [[1, "queued"], [2, "running"], [3, "waiting"]]
+    master.replies["CancelJob"] = lambda job_id, _kill: [True, f"job {job_id}"]
+    code, _out, err = run(gnt_job, "cancel", "--pending")
+    assert code == 13
+    assert "Cancel 2 jobs?" in err
+    assert run(gnt_job, "cancel", "--pending", "-f")[1] == "job 1\njob 3\n"
+
+
+def test_archive_and_autoarchive(master: FakeMaster, run: Run) -> None:
+    master.replies["ArchiveJob"] = lambda job_id: job_id == 1
+    assert run(gnt_job, "archive", "1") == (0, "", "")
+    assert run(gnt_job, "archive", "2")[0] == 1
+    master.replies["AutoArchiveJobs"] = [5, 0]
+    assert run(gnt_job, "autoarchive", "6h")[1] == "Archived 5 jobs, 0 unchecked left\n"
+    assert run(gnt_job, "autoarchive", "soon")[0] == 1
+    assert master.args_of("AutoArchiveJobs") == [6 * 3600, 3600]
+
+
+def test_info_shows_opcodes_results_and_logs(master: FakeMaster, run: Run) -> None:
+    op = {"OP_ID": "OP_TEST_DELAY", "duration": 1.0}
+    log = [[1, [1_700_000_001, 0], "message", "hello"]]
+    moment = [1_700_000_000, 5]
+    master.replies["QueryJobs"] = [
+        [7, "success", 0, moment, moment, None, None, [op], ["success"], [None], [log],
+         [moment], [None], [None]],
+        [9] + [None] * 13,
+    ]  # fmt: skip
+    code, out, err = run(gnt_job, "info", "7", "9")
+    assert (code, err) == (1, "Job 9 not found\n")
+    assert out == (
+        "- Job ID: 7\n"
+        "  Status: success\n"
+        "  Priority: 0\n"
+        "  Received: 2023-11-14 22:13:20.000005\n"
+        "  Processing start: 2023-11-14 22:13:20.000005\n"
+        "  Processing end: -\n"
+        "  Opcodes: \n"
+        "    - Opcode: OP_TEST_DELAY\n"
+        "      Status: success\n"
+        "      Processing start: 2023-11-14 22:13:20.000005\n"
+        "      Execution start: -\n"
+        "      Processing end: -\n"
+        "      Input fields: \n"
+        "        duration: 1.0\n"
+        "      Result: None\n"
+        "      Execution log: \n"
+        "        - 1:22:13:21:message hello\n"
+    )

@@ -1,0 +1,148 @@
+"""The facts that nodes are told, and how they reach them."""
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from ganeti.base.errors import RpcUnknown
+from ganeti.config.config import Config
+from ganeti.config.ssconf_writer import SsconfDistributor, ssconf_values
+from ganeti.config.transaction import Draft
+from ganeti.model.objects import Node
+from tests.unit.config.sample import (
+    NODES,
+    sample_config,
+    sample_instance,
+    sample_node,
+    sample_snapshot,
+)
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Nodes:
+    """What each node was sent, and which do not answer."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[float, str, int, Mapping[str, str]]] = []
+        self.broken: set[str] = set()
+        self.slow: set[str] = set()
+
+    async def push(self, node: Node, position: int, values: Mapping[str, str]) -> None:
+        if node.name in self.slow:
+            await asyncio.sleep(30)
+        if node.name in self.broken:
+            raise RpcUnknown(node.name, "no answer")
+        self.sent.append((asyncio.get_running_loop().time(), node.name, position, values))
+
+    def latest(self, name: str) -> Mapping[str, str]:
+        return [values for _, node, _, values in self.sent if node == name][-1]
+
+    def times(self, name: str) -> list[float]:
+        return [when for when, node, _, _ in self.sent if node == name]
+
+
+async def begin() -> tuple[Config, Nodes, SsconfDistributor]:
+    _, config = await sample_config()
+    nodes = Nodes()
+    distributor = SsconfDistributor(config, nodes.push)
+    distributor.start()
+    await asyncio.sleep(2)
+    return config, nodes, distributor
+
+
+def put(*things: object) -> "Putter":
+    return Putter(things)
+
+
+class Putter:
+    def __init__(self, things: tuple[object, ...]) -> None:
+        self.things = things
+
+    def __call__(self, draft: Draft) -> None:
+        for thing in self.things:
+            draft.put(thing)  # type: ignore[type-var]  # any object of the model
+
+
+def test_the_values_are_those_of_ganeti() -> None:
+    values = ssconf_values(sample_snapshot(2))
+    assert values["cluster_name"] == "cluster.example.com"
+    assert values["master_node"] == "node1.example.com"
+    assert values["node_list"].splitlines()[0] == "node1.example.com"
+    assert values["node_primary_ips"].splitlines()[1] == "node2.example.com 192.0.2.2"
+    assert values["instance_list"] == "web1.example.com\nweb2.example.com"
+    assert values["master_candidates_certs"].splitlines()[0] == f"{NODES[0]}={'1' * 64}"
+    assert values["primary_ip_family"] == "2"
+    assert "acpi=True" in values["hvparams_kvm"]
+
+
+@pytest.mark.requirement("F8", "S65")
+async def test_every_online_node_gets_the_latest_set_at_most_once_a_second() -> None:
+    config, nodes, distributor = await begin()
+    assert {name for _, name, _, _ in nodes.sent} == {f"node{n}.example.com" for n in (1, 2, 3)}
+    nodes.sent.clear()
+    for number in range(1, 21):
+        await config.change(put(sample_instance(number)))
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(2)
+    times = nodes.times("node1.example.com")
+    assert all(later - earlier >= 1.0 for earlier, later in itertools.pairwise(times))
+    assert 2 <= len(times) <= 6
+    assert len(nodes.latest("node3.example.com")["instance_list"].splitlines()) == 20
+    assert distributor.late_nodes() == []
+    await distributor.close()
+
+
+async def test_a_change_that_no_node_can_see_is_not_sent() -> None:
+    config, nodes, distributor = await begin()
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(2)
+    nodes.sent.clear()
+    await config.change(put(sample_instance(1, tags=("x",))))
+    await asyncio.sleep(2)
+    assert nodes.sent == []
+    await distributor.close()
+
+
+async def test_a_node_that_does_not_answer_is_tried_again_and_delays_no_other() -> None:
+    config, nodes, distributor = await begin()
+    nodes.broken, nodes.slow = {"node2.example.com"}, {"node3.example.com"}
+    nodes.sent.clear()
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(10)
+    assert len(nodes.times("node1.example.com")) == 1
+    assert distributor.late_nodes() == ["node2.example.com", "node3.example.com"]
+    nodes.broken, nodes.slow = set(), set()
+    await asyncio.sleep(60)
+    assert nodes.latest("node2.example.com")["instance_list"] == "web1.example.com"
+    assert distributor.late_nodes() == []
+    await distributor.close()
+
+
+async def test_offline_nodes_are_left_alone_and_caught_up_when_they_return() -> None:
+    config, nodes, distributor = await begin()
+    offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
+    await config.change(put(offline))
+    await asyncio.sleep(2)
+    nodes.sent.clear()
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(5)
+    assert nodes.times("node3.example.com") == []
+    await config.change(put(sample_node(3)))
+    await asyncio.sleep(5)
+    assert nodes.latest("node3.example.com")["instance_list"] == "web1.example.com"
+    await distributor.close()
+
+
+async def test_a_new_node_can_be_told_at_once() -> None:
+    config, nodes, distributor = await begin()
+    nodes.sent.clear()
+    await distributor.push_now(sample_node(2))
+    assert [name for _, name, _, _ in nodes.sent] == ["node2.example.com"]
+    nodes.broken = {"node2.example.com"}
+    with pytest.raises(RpcUnknown):
+        await distributor.push_now(config.snapshot.nodes[NODES[1]])
+    await distributor.close()
