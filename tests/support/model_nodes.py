@@ -127,7 +127,9 @@ class ModelNode:
             time=self.time,
             storage=[
                 StorageSpace(kind="file", name="/local", total=100_000, free=self.local.free),
-                StorageSpace(kind="sharedfile", name="/shared", total=100_000, free=self.shared.free),
+                StorageSpace(
+                    kind="sharedfile", name="/shared", total=100_000, free=self.shared.free
+                ),
             ],
             hypervisor_versions={"fake": "0"},
         )

@@ -1,0 +1,154 @@
+"""Making and ending clusters on this machine: side by side, twice, and to the last process."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ganeti.bootstrap.daemons import MASTERD
+from tests.support.local_cluster import (
+    VCLUSTER,
+    local_cluster,
+    processes_of,
+    short_directory,
+    vcluster,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+
+
+def test_two_clusters_do_not_disturb_each_other() -> None:
+    with local_cluster(nodes=2) as first:
+        before = first.processes()
+        with local_cluster(nodes=1) as second:
+            second.ok(
+                "gnt-instance", "add", "-t", "diskless", "--no-install", "--no-nics", "a.test"
+            )
+            assert first.names("instance") == set()
+            its_processes = second.processes()
+            assert len(its_processes) == 2
+        assert not second.directory.exists()
+        assert processes_of(second.directory) == {}
+        assert first.processes() == before
+        first.ok("gnt-cluster", "verify")
+        directory = first.directory
+    assert processes_of(directory) == {}
+
+
+def test_up_and_down_may_be_repeated() -> None:
+    with local_cluster(nodes=1) as cluster:
+        before = cluster.processes()
+        assert "it was not changed" in vcluster(cluster.directory, "up", "--nodes", "3")
+        assert cluster.processes() == before
+        assert "down" not in vcluster(cluster.directory, "status")
+        cluster.kill(MASTERD)
+        status = subprocess.run(
+            [str(VCLUSTER), "--dir", str(cluster.directory), "status"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (status.returncode, "down" in status.stdout) == (1, True)
+        assert "started ganeti-masterd" in vcluster(cluster.directory, "up")
+        cluster.ok("gnt-node", "list")
+        vcluster(cluster.directory, "down")
+        assert "There is no cluster" in vcluster(cluster.directory, "down")
+        assert not cluster.directory.exists()
+
+
+def test_down_ends_scripts_that_still_run() -> None:
+    with local_cluster(nodes=1) as cluster:
+        cluster.install_noop()
+        options = cluster.noop_options(sleep="600")
+        cluster.ok("gnt-instance", "add", "--submit", "-n", "node1", *options, "a.example.com")
+        wait_until(cluster.record.exists, "the create script runs")
+        directory = cluster.directory
+        sleeps = _sleepers()
+        assert sleeps
+        vcluster(directory, "down")
+        assert processes_of(directory) == {}
+        assert not _sleepers() & sleeps
+
+
+def _sleepers() -> set[int]:
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if (entry / "cmdline").read_bytes() == b"sleep\x00600\x00":
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_an_interrupted_up_leaves_nothing() -> None:
+    with short_directory() as parent:
+        directory = parent / "c"
+        process = subprocess.Popen(
+            [str(VCLUSTER), "--dir", str(directory), "up", "--nodes", "3"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_until(lambda: len(processes_of(directory)) > 1, "daemons are there")
+        process.terminate()
+        assert process.wait(timeout=30) == 128 + 15
+        wait_until(lambda: not processes_of(directory), "all processes are gone", 5)
+        assert not directory.exists()
+
+
+def test_what_was_never_finished_is_made_anew() -> None:
+    with short_directory() as parent:
+        directory = parent / "c"
+        process = subprocess.Popen(
+            [str(VCLUSTER), "--dir", str(directory), "up", "--nodes", "2"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            wait_until(lambda: len(processes_of(directory)) > 1, "daemons are there")
+        finally:
+            process.kill()
+            process.wait()
+        try:
+            assert "never finished" in vcluster(directory, "up", "--nodes", "1")
+            assert len(vcluster(directory, "status").splitlines()) == 2
+        finally:
+            vcluster(directory, "down")
+        assert processes_of(directory) == {}
+
+
+def test_a_cluster_shrinks_to_its_master_and_is_destroyed() -> None:
+    with local_cluster(nodes=2) as cluster:
+        cluster.ok("gnt-node", "remove", "node2")
+        assert cluster.names("node") == {"node1.vcluster.test"}
+        cluster.ok("gnt-cluster", "verify")
+        cluster.ok("gnt-cluster", "destroy", "--yes-do-it")
+        wait_until(lambda: not cluster.processes(), "all daemons have ended")
+        assert cluster.run("gnt-cluster", "info").status == 5
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_nodes_live_in_network_namespaces_of_their_own() -> None:
+    if subprocess.run(["unshare", "-n", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this machine allows no network namespaces")
+    with local_cluster("--netns") as cluster:
+        bridge, spaces = cluster.cluster.bridge, [one.namespace for one in cluster.cluster.nodes]
+        cluster.install_noop()
+        add = ["gnt-instance", "add", "-I", "hail", *cluster.noop_options(), "a.example.com"]
+        cluster.ok(*add)
+        assert cluster.value("instance", "a", "status") == "running"
+        cluster.ok("gnt-cluster", "verify")
+        assert set(spaces) <= set(_namespaces())
+        assert Path(f"/sys/class/net/{bridge}").exists()
+    assert not set(spaces) & set(_namespaces())
+    assert not Path(f"/sys/class/net/{bridge}").exists()
+
+
+def _namespaces() -> list[str]:
+    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True)
+    return [line.split()[0] for line in listed.stdout.splitlines()]

@@ -1,0 +1,243 @@
+"""Virtual clusters for tests: made and ended by `ganeti-vcluster`, used through the real commands."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import Daemons
+from ganeti.clients.luxi import LuxiClient
+from ganeti.vcluster.layout import VirtualCluster, VirtualNode, load
+
+VCLUSTER = Path(sys.executable).parent / "ganeti-vcluster"
+NOOP = "noop"
+_CREATE = """#!/bin/sh
+set -eu
+printf '%s\\n' "$INSTANCE_NAME begins" >>"$OSP_RECORD"
+sleep "${OSP_SLEEP:-0}"
+printf '%s\\n' "$INSTANCE_NAME ends" >>"$OSP_RECORD"
+[ "${OSP_FAIL:-no}" = no ] || { echo "told to fail" >&2; exit 3; }
+"""
+_PARAMETERS = "record where to note each run\nsleep seconds to take\nfail yes or no\n"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+class LocalCluster:
+    """A running virtual cluster."""
+
+    def __init__(self, cluster: VirtualCluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def directory(self) -> Path:
+        return self.cluster.directory_path
+
+    @property
+    def record(self) -> Path:
+        """Where OS `noop` notes each of its runs."""
+        return self.directory / "os-runs"
+
+    def node(self, number: int) -> VirtualNode:
+        """Node 1 is the master."""
+        return self.cluster.nodes[number - 1]
+
+    def run(
+        self, *argv: str, node: int = 1, stdin: str | None = None, timeout_s: float = 60
+    ) -> Done:
+        """Run a command as an administrator on a node would."""
+        done = subprocess.run(
+            self.node(node).words([*argv]),
+            env=self.node(node).environment(),
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *argv: str, timeout_s: float = 60) -> Done:
+        """Run a command that must succeed."""
+        done = self.run(*argv, timeout_s=timeout_s)
+        assert done.status == 0, f"{argv} ended with {done.status}:\n{done.out}{done.err}"
+        return done
+
+    def fails(self, *argv: str, status: int = 1) -> str:
+        """Run a command that must fail in order: no traceback; what it says on standard error."""
+        done = self.run(*argv)
+        assert done.status == status, f"{argv} ended with {done.status}:\n{done.out}{done.err}"
+        assert "Traceback" not in done.err
+        assert "internal error" not in done.err
+        return done.err
+
+    @contextlib.contextmanager
+    def in_background(self, *argv: str) -> Iterator["subprocess.Popen[str]"]:
+        """A command that runs beside the test, and is ended with it."""
+        with subprocess.Popen(
+            self.node(1).words([*argv]),
+            env=self.node(1).environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+    def value(self, kind: str, name: str, field: str) -> str:
+        """One field of one object, as `gnt-KIND list` shows it."""
+        done = self.ok(f"gnt-{kind}", "list", "--no-headers", "-o", field, name)
+        return done.out.strip()
+
+    def names(self, kind: str) -> set[str]:
+        """The names of all instances or nodes."""
+        return set(self.ok(f"gnt-{kind}", "list", "--no-headers", "-o", "name").lines)
+
+    def luxi(self) -> LuxiClient:
+        """A connection to the master."""
+        return LuxiClient(Paths(Path(self.cluster.master.root)))
+
+    def pid(self, daemon: str, node: int = 1) -> int:
+        """The process of a daemon that serves."""
+        process = self._daemons(node).status(daemon).process
+        assert process is not None, f"{daemon} of node {node} does not run"
+        return process.pid
+
+    def kill(self, daemon: str, node: int = 1) -> None:
+        """kill -9, and wait until the process is gone."""
+        pid = self.pid(daemon, node)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not _lives(pid), f"process {pid} is gone")
+
+    def start(self, daemon: str, node: int = 1) -> int:
+        """Start a daemon; its process, once it serves."""
+        return asyncio.run(self._daemons(node).start(daemon)).pid
+
+    def master_log(self) -> str:
+        return (self.cluster.master.paths.log / "master-daemon.log").read_text(errors="replace")
+
+    def processes(self) -> dict[int, str]:
+        """All processes that belong to this cluster: pid -> command."""
+        return processes_of(self.directory)
+
+    def disks(self) -> set[Path]:
+        """All files below the nodes' file storage and the shared one."""
+        places = [self.cluster.shared_directory]
+        places += [node.paths.below("/srv/ganeti/file-storage") for node in self.cluster.nodes]
+        return {path for place in places for path in place.rglob("*") if path.is_file()}
+
+    def install_noop(self) -> None:
+        """Give all nodes the OS definition `noop`, which only notes that it ran."""
+        for node in self.cluster.nodes:
+            directory = node.paths.os_search_path[0] / NOOP
+            directory.mkdir(parents=True)
+            (directory / "ganeti_api_version").write_text("20\n")
+            (directory / "parameters.list").write_text(_PARAMETERS)
+            for name, text in (("create", _CREATE), ("verify", "#!/bin/sh\nexit 0\n")):
+                (directory / name).write_text(text)
+                (directory / name).chmod(0o755)
+
+    def noop_options(self, **osparams: str) -> list[str]:
+        """Options of `gnt-instance add` for an instance with a small disk and OS `noop`."""
+        params = ",".join(
+            f"{name}={value}" for name, value in {"record": str(self.record), **osparams}.items()
+        )
+        return ["-t", "file", "--disk", "0:size=1m", "-o", NOOP, "-O", params,
+                "-B", "memory=16m", "--no-nics"]  # fmt: skip
+
+    def _daemons(self, node: int) -> Daemons:
+        return Daemons(self.node(node).paths, environment=self.node(node).environment())
+
+
+@contextlib.contextmanager
+def short_directory() -> Iterator[Path]:
+    """A directory whose unix sockets have short enough paths; removed at the end."""
+    directory = Path(tempfile.mkdtemp(prefix="gnt-", dir="/var/tmp"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
+    """A new cluster, by default with the fake hypervisor; nothing of it is left afterwards."""
+    with short_directory() as parent:
+        directory = parent / "c"
+        try:
+            vcluster(directory, "up", "--nodes", str(nodes), *options)
+            made = load(directory)
+            assert made is not None
+            yield LocalCluster(made)
+        finally:
+            vcluster(directory, "down")
+
+
+def vcluster(directory: Path, *words: str) -> str:
+    """Run `ganeti-vcluster`; what it says."""
+    done = subprocess.run(
+        [str(VCLUSTER), "--dir", str(directory), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def processes_of(directory: Path) -> dict[int, str]:
+    """Processes whose environment or words name something below `directory`; pid -> command."""
+    needle = f"{directory}/".encode()
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes()
+            if needle in words or needle in (entry / "environ").read_bytes():
+                found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+    return found
+
+
+def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Return when it is so; fails if that takes too long."""
+    end = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < end, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False

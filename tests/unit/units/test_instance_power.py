@@ -1,0 +1,309 @@
+"""Starting, stopping, rebooting and removing instances, with failures at every step."""
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.model.names import AdminState, JobStatus, RebootType
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.instance import (
+    OpInstanceConsole,
+    OpInstanceQueryData,
+    OpInstanceReboot,
+    OpInstanceRemove,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
+from ganeti.rpc.fake import Fault
+from ganeti.store.faulty import Crash, Refuse
+from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
+from tests.unit.units.opcodes import NAME, create
+
+pytestmark = pytest.mark.virtual_time
+
+COMMITS = 7
+
+
+async def stopped(master: Master) -> str:
+    """An instance that is down; returns its UUID."""
+    succeeded(await master.run(create(start=False)))
+    master.rpc.reset()
+    return master.instance(NAME).uuid
+
+
+async def running(master: Master) -> str:
+    succeeded(await master.run(create()))
+    master.rpc.reset()
+    return master.instance(NAME).uuid
+
+
+def startup(**fields: object) -> OpInstanceStartup:
+    return OpInstanceStartup(instance_name=NAME, **fields)  # type: ignore[arg-type]  # by the caller
+
+
+def shutdown(**fields: object) -> OpInstanceShutdown:
+    return OpInstanceShutdown(instance_name=NAME, **fields)  # type: ignore[arg-type]  # as above
+
+
+async def test_start_and_stop_are_remembered(master: Master) -> None:
+    await stopped(master)
+    succeeded(await master.run(startup()))
+    assert master.instance(NAME).admin_state is AdminState.UP
+    master.check()
+    succeeded(await master.run(shutdown()))
+    assert master.instance(NAME).admin_state is AdminState.DOWN
+    master.check()
+
+
+async def test_without_remembering_only_the_guest_changes(master: Master) -> None:
+    uuid = await stopped(master)
+    succeeded(await master.run(startup(no_remember=True)))
+    assert master.world.where(uuid) == {"node1.example.com": "running"}
+    assert master.instance(NAME).admin_state is AdminState.DOWN
+    succeeded(await master.run(startup()))
+    succeeded(await master.run(shutdown(no_remember=True)))
+    assert master.instance(NAME).admin_state is AdminState.UP
+    assert master.world.where(uuid) == {}
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_a_start_that_fails_leaves_the_guest_stopped(master: Master, fault: Fault) -> None:
+    await stopped(master)
+    master.rpc.fail(1, fault)
+    failed(await master.run(startup()))
+    assert master.instance(NAME).admin_state is AdminState.DOWN
+    master.check()
+
+
+async def test_starting_what_runs_never_stops_it(master: Master) -> None:
+    uuid = await running(master)
+    for fault in Fault:
+        master.rpc.fail(1, fault)
+        view = await master.run(startup())
+        succeeded(view)
+        assert "is running already" in said(view)
+        assert master.world.where(uuid) == {"node1.example.com": "running"}
+    assert master.rpc.acts() == []
+
+
+async def test_a_guest_that_powered_itself_off_is_started(master: Master) -> None:
+    uuid = await running(master)
+    master.world.node(1).guests[uuid].state = "shutdown"
+    succeeded(await master.run(startup()))
+    assert master.world.where(uuid) == {"node1.example.com": "running"}
+
+
+async def test_parameters_of_one_start_are_not_kept(master: Master) -> None:
+    uuid = await stopped(master)
+    succeeded(await master.run(startup(beparams={"memory": 700})))
+    assert master.world.node(1).guests[uuid].spec.memory == 700
+    assert master.instance(NAME).beparams["maxmem"] == 512
+
+
+@pytest.mark.parametrize("number", range(COMMITS))
+async def test_a_refused_commit_leaves_a_start_whole_or_undone(master: Master, number: int) -> None:
+    await stopped(master)
+    job_id = await master.submit(startup())
+    master.store.inject(Refuse(), after=number)
+    view = await master.final(job_id)
+    wanted = AdminState.UP if view.status is JobStatus.SUCCESS else AdminState.DOWN
+    assert master.instance(NAME).admin_state is wanted
+    master.check()
+
+
+@pytest.mark.requirement("G7")
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("number", range(COMMITS))
+async def test_a_master_that_dies_during_a_start_leaves_it_whole_or_undone(
+    world: World, number: int, written: bool
+) -> None:
+    master = await Master.begin(world)
+    await stopped(master)
+    await master.submit(startup())
+    master.store.inject(Crash(written=written), after=number)
+    await master.is_dead_after_a_while()
+    await check_the_next_master_finds_no_halves(master)
+
+
+@pytest.mark.requirement("G7")
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_a_master_that_dies_around_the_start_leaves_the_guest_stopped(
+    world: World, is_done: bool
+) -> None:
+    master = await Master.begin(world)
+    await stopped(master)
+    master.die_at_act(1, is_done=is_done)
+    await master.submit(startup())
+    assert await master.is_dead_after_a_while()
+    await check_the_next_master_finds_no_halves(master)
+    assert world.node(1).guests == {}
+
+
+async def check_the_next_master_finds_no_halves(master: Master) -> None:
+    after = await master.restart()
+    try:
+        await after.idle()
+        after.check()
+    finally:
+        await after.end()
+
+
+@pytest.mark.parametrize(
+    ("kind", "acts"),
+    [
+        (RebootType.SOFT, ["instance_reboot"]),
+        (RebootType.HARD, ["instance_reboot"]),
+        (RebootType.FULL, ["instance_shutdown", "instance_start"]),
+    ],
+)
+async def test_a_running_guest_is_rebooted(
+    master: Master, kind: RebootType, acts: list[str]
+) -> None:
+    await running(master)
+    succeeded(await master.run(OpInstanceReboot(instance_name=NAME, reboot_type=kind)))
+    assert master.rpc.acts() == acts
+    master.check()
+
+
+async def test_rebooting_what_is_down_starts_it(master: Master) -> None:
+    await stopped(master)
+    succeeded(await master.run(OpInstanceReboot(instance_name=NAME)))
+    assert master.rpc.acts() == ["instance_start"]
+    assert master.instance(NAME).admin_state is AdminState.UP
+    master.check()
+
+
+async def test_a_removed_instance_leaves_nothing(master: Master) -> None:
+    await running(master)
+    succeeded(await master.run(OpInstanceRemove(instance_name="web1")))
+    assert not master.snapshot.instances
+    master.check()
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", range(1, 4))
+async def test_a_removal_that_broke_off_can_be_repeated(
+    master: Master, number: int, fault: Fault
+) -> None:
+    await running(master)
+    master.rpc.fail(number, fault)
+    failed(await master.run(OpInstanceRemove(instance_name=NAME)))
+    assert master.snapshot.instance_by_name(NAME)
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    assert not master.snapshot.instances
+    master.check()
+
+
+@pytest.mark.requirement("G7")
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("number", range(1, 4))
+async def test_a_removal_can_be_repeated_by_the_next_master(
+    world: World, number: int, is_done: bool
+) -> None:
+    master = await Master.begin(world)
+    await running(master)
+    master.die_at_act(number, is_done=is_done)
+    await master.submit(OpInstanceRemove(instance_name=NAME))
+    assert await master.is_dead_after_a_while()
+    after = await master.restart()
+    try:
+        await after.idle()
+        succeeded(await after.run(OpInstanceRemove(instance_name=NAME)))
+        after.check()
+    finally:
+        await after.end()
+
+
+async def test_ignoring_failures_removes_all_that_can_be_removed(master: Master) -> None:
+    await running(master)
+    master.rpc.fail(2, Fault.REFUSED)  # the first of two disks
+    view = await master.run(OpInstanceRemove(instance_name=NAME, ignore_failures=True))
+    succeeded(view)
+    assert "may be left there" in said(view)
+    assert not master.snapshot.instances
+    assert [path.rpartition(".")[2] for path in master.world.disks()] == ["disk0"]
+
+
+@pytest.mark.requirement("F21")
+async def test_an_instance_of_an_offline_node_is_only_marked_as_stopped_when_asked(
+    master: Master,
+) -> None:
+    succeeded(await master.run(create(pnode="node2")))
+    await master.change(lambda draft: draft.put(replace(draft.nodes[NODES[1]], offline=True)))
+    for op in (shutdown(), startup(), OpInstanceRemove(instance_name=NAME)):
+        name, (text, code) = failed(await master.run(op))
+        assert (name, code) == ("OpPrereqError", "wrong_state")
+        assert "node node2.example.com is marked offline" in text
+    view = await master.run(shutdown(ignore_offline_nodes=True))
+    succeeded(view)
+    assert "is only marked as stopped" in said(view)
+    assert master.instance(NAME).admin_state is AdminState.DOWN
+
+
+async def test_an_instance_that_is_marked_offline_is_not_started(master: Master) -> None:
+    await stopped(master)
+    instance = master.instance(NAME)
+    offline = replace(instance, admin_state=AdminState.OFFLINE)
+    await master.change(lambda draft: draft.put(offline))
+    for op in (startup(), OpInstanceReboot(instance_name=NAME)):
+        name, (text, code) = failed(await master.run(op))
+        assert (name, code) == ("OpPrereqError", "wrong_state")
+        assert f"instance {NAME} is marked offline" in text
+    assert master.rpc.acts() == []
+
+
+@pytest.mark.parametrize(
+    ("op", "field"),
+    [
+        (shutdown(timeout=-1), "timeout"),
+        (shutdown(timeout=10**6), "timeout"),
+        (OpInstanceRemove(instance_name=NAME, shutdown_timeout=-1), "shutdown_timeout"),
+        (OpInstanceReboot(instance_name=NAME, shutdown_timeout=-1), "shutdown_timeout"),
+        (startup(hvparams={"nosuch": 1}), "hvparams.nosuch"),
+        (startup(beparams={"nosuch": 1}), "beparams.nosuch"),
+    ],
+)
+async def test_a_wrong_argument_is_named(master: Master, op: OpCode, field: str) -> None:
+    await stopped(master)
+    name, (text, code) = failed(await master.run(op))
+    assert (name, code) == ("OpPrereqError", "wrong_input")
+    assert text.startswith(f"{field}: ")
+    assert master.rpc.acts() == []
+
+
+@pytest.mark.parametrize(
+    "op", [startup(), shutdown(), OpInstanceRemove(instance_name=NAME), OpInstanceConsole(instance_name=NAME)]
+)
+async def test_an_unknown_instance_is_refused(master: Master, op: OpCode) -> None:
+    name, (text, code) = failed(await master.run(op))
+    assert (name, code) == ("OpPrereqError", "unknown_entity")
+    assert NAME in text
+
+
+async def test_the_console_is_what_the_node_says(master: Master) -> None:
+    await running(master)
+    answer = succeeded(await master.run(OpInstanceConsole(instance_name=NAME)))
+    assert answer["kind"] == "msg"
+    assert (answer["instance"], answer["host"]) == (NAME, "node1.example.com")
+
+
+async def test_all_about_an_instance_is_shown(master: Master) -> None:
+    uuid = await running(master)
+    answer = succeeded(await master.run(OpInstanceQueryData(instances=["web1"], use_locking=True)))
+    shown = answer[NAME]
+    assert shown["uuid"] == uuid
+    assert (shown["config_state"], shown["run_state"]) == ("up", "up")
+    assert (shown["pnode"], shown["pnode_group_name"]) == ("node1.example.com", "default")
+    assert shown["be_actual"]["maxmem"] == 512
+    assert [disk["iv_name"] for disk in shown["disks"]] == ["disk/0", "disk/1"]
+    assert shown["disks"][0]["pstatus"]["exists"]
+    assert shown["nics"][0]["link"] == "br0"
+
+
+async def test_a_silent_node_leaves_what_it_would_say_empty(master: Master) -> None:
+    await running(master)
+    del master.rpc.nodes["node1.example.com"]
+    view = await master.run(OpInstanceQueryData())
+    assert succeeded(view)[NAME]["run_state"] is None
+    assert "node1.example.com" in said(view)
+    static = succeeded(await master.run(OpInstanceQueryData(static=True)))[NAME]
+    assert static["disks"][0]["pstatus"] is None
