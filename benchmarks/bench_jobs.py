@@ -2,31 +2,19 @@
 
 import argparse
 import asyncio
-import contextlib
 import json
 import statistics
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from local_cluster import local_cluster
+from local_cluster import connected, local_cluster
 from machine import spin_ms, sync_ms
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
 FINAL = ("success", "error", "canceled")
-
-
-@contextlib.asynccontextmanager
-async def connected(socket: Path) -> AsyncIterator[AsyncLuxiClient]:
-    """A connection to the master."""
-    client = await AsyncLuxiClient.connect(socket)
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def throughput(socket: Path, count: int) -> float:

@@ -19,7 +19,15 @@ from ganeti.jobs.queue import JobQueue
 from ganeti.jobs.view import JobView
 from ganeti.locking.manager import LockManager
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Cluster, GroupUuid, Instance, Node, NodeGroup, NodeUuid
+from ganeti.model.objects import (
+    Cluster,
+    ConfigObject,
+    GroupUuid,
+    Instance,
+    Node,
+    NodeGroup,
+    NodeUuid,
+)
 from ganeti.model.opcodes import OpCode
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures import Procedure
@@ -74,7 +82,8 @@ def _first_rows() -> list[Put]:
         )
         for number, uuid in enumerate(NODES, 1)
     ]
-    return [put_row(thing) for thing in (cluster, NodeGroup(uuid=GROUP, name="default"), *nodes)]
+    things: list[ConfigObject] = [cluster, NodeGroup(uuid=GROUP, name="default"), *nodes]
+    return [put_row(thing) for thing in things]
 
 
 @dataclass

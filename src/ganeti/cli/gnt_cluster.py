@@ -13,7 +13,6 @@ from ganeti.cli.key_values import merged_key_values, name_and_values
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.cluster import OpClusterDestroy, OpClusterPostInit, OpClusterVerify
 
 table = CommandTable("gnt-cluster", "Makes, describes, checks and ends a cluster.")
 
@@ -77,6 +76,7 @@ def init(args: argparse.Namespace) -> int:
 
     from ganeti.base.addresses import own_address
     from ganeti.bootstrap.init import InitOptions, init_cluster
+    from ganeti.model.opcodes.cluster import OpClusterPostInit
 
     name = hostname()
     given: dict[str, Any] = {
@@ -140,6 +140,8 @@ def destroy(args: argparse.Namespace) -> int:
 
     The daemons of this node are stopped, and its keys and state are removed.
     """
+    from ganeti.model.opcodes.cluster import OpClusterDestroy
+
     if not args.is_sure:
         raise NeedsConfirmation(
             "Destroying a cluster cannot be taken back; give --yes-do-it if it is meant."
@@ -284,6 +286,8 @@ def getmaster(args: argparse.Namespace) -> int:
 )  # fmt: skip
 def verify(args: argparse.Namespace) -> int:
     """Check the configuration, the nodes and the instances; exit code 1 if something is wrong."""
+    from ganeti.model.opcodes.cluster import OpClusterVerify
+
     op = OpClusterVerify(
         debug_simulate_errors=args.simulate,
         error_codes=args.error_codes,

@@ -23,7 +23,6 @@ from ganeti.cli.options import (
 )
 from ganeti.cli.output import or_default, print_fields, print_list, print_tree, wanted_filter
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove
 
 if TYPE_CHECKING:  # the join needs asyncio and cryptography, lists do not
     from ganeti.bootstrap.join import JoinedNode
@@ -121,6 +120,8 @@ def add(args: argparse.Namespace) -> int:
     """
     import asyncio
 
+    from ganeti.model.opcodes.node import OpNodeAdd
+
     with LuxiClient() as client:
         _check_new(client, args)
         token = _token(args)
@@ -208,6 +209,8 @@ def _private_text(path: Path) -> str:
 @table.command("remove", NODE, *JOB_OPTIONS)
 def remove(args: argparse.Namespace) -> int:
     """Take a node without instances out of the cluster."""
+    from ganeti.model.opcodes.node import OpNodeRemove
+
     with LuxiClient() as client:
         run_job(client, OpNodeRemove(node_name=args.node_name), args)
     return 0

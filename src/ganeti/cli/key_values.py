@@ -4,11 +4,13 @@
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
-from ganeti.model.opcodes.base import DiskRequest, NicRequest
+
+if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+    from ganeti.model.opcodes.base import DiskRequest, NicRequest
 
 NO_PREFIX, UNSET_PREFIX = "no_", "-"
 
@@ -116,8 +118,10 @@ def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
     return [found[index] for index in sorted(found)]
 
 
-def disk_requests(texts: Sequence[str] | None) -> list[DiskRequest]:
+def disk_requests(texts: Sequence[str] | None) -> "list[DiskRequest]":
     """`--disk N:size=SIZE[,mode=ro][,name=NAME][,…]`."""
+    from ganeti.model.opcodes.base import DiskRequest
+
     requests = []
     for index, values in enumerate(indexed(texts, "disks")):
         size = values.pop("size", None)
@@ -132,8 +136,10 @@ def disk_requests(texts: Sequence[str] | None) -> list[DiskRequest]:
 _NIC_KEYS = ("mac", "ip", "mode", "link", "name")
 
 
-def nic_requests(texts: Sequence[str] | None) -> list[NicRequest]:
+def nic_requests(texts: Sequence[str] | None) -> "list[NicRequest]":
     """`--net N:mac=…,ip=…,mode=…,link=…,name=…`; `none` is no value."""
+    from ganeti.model.opcodes.base import NicRequest
+
     requests = []
     for index, values in enumerate(indexed(texts, "nics")):
         unknown = sorted(values.keys() - set(_NIC_KEYS))

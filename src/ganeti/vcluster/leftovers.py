@@ -32,10 +32,22 @@ async def end_guests(paths: Paths, hypervisor: str, node: str, say: Say) -> list
 
 def end_tasks(paths: Paths, node: str, say: Say) -> None:
     """End the programs that outlive a node's daemon, with all that they have started."""
-    while holders := list(_holders(paths.tasks)):
-        for pid in holders:
+    while found := [pid for pid in _all() if _holds(pid, paths.tasks)]:
+        for pid in found:
             if _end(pid):
                 say(f"ended a script of {node} (process {pid})")
+
+
+def end_commands(paths: Paths, node: str, say: Say) -> None:
+    """End every process of a node: commands and daemons that an interrupted `up` has begun.
+
+    Not for a finished cluster, where a person may have a shell on the node.
+    """
+    mark = f"GANETI_ROOTDIR={paths.root}".encode()
+    while found := [pid for pid in _all() if _is_marked(pid, mark)]:
+        for pid in found:
+            if _end(pid):
+                say(f"ended process {pid} of {node}")
 
 
 def _only_known(guest: RunningInstance) -> InstanceSpec:
@@ -51,23 +63,32 @@ def _only_known(guest: RunningInstance) -> InstanceSpec:
     )
 
 
-def _holders(directory: Path) -> Iterator[int]:
-    """Processes that have a file of `directory` open: a task and its children hold their record's lock."""
+def _all() -> Iterator[int]:
+    """All processes but this one."""
     own = os.getpid()
-    for process in PROCESSES.iterdir():
-        if process.name.isdecimal() and int(process.name) != own and _holds(process, directory):
-            yield int(process.name)
+    numbers = (int(entry.name) for entry in PROCESSES.iterdir() if entry.name.isdecimal())
+    return (number for number in numbers if number != own)
 
 
-def _holds(process: Path, directory: Path) -> bool:
+def _holds(pid: int, directory: Path) -> bool:
+    """Whether a process has a file of `directory` open: a task's processes hold its record's lock."""
     try:
-        return any(entry.readlink().parent == directory for entry in (process / "fd").iterdir())
+        return any(
+            entry.readlink().parent == directory for entry in (PROCESSES / f"{pid}/fd").iterdir()
+        )
     except OSError:
         return False  # it has ended meanwhile, or belongs to somebody else
 
 
+def _is_marked(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in (PROCESSES / f"{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
 def _end(pid: int) -> bool:
-    """Kill a process and wait until it is gone; False if it was gone before."""
+    """Kill a process; False if it was gone before."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

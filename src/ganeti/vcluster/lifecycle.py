@@ -18,7 +18,7 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode, load
-from ganeti.vcluster.leftovers import Say, end_guests, end_tasks
+from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
 
 DOWN = "down"
 JOIN_WAIT_S = 60.0
@@ -111,7 +111,7 @@ def ensure(
             return existing, False
         if existing is not None:
             say(f"The cluster in {directory} was never finished: removing what there is of it.")
-            down(existing, say)
+            _remove(existing, say)
             directory.mkdir(mode=0o700)
         cluster = planned()
         try:
@@ -122,7 +122,7 @@ def ensure(
             say("\nThis did not work. The last lines of the logs:")
             _show_logs(cluster, say)
             say("\nRemoving what was made:")
-            down(cluster, say)
+            _remove(cluster, say)
             raise
         complete = msgspec.structs.replace(cluster, is_complete=True)
         complete.save()
@@ -137,8 +137,16 @@ def end(directory: Path, say: Say) -> bool:
         cluster = load(directory)
         if cluster is None:
             return False
-        down(cluster, say)
+        _remove(cluster, say)
     return True
+
+
+def _remove(cluster: VirtualCluster, say: Say) -> None:
+    """End a cluster, and the commands that are making it if nobody waits for them any more."""
+    if not cluster.is_complete:
+        for node in cluster.nodes:
+            end_commands(node.paths, node.name, say)
+    down(cluster, say)
 
 
 def up(cluster: VirtualCluster, say: Say) -> None:

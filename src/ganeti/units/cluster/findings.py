@@ -235,7 +235,9 @@ def _state_findings(
     primary = snapshot.nodes[instance.primary_node]
     here = places.get(instance.primary_node)
     is_up = here is not None and here.has_guest and here.state != "shutdown"
-    runs_elsewhere = not is_up and any(guest.has_guest for guest in places.values())
+    runs_elsewhere = any(
+        guest.has_guest for uuid, guest in places.items() if uuid != instance.primary_node
+    )
     if primary.offline:
         yield ("EINSTANCEBADNODE", f"its primary node {primary.name} is offline", True)
     elif not isinstance(running.get(instance.primary_node), list):
