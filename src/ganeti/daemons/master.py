@@ -108,7 +108,7 @@ class Master:
     async def _serve(
         self, queue: JobQueue, config: Config, locks: LockManager, rpc: RpcClient
     ) -> None:
-        live = LiveSource(rpc, self._clock)
+        live = LiveSource(rpc, self._clock, lambda: rpc.changes)
         self._opened.push_async_callback(live.close)
         methods = LuxiMethods(
             queue=queue,
