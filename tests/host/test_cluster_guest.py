@@ -59,15 +59,6 @@ def machines(cluster: LocalCluster) -> set[int]:
     return {pid for pid, words in cluster.processes().items() if words.startswith("/usr/bin/qemu")}
 
 
-def console_logs(cluster: LocalCluster) -> list[Path]:
-    """The consoles of all guests of all nodes, the first node's first."""
-    return [
-        log
-        for node in cluster.cluster.nodes
-        for log in sorted((node.paths.log / "kvm").rglob("*console*"))
-    ]
-
-
 def console(cluster: LocalCluster, name: str) -> Path:
     return Path(cluster.value("instance", name, "console_log"))
 
@@ -93,17 +84,17 @@ def test_a_guest_misses_no_heartbeat_while_it_is_migrated_there_and_back(
     cluster: LocalCluster, name: str
 ) -> None:
     cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
-    logs = []
+    logs = set()
     for target in ("node2", "node1"):
         beats(cluster, name)
-        logs.append((console(cluster, name), len(heartbeats(console(cluster, name)))))
+        logs.add(console(cluster, name))
         cluster.ok("gnt-instance", "migrate", "-f", "-n", target, name, timeout_s=120)
         assert cluster.value("instance", name, "pnode") == f"{target}.vcluster.test"
         assert len(machines(cluster)) == 1
     beats(cluster, name)
-    heard = sorted({beat for log in {log for log, _ in logs} for beat in heartbeats(log)})
-    assert are_consecutive(heard), heard
-    assert sum(len(heartbeats(log)) for log in {log for log, _ in logs}) == len(heard)
+    assert len(logs) == 2
+    heard = sorted(beat for log in logs for beat in heartbeats(log))
+    assert are_consecutive(heard), heard  # none is missing, and none was said twice
     cluster.ok("gnt-instance", "shutdown", name)
     written = disk_heartbeats(only_disk(cluster))
     assert set(written.values()) == {1}  # one boot all the time

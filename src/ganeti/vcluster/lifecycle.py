@@ -87,11 +87,13 @@ def at_work(directory: Path) -> Iterator[None]:
                 f"somebody is making or ending the cluster in {directory} right now",
                 ErrorCode.TEMP_NO_RESOURCES,
             ) from None
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # it stays if there is a cluster in it
     finally:
         os.close(opened)
-        with contextlib.suppress(OSError):
-            directory.rmdir()  # it stays if there is a cluster in it
 
 
 def ensure(
@@ -112,7 +114,6 @@ def ensure(
         if existing is not None:
             say(f"The cluster in {directory} was never finished: removing what there is of it.")
             _remove(existing, say)
-            directory.mkdir(mode=0o700)
         cluster = planned()
         try:
             up(cluster, say)
@@ -289,7 +290,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 def down(cluster: VirtualCluster, say: Say) -> None:
-    """End the daemons and guests that belong to the cluster, and remove its directory."""
+    """End the daemons and guests that belong to the cluster, and empty its directory."""
     problems = asyncio.run(_end_all(cluster, say))
     if cluster.bridge:
         for command in network.teardown(cluster):
@@ -298,7 +299,13 @@ def down(cluster: VirtualCluster, say: Say) -> None:
         raise ExecError(
             f"{'; '.join(problems)}; the files of the cluster in {cluster.directory} were kept"
         )
-    shutil.rmtree(cluster.directory_path)
+    for path in sorted(
+        cluster.directory_path.iterdir(), key=lambda path: path == cluster.state_file
+    ):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:

@@ -107,6 +107,20 @@ async def test_a_change_that_no_node_can_see_is_not_sent() -> None:
     await distributor.close()
 
 
+async def test_the_position_is_what_every_online_node_has_shown() -> None:
+    config, nodes, distributor = await begin()
+    first = distributor.position
+    assert first == config.snapshot.position
+    nodes.broken = {"node2.example.com"}
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(5)
+    assert distributor.position == first
+    nodes.broken = set()
+    await asyncio.sleep(60)
+    assert distributor.position > first
+    await distributor.close()
+
+
 async def test_a_node_that_does_not_answer_is_tried_again_and_delays_no_other() -> None:
     config, nodes, distributor = await begin()
     nodes.broken, nodes.slow = {"node2.example.com"}, {"node3.example.com"}

@@ -39,6 +39,7 @@ from ganeti.units.cluster.findings import (
     os_findings,
     policy_findings,
 )
+from ganeti.units.cluster.verify import LUClusterVerifyGroup
 from tests.support.model_nodes import Guest
 from tests.support.units_cluster import GROUP, NODES, Master, certificate, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
@@ -441,6 +442,14 @@ async def test_instances_that_come_and_go_meanwhile_are_no_errors(master: Master
     handlers["node_verify"] = slow
     view = await master.run(verify_group())
     assert succeeded(view) is True, said(view)
+
+
+def test_instances_that_come_later_do_not_change_the_locks() -> None:
+    """Or a check of a busy group would never get its locks."""
+    unit = LUClusterVerifyGroup(verify_group())
+    first = unit.declare_locks(snapshot([instance(1), instance(2)]))
+    assert unit.declare_locks(snapshot([instance(1), instance(2), instance(3)])) == first
+    assert unit.declare_locks(snapshot([instance(1)])) != first
 
 
 @virtual_time

@@ -75,6 +75,14 @@ async def test_a_wrong_addition_is_refused(
     master.check()
 
 
+async def test_a_dry_run_checks_all_and_adds_nothing(master: Master) -> None:
+    succeeded(await master.run(add(dry_run=True)))
+    _, (_, code) = failed(await master.run(add(dry_run=True, primary_ip="192.0.2.2")))
+    assert code == "resource_not_unique"
+    assert master.snapshot.node_by_name("node4.example.com") is None
+    master.check()
+
+
 async def test_a_host_of_another_cluster_is_refused(master: Master) -> None:
     master.world.node(4).cluster_uuid = "another"
     _, (text, code) = failed(await master.run(add()))
