@@ -1,6 +1,7 @@
 """Making and ending clusters on this machine: side by side, twice, and to the last process."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -56,6 +57,23 @@ def test_up_and_down_may_be_repeated() -> None:
         vcluster(cluster.directory, "down")
         assert "There is no cluster" in vcluster(cluster.directory, "down")
         assert not cluster.directory.exists()
+
+
+@pytest.mark.requirement("G1", "G2")
+def test_a_cluster_whose_daemons_all_died_at_once_goes_on_as_it_was() -> None:
+    with local_cluster(nodes=2) as cluster:
+        cluster.install_noop()
+        add = ["gnt-instance", "add", "-n", "node2", *cluster.noop_options(), "a.example.com"]
+        cluster.ok(*add)
+        jobs = cluster.ok("gnt-job", "list").out
+        for pid in cluster.processes():
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not cluster.processes(), "nothing runs")
+        assert cluster.run("gnt-node", "list").status == 1
+        assert vcluster(cluster.directory, "up").count("started ganeti-") == 3
+        assert cluster.ok("gnt-job", "list").out == jobs
+        assert cluster.value("instance", "a", "status") == "running"
+        cluster.ok("gnt-cluster", "verify")
 
 
 def test_down_ends_scripts_that_still_run() -> None:

@@ -1,6 +1,9 @@
 """kill -9 of a node daemon: guests and scripts outlive it."""
 
+import os
 import re
+import signal
+import time
 from collections.abc import Callable
 
 import pytest
@@ -22,6 +25,29 @@ def test_a_guest_survives_the_kill_of_its_node_daemon(
     cluster.start(NODED, 3)
     wait_until(lambda: status(cluster, name) == "running", "the guest is seen again")
     cluster.ok("gnt-instance", "shutdown", name)
+
+
+@pytest.mark.requirement("G17", "F31")
+def test_a_hung_node_delays_only_what_needs_it(
+    cluster: LocalCluster, new_name: Callable[[], str]
+) -> None:
+    here, there, another = new_name(), new_name(), new_name()
+    cluster.ok("gnt-instance", "add", "-n", "node2", *cluster.noop_options(), here)
+    cluster.ok("gnt-instance", "add", "-n", "node3", *cluster.noop_options(), there)
+    hung = cluster.pid(NODED, 3)
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        wait_until(lambda: status(cluster, there) == "ERROR_nodedown", "its silence is seen")
+        assert status(cluster, here) == "running"
+        cluster.ok("gnt-instance", "add", "-n", "node1", *cluster.noop_options(), another)
+        cluster.ok("gnt-instance", "reboot", here)
+        cluster.ok("gnt-debug", "delay", "0")
+        assert time.monotonic() - begun < 20
+    finally:
+        os.kill(hung, signal.SIGCONT)
+    wait_until(lambda: status(cluster, there) == "running", "the node answers again")
+    cluster.ok("gnt-instance", "reboot", there)
 
 
 @pytest.mark.requirement("G7")

@@ -56,7 +56,7 @@ def options(*, template: str = "sharedfile", size: str = "64m") -> list[str]:
 
 def machines(cluster: LocalCluster) -> set[int]:
     """The QEMU processes of the cluster."""
-    return {pid for pid, words in cluster.processes().items() if words.startswith("/usr/bin/qemu")}
+    return {pid for pid, words in cluster.processes().items() if "qemu-system" in words.split()[0]}
 
 
 def console(cluster: LocalCluster, name: str) -> Path:
@@ -100,6 +100,36 @@ def test_a_guest_misses_no_heartbeat_while_it_is_migrated_there_and_back(
     assert set(written.values()) == {1}  # one boot all the time
     assert are_consecutive(sorted(written))
     assert max(written) >= heard[-1]
+
+
+@pytest.mark.parametrize(("daemon", "node"), [(MASTERD, 1), (NODED, 1), (NODED, 2)])
+@pytest.mark.requirement("G5", "F20")
+def test_a_daemon_killed_during_a_migration_leaves_one_guest_that_goes_on(
+    cluster: LocalCluster, name: str, daemon: str, node: int
+) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
+    beats(cluster, name)
+    logs = {console(cluster, name)}
+    migrate = ["gnt-instance", "migrate", "-f", "-n", "node2", name]
+    with cluster.in_background(*migrate) as command:
+        assert command.stdout is not None
+        assert any("migrating the memory" in line for line in command.stdout)
+        cluster.kill(daemon, node)
+        cluster.start(daemon, node)
+        told = command.communicate(timeout=120)[0]
+    assert "Traceback" not in told
+    jobs = ["gnt-job", "list", "--no-headers", "--running", "--pending"]
+    wait_until(lambda: not cluster.ok(*jobs).lines, "the job has ended", 60)
+    if command.returncode:
+        cluster.ok("gnt-instance", "migrate", "-f", "--cleanup", name)
+    wait_until(lambda: status(cluster, name) == "running", "the guest is known to run")
+    assert len(machines(cluster)) == 1
+    logs.add(console(cluster, name))
+    beats(cluster, name)
+    assert are_consecutive(sorted(beat for log in logs for beat in heartbeats(log)))
+    cluster.ok("gnt-cluster", "verify")
+    cluster.ok("gnt-instance", "migrate", "-f", name, timeout_s=120)
+    beats(cluster, name)
 
 
 def test_the_console_and_its_log_reach_the_guest(cluster: LocalCluster, name: str) -> None:
