@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base.errors import HostError
+from ganeti.base.files import is_locked
 from ganeti.base.paths import Paths
-from ganeti.base.pidfile import ProcessIdentity, identity_of, is_held, pid_file, serving_process
+from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file, serving_process
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 
 NODED, MASTERD = "ganeti-noded", "ganeti-masterd"
@@ -59,7 +60,7 @@ class Daemons:
     def status(self, name: str) -> DaemonStatus:
         path = pid_file(self._paths.run, name)
         process = serving_process(path)
-        return DaemonStatus(name, process, is_starting=process is None and is_held(path))
+        return DaemonStatus(name, process, is_starting=process is None and is_locked(path))
 
     async def start(self, name: str, arguments: Sequence[str] = ()) -> ProcessIdentity:
         """The daemon once it serves, started if it did not run; HostError with its own words if it fails."""

@@ -1,6 +1,7 @@
 """What a node leaves running when its daemons have ended: guests, and long work such as OS scripts."""
 
 import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures import RunningInstance
 
 AT_ONCE_S = 0.0
+END_LIMIT_S = 5.0
+ROUNDS = 20
 PROCESSES = Path("/proc")
 
 Say = Callable[[str], None]
@@ -32,10 +35,7 @@ async def end_guests(paths: Paths, hypervisor: str, node: str, say: Say) -> list
 
 def end_tasks(paths: Paths, node: str, say: Say) -> None:
     """End the programs that outlive a node's daemon, with all that they have started."""
-    while found := [pid for pid in _all() if _holds(pid, paths.tasks)]:
-        for pid in found:
-            if _end(pid):
-                say(f"ended a script of {node} (process {pid})")
+    _end_all(lambda pid: _holds(pid, paths.tasks), f"scripts of {node}", say)
 
 
 def end_commands(paths: Paths, node: str, say: Say) -> None:
@@ -44,10 +44,7 @@ def end_commands(paths: Paths, node: str, say: Say) -> None:
     Not for a finished cluster, where a person may have a shell on the node.
     """
     mark = f"GANETI_ROOTDIR={paths.root}".encode()
-    while found := [pid for pid in _all() if _is_marked(pid, mark)]:
-        for pid in found:
-            if _end(pid):
-                say(f"ended process {pid} of {node}")
+    _end_all(lambda pid: _is_marked(pid, mark), f"commands of {node}", say)
 
 
 def _only_known(guest: RunningInstance) -> InstanceSpec:
@@ -61,6 +58,15 @@ def _only_known(guest: RunningInstance) -> InstanceSpec:
         vcpus=guest.vcpus,
         hvparams={},
     )
+
+
+def _end_all(is_meant: Callable[[int], bool], what: str, say: Say) -> None:
+    """End processes until none is left: each may have started another one meanwhile."""
+    for _round in range(ROUNDS):
+        ended = [pid for pid in _all() if is_meant(pid) and _end(pid, is_meant)]
+        if not ended:
+            return
+        say(f"ended {what} (process {', '.join(map(str, ended))})")
 
 
 def _all() -> Iterator[int]:
@@ -87,14 +93,17 @@ def _is_marked(pid: int, mark: bytes) -> bool:
         return False
 
 
-def _end(pid: int) -> bool:
-    """Kill a process; False if it was gone before."""
+def _end(pid: int, is_meant: Callable[[int], bool]) -> bool:
+    """Kill a process and wait until it has ended; False if it had before."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     try:
+        if not is_meant(pid):
+            return False  # the number belongs to another process by now
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        select.select([descriptor], [], [], END_LIMIT_S)
     except ProcessLookupError:
         return False
     finally:
