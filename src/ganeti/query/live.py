@@ -25,7 +25,7 @@ T = TypeVar("T")
 MAX_AGE_S = 1.0
 DEADLINE_S = 3.0
 """How long a query waits for one node."""
-SILENT_DEADLINE_S = 0.3
+SILENT_DEADLINE_S = 1.0
 """The same for a node that has not answered the last time."""
 PARALLEL_CALLS = 30
 
