@@ -27,6 +27,8 @@ STOP_LIMIT_S = 30.0
 LOOK_INTERVAL_S = 0.02
 OUTPUT_TAIL = 2000
 SYSTEMD_RUNS = Path("/run/systemd/system")
+UNITS = Path("/etc/systemd/system")
+"""Where `make install` puts the daemons' units; without them a host is started as any other."""
 PASSED_ON = ("PATH", "GANETI_", "PYTHON")
 """Variables (or their beginnings) that a daemon inherits from the command that starts it."""
 
@@ -55,6 +57,7 @@ class Daemons:
         self._environment = daemon_environment(os.environ if environment is None else environment)
         self._run = run
         is_host = paths.root == Path("/") and SYSTEMD_RUNS.is_dir()
+        is_host = is_host and (UNITS / f"{NODED}.service").exists()
         self._systemd = is_host if systemd is None else systemd
 
     def status(self, name: str) -> DaemonStatus:

@@ -176,7 +176,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Creation time", format_time(found["ctime"])),
         ("Modification time", format_time(found["mtime"])),
         ("Master node", found["master"]),
-        ("State is kept", _redundancy(found)),
+        ("State", _redundancy(found)),
         ("Architecture (this node)", f"{found['architecture'][0]} ({found['architecture'][1]})"),
         ("Tags", _joined(found["tags"])),
         ("Default hypervisor", found["default_hypervisor"]),
@@ -212,7 +212,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _redundancy(found: dict[str, Any]) -> str:
-    return "on the master alone (degraded)" if found.get("degraded") else "as configured"
+    return "degraded: held by the master alone" if found.get("degraded") else "safe"
 
 
 def _joined(words: list[str]) -> str:
