@@ -82,6 +82,7 @@ class SsconfDistributor:
         self._unsubscribe: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_refresh = 0.0
+        self._progress = asyncio.Event()
 
     def start(self) -> None:
         """Follow the configuration from now on."""
@@ -108,6 +109,19 @@ class SsconfDistributor:
         values = ssconf_values(snapshot)
         await self._push(node, snapshot.position, values)
         self._acknowledged[node.uuid], self._shown[node.uuid] = values, snapshot.position
+        self._progress.set()
+
+    async def settle(self, limit_s: float) -> list[str]:
+        """Wait until all online nodes have the set of this moment; names of those that have not in time."""
+        wanted = self._config.snapshot.position
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._position < wanted or self.late_nodes():
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            return self.late_nodes()
+        return []
 
     @property
     def position(self) -> int:
@@ -143,6 +157,7 @@ class SsconfDistributor:
                     self._bring_up_to_date(node.uuid), name=f"ssconf-{node.name}"
                 )
             self._wakes[node.uuid].set()
+        self._progress.set()
 
     def _is_current(self, node_uuid: str) -> bool:
         return self._acknowledged.get(node_uuid) == self._values
@@ -163,6 +178,7 @@ class SsconfDistributor:
                     delay_s = min(2 * delay_s, RETRY_LONGEST_S)
                 else:
                     self._acknowledged[node_uuid], self._shown[node_uuid] = values, position
+                    self._progress.set()
                     delay_s = INTERVAL_S
                     await asyncio.sleep(INTERVAL_S)
         finally:

@@ -34,7 +34,7 @@ from ganeti.store.sqlite import SqliteStore
 from ganeti.store.worker import Worker
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
-from ganeti.units.services import Services
+from ganeti.units.services import FlagsOnly, Services
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,8 @@ class Master:
             ids=self._ids,
             clock=self._clock,
             placements=Placements(),
-            ssconf_position=lambda: distributor.position,
+            ssconf=distributor,
+            candidates=FlagsOnly(),
         )
         queue = JobQueue(
             store,

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from ganeti.model.opcodes.base import OpCode
+from ganeti.model.params import Params
 
 
 class OpClusterPostInit(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_POST_INIT"):
@@ -57,3 +58,45 @@ class OpClusterVerifyGroup(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VE
 
     summary_field: ClassVar[str | None] = "group_name"
     host_changing: ClassVar[bool] = False
+
+
+class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_PARAMS"):
+    """Change the cluster's parameters; None leaves a thing as it is.
+
+    Of dictionaries only the given names change; None as a value takes the default again.
+    """
+
+    enabled_hypervisors: list[str] | None = None
+    enabled_disk_templates: list[str] | None = None
+    hvparams: dict[str, Params] | None = None
+    os_hvp: dict[str, dict[str, Params]] | None = None
+    osparams: dict[str, Params] | None = None
+    beparams: Params | None = None
+    nicparams: Params | None = None
+    ndparams: Params | None = None
+    ipolicy: Params | None = None
+    candidate_pool_size: int | None = None
+    max_running_jobs: int | None = None
+    default_iallocator: str | None = None
+    mac_prefix: str | None = None
+    master_netdev: str | None = None
+    master_netmask: int | None = None
+    file_storage_dir: str | None = None
+    shared_file_storage_dir: str | None = None
+    force: bool = False
+
+
+class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REDIST_CONF"):
+    """Give every node the ssconf files and the files that all nodes must have (S65-S69)."""
+
+
+class OpClusterActivateMasterIp(
+    OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_ACTIVATE_MASTER_IP"
+):
+    """Configure the cluster's address on the master."""
+
+
+class OpClusterDeactivateMasterIp(
+    OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DEACTIVATE_MASTER_IP"
+):
+    """Take the cluster's address from the master."""
