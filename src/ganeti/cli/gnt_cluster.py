@@ -6,12 +6,14 @@ from typing import Any, NoReturn
 from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError
 from ganeti.base.paths import Paths, hostname
+from ganeti.cli.cluster_changes import add_change_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.jobs import run_job, wait_for_result
 from ganeti.cli.key_values import merged_key_values, name_and_values
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
+from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
 
 table = CommandTable("gnt-cluster", "Makes, describes, checks and ends a cluster.")
@@ -328,6 +330,10 @@ def queue(args: argparse.Namespace) -> int:
         else:
             raise InputError(f"{args.action!r:.40} must be drain, undrain or info", "action")
     return 0
+
+
+add_change_commands(table)
+add_tag_commands(table, "cluster")
 
 
 def main() -> NoReturn:

@@ -3,6 +3,7 @@
 `k=v` sets, `k` alone is true, `no_k` false, `-k` takes the default again; a comma in a value is escaped by a backslash.
 """
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,18 @@ def whole_number(text: str, field: str) -> int:
     if not text.isascii() or not text.isdecimal():
         raise InputError(f"{text!r:.40} is not a whole number", field)
     return int(text)
+
+
+_DURATION = re.compile(r"([0-9]{1,9})([smhdw]?)", re.ASCII)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def duration_s(text: str, field: str = "duration") -> int:
+    """`30m`, `6h`, `2d`, `1w` or seconds, in seconds; else InputError."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise InputError(f"{text!r:.40} is not a duration such as 30m, 6h or 2d", field)
+    return int(found[1]) * _SECONDS[found[2]]
 
 
 def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.config.config import Config
 from ganeti.config.ssconf_writer import SsconfDistributor
+from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.watchdog import LoopWatchdog
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
@@ -104,6 +105,9 @@ class Master:
         distributor.start()
         await queue.load()
         await self._serve(queue, config, locks, rpc)
+        address = MasterAddress(config, rpc, lease.epoch)
+        address.start()
+        self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
 
     async def _serve(
