@@ -34,6 +34,7 @@ MODE_MASK = 0o755
 """No file is made writable for others, set-user-id or the like."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOR_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -108,15 +109,18 @@ def checksums_of(paths: Paths, wanted: Iterable[str]) -> dict[str, str]:
 
 def _read(paths: Paths, path: str, *, candidates_only: bool = False) -> NodeFile:
     _check_path(path)
-    descriptor = os.open(paths.below(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+    descriptor = os.open(paths.below(path), _FOR_READING)
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise PrereqError(f"{path} is not a regular file", ErrorCode.ENVIRONMENT)
         if status.st_size > SIZE_LIMIT:
             raise PrereqError(f"{path} has more than {SIZE_LIMIT} bytes", ErrorCode.ENVIRONMENT)
-        mode = stat.S_IMODE(status.st_mode) & MODE_MASK
-        content = file.read(SIZE_LIMIT)
+        with open(descriptor, "rb", closefd=False) as file:  # noqa: PTH123 - a descriptor
+            content = file.read(SIZE_LIMIT)
+    finally:
+        os.close(descriptor)
+    mode = stat.S_IMODE(status.st_mode) & MODE_MASK
     return NodeFile(path=path, content=content, mode=mode, candidates_only=candidates_only)
 
 
