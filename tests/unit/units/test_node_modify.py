@@ -10,10 +10,12 @@ from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeSetParams
 from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures import NodeFile
+from ganeti.store.faulty import Crash, Refuse
 from tests.support.model_nodes import Guest
 from tests.support.units_cluster import (
     NODES,
     Master,
+    World,
     certificate,
     failed,
     said,
@@ -255,3 +257,39 @@ async def test_a_node_with_instances_stays_vm_capable(master: Master) -> None:
     assert (code, NAME in text) == ("wrong_state", True)
     succeeded(await master.run(modify(3, vm_capable=False)))
     assert not master.node(3).vm_capable
+
+
+@pytest.mark.requirement("G2")
+@pytest.mark.parametrize("wish", [{"master_candidate": True}, {"offline": True}])
+@pytest.mark.parametrize("number", range(6))
+async def test_a_change_of_role_is_whole_or_nothing(
+    world: World, wish: dict[str, Any], number: int
+) -> None:
+    for fault in (Refuse(), Crash(written=False), Crash(written=True)):
+        world = World()
+        master = await Master.begin(world)
+        await has(master, 2, master_candidate="offline" in wish)
+        before = role(master.node(2))
+        await master.submit(modify(force=True, **wish))
+        master.store.inject(fault, after=number)
+        await master.is_dead_after_a_while()
+        after = await master.restart()
+        await after.idle()
+        wanted = "C" if "master_candidate" in wish else "O"
+        assert role(after.node(2)) in (before, wanted)
+        succeeded(await after.run(modify(force=True, **wish)))
+        assert role(after.node(2)) == wanted
+        after.check()
+        await after.end()
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_a_file_that_does_not_arrive_is_said_and_the_node_promoted(
+    master: Master, fault: Fault
+) -> None:
+    master.world.node(1).shared_files = [LIST]
+    master.rpc.fail(1, fault)
+    view = await master.run(modify(master_candidate=True))
+    succeeded(view)
+    assert f"{LIST.path} is not brought up to date on node2.example.com" in said(view)
+    assert role(master.node(2)) == "C"
