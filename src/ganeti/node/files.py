@@ -116,7 +116,7 @@ def _read(paths: Paths, path: str, *, candidates_only: bool = False) -> NodeFile
             raise PrereqError(f"{path} is not a regular file", ErrorCode.ENVIRONMENT)
         if status.st_size > SIZE_LIMIT:
             raise PrereqError(f"{path} has more than {SIZE_LIMIT} bytes", ErrorCode.ENVIRONMENT)
-        with open(descriptor, "rb", closefd=False) as file:  # noqa: PTH123 - a descriptor
+        with open(descriptor, "rb", closefd=False) as file:
             content = file.read(SIZE_LIMIT)
     finally:
         os.close(descriptor)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeSetParams
+from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeSetParams
 from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures import NodeFile
 from ganeti.store.faulty import Crash, Refuse
@@ -257,6 +257,23 @@ async def test_a_node_with_instances_stays_vm_capable(master: Master) -> None:
     assert (code, NAME in text) == ("wrong_state", True)
     succeeded(await master.run(modify(3, vm_capable=False)))
     assert not master.node(3).vm_capable
+
+
+async def test_another_node_takes_the_place_of_a_candidate_that_is_removed(
+    master: Master,
+) -> None:
+    await pool(master, 2)
+    await has(master, 2, master_candidate=True)
+    succeeded(await master.run(OpNodeRemove(node_name="node2")))
+    assert [one.name for one in master.snapshot.master_candidates()] == [
+        "node1.example.com",
+        "node3.example.com",
+    ]
+    assert master.candidates.acts == [
+        ("promote", "node3.example.com"),
+        ("demote", "node2.example.com"),
+    ]
+    assert master.world.node(2).left
 
 
 @pytest.mark.requirement("G2")
