@@ -85,6 +85,8 @@ def spec(value: int) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
+        ({"vg_name": "xenvg"}, "vg_name: this version cannot do that"),
+        ({"maintain_node_health": True}, "maintain_node_health: this version cannot"),
         ({"enabled_hypervisors": []}, "enabled_hypervisors: name at least one"),
         ({"enabled_hypervisors": ["xen"]}, "enabled_hypervisors: 'xen' is not known"),
         ({"enabled_hypervisors": ["fake", "fake"]}, "none twice"),

@@ -92,6 +92,7 @@ def add(args: argparse.Namespace) -> int:
     """Make a new instance: place it, make its disks, install and start it.
 
     Without --node an allocator chooses: the one of --iallocator, else the cluster's default.
+    A name without a dot is completed by the domain of the cluster's name.
     """
     op = create_opcode(args)
     with LuxiClient() as client:

@@ -1,6 +1,6 @@
 """Opcodes about the cluster as a whole."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ganeti.model.opcodes.base import OpCode
 from ganeti.model.params import Params
@@ -84,6 +84,33 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     file_storage_dir: str | None = None
     shared_file_storage_dir: str | None = None
     force: bool = False
+    # Clients of Ganeti name all that they know, without values; what has one is refused.
+    hv_state: Any = None
+    disk_state: Any = None
+    vg_name: Any = None
+    osparams_private_cluster: Any = None
+    diskparams: Any = None
+    max_tracked_jobs: Any = None
+    uid_pool: Any = None
+    add_uids: Any = None
+    remove_uids: Any = None
+    maintain_node_health: Any = None
+    prealloc_wipe_disks: Any = None
+    drbd_helper: Any = None
+    default_iallocator_params: Any = None
+    reserved_lvs: Any = None
+    hidden_os: Any = None
+    blacklisted_os: Any = None
+    use_external_mip_script: Any = None
+    modify_etc_hosts: Any = None
+    gluster_storage_dir: Any = None
+    install_image: Any = None
+    instance_communication_network: Any = None
+    zeroing_image: Any = None
+    compression_tools: Any = None
+    enabled_user_shutdown: Any = None
+    enabled_data_collectors: Any = None
+    data_collector_interval: Any = None
 
 
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REDIST_CONF"):

@@ -56,6 +56,9 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     secondary_ip: str | None = None
     ndparams: Params | None = None
     """None as a value takes a parameter from the group or the cluster again."""
+    hv_state: Params | None = None
+    disk_state: Params | None = None
+    powered: bool | None = None
 
     summary_field: ClassVar[str | None] = "node_name"
 

@@ -1,7 +1,7 @@
 """What the check of a node group asks the nodes."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ganeti import ssconf
@@ -88,7 +88,7 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
         ctx.call_all(capable, OS_DIAGNOSE, Nothing()),
     )
     listing = await _listing(ctx, capable)
-    sums = frozenset(ssconf.checksum(ssconf_values(one)) for one in (snapshot, ctx.snapshot))
+    sums = await asyncio.to_thread(_checksums, (snapshot, ctx.snapshot))
     return Answers(
         before=snapshot,
         reports=reports,
@@ -105,6 +105,10 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
         distributed=distributed,
         coming=coming | ctx.config.reservations.host_names(),
     )
+
+
+def _checksums(snapshots: Iterable[Snapshot]) -> frozenset[str]:
+    return frozenset(ssconf.checksum(ssconf_values(one)) for one in snapshots)
 
 
 async def _shared_files(ctx: UnitContext) -> SharedFiles | None:

@@ -14,6 +14,7 @@ from ganeti.model.hypervisor_params import (
     typed_value,
 )
 from ganeti.model.objects import Cluster
+from ganeti.model.opcodes.base import OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params, layered
 from ganeti.units.instance.requests import NIC_MODES, check_backend_params, check_os_params
@@ -26,8 +27,22 @@ POOL_LIMIT = 10_000
 _MAC_PREFIX = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}", re.ASCII)
 
 
+_SETTABLE = frozenset(
+    (
+        *("enabled_hypervisors", "enabled_disk_templates", "hvparams", "os_hvp", "osparams"),
+        *("beparams", "nicparams", "ndparams", "ipolicy", "candidate_pool_size"),
+        *("max_running_jobs", "default_iallocator", "mac_prefix", "master_netdev"),
+        *("master_netmask", "file_storage_dir", "shared_file_storage_dir", "force"),
+        *OpCode.__struct_fields__,
+    )
+)
+
+
 def check_cluster_wish(op: OpClusterSetParams) -> None:
     """Refuse values that no cluster can have; InputError names the field."""
+    for field in op.__struct_fields__:
+        if field not in _SETTABLE and getattr(op, field) not in (None, [], {}):
+            raise InputError("this version cannot do that", field)
     _check_chosen(op.enabled_hypervisors, HYPERVISOR_PARAMS, "enabled_hypervisors")
     _check_chosen(op.enabled_disk_templates, DISK_TEMPLATES, "enabled_disk_templates")
     _check_range(op.candidate_pool_size, POOL_LIMIT, "candidate_pool_size")

@@ -20,6 +20,9 @@ _CHANGES = (
 
 def check_wish(op: OpNodeSetParams) -> None:
     """Refuse what contradicts itself, or changes nothing."""
+    for field in ("hv_state", "disk_state", "powered"):
+        if getattr(op, field) not in (None, {}):
+            raise InputError("this version cannot do that", field)
     if all(getattr(op, name) is None for name in _CHANGES) and not op.auto_promote:
         raise InputError("say what is to be changed", "node_name")
     chosen = [name for name in ("master_candidate", "offline", "drained") if getattr(op, name)]
