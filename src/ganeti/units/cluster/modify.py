@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
 from ganeti.config.fill import cluster_hvparams, filled_ipolicy, filled_nicparams
 from ganeti.config.snapshot import Snapshot, View
 from ganeti.config.transaction import Draft
@@ -20,7 +21,6 @@ from ganeti.rpc.procedures import MASTER_IP_DOWN, MASTER_IP_UP, VALIDATE_HVPARAM
 from ganeti.units.allocation import Demand
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
-from ganeti.units.cluster.parameters import changed_cluster, check_cluster_wish
 from ganeti.units.context import UnitContext
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit

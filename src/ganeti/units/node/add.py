@@ -15,12 +15,12 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.hypervisor_params import PORT_MAX
 from ganeti.model.objects import GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.node import OpNodeAdd
+from ganeti.model.param_checks import changed, check_node_params
 from ganeti.rpc.procedures import VERSION, NodeVersion, Nothing
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import check_address
 from ganeti.units.node.catch_up import check_can_return
-from ganeti.units.node.parameters import changed, check_node_params
 from ganeti.units.node.promotion import make_fit
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}", re.ASCII)

@@ -14,12 +14,12 @@ from ganeti.locking.levels import Level
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeSetParams
+from ganeti.model.param_checks import changed, check_node_params
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import check_address
 from ganeti.units.node.candidate_pool import can_be_candidate, missing_candidates
 from ganeti.units.node.catch_up import bring_up_to_date, check_can_return
-from ganeti.units.node.parameters import changed, check_node_params
 from ganeti.units.node.promotion import make_fit
 from ganeti.units.node.roles import check_master, check_wish, with_role
 

@@ -16,9 +16,14 @@ from ganeti.model.hypervisor_params import (
 from ganeti.model.objects import Cluster
 from ganeti.model.opcodes.base import OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
+from ganeti.model.param_checks import (
+    NIC_MODES,
+    changed,
+    check_backend_params,
+    check_node_params,
+    check_os_params,
+)
 from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params, layered
-from ganeti.units.instance.requests import NIC_MODES, check_backend_params, check_os_params
-from ganeti.units.node.parameters import changed, check_node_params
 
 DEFAULT = "default"
 JOBS_LIMIT = 50_000
