@@ -18,8 +18,13 @@ class Queue(Protocol):
         """Whether new jobs are refused."""
         ...
 
-    async def submit(self, ops: Sequence[OpCode], /, *, even_if_drained: bool = False) -> int:
-        """The id of the durable job; JobQueueFull, JobQueueDrained, PrereqError."""
+    async def submit(
+        self, ops: Sequence[OpCode], /, *, key: str | None = None, even_if_drained: bool = False
+    ) -> int:
+        """The id of the durable job, which is the same for the same key.
+
+        JobQueueFull, JobQueueDrained, PrereqError.
+        """
         ...
 
     async def submit_many(
