@@ -7,6 +7,7 @@ from functools import partial
 
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import LuxiServer
+from ganeti.api.ports import BesideLoop
 from ganeti.api.watcher_pause import WatcherPauseFile
 from ganeti.base import certificates, tls
 from ganeti.base.addresses import is_loopback
@@ -104,14 +105,19 @@ class Master:
         config.on_lost = queue.on_lost = self._step_down
         distributor.start()
         await queue.load()
-        await self._serve(queue, config, locks, rpc)
+        await self._serve(queue, config, locks, rpc, worker.call)
         address = MasterAddress(config, rpc, lease.epoch)
         address.start()
         self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
 
     async def _serve(
-        self, queue: JobQueue, config: Config, locks: LockManager, rpc: RpcClient
+        self,
+        queue: JobQueue,
+        config: Config,
+        locks: LockManager,
+        rpc: RpcClient,
+        beside_loop: BesideLoop,
     ) -> None:
         live = LiveSource(rpc, self._clock, lambda: rpc.changes)
         self._opened.push_async_callback(live.close)
@@ -119,10 +125,12 @@ class Master:
             queue=queue,
             config=config,
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
-            watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
+            watcher_pause=WatcherPauseFile(
+                self._paths.data / "watcher.pause", self._clock, beside_loop
+            ),
             clock=self._clock,
         )
-        server = LuxiServer(self._paths.luxi_socket, methods)
+        server = LuxiServer(self._paths.luxi_socket, methods, beside_loop=beside_loop)
         await server.start()
         self._opened.push_async_callback(server.close)
 
