@@ -104,7 +104,9 @@ async def test_the_master_has_four_threads_beside_its_loop_after_all_kinds_of_wo
     allocation = {"OP_ID": "OP_TEST_ALLOCATOR", "iallocator": "hail", "disk_template": "diskless"}
     async with connected(cluster) as [client]:
         await call_nodes(client, 50)
-        for job_id in await submit_many(client, [[allocation], [delay(comment="x" * 100_000)]]):
+        others = [{"OP_ID": name} for name in ("OP_CLUSTER_VERIFY", "OP_CLUSTER_REDIST_CONF")]
+        ops = [allocation, delay(comment="x" * 100_000), *others]
+        for job_id in await submit_many(client, [[op] for op in ops]):
             assert await ended(client, job_id) == "success"
         await client.call("QueryNodes", [], ["name", "mfree"])
         await client.call("SetWatcherPause", time.time() + 60)

@@ -11,12 +11,10 @@ import socket
 import struct
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from ganeti.api import unix_socket
-from ganeti.api.ports import BesideLoop
 from ganeti.base.errors import GanetiError, InputError
 from ganeti.protocols.luxi import (
     MESSAGE_LIMIT,
@@ -92,7 +90,6 @@ class LuxiServer:
         *,
         limits: Limits | None = None,
         group: int | None = None,
-        beside_loop: BesideLoop = asyncio.to_thread,
     ) -> None:
         self.path = path
         self.dispatcher = dispatcher
@@ -101,7 +98,6 @@ class LuxiServer:
         self._listener: unix_socket.Listener | None = None
         self._server: asyncio.Server | None = None
         self.connections: set[_Connection] = set()
-        self.beside_loop = beside_loop
         self.buffered_bytes = 0
         self.requests = 0
         self.refused = 0
@@ -261,7 +257,7 @@ class _Connection(asyncio.Protocol):
     async def _parse(self, message: bytes) -> Request:
         if len(message) <= OFF_LOOP_BYTES:
             return parse_request(message)
-        return await self._server.beside_loop(partial(parse_request, message))
+        return await asyncio.to_thread(parse_request, message)
 
     async def _send(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():

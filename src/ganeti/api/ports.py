@@ -1,23 +1,13 @@
 """What the LUXI methods need of the rest of the master."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from ganeti.base.errors import GanetiError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.job import LogEntry
 from ganeti.model.opcodes import OpCode
 from ganeti.query.world import JobRow
-
-T = TypeVar("T")
-
-
-class BesideLoop(Protocol):
-    """Where work is done that would block the loop (`store.worker.Worker.call`)."""
-
-    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
-        """The result of `work`."""
-        ...
 
 
 class Queue(Protocol):

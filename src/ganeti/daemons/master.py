@@ -1,5 +1,6 @@
 """The master, put together: state, jobs, calls to nodes, and the socket that clients talk to."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
@@ -7,7 +8,6 @@ from functools import partial
 
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import LuxiServer
-from ganeti.api.ports import BesideLoop
 from ganeti.api.watcher_pause import WatcherPauseFile
 from ganeti.base import certificates, tls
 from ganeti.base.addresses import is_loopback
@@ -33,7 +33,7 @@ from ganeti.store.interface import Campaign, Identity, Lease
 from ganeti.store.job_ids import raise_ceiling
 from ganeti.store.register import RegisterFile
 from ganeti.store.sqlite import SqliteStore
-from ganeti.store.worker import Worker
+from ganeti.store.worker import Worker, WorkerExecutor
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
 from ganeti.units.services import FlagsOnly, Services
@@ -68,6 +68,7 @@ class Master:
         watchdog.start()
         self._opened.push_async_callback(watchdog.stop)
         worker = Worker("rest")
+        asyncio.get_running_loop().set_default_executor(WorkerExecutor(worker))
         self._opened.push_async_callback(worker.close)
         identity = await worker.call(partial(own_identity, self._paths))
         voter = SoleVoter(RegisterFile(self._paths.register), worker)
@@ -105,19 +106,14 @@ class Master:
         config.on_lost = queue.on_lost = self._step_down
         distributor.start()
         await queue.load()
-        await self._serve(queue, config, locks, rpc, worker.call)
+        await self._serve(queue, config, locks, rpc)
         address = MasterAddress(config, rpc, lease.epoch)
         address.start()
         self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
 
     async def _serve(
-        self,
-        queue: JobQueue,
-        config: Config,
-        locks: LockManager,
-        rpc: RpcClient,
-        beside_loop: BesideLoop,
+        self, queue: JobQueue, config: Config, locks: LockManager, rpc: RpcClient
     ) -> None:
         live = LiveSource(rpc, self._clock, lambda: rpc.changes)
         self._opened.push_async_callback(live.close)
@@ -125,12 +121,10 @@ class Master:
             queue=queue,
             config=config,
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
-            watcher_pause=WatcherPauseFile(
-                self._paths.data / "watcher.pause", self._clock, beside_loop
-            ),
+            watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
             clock=self._clock,
         )
-        server = LuxiServer(self._paths.luxi_socket, methods, beside_loop=beside_loop)
+        server = LuxiServer(self._paths.luxi_socket, methods)
         await server.start()
         self._opened.push_async_callback(server.close)
 

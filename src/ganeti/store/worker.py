@@ -4,11 +4,13 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
 from ganeti.base.errors import StoreError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _ORPHAN_CHECK_S = 5.0
 
@@ -75,6 +77,34 @@ class Worker:
                 return
             task()
             del task  # its closure may hold much memory until the next one comes
+
+
+class WorkerExecutor(ThreadPoolExecutor):
+    """Lets `asyncio.to_thread` and its like use a worker, in place of many threads of their own.
+
+    The loop takes nothing else than a ThreadPoolExecutor; this one never starts a thread.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(1)
+        self._worker = worker
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function after all that was given to the worker before; StoreError if that is closed."""
+        answer: Future[T] = Future()
+
+        def task() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - every outcome belongs to the caller
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)
+
+        self._worker.post(task)
+        return answer
 
 
 def tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:

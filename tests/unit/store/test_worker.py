@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from ganeti.base.errors import StoreError
-from ganeti.store.worker import Worker
+from ganeti.store.worker import Worker, WorkerExecutor
 
 
 async def test_calls_run_in_order_on_one_other_thread() -> None:
@@ -74,3 +74,31 @@ def test_a_program_that_forgets_to_close_still_ends() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], timeout=10, check=False)
     assert done.returncode == 0
+
+
+@pytest.mark.requirement("S202")
+async def test_the_loops_executor_may_be_the_workers_one_thread() -> None:
+    worker = Worker("test")
+    asyncio.get_running_loop().set_default_executor(WorkerExecutor(worker))
+    theirs = await asyncio.gather(*(asyncio.to_thread(threading.get_ident) for _ in range(20)))
+    assert set(theirs) == {await worker.call(threading.get_ident)}
+    assert await asyncio.to_thread(int, "11", base=2) == 3
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.to_thread(lambda: 1 // 0)
+    await worker.close()
+    with pytest.raises(StoreError, match="test is closed"):
+        await asyncio.to_thread(int)
+
+
+async def test_what_is_cancelled_before_its_turn_does_not_run() -> None:
+    worker = Worker("test")
+    executor = WorkerExecutor(worker)
+    gate = threading.Event()
+    ran: list[str] = []
+    first = executor.submit(gate.wait, 5)
+    second = executor.submit(ran.append, "second")
+    assert second.cancel()
+    gate.set()
+    assert await asyncio.wrap_future(first)
+    await worker.close()
+    assert ran == []
