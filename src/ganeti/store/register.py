@@ -39,6 +39,8 @@ class Accepted:
     master: NodeUuid
     sync_set: frozenset[NodeUuid]
     job_id_ceiling: int
+    voters: frozenset[NodeUuid] = frozenset()
+    """Whose majority counts from here on (R3); empty in registers of clusters that had one voter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,8 @@ def accept(register: Register | None, request: AcceptRequest) -> Answer:
     if old and (new.epoch, new.version) < (old.epoch, old.version):
         return Answer(False, register, f"version {new.version} is older than {old.version}")
     is_repeated = old and (new.epoch, new.version) == (old.epoch, old.version)
-    if old and is_repeated and new.sync_set != old.sync_set:
-        return Answer(False, register, f"version {new.version} has another sync set")
+    if old and is_repeated and (new.sync_set, new.voters) != (old.sync_set, old.voters):
+        return Answer(False, register, f"version {new.version} has another sync set or voters")
     if new.master not in new.sync_set:
         return Answer(False, register, "the sync set lacks the master")
     ceiling = max(new.job_id_ceiling, register.job_id_ceiling)
@@ -293,6 +295,7 @@ def encode_register(register: Register) -> bytes:
             "master": accepted.master,
             "sync_set": sorted(accepted.sync_set),
             "job_id_ceiling": accepted.job_id_ceiling,
+            "voters": sorted(accepted.voters),
         },
     }
     body = json.dumps(fields).encode()
@@ -328,4 +331,5 @@ def _decode_accepted(fields: dict[str, Any] | None) -> Accepted | None:
         master=NodeUuid(fields["master"]),
         sync_set=frozenset(NodeUuid(uuid) for uuid in fields["sync_set"]),
         job_id_ceiling=int(fields["job_id_ceiling"]),
+        voters=frozenset(NodeUuid(uuid) for uuid in fields.get("voters", ())),
     )
