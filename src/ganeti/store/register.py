@@ -124,6 +124,8 @@ def accept(register: Register | None, request: AcceptRequest) -> Answer:
     if register.cluster_uuid != request.cluster_uuid:
         return _other_cluster(register, request.cluster_uuid)
     new, old = request.accepted, register.accepted
+    if old and not new.voters:
+        new = replace(new, voters=old.voters)
     answer = check_epoch(register, new.epoch, new.master)
     if not answer.granted or answer.register is None:
         return answer
