@@ -336,6 +336,15 @@ class ReplicatedStore(SqliteStore):
         if reign is not None:
             self._keep_task(asyncio.create_task(reign.close(why), name="end of a reign"))
 
+    @property
+    def followed_master(self) -> NodeUuid | None:
+        """The last master that this store followed."""
+        return self._followed
+
+    async def step_down(self, why: str) -> None:
+        """End this node's epoch, since what was built on it cannot go on (R13)."""
+        await self._end_reign(why)
+
     async def _end_reign(self, why: str) -> None:
         reign, self._reign = self._reign, None
         if reign is not None:

@@ -83,6 +83,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             port=op.port,
             group=GroupUuid(self._group(ctx.snapshot).uuid),
             certificate=op.certificate,
+            master_candidate=op.master_capable and _pool_has_room(ctx.snapshot),
             master_capable=op.master_capable,
             vm_capable=op.vm_capable,
             ndparams=_node_params(op.ndparams),
@@ -127,6 +128,11 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
 
 def _put(draft: Draft, node: Node) -> None:
     draft.put(node)
+
+
+def _pool_has_room(snapshot: Snapshot) -> bool:
+    candidates = sum(node.master_candidate for node in snapshot.nodes.values())
+    return candidates < snapshot.cluster.candidate_pool_size
 
 
 def _node_params(given: Params) -> Params:
