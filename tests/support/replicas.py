@@ -6,6 +6,7 @@ from pathlib import Path
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.election import Heard, NoVote, Vote
+from ganeti.store.following import Ports
 from ganeti.store.interface import CampaignKind, Identity
 from ganeti.store.register import (
     AcceptRequest,
@@ -17,7 +18,7 @@ from ganeti.store.register import (
     accept,
     check_epoch,
 )
-from ganeti.store.replicated import Ports, ReplicatedStore
+from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.sqlite import Options
 from ganeti.store.stream import Channel, ChannelClosed, Message
 

@@ -27,16 +27,16 @@ from ganeti.model.objects import NodeUuid
 from ganeti.node.membership import CandidateCertificates
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.transport import HttpsTransport
+from ganeti.store.following import Ports
 from ganeti.store.interface import Campaign, CampaignKind, Follower, Lost, Master
 from ganeti.store.register import RegisterFile
-from ganeti.store.replicated import NotYet, Ports, ReplicatedStore
+from ganeti.store.replicated import NotYet, ReplicatedStore
 from ganeti.store.worker import Worker
 
 FIRST_TRIES_S = 5.0
 """How long the start of the daemon waits for a vote before it goes on as a follower."""
 AGAIN_S = 1.0
 AFTER_LOSS_S = 5.0
-ANSWER_FIRST_S = 0.05
 TAKE_OVER_S = 45.0
 """How long a take-over tries while a vote may come yet (G19: done in 60 s, refused in 90)."""
 
@@ -176,7 +176,7 @@ class Member:
                 said = err.message
             await asyncio.sleep(AGAIN_S)
 
-    async def _become(self, how: Campaign, *, answer_first: bool = False) -> None:
+    async def _become(self, how: Campaign) -> None:
         """Campaign, and serve as the master."""
         async with self._changing:
             if self._mastership is not None or self._is_closing:
@@ -191,17 +191,9 @@ class Member:
                 await parts.store.step_down("this node could not begin as the master")
                 raise
             self._mastership = mastership
-        if answer_first:
-            self._spawn(self._serve(mastership, methods, ANSWER_FIRST_S), "serve")
-        else:
-            await self._serve(mastership, methods, 0.0)
-
-    async def _serve(self, mastership: Mastership, methods: Dispatcher, delay_s: float) -> None:
-        """The caller of a take-over is connected to the server that this ends."""
-        await asyncio.sleep(delay_s)
-        async with self._changing:
-            if self._mastership is mastership:
-                await self._answer_with(methods)
+            if self._server is not None:
+                # Whoever is connected goes on with the master, also the caller of a take-over.
+                self._server.dispatcher = methods
 
     def _step_down(self, why: str) -> None:
         """The master's parts say that they cannot go on in this epoch (R13)."""
@@ -305,6 +297,4 @@ class Member:
 
     async def _begin_now(self, how: Campaign) -> None:
         """On a task of its own: it must not end with the connection that asked for it."""
-        await asyncio.shield(
-            asyncio.create_task(self._become(how, answer_first=True), name="take over")
-        )
+        await asyncio.shield(asyncio.create_task(self._become(how), name="take over"))

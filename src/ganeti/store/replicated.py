@@ -12,18 +12,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
+from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.database import History, HistoryDiffers
-from ganeti.store.election import Ballot, Electing, Heard, NoVote, Refusal, Tail, Vote
-from ganeti.store.electorate import SoleVoter
+from ganeti.store.election import Ballot, Electing, NoVote, Refusal, Tail, Vote
 from ganeti.store.encoding import EncodedEntry, MemberList, encode_ceiling
+from ganeti.store.following import SNAPSHOT_S, FollowingStore, Ports
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     MEMBERS_KEY,
@@ -48,35 +47,23 @@ from ganeti.store.register import (
     Answer,
     PromiseRequest,
     Register,
-    RegisterKeeper,
     check_epoch,
 )
 from ganeti.store.reign import ANSWER_S, Means, Reign, send_log, send_snapshot
-from ganeti.store.sqlite import Options, SqliteStore
+from ganeti.store.sqlite import Options
 from ganeti.store.stream import (
-    Ack,
-    Append,
     Channel,
     ChannelClosed,
     Done,
     Hello,
     Message,
-    Peers,
-    Ping,
     Pull,
-    SnapshotBegin,
-    SnapshotEnd,
-    SnapshotRows,
     Sorry,
-    Voters,
     Welcome,
-    entries_of,
 )
 
 HAND_OVER_S = 5.0
 LAST_ACKS_S = 2.0
-SNAPSHOT_S = 60.0
-BATCH_ENTRIES = 2000
 
 T = TypeVar("T")
 
@@ -90,32 +77,13 @@ class NotYet(NotMaster):
         super().__init__(refusal.reason)
 
 
-@dataclass(frozen=True)
-class Ports:
-    """What connects a store with the other nodes, and with its own node's register."""
-
-    voters: Voters
-    peers: Peers
-    register: RegisterKeeper
-    """Read and decided on a thread, since it syncs."""
-
-
-class ReplicatedStore(SqliteStore):
+class ReplicatedStore(FollowingStore):
     """A candidate's store."""
 
     def __init__(self, path: Path, identity: Identity, ports: Ports, options: Options) -> None:
-        super().__init__(path, identity, SoleVoter(ports.register), options)
-        self._ports = ports
+        super().__init__(path, identity, ports, options)
         self._reign: Reign | None = None
         self._is_handing_over = False
-        self._taking = asyncio.Lock()
-        self._followed: NodeUuid | None = None
-        self._heard_at = 0.0
-        self._met_epoch = 0
-        """The greatest epoch that this store has met; what is older is refused."""
-        self._session: asyncio.Task[None] | None = None
-        """The task that writes what a master sends."""
-        self._sessions: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def join(
@@ -183,17 +151,6 @@ class ReplicatedStore(SqliteStore):
         asked = sorted(nodes)
         votes = await asyncio.gather(*(question(node) for node in asked))
         return dict(zip(asked, votes, strict=True))
-
-    def _with_own_ears(self, ballot: Ballot) -> Ballot:
-        """This daemon hears its master by the stream, wherever its node daemon may be (R8)."""
-        own = self._identity.node_uuid
-        vote = ballot.get(own)
-        if self._followed is None or not isinstance(vote, Vote):
-            return ballot
-        heard = Heard(self._followed, asyncio.get_running_loop().time() - self._heard_at)
-        if vote.heard is not None and vote.heard.seconds < heard.seconds:
-            return ballot
-        return {**ballot, own: replace(vote, heard=heard)}
 
     def _own_tail(self) -> Tail:
         return Tail(self._position, self._digest)
@@ -442,78 +399,6 @@ class ReplicatedStore(SqliteStore):
             return f"this node is the master in epoch {self._reign.epoch}"
         return ""
 
-    def _meets(self, epoch: int) -> None:
-        self._met_epoch = max(self._met_epoch, epoch)
-
-    def _check_met(self, epoch: int) -> None:
-        if self._met_epoch > epoch:
-            raise NotMaster(f"epoch {epoch} is over: this node has promised {self._met_epoch}")
-
-    async def _follow(self, channel: Channel, epoch: int) -> None:
-        """Write what a master sends, all that has arrived with one sync."""
-        try:
-            while True:
-                message: Message | None = await channel.receive()
-                self._heard_at = asyncio.get_running_loop().time()
-                self._check_met(epoch)
-                if isinstance(message, Append):
-                    message = await self._append_all(channel, message)
-                if message is not None and not isinstance(message, Ping):
-                    await self._take(channel, message, epoch)
-                await channel.send(Ack(self._position.as_int()))
-        except (ChannelClosed, HistoryDiffers, Refused, NotMaster) as err:
-            _log.info("following epoch %d ended: %s", epoch, err)
-        finally:
-            channel.close()
-
-    async def _append_all(self, channel: Channel, message: Append) -> Message | None:
-        """Write these transactions and all that have arrived behind them; what came after them."""
-        entries = entries_of(message)
-        while channel.has_more() and len(entries) < BATCH_ENTRIES:
-            following = await channel.receive()
-            if not isinstance(following, Append):
-                await self._append(entries)
-                return following
-            entries += entries_of(following)
-        await self._append(entries)
-        return None
-
-    async def _take(self, channel: Channel, message: Message, epoch: int) -> None:
-        """One part of what is sent: transactions, or a snapshot as a whole."""
-        if isinstance(message, Append):
-            await self._append(entries_of(message))
-        elif isinstance(message, SnapshotBegin):
-            async with self._taking:
-                await self._install(channel, message, epoch)
-        else:
-            raise ChannelClosed(f"{type(message).__name__} is not expected here")
-
-    async def _append(self, entries: list[EncodedEntry]) -> None:
-        async with self._taking:
-            await asyncio.shield(self._commits.run(lambda: self._database.append(entries)))
-            super()._written(entries)
-
-    async def _install(self, channel: Channel, begin: SnapshotBegin, epoch: int) -> None:
-        """Take a snapshot; what was here is kept aside where it is more than an older copy (R9)."""
-        history = History(Position.from_int(begin.position), begin.digest)
-        database, aside = self._database, None
-        if self._position > Position(0, 0):
-            name = f"{self._path.name}.aside-{self._position.epoch}-{self._position.serial}"
-            aside = self._path.with_name(name)
-            _log.warning(
-                "this node's state is replaced by the master's; the old one is in %s", aside
-            )
-        await self._commits.run(lambda: database.begin_snapshot(aside))
-        try:
-            async for rows in _snapshot_rows(channel):
-                await self._commits.run(partial(database.add_snapshot_rows, rows))
-            self._check_met(epoch)
-        except BaseException:
-            await asyncio.shield(self._commits.run(database.abandon_snapshot))
-            raise
-        await asyncio.shield(self._commits.run(lambda: database.end_snapshot(history)))
-        self._reached(history)
-
     async def _answer_pull(self, channel: Channel) -> None:
         async with asyncio.timeout(SNAPSHOT_S):
             pull = await channel.receive()
@@ -562,17 +447,6 @@ class ReplicatedStore(SqliteStore):
         row = self._database.get(META_KIND, MEMBERS_KEY)
         return MemberList.decode(row, self._identity.node_uuid)
 
-    async def _end_session(self) -> None:
-        """Nothing more is written for a master that was followed."""
-        session, self._session = self._session, None
-        if session is not None:
-            session.cancel()
-            await asyncio.wait((session,))
-
-    def _keep_task(self, task: asyncio.Task[None]) -> None:
-        self._sessions.add(task)
-        task.add_done_callback(self._sessions.discard)
-
     async def close(self) -> None:
         if self._closed:
             return
@@ -610,18 +484,6 @@ class _Source:
         role = store._roles.role  # noqa: SLF001
         if isinstance(role, Master):
             await asyncio.shield(store._add(role.lease, Transaction(), 0))  # noqa: SLF001
-
-
-async def _snapshot_rows(channel: Channel) -> AsyncGenerator[list[Row], None]:
-    """The rows of a snapshot that has begun; ChannelClosed where it is interrupted."""
-    while True:
-        async with asyncio.timeout(SNAPSHOT_S):
-            message = await channel.receive()
-        if isinstance(message, SnapshotEnd):
-            return
-        if not isinstance(message, SnapshotRows):
-            raise ChannelClosed("the snapshot is interrupted")
-        yield [Row(*row) for row in message.rows]
 
 
 def _judged(verdict: T | Refusal) -> T:

@@ -76,7 +76,11 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"tags": [""]}, WRONG, "tags: '' is not a tag"),
         ({"hypervisor": "xen-pvm"}, WRONG, "hypervisor: 'xen-pvm' is not enabled"),
         ({"hvparams": {"nosuch": 1}}, WRONG, "hvparams.nosuch: fake has no such parameter"),
-        ({"hypervisor": "kvm", "hvparams": {"kvm_path": "/x"}}, WRONG, "hvparams.kvm_path: can only"),
+        (
+            {"hypervisor": "kvm", "hvparams": {"kvm_path": "/x"}},
+            WRONG,
+            "hvparams.kvm_path: can only",
+        ),
         ({"hypervisor": "kvm", "hvparams": {"acpi": 3}}, WRONG, "hvparams.acpi: 3 is not true or"),
         ({"hypervisor": "kvm", "hvparams": {"kernel_path": "a"}}, WRONG, "hvparams.kernel_path: "),
         ({"beparams": {"cores": 1}}, WRONG, "beparams.cores: no such backend parameter"),
@@ -193,7 +197,11 @@ def outputs(text: str, status: int = 0, stderr: str = "") -> Any:
 @pytest.mark.parametrize(
     ("program", "code", "text"),
     [
-        (outputs("half", 1, " crashed"), ErrorCode.ENVIRONMENT, "ended with status 1: half crashed"),
+        (
+            outputs("half", 1, " crashed"),
+            ErrorCode.ENVIRONMENT,
+            "ended with status 1: half crashed",
+        ),
         (outputs("", 139), ErrorCode.ENVIRONMENT, "it ended with status 139"),
         (outputs("hello"), ErrorCode.ENVIRONMENT, "Can't parse the answer of iallocator 'mine'"),
         (outputs("[1]"), ErrorCode.ENVIRONMENT, "it is not an object"),

@@ -201,7 +201,9 @@ async def test_a_node_that_may_have_the_guest_cannot_be_removed(master: Master) 
 
 
 @pytest.mark.requirement("F21")
-@pytest.mark.parametrize(("dead", "act", "left_on"), [(2, 1, 1), (2, 2, 1), (1, 1, 0), (1, 2, 2), (1, 3, 2)])
+@pytest.mark.parametrize(
+    ("dead", "act", "left_on"), [(2, 1, 1), (2, 2, 1), (1, 1, 0), (1, 2, 2), (1, 3, 2)]
+)
 async def test_a_node_that_is_marked_offline_counts_as_dead(
     master: Master, dead: int, act: int, left_on: int
 ) -> None:

@@ -271,7 +271,13 @@ async def test_a_wrong_argument_is_named(master: Master, op: OpCode, field: str)
 
 
 @pytest.mark.parametrize(
-    "op", [startup(), shutdown(), OpInstanceRemove(instance_name=NAME), OpInstanceConsole(instance_name=NAME)]
+    "op",
+    [
+        startup(),
+        shutdown(),
+        OpInstanceRemove(instance_name=NAME),
+        OpInstanceConsole(instance_name=NAME),
+    ],
 )
 async def test_an_unknown_instance_is_refused(master: Master, op: OpCode) -> None:
     name, (text, code) = failed(await master.run(op))
