@@ -1,6 +1,7 @@
 # Bare `make` prints the list below; every command installs what it needs.
 
 PYTHON ?= python3
+PREFIX ?= /opt/ganeti
 BIN := .venv/bin
 STAMP := .venv/.ready
 PYTEST := $(BIN)/pytest
@@ -10,7 +11,7 @@ PYTHON_FOLDERS := src tests scripts $(patsubst %/,%,$(sort $(dir $(wildcard benc
 TEST_PACKAGES := qemu-system-x86 qemu-utils socat
 
 .DEFAULT_GOAL := help
-.PHONY: help setup packages format lint unit check test test-host soak bench requirements pins \
+.PHONY: help setup install packages format lint unit check test test-host soak bench requirements pins \
 	demo demo-down clean
 
 help: ## print this list
@@ -22,6 +23,9 @@ setup: $(STAMP) ## install what is missing for development: the virtual environm
 $(STAMP): requirements/dev.txt requirements/run.in pyproject.toml scripts/make_venv
 	@scripts/make_venv $(PYTHON)
 	@touch $@
+
+install: ## install on this host: programs in PREFIX (/opt/ganeti), links, systemd units
+	@scripts/install $(PYTHON) $(PREFIX)
 
 packages: ## install the system packages that real virtual machines need
 	@scripts/system_packages $(TEST_PACKAGES)

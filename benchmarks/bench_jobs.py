@@ -2,31 +2,20 @@
 
 import argparse
 import asyncio
-import contextlib
 import json
 import statistics
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from local_cluster import local_cluster
+from local_cluster import connected, local_cluster
 from machine import spin_ms, sync_ms
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
+CONNECTIONS = 16
 FINAL = ("success", "error", "canceled")
-
-
-@contextlib.asynccontextmanager
-async def connected(socket: Path) -> AsyncIterator[AsyncLuxiClient]:
-    """A connection to the master."""
-    client = await AsyncLuxiClient.connect(socket)
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def throughput(socket: Path, count: int) -> float:
@@ -55,6 +44,26 @@ async def latencies(socket: Path, count: int) -> list[float]:
     return taken
 
 
+async def submissions(socket: Path, count: int) -> list[float]:
+    """Milliseconds of each SubmitJob, from many connections at a time; the jobs' ends are awaited."""
+    taken: list[float] = []
+    last = 0
+
+    async def submit(number: int) -> None:
+        nonlocal last
+        async with connected(socket) as client:
+            for _ in range(number):
+                begun = time.perf_counter()
+                job_id = await client.call("SubmitJob", [DELAY])
+                taken.append((time.perf_counter() - begun) * 1000)
+                last = max(last, job_id)
+
+    await asyncio.gather(*(submit(count // CONNECTIONS) for _ in range(CONNECTIONS)))
+    async with connected(socket) as client:
+        await wait(client, last)
+    return taken
+
+
 async def wait(client: AsyncLuxiClient, job_id: int) -> None:
     """Return when the job has ended."""
     previous: Any = None
@@ -76,10 +85,12 @@ def main() -> None:
         socket = cluster.master.paths.luxi_socket
         per_second = asyncio.run(throughput(socket, 400 if quick else 2000))
         taken = asyncio.run(latencies(socket, 40 if quick else 200))
+        submitted = asyncio.run(submissions(socket, 800 if quick else 10_000))
         figures = {
             "jobs_per_second": round(per_second, 1),
             "job_latency_p50_ms": round(statistics.median(taken), 2),
             "job_latency_p90_ms": round(statistics.quantiles(taken, n=10)[-1], 2),
+            "submit_p99_ms": round(statistics.quantiles(submitted, n=100)[-1], 2),
             "sync_ms": sync_ms(Path(cluster.directory)),
             "spin_ms": spin_ms(),
         }

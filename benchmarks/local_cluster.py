@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.vcluster import lifecycle
 from ganeti.vcluster.layout import VirtualCluster, plan
 
@@ -29,3 +30,13 @@ def local_cluster(nodes: int = 3) -> Iterator[VirtualCluster]:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+@contextlib.asynccontextmanager
+async def connected(socket: Path) -> AsyncIterator[AsyncLuxiClient]:
+    """A connection to the master."""
+    client = await AsyncLuxiClient.connect(socket)
+    try:
+        yield client
+    finally:
+        await client.close()

@@ -5,6 +5,7 @@ of one link; `ssconf_<name>` beside it are links into the current set, for scrip
 names. An older set never replaces a newer one (F8).
 """
 
+import hashlib
 import os
 import re
 import secrets
@@ -84,6 +85,12 @@ def read_set(paths: Paths) -> tuple[int, dict[str, str]]:
         f"{paths.ssconf} cannot be read: this host is not a node of a cluster, or its master has not"
         " sent it the cluster's facts yet"
     )
+
+
+def checksum(values: Mapping[str, str]) -> str:
+    """SHA-256 of a set's content, whatever its position."""
+    lines = "".join(f"{name}\0{values[name]}\0" for name in sorted(values))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def candidate_certificates(paths: Paths) -> dict[str, str]:

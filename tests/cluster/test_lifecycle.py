@@ -1,7 +1,10 @@
 """Making and ending clusters on this machine: side by side, twice, and to the last process."""
 
+import contextlib
 import os
+import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,23 @@ def test_up_and_down_may_be_repeated() -> None:
         assert not cluster.directory.exists()
 
 
+@pytest.mark.requirement("G1", "G2")
+def test_a_cluster_whose_daemons_all_died_at_once_goes_on_as_it_was() -> None:
+    with local_cluster(nodes=2) as cluster:
+        cluster.install_noop()
+        add = ["gnt-instance", "add", "-n", "node2", *cluster.noop_options(), "a.example.com"]
+        cluster.ok(*add)
+        jobs = cluster.ok("gnt-job", "list").out
+        for pid in cluster.processes():
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not cluster.processes(), "nothing runs")
+        assert cluster.run("gnt-node", "list").status == 1
+        assert vcluster(cluster.directory, "up").count("started ganeti-") == 3
+        assert cluster.ok("gnt-job", "list").out == jobs
+        assert cluster.value("instance", "a", "status") == "running"
+        cluster.ok("gnt-cluster", "verify")
+
+
 def test_down_ends_scripts_that_still_run() -> None:
     with local_cluster(nodes=1) as cluster:
         cluster.install_noop()
@@ -85,41 +105,41 @@ def _sleepers() -> set[int]:
 
 
 def test_an_interrupted_up_leaves_nothing() -> None:
-    with short_directory() as parent:
-        directory = parent / "c"
-        process = subprocess.Popen(
-            [str(VCLUSTER), "--dir", str(directory), "up", "--nodes", "3"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        wait_until(lambda: len(processes_of(directory)) > 1, "daemons are there")
+    with short_directory() as parent, begun(parent / "c") as process:
         process.terminate()
         assert process.wait(timeout=30) == 128 + 15
-        wait_until(lambda: not processes_of(directory), "all processes are gone", 5)
-        assert not directory.exists()
+        wait_until(lambda: not processes_of(parent), "all processes are gone", 5)
+        assert not (parent / "c").exists()
 
 
 def test_what_was_never_finished_is_made_anew() -> None:
     with short_directory() as parent:
         directory = parent / "c"
-        process = subprocess.Popen(
-            [str(VCLUSTER), "--dir", str(directory), "up", "--nodes", "2"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            wait_until(lambda: len(processes_of(directory)) > 1, "daemons are there")
-        finally:
+        with begun(directory) as process:
             process.kill()
-            process.wait()
         try:
             assert "never finished" in vcluster(directory, "up", "--nodes", "1")
             assert len(vcluster(directory, "status").splitlines()) == 2
         finally:
             vcluster(directory, "down")
         assert processes_of(directory) == {}
+
+
+@contextlib.contextmanager
+def begun(directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """An `up` that has started something and is not finished."""
+    with subprocess.Popen(
+        [str(VCLUSTER), "--dir", str(directory), "up", "--nodes", "3"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            wait_until(lambda: len(processes_of(directory)) > 1, "daemons are there")
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
 
 
 def test_a_cluster_shrinks_to_its_master_and_is_destroyed() -> None:

@@ -32,12 +32,12 @@ def test_info_and_getmaster_say_which_cluster_this_is(cluster: LocalCluster) -> 
 
 def test_node_list_shows_chosen_fields_without_headers(cluster: LocalCluster) -> None:
     done = cluster.ok(
-        "gnt-node", "list", "--no-headers", "--separator=|", "-o", "name,role,pinst_cnt"
+        "gnt-node", "list", "--no-headers", "--separator=|", "-o", "name,master,pinst_cnt"
     )
     assert sorted(done.lines) == [
-        "node1.vcluster.test|M|0",
-        "node2.vcluster.test|C|0",
-        "node3.vcluster.test|C|0",
+        "node1.vcluster.test|Y|0",
+        "node2.vcluster.test|N|0",
+        "node3.vcluster.test|N|0",
     ]
     assert cluster.ok("gnt-node", "list", "node2").lines[0].startswith("Node ")
 
@@ -74,10 +74,10 @@ def test_a_dry_run_makes_nothing(cluster: LocalCluster, new_name: NewName) -> No
     assert cluster.disks() == disks
 
 
-def test_an_instance_is_shut_down_started_rebooted_and_migrated(
-    cluster: LocalCluster, web: str
-) -> None:
-    status = lambda: cluster.value("instance", web, "status")  # noqa: E731
+def test_an_instance_is_shut_down_started_and_rebooted(cluster: LocalCluster, web: str) -> None:
+    def status() -> str:
+        return cluster.value("instance", web, "status")
+
     assert status() == "running"
     cluster.ok("gnt-instance", "shutdown", web)
     assert status() == "ADMIN_down"
@@ -100,7 +100,7 @@ def test_an_instance_on_shared_storage_moves_while_it_runs(
 
 def test_an_instance_on_local_disks_cannot_be_migrated(cluster: LocalCluster, web: str) -> None:
     said = cluster.fails("gnt-instance", "migrate", "-f", web)
-    assert said.startswith(PREREQ.format("wrong_state")) or "error type: wrong_" in said
+    assert said.startswith(PREREQ.format("wrong_state"))
     assert cluster.value("instance", web, "status") == "running"
 
 
@@ -134,12 +134,11 @@ def test_remove_asks_first_and_without_a_terminal_refuses(cluster: LocalCluster,
         (["add", "-n", "node2", "-t", "file", "--disk", "0:size=1m", "-o", "noop", "--no-nics",
           "--file-storage-dir", "../../etc", "NEW"], "wrong_input", "file_storage_dir"),
         (["add", "-I", "../hail", "NOOP", "NEW"], "wrong_input", "iallocator"),
-        (["add", "-I", "nosuch", "NOOP", "NEW"], "wrong_input", "nosuch"),
+        (["add", "-I", "nosuch", "NOOP", "NEW"], "unknown_entity", "nosuch"),
         (["add", "-n", "node2", "-t", "file", "--disk", "0:size=999999g", "-o", "noop",
           "--no-nics", "NEW"], "wrong_input", "size"),
         (["startup", "nosuch"], "unknown_entity", "nosuch"),
         (["startup", "$(id)"], "wrong_input", ""),
-        (["list", "-o", "name,colour"], "", "colour"),
     ],
 )  # fmt: skip
 @pytest.mark.requirement("A40")
@@ -149,15 +148,18 @@ def test_bad_input_gives_one_clear_error_and_leaves_nothing(
     disks = cluster.disks()
     given = {"NOOP": cluster.noop_options(), "NEW": [new_name()], "WEB": [web]}
     argv = [one for word in words for one in given.get(word, [word])]
-    status = 14 if "list" in words else 1
-    answer = cluster.fails("gnt-instance", *argv, status=status)
-    if error:
-        assert f"error type: {error}, error details:" in answer
+    answer = cluster.fails("gnt-instance", *argv)
+    assert f"error type: {error}, error details:" in answer
     assert said in answer
     assert answer.count("Failure:") == 1
     assert cluster.names("instance") == {web}
     assert cluster.disks() == disks
     cluster.ok("gnt-debug", "delay", "0")
+
+
+def test_a_field_that_does_not_exist_is_shown_as_unknown(cluster: LocalCluster, web: str) -> None:
+    done = cluster.run("gnt-instance", "list", "--no-headers", "-o", "name,colour")
+    assert (done.status, done.out.split()) == (14, [web, "??"])
 
 
 def test_unknown_commands_and_options_end_with_usage(cluster: LocalCluster) -> None:
@@ -223,7 +225,8 @@ def test_a_dead_node_gives_one_clear_error_and_the_rest_goes_on(
     cluster.kill(NODED, 2)
     said = cluster.fails("gnt-instance", "shutdown", web)
     assert "node2.vcluster.test" in said
-    assert cluster.value("instance", web, "status") == "ERROR_nodedown"
+    # What the nodes said is shown again for a second.
+    wait_until(lambda: cluster.value("instance", web, "status") == "ERROR_nodedown", "it is seen")
     done = cluster.run("gnt-cluster", "verify", "--error-codes")
     assert done.status == 1
     assert re.search(r"ERROR:ENODERPC:node:node2.vcluster.test", done.out), done.out
@@ -231,7 +234,7 @@ def test_a_dead_node_gives_one_clear_error_and_the_rest_goes_on(
     cluster.ok("gnt-instance", "add", "-I", "hail", *cluster.noop_options(), other)
     assert cluster.value("instance", other, "pnode") != "node2.vcluster.test"
     cluster.start(NODED, 2)
-    assert cluster.value("instance", web, "status") == "running"
+    wait_until(lambda: cluster.value("instance", web, "status") == "running", "it is seen again")
     cluster.ok("gnt-instance", "shutdown", web)
     cluster.ok("gnt-cluster", "verify")
 

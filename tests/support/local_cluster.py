@@ -194,7 +194,13 @@ def local_cluster(*options: str, nodes: int = 3) -> Iterator[LocalCluster]:
             assert made is not None
             yield LocalCluster(made)
         finally:
-            vcluster(directory, "down")
+            try:
+                vcluster(directory, "down")
+            finally:
+                for pid in processes_of(
+                    directory
+                ):  # only if `down` has failed, and the test with it
+                    os.kill(pid, signal.SIGKILL)
 
 
 def vcluster(directory: Path, *words: str) -> str:

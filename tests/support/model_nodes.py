@@ -4,13 +4,20 @@ They keep the contracts of the drivers: every operation may be repeated, a start
 nothing, and no end of a migration is removed while the guest runs there.
 """
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ganeti import __version__
-from ganeti.base.errors import GuestOsError, HypervisorError, StorageError
+from ganeti.base.errors import (
+    ErrorCode,
+    GuestOsError,
+    HypervisorError,
+    PrereqError,
+    StorageError,
+)
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.placement.allocate import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
@@ -19,26 +26,34 @@ from ganeti.rpc.procedures import (
     AllocatorOutput,
     ConsoleInfo,
     DiskArgs,
+    DiskFile,
+    DiskFilesArgs,
     DiskInfo,
     FinishMigrationArgs,
     HvParamsArgs,
     Incoming,
     IncomingArgs,
     InstanceArgs,
+    MasterIpArgs,
     MigrateArgs,
     MigrationResult,
+    NodeFile,
     NodeInfo,
     NodeVersion,
     Nothing,
     OsCreateArgs,
     OsInfo,
     OsValidateArgs,
+    RegisterState,
     RunningInstance,
     ScriptResult,
+    SharedFiles,
+    SsconfArgs,
     StartArgs,
     StorageSpace,
     VerifyReport,
 )
+from ganeti.ssconf import checksum
 
 PORT = 8102
 
@@ -86,6 +101,12 @@ class ModelNode:
     )
     peers: "dict[str, ModelNode]" = field(default_factory=dict)
     ssconf_position: int = 0
+    ssconf: dict[str, str] = field(default_factory=dict)
+    files: dict[str, NodeFile] = field(default_factory=dict)
+    shared_files: list[NodeFile] = field(default_factory=list)
+    forbidden_files: set[str] = field(default_factory=set)
+    has_master_ip: bool = False
+    older_calls: list[str] = field(default_factory=list)
     time: float = 0.0
     left: bool = False
     refuses_start: str = ""
@@ -145,11 +166,65 @@ class ModelNode:
             certificate_not_after=self.time + 1e9,
             ssconf_position=self.ssconf_position,
             writable_problems=[],
+            ssconf_checksum=checksum(self.ssconf) if self.ssconf else "",
+            file_checksums={
+                path: hashlib.sha256(self.files[path].content).hexdigest()
+                for path in args.files
+                if path in self.files
+            },
         )
 
     def on_leave_cluster(self, args: Any) -> Nothing:
         self.left = True
         return Nothing()
+
+    def on_write_ssconf(self, args: SsconfArgs) -> Nothing:
+        self.ssconf_position, self.ssconf = args.position, args.values
+        return Nothing()
+
+    def on_register_read(self, args: Nothing) -> RegisterState:
+        return RegisterState(
+            granted=True,
+            why="",
+            cluster_uuid=self.cluster_uuid,
+            promised_epoch=1,
+            promised_to="",
+            accepted_epoch=0,
+            accepted_version=0,
+            accepted_master="",
+            sync_set=[],
+            job_id_ceiling=0,
+            older_calls=self.older_calls,
+        )
+
+    def on_shared_files(self, args: Any) -> SharedFiles:
+        return SharedFiles(files=self.shared_files, problems=[])
+
+    def on_write_file(self, args: NodeFile) -> Nothing:
+        if args.path in self.forbidden_files:
+            raise PrereqError(f"not allowed: {args.path}", ErrorCode.WRONG_STATE)
+        self.files[args.path] = args
+        return Nothing()
+
+    def on_master_ip_up(self, args: MasterIpArgs) -> Nothing:
+        self.has_master_ip = bool(args.netdev)
+        return Nothing()
+
+    def on_master_ip_down(self, args: MasterIpArgs) -> Nothing:
+        self.has_master_ip = False
+        return Nothing()
+
+    def on_disk_files(self, args: DiskFilesArgs) -> list[DiskFile]:
+        wanted = [
+            ("file", args.file_storage_dir, self.local),
+            ("sharedfile", args.shared_file_storage_dir, self.shared),
+        ]
+        return [
+            DiskFile(template=template, path=path, size=size)
+            for template, directory, place in wanted
+            if directory
+            for path, size in place.disks.items()
+        ]
 
     def on_test_delay(self, args: Any) -> Nothing:
         return Nothing()

@@ -10,19 +10,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ganeti.base.errors import NotMaster
+from ganeti.base.errors import ExecError, NotMaster
 from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import Draft, put_row
 from ganeti.jobs.queue import JobQueue
 from ganeti.jobs.view import JobView
 from ganeti.locking.manager import LockManager
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Cluster, GroupUuid, Instance, Node, NodeGroup, NodeUuid
+from ganeti.model.objects import (
+    Cluster,
+    ConfigObject,
+    GroupUuid,
+    Instance,
+    Node,
+    NodeGroup,
+    NodeUuid,
+)
 from ganeti.model.opcodes import OpCode
 from ganeti.rpc.fake import FakeRpc
-from ganeti.rpc.procedures import Procedure
+from ganeti.rpc.procedures import WRITE_SSCONF, Procedure, SsconfArgs
 from ganeti.store.encoding import encode_ceiling
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import (
@@ -61,6 +70,7 @@ def _first_rows() -> list[Put]:
         enabled_hypervisors=("fake", "kvm"),
         file_storage_dir="/local",
         shared_file_storage_dir="/shared",
+        candidate_pool_size=1,
     )
     nodes = [
         Node(
@@ -74,7 +84,8 @@ def _first_rows() -> list[Put]:
         )
         for number, uuid in enumerate(NODES, 1)
     ]
-    return [put_row(thing) for thing in (cluster, NodeGroup(uuid=GROUP, name="default"), *nodes)]
+    things: list[ConfigObject] = [cluster, NodeGroup(uuid=GROUP, name="default"), *nodes]
+    return [put_row(thing) for thing in things]
 
 
 @dataclass
@@ -173,6 +184,46 @@ class WatchedRpc(FakeRpc):
         self.calls.clear()
 
 
+class PushedFiles:
+    """The facts that nodes have as files, as if the distributor were always done."""
+
+    def __init__(self, config: Config, rpc: WatchedRpc) -> None:
+        self._config = config
+        self._rpc = rpc
+        self.late: list[str] = []
+
+    @property
+    def position(self) -> int:
+        return self._config.snapshot.position
+
+    async def push_now(self, node: Node) -> None:
+        snapshot = self._config.snapshot
+        args = SsconfArgs(position=snapshot.position, values=ssconf_values(snapshot))
+        await self._rpc.call(node, WRITE_SSCONF, args, key="ssconf")
+
+    async def settle(self, limit_s: float) -> list[str]:
+        assert limit_s <= 3
+        return self.late
+
+
+class RecordedCandidates:
+    """Who was made fit to be a candidate, and who not any more."""
+
+    def __init__(self) -> None:
+        self.acts: list[tuple[str, str]] = []
+        self.broken: set[str] = set()
+
+    async def promote(self, node: Node) -> None:
+        if node.name in self.broken:
+            raise ExecError(f"{node.name} cannot hold the state")
+        self.acts.append(("promote", node.name))
+
+    async def demote(self, node: Node) -> None:
+        self.acts.append(("demote", node.name))
+        if node.name in self.broken:
+            raise ExecError(f"{node.name} does not listen")
+
+
 class Master:
     """One life of the master."""
 
@@ -184,8 +235,10 @@ class Master:
         self.locks = LockManager(clock)
         self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost))
         self.placements = Placements()
+        self.ssconf = PushedFiles(config, self.rpc)
+        self.candidates = RecordedCandidates()
         self.services = Services(
-            config, self.rpc, world.ids, clock, self.placements, lambda: config.snapshot.position
+            config, self.rpc, world.ids, clock, self.placements, self.ssconf, self.candidates
         )
         self.processor = Processor(self.services)
         self.queue = JobQueue(

@@ -118,12 +118,14 @@ def test_no_interface_has_too_many_methods() -> None:
 
 
 def _methods(interface: ast.ClassDef) -> list[str]:
-    """What can be called; properties are facts and may be more."""
+    """What an implementation must have; properties are facts and may be more."""
+    is_protocol = any(ast.unparse(base).startswith("Protocol") for base in interface.bases)
     return [
         one.name
         for one in interface.body
         if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
-        and "property" not in {ast.unparse(decorator) for decorator in one.decorator_list}
+        and "property" not in (marks := {ast.unparse(each) for each in one.decorator_list})
+        and (is_protocol or marks & {"abc.abstractmethod", "abstractmethod"})
     ]
 
 

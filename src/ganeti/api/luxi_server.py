@@ -23,9 +23,8 @@ from ganeti.protocols.luxi import (
     MessageBuffer,
     MessageTooLongError,
     Request,
-    encode_answer,
-    parse_request,
 )
+from ganeti.protocols.luxi_requests import encode_answer, parse_request
 
 _log = logging.getLogger(__name__)
 

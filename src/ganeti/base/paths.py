@@ -35,6 +35,16 @@ class Paths:
         return self.etc / "file-storage-paths"
 
     @property
+    def distributed_files(self) -> Path:
+        """The master's list of files that all nodes must have, one a line (S68)."""
+        return self.etc / "distributed-files"
+
+    @property
+    def allowed_uploads(self) -> Path:
+        """This node's list of files that the master may write here, one a line (F37)."""
+        return self.etc / "allowed-uploads"
+
+    @property
     def data(self) -> Path:
         return self.below("/var/lib/ganeti")
 
@@ -77,6 +87,15 @@ class Paths:
     def authority_key(self) -> Path:
         """Only on master candidates."""
         return self.data / "ca.key"
+
+    @property
+    def rapi_certificate(self) -> Path:
+        return self.data / "rapi.pem"
+
+    @property
+    def rapi_users(self) -> Path:
+        """Who may use the REST interface; only on master candidates."""
+        return self.data / "rapi_users"
 
     @property
     def log(self) -> Path:

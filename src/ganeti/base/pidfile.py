@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base.errors import HostError
+from ganeti.base.files import is_locked
 
 _START_TIME_FIELD = 19  # of /proc/PID/stat, counted behind the command's closing bracket
 
@@ -45,12 +46,8 @@ def holding_pid_file(path: Path, program: str) -> Iterator[Callable[[], None]]:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HostError(
-                f"{program} is already running here (process {_content(path)}, {path})"
-            ) from None
+        if not _lock(descriptor):
+            raise HostError(f"{program} is already running here (process {_content(path)}, {path})")
         os.ftruncate(descriptor, 0)
 
         def ready() -> None:
@@ -65,7 +62,7 @@ def holding_pid_file(path: Path, program: str) -> Iterator[Callable[[], None]]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Somebody who only asks with `is_held` has the file for an instant: try again before giving up."""
+    """Somebody who only asks with `is_locked` has the file for an instant: try again before giving up."""
     for _ in range(10):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,24 +73,9 @@ def _lock(descriptor: int) -> bool:
     return False
 
 
-def is_held(path: Path) -> bool:
-    """Whether a daemon holds this file, be it ready or not."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
 def serving_process(path: Path) -> ProcessIdentity | None:
     """The daemon that holds this file and serves; None if it does not live or is not ready."""
-    if not is_held(path):
+    if not is_locked(path):
         return None
     words = _content(path).split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004 - id, start

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base.errors import HostError
+from ganeti.base.files import is_locked
 from ganeti.base.paths import Paths
-from ganeti.base.pidfile import ProcessIdentity, identity_of, is_held, pid_file, serving_process
+from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file, serving_process
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 
 NODED, MASTERD = "ganeti-noded", "ganeti-masterd"
@@ -26,6 +27,8 @@ STOP_LIMIT_S = 30.0
 LOOK_INTERVAL_S = 0.02
 OUTPUT_TAIL = 2000
 SYSTEMD_RUNS = Path("/run/systemd/system")
+UNITS = Path("/etc/systemd/system")
+"""Where `make install` puts the daemons' units; without them a host is started as any other."""
 PASSED_ON = ("PATH", "GANETI_", "PYTHON")
 """Variables (or their beginnings) that a daemon inherits from the command that starts it."""
 
@@ -54,12 +57,13 @@ class Daemons:
         self._environment = daemon_environment(os.environ if environment is None else environment)
         self._run = run
         is_host = paths.root == Path("/") and SYSTEMD_RUNS.is_dir()
+        is_host = is_host and (UNITS / f"{NODED}.service").exists()
         self._systemd = is_host if systemd is None else systemd
 
     def status(self, name: str) -> DaemonStatus:
         path = pid_file(self._paths.run, name)
         process = serving_process(path)
-        return DaemonStatus(name, process, is_starting=process is None and is_held(path))
+        return DaemonStatus(name, process, is_starting=process is None and is_locked(path))
 
     async def start(self, name: str, arguments: Sequence[str] = ()) -> ProcessIdentity:
         """The daemon once it serves, started if it did not run; HostError with its own words if it fails."""

@@ -6,11 +6,12 @@ and the master answers.
 
 import asyncio
 import ipaddress
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from ganeti import ssconf
 from ganeti.base import certificates, tls
@@ -18,7 +19,7 @@ from ganeti.base.addresses import is_address
 from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import GanetiError, HostError, InputError
 from ganeti.base.files import write_atomically
-from ganeti.base.identifiers import host_name, interface_name, plain_name
+from ganeti.base.identifiers import host_name, plain_name
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
@@ -31,18 +32,13 @@ from ganeti.bootstrap.membership import (
     write_identity,
 )
 from ganeti.clients.luxi_async import AsyncLuxiClient
+from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
 from ganeti.config.config import Config
-from ganeti.config.fill import DEFAULT
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import put_row
-from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.hypervisor_params import (
-    HYPERVISOR_PARAMS,
-    check_hypervisor_params,
-    typed_value,
-)
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
-from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params
+from ganeti.model.opcodes.cluster import OpClusterSetParams
+from ganeti.model.params import Params
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.interface import Campaign, Identity, Transaction
 from ganeti.store.register import PromiseRequest, RegisterFile
@@ -51,8 +47,6 @@ from ganeti.store.sqlite import SqliteStore
 DEFAULT_FILE_DIR = "/srv/ganeti/file-storage"
 DEFAULT_SHARED_DIR = "/srv/ganeti/shared-file-storage"
 ANSWER_LIMIT_S = 30.0
-
-_MAC_PREFIX = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,20 +242,8 @@ def first_objects(new: Founding) -> tuple[Cluster, NodeGroup, Node]:
         name=options.cluster_name,
         master_node=new.node_uuid,
         master_ip=options.master_ip or options.primary_ip,
-        master_netdev=options.master_netdev,
-        master_netmask=options.master_netmask,
-        mac_prefix=options.mac_prefix,
-        enabled_hypervisors=tuple(options.enabled_hypervisors),
-        enabled_disk_templates=tuple(options.enabled_disk_templates),
-        hvparams=_checked_hvparams(options),
-        beparams={DEFAULT: _typed(options.beparams, BACKEND_DEFAULTS, "beparams")},
-        nicparams={DEFAULT: _typed(options.nicparams, NIC_DEFAULTS, "nicparams")},
-        ipolicy=dict(options.ipolicy),
-        candidate_pool_size=options.candidate_pool_size,
-        default_iallocator=options.default_iallocator,
-        file_storage_dir=options.file_storage_dir,
-        shared_file_storage_dir=options.shared_file_storage_dir,
     )
+    cluster = _configured(cluster, options)
     return cluster, group, node
 
 
@@ -274,23 +256,7 @@ def check_options(options: InitOptions) -> None:
         raise InputError("the cluster needs a name of its own, not the node's", "cluster_name")
     _check_addresses(options)
     plain_name(options.group_name, "group_name")
-    if options.default_iallocator:
-        plain_name(options.default_iallocator, "default_iallocator")
-    if options.master_netdev:
-        interface_name(options.master_netdev, "master_netdev")
-    if not _MAC_PREFIX.fullmatch(options.mac_prefix) or int(options.mac_prefix[:2], 16) & 1:
-        what = f"{options.mac_prefix!r} is not three bytes of a unicast MAC address, as aa:00:00"
-        raise InputError(what, "mac_prefix")
-    if options.candidate_pool_size < 1:
-        raise InputError("at least one master candidate is needed", "candidate_pool_size")
-    _check_chosen(options.enabled_hypervisors, HYPERVISOR_PARAMS, "enabled_hypervisors")
-    _check_chosen(options.enabled_disk_templates, DISK_TEMPLATES, "enabled_disk_templates")
-    _check_directory(options.file_storage_dir, "file_storage_dir")
-    _check_directory(options.shared_file_storage_dir, "shared_file_storage_dir")
-    _checked_hvparams(options)
-    _typed(options.beparams, BACKEND_DEFAULTS, "beparams")
-    _typed(options.nicparams, NIC_DEFAULTS, "nicparams")
-    _check_known(options.ipolicy, IPOLICY_DEFAULTS, "ipolicy")
+    _configured(_BLANK, options)
 
 
 async def answers(paths: Paths, limit_s: float = ANSWER_LIMIT_S) -> None:
@@ -328,40 +294,28 @@ def _check_addresses(options: InitOptions) -> None:
         raise InputError(f"{options.master_netmask} is not a netmask's length", "master_netmask")
 
 
-def _check_chosen(chosen: Sequence[str], known: Mapping[str, object], where: str) -> None:
-    if not chosen:
-        raise InputError(f"at least one is needed of: {', '.join(known)}", where)
-    for name in chosen:
-        if name not in known:
-            raise InputError(f"{name!r:.60} is not known; known: {', '.join(known)}", where)
-    if len(set(chosen)) != len(chosen):
-        raise InputError("the same one is named twice", where)
+_BLANK = Cluster(uuid="", name="", master_node=NodeUuid(""))
 
 
-def _check_known(given: Params, known: Params, where: str) -> None:
-    for name in given:
-        if name not in known:
-            raise InputError(f"no such parameter; known: {', '.join(known)}", f"{where}.{name:.60}")
-
-
-def _check_directory(path: str, where: str) -> None:
-    is_sound = path.startswith("/") and path != "/" and path.isprintable()
-    if path and (not is_sound or ".." in path.split("/") or "#" in path):
-        raise InputError(f"{path!r:.200} is not an absolute path without '..' and '#'", where)
-
-
-def _checked_hvparams(options: InitOptions) -> dict[str, Params]:
-    return {
-        name: check_hypervisor_params(name, params, of_instance=False, field=f"hvparams.{name}")
-        for name, params in options.hvparams.items()
-    }
-
-
-def _typed(given: Params, defaults: Params, where: str) -> Params:
-    _check_known(given, defaults, where)
-    return {
-        name: typed_value(value, defaults[name], f"{where}.{name}") for name, value in given.items()
-    }
+def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
+    """The cluster with what the options say, by the rules of `gnt-cluster modify`."""
+    wish = OpClusterSetParams(
+        enabled_hypervisors=list(options.enabled_hypervisors),
+        enabled_disk_templates=list(options.enabled_disk_templates),
+        hvparams=dict(options.hvparams),
+        beparams=options.beparams,
+        nicparams=options.nicparams,
+        ipolicy=options.ipolicy,
+        candidate_pool_size=options.candidate_pool_size,
+        default_iallocator=options.default_iallocator,
+        mac_prefix=options.mac_prefix,
+        master_netdev=options.master_netdev,
+        master_netmask=options.master_netmask,
+        file_storage_dir=options.file_storage_dir,
+        shared_file_storage_dir=options.shared_file_storage_dir,
+    )
+    check_cluster_wish(wish)
+    return msgspec.structs.replace(cluster, **changed_cluster(cluster, wish))
 
 
 def _remove_directories(made: list[Path]) -> None:

@@ -4,8 +4,8 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
 from ganeti import __version__
 from ganeti.base.errors import GanetiError
@@ -14,19 +14,17 @@ from ganeti.cli.errors import exit_code_of, format_error
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An option; `settings` are argparse's words (`action`, `metavar`, `type`, `default` …)."""
 
     flags: tuple[str, ...]
     help: str
     completion: str = ""
     """What its values name: `node`, `instance`, `os`, `file` or nothing known."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """A positional argument; `nargs` as argparse has it (None: exactly one)."""
 
     name: str
@@ -38,8 +36,7 @@ class Argument:
 Handler = Callable[[argparse.Namespace], int]
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One subcommand: its function, and what that takes."""
 
     name: str

@@ -6,14 +6,15 @@ from typing import Any, NoReturn
 from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
+from ganeti.cli.cluster_changes import add_change_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.jobs import run_job, wait_for_result
 from ganeti.cli.key_values import merged_key_values, name_and_values
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
+from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.cluster import OpClusterDestroy, OpClusterPostInit, OpClusterVerify
 
 TAKE_OVER_LIMIT_S = 90.0
 PING_LIMIT_S = 10.0
@@ -80,6 +81,7 @@ def init(args: argparse.Namespace) -> int:
 
     from ganeti.base.addresses import own_address
     from ganeti.bootstrap.init import InitOptions, init_cluster
+    from ganeti.model.opcodes.cluster import OpClusterPostInit
 
     name = hostname()
     given: dict[str, Any] = {
@@ -143,6 +145,8 @@ def destroy(args: argparse.Namespace) -> int:
 
     The daemons of this node are stopped, and its keys and state are removed.
     """
+    from ganeti.model.opcodes.cluster import OpClusterDestroy
+
     if not args.is_sure:
         raise NeedsConfirmation(
             "Destroying a cluster cannot be taken back; give --yes-do-it if it is meant."
@@ -177,7 +181,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Creation time", format_time(found["ctime"])),
         ("Modification time", format_time(found["mtime"])),
         ("Master node", found["master"]),
-        ("State is kept", _redundancy(found)),
+        ("State", _redundancy(found)),
         ("Architecture (this node)", f"{found['architecture'][0]} ({found['architecture'][1]})"),
         ("Tags", _joined(found["tags"])),
         ("Default hypervisor", found["default_hypervisor"]),
@@ -213,7 +217,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _redundancy(found: dict[str, Any]) -> str:
-    return "on the master alone (degraded)" if found.get("degraded") else "as configured"
+    return "degraded: held by the master alone" if found.get("degraded") else "safe"
 
 
 def _joined(words: list[str]) -> str:
@@ -327,6 +331,8 @@ def master_ping(args: argparse.Namespace) -> int:
 )  # fmt: skip
 def verify(args: argparse.Namespace) -> int:
     """Check the configuration, the nodes and the instances; exit code 1 if something is wrong."""
+    from ganeti.model.opcodes.cluster import OpClusterVerify
+
     op = OpClusterVerify(
         debug_simulate_errors=args.simulate,
         error_codes=args.error_codes,
@@ -367,6 +373,10 @@ def queue(args: argparse.Namespace) -> int:
         else:
             raise InputError(f"{args.action!r:.40} must be drain, undrain or info", "action")
     return 0
+
+
+add_change_commands(table)
+add_tag_commands(table, "cluster")
 
 
 def main() -> NoReturn:

@@ -14,7 +14,6 @@ from ganeti.cli.key_values import disk_requests, nic_requests, split_words
 from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, REASON, SUBMIT
 from ganeti.cli.output import print_list, wanted_filter
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 
 table = CommandTable("gnt-debug", "Tools for developers, and for finding out why something waits.")
 
@@ -45,6 +44,8 @@ def seconds(text: str) -> float:
 )  # fmt: skip
 def delay(args: argparse.Namespace) -> int:
     """Run a job that only sleeps."""
+    from ganeti.model.opcodes.test import OpTestDelay
+
     op = OpTestDelay(
         duration=seconds(args.duration),
         on_master=args.on_master,
@@ -140,6 +141,8 @@ def _pending(value: list[list[object]]) -> str:
 )  # fmt: skip
 def iallocator(args: argparse.Namespace) -> int:
     """Ask an allocator where it would place an instance, without making it."""
+    from ganeti.model.opcodes.test import OpTestAllocator
+
     op = OpTestAllocator(
         direction=args.direction,
         mode=args.mode,

@@ -1,7 +1,6 @@
 """gnt-job: jobs and their history."""
 
 import argparse
-import re
 import sys
 import time
 from typing import Any, NoReturn
@@ -9,7 +8,7 @@ from typing import Any, NoReturn
 from ganeti.base.errors import GanetiError, InputError, JobLost
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.jobs import PRIORITIES, confirm, follow, wait_for_result
-from ganeti.cli.key_values import whole_number
+from ganeti.cli.key_values import duration_s, whole_number
 from ganeti.cli.options import FIELD_NAMES, LIST_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import format_time, print_fields, print_list, print_tree, wanted_filter
 from ganeti.clients.luxi import FINAL, LuxiClient
@@ -33,8 +32,6 @@ _SELECT_OPTIONS = tuple(
     for name, states in _SELECTIONS.items()
 )
 
-_AGE = re.compile(r"([0-9]{1,9})([smhdw]?)", re.ASCII)
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 DEFAULT_FIELDS = ("id", "status", "summary")
 
 
@@ -157,26 +154,29 @@ def wait(args: argparse.Namespace) -> int:
     return 0 if status == "success" else EXIT_FAILURE
 
 
+def _chosen(client: LuxiClient, args: argparse.Namespace, question: str) -> list[int]:
+    """The jobs that were named, or are in a state that was; for the latter the user is asked first."""
+    ids = _ids(args.job_ids)
+    states = [
+        state
+        for name, names in _SELECTIONS.items()
+        if name != "finished" and getattr(args, name)
+        for state in names
+    ]
+    if states:
+        rows = client.query_jobs([], ["id", "status"])
+        ids += [row[0] for row in rows if row and row[1] in states and row[0] not in ids]
+        confirm(question.format(len(ids)), is_sure=args.force)
+    elif not ids:
+        raise InputError("give numbers of jobs, or a state such as --pending", "job_ids")
+    return ids
+
+
 @table.command("cancel", JOBS, FORCE, *_SELECT_OPTIONS[:-1])
 def cancel(args: argparse.Namespace) -> int:
     """Cancel jobs that have not begun; a running one ends where its opcode allows it."""
     with LuxiClient() as client:
-        ids = _ids(args.job_ids)
-        states = [
-            state
-            for name, names in _SELECTIONS.items()
-            if name != "finished" and getattr(args, name)
-            for state in names
-        ]
-        if states:
-            ids += [
-                row[0]
-                for row in client.query_jobs([], ["id", "status"])
-                if row and row[1] in states
-            ]
-            confirm(f"Cancel {len(ids)} jobs?", is_sure=args.force)
-        if not ids and not states:
-            raise InputError("give numbers of jobs, or a state such as --pending", "job_ids")
+        ids = _chosen(client, args, "Cancel {} jobs?")
         all_done = True
         for job_id in ids:
             done, text = client.cancel_job(job_id)
@@ -200,10 +200,7 @@ def archive(args: argparse.Namespace) -> int:
 @table.command("autoarchive", Argument("age", "minimum age, as 6h, 2d or 1w; 'all' for any age"))
 def autoarchive(args: argparse.Namespace) -> int:
     """Move jobs that ended some time ago into the archive."""
-    found = _AGE.fullmatch(args.age)
-    if args.age != "all" and not found:
-        raise InputError(f"{args.age!r:.40} is not an age such as 6h, 2d or 'all'", "age")
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else -1
+    seconds = -1 if args.age == "all" else duration_s(args.age, "age")
     with LuxiClient() as client:
         archived, left = client.call("AutoArchiveJobs", seconds, 3600)
     print(f"Archived {archived} jobs, {left} unchecked left")
@@ -212,14 +209,16 @@ def autoarchive(args: argparse.Namespace) -> int:
 
 @table.command(
     "change-priority",
-    SOME_JOBS,
+    JOBS,
+    FORCE,
+    *_SELECT_OPTIONS[:-1],
     option("--priority", required=True, choices=tuple(PRIORITIES), help="low, normal or high"),
 )
 def change_priority(args: argparse.Namespace) -> int:
     """Make jobs more or less urgent."""
     all_done = True
     with LuxiClient() as client:
-        for job_id in _ids(args.job_ids):
+        for job_id in _chosen(client, args, "Change the priority of {} jobs?"):
             done, text = client.call("ChangeJobPriority", job_id, PRIORITIES[args.priority])
             all_done = all_done and done
             print(text)

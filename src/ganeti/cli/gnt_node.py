@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.paths import Paths
-from ganeti.cli.command import CommandTable, option
+from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NodeSetupError
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import merged_key_values
@@ -22,8 +22,8 @@ from ganeti.cli.options import (
     TABLE_OPTIONS,
 )
 from ganeti.cli.output import or_default, print_fields, print_list, print_tree, wanted_filter
+from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove
 
 if TYPE_CHECKING:  # the join needs asyncio and cryptography, lists do not
     from ganeti.bootstrap.join import JoinedNode
@@ -121,6 +121,8 @@ def add(args: argparse.Namespace) -> int:
     """
     import asyncio
 
+    from ganeti.model.opcodes.node import OpNodeAdd
+
     with LuxiClient() as client:
         _check_new(client, args)
         token = _token(args)
@@ -208,9 +210,78 @@ def _private_text(path: Path) -> str:
 @table.command("remove", NODE, *JOB_OPTIONS)
 def remove(args: argparse.Namespace) -> int:
     """Take a node without instances out of the cluster."""
+    from ganeti.model.opcodes.node import OpNodeRemove
+
     with LuxiClient() as client:
         run_job(client, OpNodeRemove(node_name=args.node_name), args)
     return 0
+
+
+_YES_NO = ("yes", "no")
+
+
+@table.command(
+    "modify",
+    NODE,
+    option("-C", "--master-candidate", choices=_YES_NO, help="whether the node is a master candidate"),
+    option("-O", "--offline", choices=_YES_NO,
+           help="whether the node is away: nothing is asked of it"),
+    option("-D", "--drained", choices=_YES_NO, help="whether the node takes no new instances"),
+    option("--master-capable", choices=_YES_NO,
+           help="whether the node may become a master candidate"),
+    option("--vm-capable", choices=_YES_NO, help="whether the node may run instances"),
+    option("--auto-promote", action="store_true",
+           help="let another node become a master candidate in its place"),
+    option("-s", "--secondary-ip", metavar="ADDRESS",
+           help="the node's address for replication of disks"),
+    option("--node-parameters", dest="ndparams", action="append", metavar="k=v,...",
+           help="node parameters; '-k' takes the value of the group or cluster again"),
+    option("-f", "--force", action="store_true",
+           help="do it even if too few master candidates are left"),
+    *JOB_OPTIONS,
+)  # fmt: skip
+def modify(args: argparse.Namespace) -> int:
+    """Change a node's role and parameters.
+
+    A node that was offline is taken back only when it answers, belongs to this cluster, has taken the
+    cluster's latest facts, and runs no instance that belongs elsewhere.
+    """
+    from ganeti.model.opcodes.node import OpNodeSetParams
+
+    flags: dict[str, Any] = {
+        name: None if getattr(args, name) is None else _FLAG_WORDS[getattr(args, name)]
+        for name in ("master_candidate", "offline", "drained", "master_capable", "vm_capable")
+    }
+    op = OpNodeSetParams(
+        node_name=args.node_name,
+        force=args.force,
+        auto_promote=args.auto_promote,
+        secondary_ip=args.secondary_ip,
+        ndparams=merged_key_values(args.ndparams, "ndparams") if args.ndparams else None,
+        **flags,
+    )
+    with LuxiClient() as client:
+        changes = run_job(client, op, args)
+    print(f"Modified node {args.node_name}")
+    for name, value in changes or ():
+        print(f" - {name} -> {value}")
+    return 0
+
+
+@table.command("rename", NODE, Argument("new_name", "the new name"), *JOB_OPTIONS)
+def rename(args: argparse.Namespace) -> int:
+    """Give a node another name; its instances go on undisturbed, nothing is locked.
+
+    The host itself must be given that name as well, before or after.
+    """
+    from ganeti.model.opcodes.node import OpNodeRename
+
+    with LuxiClient() as client:
+        run_job(client, OpNodeRename(node_name=args.node_name, new_name=args.new_name), args)
+    return 0
+
+
+add_tag_commands(table, "node")
 
 
 def main() -> NoReturn:

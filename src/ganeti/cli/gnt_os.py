@@ -9,7 +9,6 @@ from ganeti.cli.jobs import run_job
 from ganeti.cli.options import QUERY_JOB_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import format_table, print_tree
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.os import OpOsDiagnose
 
 table = CommandTable("gnt-os", "Shows the OS definitions that instances can be installed from.")
 
@@ -17,6 +16,8 @@ NAMES = Argument("names", "OS definitions; all if none is given", nargs="*")
 
 
 def _diagnosed(args: argparse.Namespace, fields: list[str]) -> list[list[Any]]:
+    from ganeti.model.opcodes.os import OpOsDiagnose
+
     names = list(getattr(args, "names", []))
     with LuxiClient() as client:
         rows: list[list[Any]] = run_job(

@@ -4,21 +4,23 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import GanetiError
 from ganeti.cli.errors import JobFailed, JobSubmitted, NeedsConfirmation
 from ganeti.clients.luxi import JobChange, LuxiClient
-from ganeti.model.opcodes import OpCode
 from ganeti.protocols.luxi import error_from_wire, is_wire_error
+
+if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+    from ganeti.model.opcodes import OpCode
 
 PRIORITIES = {"low": 10, "normal": 0, "high": -10}
 
 
-def with_job_options(op: OpCode, args: argparse.Namespace) -> OpCode:
+def with_job_options(op: "OpCode", args: argparse.Namespace) -> "OpCode":
     """The opcode with what the common options say, and who asks."""
+    import msgspec
+
     now_ns = time.time_ns()
     reason = [("gnt:user", args.reason, now_ns)] if getattr(args, "reason", None) else []
     reason.append((f"gnt:client:{args.prog}", args.command, now_ns))
@@ -31,7 +33,7 @@ def with_job_options(op: OpCode, args: argparse.Namespace) -> OpCode:
     )
 
 
-def run_job(client: LuxiClient, op: OpCode, args: argparse.Namespace) -> Any:
+def run_job(client: LuxiClient, op: "OpCode", args: argparse.Namespace) -> Any:
     """Submit one opcode, show its log, return its result; raises its error.
 
     JobSubmitted with `--submit`.
@@ -42,7 +44,7 @@ def run_job(client: LuxiClient, op: OpCode, args: argparse.Namespace) -> Any:
 
 
 def run_jobs(
-    client: LuxiClient, jobs: Sequence[tuple[str, OpCode]], args: argparse.Namespace
+    client: LuxiClient, jobs: Sequence[tuple[str, "OpCode"]], args: argparse.Namespace
 ) -> bool:
     """Submit a job for each `(label, opcode)`, and follow them one after the other.
 

@@ -3,12 +3,15 @@
 `k=v` sets, `k` alone is true, `no_k` false, `-k` takes the default again; a comma in a value is escaped by a backslash.
 """
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
-from ganeti.model.opcodes.base import DiskRequest, NicRequest
+
+if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+    from ganeti.model.opcodes.base import DiskRequest, NicRequest
 
 NO_PREFIX, UNSET_PREFIX = "no_", "-"
 
@@ -101,6 +104,18 @@ def whole_number(text: str, field: str) -> int:
     return int(text)
 
 
+_DURATION = re.compile(r"([0-9]{1,9})([smhdw]?)", re.ASCII)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def duration_s(text: str, field: str = "duration") -> int:
+    """`30m`, `6h`, `2d`, `1w` or seconds, in seconds; else InputError."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise InputError(f"{text!r:.40} is not a duration such as 30m, 6h or 2d", field)
+    return int(found[1]) * _SECONDS[found[2]]
+
+
 def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
     """`N:k=v,…` options in the order of N, which must count from 0 without a gap."""
     found: dict[int, dict[str, Any]] = {}
@@ -116,8 +131,10 @@ def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
     return [found[index] for index in sorted(found)]
 
 
-def disk_requests(texts: Sequence[str] | None) -> list[DiskRequest]:
+def disk_requests(texts: Sequence[str] | None) -> "list[DiskRequest]":
     """`--disk N:size=SIZE[,mode=ro][,name=NAME][,…]`."""
+    from ganeti.model.opcodes.base import DiskRequest
+
     requests = []
     for index, values in enumerate(indexed(texts, "disks")):
         size = values.pop("size", None)
@@ -132,8 +149,10 @@ def disk_requests(texts: Sequence[str] | None) -> list[DiskRequest]:
 _NIC_KEYS = ("mac", "ip", "mode", "link", "name")
 
 
-def nic_requests(texts: Sequence[str] | None) -> list[NicRequest]:
+def nic_requests(texts: Sequence[str] | None) -> "list[NicRequest]":
     """`--net N:mac=…,ip=…,mode=…,link=…,name=…`; `none` is no value."""
+    from ganeti.model.opcodes.base import NicRequest
+
     requests = []
     for index, values in enumerate(indexed(texts, "nics")):
         unknown = sorted(values.keys() - set(_NIC_KEYS))

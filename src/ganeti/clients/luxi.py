@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Self
 
 from ganeti.base.errors import ConfigurationError, GanetiError, NotMaster, ProtocolError
 from ganeti.base.paths import Paths, hostname
-from ganeti.model import wire
 from ganeti.protocols.luxi import (
     NO_CHANGE,
     MessageBuffer,
@@ -112,12 +111,12 @@ class LuxiClient:
     # --- jobs ---
 
     def submit_job(self, ops: Sequence[Any]) -> int:
-        """Submit opcodes (structs or dictionaries) as one job; its id."""
-        return int(self.call("SubmitJob", wire.plain(list(ops))))
+        """Submit opcodes as one job; its id. PrereqError, JobQueueDrained, JobQueueFull."""
+        return int(self.call("SubmitJob", _plain(ops)))
 
     def submit_many_jobs(self, jobs: Sequence[Sequence[Any]]) -> list[tuple[bool, Any]]:
         """Submit jobs; for each `(True, id)` or `(False, why not)`."""
-        answers = self.call("SubmitManyJobs", wire.plain([list(ops) for ops in jobs]))
+        answers = self.call("SubmitManyJobs", [_plain(ops) for ops in jobs])
         return [(bool(done), what) for done, what in answers]
 
     def query_jobs(self, ids: Sequence[int], fields: Sequence[str]) -> list[list[Any] | None]:
@@ -228,6 +227,13 @@ class LuxiClient:
             f"the master daemon does not answer at {path} ({err.strerror or err});"
             f" start ganeti-masterd on this node ({me}), its log says why it ended"
         )
+
+
+def _plain(ops: Sequence[Any]) -> list[Any]:
+    """Opcodes (structs or dictionaries) as what JSON has."""
+    from ganeti.model import wire  # noqa: PLC0415 - lists do not need it, and start faster
+
+    return [wire.plain(op) for op in ops]
 
 
 def _connect_to(connection: socket.socket, path: Path) -> None:

@@ -1,11 +1,15 @@
 """The master, for programs that run on asyncio: the REST server, benchmarks, tests."""
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
 from ganeti.base.errors import ProtocolError
 from ganeti.protocols.luxi import MessageBuffer, encode_request, error_from_wire, parse_answer
+
+CONNECT_LIMIT_S = 30.0
+CONNECT_INTERVAL_S = 0.01
 
 
 class AsyncLuxiClient:
@@ -21,7 +25,7 @@ class AsyncLuxiClient:
     @classmethod
     async def connect(cls, path: Path) -> "AsyncLuxiClient":
         """A new connection; OSError."""
-        return cls(*await asyncio.open_unix_connection(str(path)))
+        return cls(*await asyncio.open_unix_connection(sock=await _connected(path)))
 
     async def call(self, method: str, *args: Any) -> Any:
         """The result of one request; its error is raised."""
@@ -54,3 +58,25 @@ class AsyncLuxiClient:
                 return messages[0]
             if messages:
                 raise ProtocolError("the master daemon sent more than one answer")
+
+
+async def _connected(path: Path) -> socket.socket:
+    """A socket that is connected.
+
+    A listener that is behind refuses with EAGAIN, which is no beginning of a connection here although
+    asyncio would take it for one.
+    """
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        one.setblocking(False)
+        async with asyncio.timeout(CONNECT_LIMIT_S):
+            while True:
+                try:
+                    one.connect(str(path))
+                except BlockingIOError:
+                    await asyncio.sleep(CONNECT_INTERVAL_S)
+                else:
+                    return one
+    except BaseException:
+        one.close()
+        raise

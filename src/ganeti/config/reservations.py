@@ -55,6 +55,10 @@ class Reservations:
         for thing in self._of_job.pop(job_id, ()):
             del self._jobs[thing]
 
+    def host_names(self) -> frozenset[str]:
+        """Names of nodes and instances that jobs are making."""
+        return frozenset(value for kind, value in self._jobs if kind == "host name")
+
     def count(self) -> int:
         """How many things are reserved; 0 when no job runs."""
         return len(self._jobs)

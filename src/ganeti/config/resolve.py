@@ -33,6 +33,20 @@ def resolve_group(view: View, text: str) -> NodeGroup:
     return found
 
 
+def full_name(view: View, name: str) -> str:
+    """The name that is stored for a new instance: one without a dot is completed by the cluster's domain (S91)."""
+    if "." in name:
+        return name
+    _, dot, domain = view.cluster.name.partition(".")
+    if not dot:
+        raise PrereqError(
+            f"{name} has no domain, and neither has the cluster's name {view.cluster.name}:"
+            " give the full name",
+            ErrorCode.RESOLVER,
+        )
+    return f"{name}.{domain}"
+
+
 def _by_short_name(hosts: Mapping[str, Host], text: str, what: str) -> Host:
     """The only host whose name begins with the labels of `text`."""
     if is_uuid(text.lower()):

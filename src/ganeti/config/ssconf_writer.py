@@ -75,12 +75,14 @@ class SsconfDistributor:
         self._values: dict[str, str] = {}
         self._position = 0
         self._acknowledged: dict[str, dict[str, str]] = {}
+        self._shown: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
         self._unsubscribe: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_refresh = 0.0
+        self._progress = asyncio.Event()
 
     def start(self) -> None:
         """Follow the configuration from now on."""
@@ -106,12 +108,26 @@ class SsconfDistributor:
         snapshot = self._config.snapshot
         values = ssconf_values(snapshot)
         await self._push(node, snapshot.position, values)
-        self._acknowledged[node.uuid] = values
+        self._acknowledged[node.uuid], self._shown[node.uuid] = values, snapshot.position
+        self._progress.set()
+
+    async def settle(self, limit_s: float) -> list[str]:
+        """Wait until all online nodes have the set of this moment; names of those that have not in time."""
+        wanted = self._config.snapshot.position
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._position < wanted or self.late_nodes():
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            return self.late_nodes()
+        return []
 
     @property
     def position(self) -> int:
-        """Position of the configuration that the latest set shows; nodes may have it under a later one."""
-        return self._position
+        """The position that all online nodes have shown at least; -1 if one of them has shown none."""
+        nodes = self._config.snapshot.online_nodes()
+        return min((self._shown.get(node.uuid, -1) for node in nodes), default=-1)
 
     def late_nodes(self) -> list[str]:
         """Names of online nodes that do not have the latest set that was made."""
@@ -131,7 +147,7 @@ class SsconfDistributor:
         self._values, self._position = ssconf_values(snapshot), snapshot.position
         gone = self._acknowledged.keys() - snapshot.nodes.keys()
         for node_uuid in gone:  # it may come back as an empty host
-            del self._acknowledged[node_uuid]
+            del self._acknowledged[node_uuid], self._shown[node_uuid]
         for node in snapshot.online_nodes():
             if self._is_current(node.uuid):
                 continue
@@ -141,6 +157,7 @@ class SsconfDistributor:
                     self._bring_up_to_date(node.uuid), name=f"ssconf-{node.name}"
                 )
             self._wakes[node.uuid].set()
+        self._progress.set()
 
     def _is_current(self, node_uuid: str) -> bool:
         return self._acknowledged.get(node_uuid) == self._values
@@ -160,7 +177,8 @@ class SsconfDistributor:
                     await self._sleep(node_uuid, delay_s)
                     delay_s = min(2 * delay_s, RETRY_LONGEST_S)
                 else:
-                    self._acknowledged[node_uuid] = values
+                    self._acknowledged[node_uuid], self._shown[node_uuid] = values, position
+                    self._progress.set()
                     delay_s = INTERVAL_S
                     await asyncio.sleep(INTERVAL_S)
         finally:

@@ -14,7 +14,7 @@ from ganeti.model import wire
 from ganeti.model.objects import Cluster, ConfigObject, Instance, Node, NodeGroup
 from ganeti.store.interface import Delete, Operation, Put
 
-Object = TypeVar("Object", Cluster, Node, NodeGroup, Instance)
+Object = TypeVar("Object", bound=Cluster | Node | NodeGroup | Instance)
 
 _KIND_OF: dict[type[ConfigObject], str] = {
     Cluster: "cluster",

@@ -137,10 +137,14 @@ class RpcVoters:
         return await self._asked(node, lambda target: self._rpc.call(target, REGISTER_ACCEPT, args))
 
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
+        args = RenewArgs(cluster_uuid=cluster_uuid, epoch=epoch, master_uuid=self._own)
+        # The own node daemon hears it too, since it is asked for votes by others.
+        answer = await self._asked(
+            node, lambda target: self._rpc.call(target, REGISTER_RENEW, args)
+        )
         if node == self._own:
             return await self._decide(lambda old: check_epoch(old, epoch, self._own))
-        args = RenewArgs(cluster_uuid=cluster_uuid, epoch=epoch, master_uuid=self._own)
-        return await self._asked(node, lambda target: self._rpc.call(target, REGISTER_RENEW, args))
+        return answer
 
     async def _decide(self, rule: Callable[[Register | None], Answer]) -> Vote | NoVote:
         try:

@@ -20,6 +20,7 @@ from ganeti.config.config import Config
 from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
 from ganeti.daemons.candidates import NodeDirectory
+from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
@@ -89,13 +90,22 @@ class Mastership:
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
         self._opened.push_async_callback(distributor.close)
         locks = LockManager(self._clock)
+        members = MembershipKeeper(
+            store,
+            lease,
+            config,
+            rpc,
+            authority_key=self._paths.authority_key,
+            directory=self._node.directory,
+        )
         services = Services(
             config=config,
             rpc=rpc,
             ids=self._ids,
             clock=self._clock,
             placements=Placements(),
-            ssconf_position=lambda: distributor.position,
+            ssconf=distributor,
+            candidates=members,
         )
         archive = await JobArchive.open(self._paths.job_archive, self._node.worker)
         queue = JobQueue(
@@ -112,23 +122,18 @@ class Mastership:
         queue.on_lost = self._step_down
         distributor.start()
         await queue.load()
-        members = MembershipKeeper(
-            store,
-            lease,
-            config,
-            rpc,
-            authority_key=self._paths.authority_key,
-            directory=self._node.directory,
-        )
         members.start()
         self._opened.push_async_callback(members.close)
+        address = MasterAddress(config, rpc, lease.epoch)
+        address.start()
+        self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
 
     def _methods(
         self, queue: JobQueue, config: Config, locks: LockManager, rpc: RpcClient
     ) -> LuxiMethods:
-        live = LiveSource(rpc, self._clock)
+        live = LiveSource(rpc, self._clock, lambda: rpc.changes)
         self._opened.push_async_callback(live.close)
         return LuxiMethods(
             queue=queue,

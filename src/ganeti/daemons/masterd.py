@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             " make a cluster with 'gnt-cluster init', or ask the master node\n"
         )
         return EXIT_NOT_A_NODE
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     try:
         with ExitStack() as opened:
             paths.run.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ a new candidate gets the authority's key and a master daemon first, a former one
 """
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from ganeti.base.errors import GanetiError, RpcError
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.daemons.candidates import NodeDirectory
-from ganeti.model.objects import NodeUuid
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs, Nothing
 from ganeti.store.interface import Lease, MemberChange, Membership
@@ -66,6 +67,8 @@ class MembershipKeeper:
         self._end_subscription: Callable[[], None] | None = None
         self._started: set[NodeUuid] = set()
         self._leaving: set[NodeUuid] = set()
+        self._calls = itertools.count()
+        self._stepping = asyncio.Lock()
 
     def start(self) -> None:
         self._end_subscription = self._config.subscribe(self._changed)
@@ -105,12 +108,44 @@ class MembershipKeeper:
         _, candidates = wanted_members(self._config.snapshot)
         return candidates - self._started - {self._config.snapshot.cluster.master_node}
 
+    async def promote(self, node: Node) -> None:
+        """Give a node the key and a daemon, before the configuration calls it a candidate; RpcError."""
+        key = await asyncio.to_thread(self._authority_key.read_text)
+        await self._rpc.call(
+            node,
+            CANDIDATE_START,
+            CandidateArgs(authority_key=key),
+            key=f"candidate/{self._lease.epoch}/{node.uuid}/{next(self._calls)}",
+        )
+        self._started.add(node.uuid)
+
+    async def demote(self, node: Node) -> None:
+        """Take both away, once the store counts on the node no more; raises like `Store.commit`."""
+        async with self._stepping:
+            while not await self._next_step():
+                continue
+        if not node.offline:
+            await self._stop(node)
+
+    async def _stop(self, node: Node) -> None:
+        key = f"no candidate/{self._lease.epoch}/{node.uuid}/{next(self._calls)}"
+        await self._rpc.call(node, CANDIDATE_STOP, Nothing(), key=key)
+        self._leaving.discard(node.uuid)
+
     async def _step(self) -> bool:
         """Do one thing; whether nothing is left that could be done now."""
         for uuid in sorted(self._missing()):
-            await self._start_candidate(uuid)
+            node = self._config.snapshot.nodes[uuid]
+            try:
+                await self.promote(node)
+            except RpcError as err:
+                _log.warning("%s is no candidate yet: %s", node.name, err)
         for uuid in sorted(self._leaving):
             await self._stop_candidate(uuid)
+        async with self._stepping:
+            return await self._next_step()
+
+    async def _next_step(self) -> bool:
         members = await self._store.members()
         change = next_change(self._config.snapshot, members)
         if change is None:
@@ -122,29 +157,12 @@ class MembershipKeeper:
             self._started.discard(change.node_uuid)
         return False
 
-    async def _start_candidate(self, uuid: NodeUuid) -> None:
-        node = self._config.snapshot.nodes[uuid]
-        key = await asyncio.to_thread(self._authority_key.read_text)
-        try:
-            await self._rpc.call(
-                node,
-                CANDIDATE_START,
-                CandidateArgs(authority_key=key),
-                key=f"candidate/{self._lease.epoch}/{uuid}/{node.serial_no}",
-            )
-        except RpcError as err:
-            _log.warning("%s is no candidate yet: %s", node.name, err)
-            return
-        self._started.add(uuid)
-
     async def _stop_candidate(self, uuid: NodeUuid) -> None:
         node = self._config.snapshot.nodes.get(uuid)
-        self._leaving.discard(uuid)
         if node is None or node.offline:
+            self._leaving.discard(uuid)
             return
         try:
-            key = f"no candidate/{self._lease.epoch}/{uuid}/{node.serial_no}"
-            await self._rpc.call(node, CANDIDATE_STOP, Nothing(), key=key)
+            await self._stop(node)
         except RpcError as err:
             _log.warning("%s may still hold the state: %s", node.name, err)
-            self._leaving.add(uuid)

@@ -28,6 +28,8 @@ class Hypervisor(abc.ABC):
 
     name: ClassVar[str]
     capabilities: ClassVar[Capabilities]
+    ancillary_files: ClassVar[tuple[str, ...]] = ()
+    """Files of the host that must be the same on all nodes, as far as the master has them (S67)."""
 
     @abc.abstractmethod
     async def verify(self) -> list[str]:

@@ -4,14 +4,25 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ganeti import ssconf
-from ganeti.base import certificates
+from ganeti.base import certificates, tls
 from ganeti.base.clock import Clock
+from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.guest_os.scripts import OsScripts
 from ganeti.hypervisor.registry import hypervisors
-from ganeti.node import allocator, candidate, info, instance, membership, os, storage
+from ganeti.node import (
+    allocator,
+    candidate,
+    files,
+    info,
+    instance,
+    master_ip,
+    membership,
+    os,
+    storage,
+)
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
@@ -70,6 +81,8 @@ def _handlers(
         cluster_uuid=cluster_uuid,
         ssconf_position=lambda: ssconf.current_position(paths) or NO_SET,
         certificate_not_after=lambda: certificates.not_after(paths.node_certificate.read_bytes()),
+        ssconf_checksum=partial(_ssconf_checksum, paths),
+        authority=partial(_authority, paths),
     )
     scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run)
     return [
@@ -78,7 +91,21 @@ def _handlers(
         storage.handlers(disks, locks),
         os.handlers(scripts, disks, locks),
         allocator.handlers(paths, run),
+        files.handlers(paths, drivers),
+        master_ip.handlers(run),
     ]
+
+
+def _ssconf_checksum(paths: Paths) -> str:
+    try:
+        return ssconf.checksum(ssconf.read_set(paths)[1])
+    except (ConfigurationError, OSError, UnicodeDecodeError):
+        return ""
+
+
+def _authority(paths: Paths) -> tuple[str, float | None]:
+    content = paths.authority_certificate.read_bytes()
+    return tls.fingerprint(content), certificates.not_after(content)
 
 
 def merged(parts: Sequence[Handlers]) -> Handlers:

@@ -15,11 +15,15 @@ from ganeti.base.errors import HypervisorError, StorageError
 from ganeti.base.paths import Paths, hostname
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.disk_templates import FILE, SHARED_FILE, DiskTemplate
+from ganeti.node.files import checksums_of
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures import (
+    DISK_FILES,
     NODE_INFO,
     NODE_VERIFY,
     VERSION,
+    DiskFile,
+    DiskFilesArgs,
     NodeInfo,
     NodeInfoArgs,
     NodeVersion,
@@ -28,7 +32,7 @@ from ganeti.rpc.procedures import (
     VerifyArgs,
     VerifyReport,
 )
-from ganeti.storage.space import directory_space, storage_problems
+from ganeti.storage.space import directory_space, disk_files, storage_problems
 
 PROTOCOL_VERSION = 1
 """Of the node RPC; raised when a procedure changes so that older ends cannot follow."""
@@ -64,6 +68,10 @@ class Facts:
     """-1 without a set."""
     certificate_not_after: Callable[[], float]
     """Seconds since the epoch."""
+    ssconf_checksum: Callable[[], str] = str
+    """'' without a set."""
+    authority: Callable[[], tuple[str, float | None]] = lambda: ("", None)
+    """Fingerprint and end of the cluster's authority."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,7 @@ def handlers(
         VERSION.name: node.version,
         NODE_INFO.name: node.info,
         NODE_VERIFY.name: node.verify,
+        DISK_FILES.name: node.disk_files,
     }
 
 
@@ -147,6 +156,7 @@ class _Node:
 
     async def verify(self, args: VerifyArgs, _call: Call) -> VerifyReport:
         wanted = _directories(args.file_storage_dir, args.shared_file_storage_dir)
+        authority, authority_not_after = self.facts.authority()
         return VerifyReport(
             software=__version__,
             protocol=PROTOCOL_VERSION,
@@ -159,7 +169,19 @@ class _Node:
             certificate_not_after=self.facts.certificate_not_after(),
             ssconf_position=self.facts.ssconf_position(),
             writable_problems=await asyncio.to_thread(self._writable_problems),
+            ssconf_checksum=await asyncio.to_thread(self.facts.ssconf_checksum),
+            file_checksums=await asyncio.to_thread(checksums_of, self.paths, args.files),
+            authority=authority,
+            authority_not_after=authority_not_after,
         )
+
+    async def disk_files(self, args: DiskFilesArgs, _call: Call) -> list[DiskFile]:
+        wanted = _directories(args.file_storage_dir, args.shared_file_storage_dir)
+        return [
+            file
+            for template, directory in wanted
+            for file in await asyncio.to_thread(disk_files, self.paths, template, directory)
+        ]
 
     def _spaces(self, wanted: list[tuple[DiskTemplate, str]]) -> list[StorageSpace]:
         """What can be used; why something cannot is for `verify` to say."""

@@ -26,7 +26,7 @@ import msgspec
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import HostError, InputError
-from ganeti.base.files import write_atomically
+from ganeti.base.files import is_locked, write_atomically
 from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.model import wire
 
@@ -227,21 +227,6 @@ def supervisor_words(base: Path, timeout_s: float, argv: Sequence[str]) -> list[
 def systemd_scope() -> tuple[str, ...]:
     """Words before a command that take it out of the daemon's own group of processes."""
     return ("systemd-run", "--scope", "--quiet", "--collect", "--slice=ganeti-tasks.slice", "--")
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a supervisor, or what it runs, still lives."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 async def _end_of(files: _Files, key: str) -> int:

@@ -1,17 +1,18 @@
 """LUXI: one JSON document per message, ended by the byte 0x03; strictly request and answer.
 
-Bytes in, messages out. Requests are `{"method", "args"}` and perhaps `version`, answers
+Bytes in, messages out: framing for both ends, and the client's half; the server's half, which
+trusts nobody, is in `luxi_requests.py`. Commands import this at their start, so it imports little.
+
+Requests are `{"method", "args"}` and perhaps `version`, answers
 `{"success", "result"}`; an answer's `degraded` is set while writes have one copy only (R6).
 A failure's result is a sentence, or `[name of the error, its arguments]`.
 """
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
-
-from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError, ProtocolError
-from ganeti.model import wire
+from ganeti.base.errors import ErrorCode, GanetiError, PrereqError, ProtocolError
 
 END = b"\x03"
 MESSAGE_LIMIT = 64 * 1024 * 1024
@@ -58,14 +59,14 @@ class MessageBuffer:
             self._parts.append(part)
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(NamedTuple):
     """A method and its arguments, not yet looked at."""
 
     method: str
     args: list[Any]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(NamedTuple):
     """What the master says: a result, or (no success) an error in its wire form."""
 
     success: bool
@@ -74,40 +75,18 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def encode_request(method: str, args: list[Any]) -> bytes:
-    """A whole message."""
-    body = wire.encode({"method": method, "args": args, "version": VERSION})
-    return body + END
-
-
-def parse_request(data: bytes) -> Request:
-    """A client's message, mistrusted; InputError says what is wrong with it."""
-    value = wire.parse_foreign(data, what="request")
-    if not isinstance(value, dict):
-        raise InputError("must be an object with method and args", "request")
-    unknown = sorted(value.keys() - {"method", "args", "version"})
-    if unknown:
-        raise InputError(f"unknown key {unknown[0]!r:.40}", "request")
-    method, args = value.get("method"), value.get("args")
-    if not isinstance(method, str):
-        raise InputError("must be a string", "request.method")
-    if not isinstance(args, list):
-        raise InputError("must be a list", "request.args")
-    return Request(method, args)
-
-
-def encode_answer(answer: Answer) -> bytes:
-    """A whole message; `degraded` only where it is set, for clients that check the keys."""
-    head = b'{"success":' + (b"true" if answer.success else b"false") + b',"result":'
-    tail = b',"degraded":true}' if answer.degraded else b"}"
-    return head + wire.encode(answer.result) + tail + END
+    """A whole message, of plain values."""
+    value = {"method": method, "args": args, "version": VERSION}
+    return json.dumps(value, separators=(",", ":")).encode() + END
 
 
 def parse_answer(data: bytes) -> Answer:
     """The master's message; ProtocolError if it is none."""
     try:
-        return wire.decode(data, Answer, what="answer")
-    except InputError as err:
-        raise ProtocolError(f"the master's answer cannot be read: {err.message}") from err
+        value = json.loads(data)
+        return Answer(bool(value["success"]), value["result"], value.get("degraded") is True)
+    except (ValueError, LookupError, TypeError, AttributeError) as err:
+        raise ProtocolError(f"the master's answer cannot be read: {err}") from err
 
 
 class RemoteError(GanetiError):

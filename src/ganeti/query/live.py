@@ -1,8 +1,8 @@
 """What the nodes say now, for the fields that need it.
 
 Queries that come together share one round of calls: a round is used by whoever asks within
-`MAX_AGE_S` of its beginning and knows no later configuration, so a query never shows an
-instance as it was before the job that has just changed it. At most one round a need runs.
+`MAX_AGE_S` of its beginning, if it knows no later configuration and no call has changed anything on a
+node since: a query never shows an instance as it was before the job that has just changed it. At most one round a need runs.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ T = TypeVar("T")
 MAX_AGE_S = 1.0
 DEADLINE_S = 3.0
 """How long a query waits for one node."""
-SILENT_DEADLINE_S = 0.3
+SILENT_DEADLINE_S = 1.0
 """The same for a node that has not answered the last time."""
 PARALLEL_CALLS = 30
 
@@ -41,6 +41,7 @@ class NodeCaller(Protocol):
 @dataclass(frozen=True)
 class _Round:
     position: int
+    changes: int
     begun: float
     task: asyncio.Task[dict[str, Any]]
 
@@ -48,9 +49,13 @@ class _Round:
 class LiveSource:
     """Asks nodes, and remembers the answers for a moment."""
 
-    def __init__(self, rpc: NodeCaller, clock: Clock) -> None:
+    def __init__(
+        self, rpc: NodeCaller, clock: Clock, changes: Callable[[], int] = lambda: 0
+    ) -> None:
+        """`changes` counts the calls that have changed something on a node."""
         self._rpc = rpc
         self._clock = clock
+        self._changes = changes
         self._rounds: dict[Need, _Round] = {}
         self._silent: set[str] = set()
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
@@ -86,14 +91,16 @@ class LiveSource:
                 return await asyncio.shield(last.task)
             if last is None or last.task.done():
                 task = asyncio.create_task(_run(ask(snapshot)), name=f"query {need.value}")
-                self._rounds[need] = _Round(snapshot.position, self._clock.monotonic(), task)
+                begun = self._clock.monotonic()
+                self._rounds[need] = _Round(snapshot.position, self._changes(), begun, task)
             else:
                 await asyncio.wait((last.task,))
 
     def _serves(self, one: _Round, position: int) -> bool:
         is_young = self._clock.monotonic() - one.begun <= MAX_AGE_S
         failed = one.task.done() and (one.task.cancelled() or one.task.exception() is not None)
-        return one.position >= position and is_young and not failed
+        is_known = one.position >= position and one.changes == self._changes()
+        return is_known and is_young and not failed
 
     async def _ask_nodes(self, snapshot: Snapshot) -> dict[str, Any]:
         cluster = snapshot.cluster

@@ -57,8 +57,9 @@ class LiveData:
         found: defaultdict[str, list[str]] = defaultdict(list)
         for node_uuid, running in self.instances.items():
             if not isinstance(running, Missing):
-                for instance_uuid in running:
-                    found[instance_uuid].append(node_uuid)
+                for instance_uuid, one in running.items():
+                    if one.has_guest:
+                        found[instance_uuid].append(node_uuid)
         return found
 
 

@@ -57,6 +57,8 @@ class RpcClient:
         self._mandate = mandate
         self._superseded = superseded
         self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
+        self.changes = 0
+        """How many calls that change something have ended, well or not."""
 
     async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
         """The result; raises RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
@@ -70,6 +72,8 @@ class RpcClient:
             raise RpcFailed(node.name, f"cannot be reached: {err}", UNREACHABLE) from err
         except NoAnswer as err:
             raise RpcUnknown(node.name, f"{procedure.name}: no answer: {err}") from err
+        finally:
+            self.changes += procedure.changes
         return self._result(node, procedure, answer)
 
     async def call_all(

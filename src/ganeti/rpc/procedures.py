@@ -86,6 +86,8 @@ class VerifyArgs(Message, frozen=True, kw_only=True):
     shared_file_storage_dir: str = ""
     nodes: list[tuple[str, str, int]] = []
     """(name, address, port) of nodes that this one must reach."""
+    files: list[str] = []
+    """Files of which the checksums are wanted."""
 
 
 class VerifyReport(Message, frozen=True, kw_only=True):
@@ -103,6 +105,13 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     """Position of the ssconf set that is current here; -1 without one."""
     writable_problems: list[str]
     """Directories of ours that cannot be written."""
+    ssconf_checksum: str = ""
+    """Of the current set (`ganeti.ssconf.checksum`); '' if it cannot be read."""
+    file_checksums: dict[str, str] = {}
+    """SHA-256 of the wanted files that are here."""
+    authority: str = ""
+    """Fingerprint of the cluster's authority, as this node has it."""
+    authority_not_after: float | None = None
 
 
 # --- register, ssconf, membership ------------------------------------------------------------
@@ -170,6 +179,30 @@ class SsconfArgs(Message, frozen=True, kw_only=True):
 
     position: int
     values: dict[str, str]
+
+
+class NodeFile(Message, frozen=True, kw_only=True):
+    """A file that other nodes must have as well; `path` without the prefix of a virtual cluster."""
+
+    path: str
+    content: bytes
+    mode: int
+    candidates_only: bool = False
+
+
+class SharedFiles(Message, frozen=True, kw_only=True):
+    """What the master's node has to share, and why some of it cannot be (a sentence each)."""
+
+    files: list[NodeFile]
+    problems: list[str]
+
+
+class MasterIpArgs(Message, frozen=True, kw_only=True):
+    """The cluster's own address; nothing is done without `netdev`."""
+
+    address: str
+    netmask: int
+    netdev: str
 
 
 class TestDelayArgs(Message, frozen=True, kw_only=True):
@@ -300,6 +333,21 @@ class DiskInfo(Message, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class DiskFilesArgs(Message, frozen=True, kw_only=True):
+    """Directories of disks in files; '' is not looked at."""
+
+    file_storage_dir: str = ""
+    shared_file_storage_dir: str = ""
+
+
+class DiskFile(Message, frozen=True, kw_only=True):
+    """A file in a directory of disks; `template` says of which kind, `size` is in MiB."""
+
+    template: str
+    path: str
+    size: int
+
+
 # --- OS definitions, allocators --------------------------------------------------------------
 
 
@@ -376,6 +424,10 @@ REGISTER_RENEW = Procedure("register_renew", RenewArgs, RegisterState, QUICK_S, 
 CANDIDATE_START = Procedure("candidate_start", CandidateArgs, Nothing, NORMAL_S, changes=True)
 CANDIDATE_STOP = Procedure("candidate_stop", Nothing, Nothing, NORMAL_S, changes=True)
 WRITE_SSCONF = Procedure("write_ssconf", SsconfArgs, Nothing, NORMAL_S, changes=True)
+SHARED_FILES = Procedure("shared_files", HypervisorsArgs, SharedFiles, NORMAL_S, changes=False)
+WRITE_FILE = Procedure("write_file", NodeFile, Nothing, NORMAL_S, changes=True)
+MASTER_IP_UP = Procedure("master_ip_up", MasterIpArgs, Nothing, NORMAL_S, changes=True)
+MASTER_IP_DOWN = Procedure("master_ip_down", MasterIpArgs, Nothing, NORMAL_S, changes=True)
 TEST_DELAY = Procedure("test_delay", TestDelayArgs, Nothing, HOURS_S, changes=False)
 LEAVE_CLUSTER = Procedure("leave_cluster", LeaveArgs, Nothing, NORMAL_S, changes=True)
 
@@ -405,6 +457,8 @@ MIGRATION_FINISH_TARGET = Procedure(
 BLOCKDEV_CREATE = Procedure("blockdev_create", DiskArgs, DiskInfo, SLOW_S, changes=True)
 BLOCKDEV_REMOVE = Procedure("blockdev_remove", DiskArgs, Nothing, SLOW_S, changes=True)
 BLOCKDEV_INFO = Procedure("blockdev_info", DiskArgs, DiskInfo, NORMAL_S, changes=False)
+
+DISK_FILES = Procedure("disk_files", DiskFilesArgs, list[DiskFile], NORMAL_S, changes=False)
 
 OS_DIAGNOSE = Procedure("os_diagnose", Nothing, list[OsInfo], NORMAL_S, changes=False)
 OS_VALIDATE = Procedure("os_validate", OsValidateArgs, Nothing, SLOW_S, changes=False)

@@ -136,6 +136,19 @@ class AllowedDirectories:
         with self._walk(root, names, directory) as (opened, _):
             return os.fstatvfs(opened[-1])
 
+    def files(self, directory: str) -> list[tuple[str, int]]:
+        """Path and size in bytes of all that is not a directory in `directory` and below it."""
+        root, names = self._split(directory)
+        found = []
+        with self._walk(root, names, directory) as (opened, _):
+            for where, _names, files, descriptor in os.fwalk(".", dir_fd=opened[-1]):
+                for name in files:
+                    with contextlib.suppress(FileNotFoundError):
+                        status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                        place = f"{directory.rstrip('/')}{where.removeprefix('.')}"
+                        found.append((f"{place}/{name}", status.st_size))
+        return found
+
     @contextlib.contextmanager
     def _walk(
         self, root: str, names: list[str], path: str, *, make: bool = False

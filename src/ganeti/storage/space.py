@@ -1,10 +1,10 @@
-"""How much room a node has for disks."""
+"""How much room a node has for disks, and what lies there."""
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import DiskTemplate
-from ganeti.rpc.procedures import StorageSpace
-from ganeti.storage.confinement import AllowedDirectories
+from ganeti.rpc.procedures import DiskFile, StorageSpace
+from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing
 
 _MIB = 1024 * 1024
 
@@ -35,3 +35,17 @@ def storage_problems(paths: Paths, wanted: list[tuple[DiskTemplate, str]]) -> li
         except StorageError as err:
             problems.append(f"template {template.name}: {err.message}")
     return problems
+
+
+def disk_files(paths: Paths, template: DiskTemplate, directory: str) -> list[DiskFile]:
+    """What lies in a directory of disks, nothing if it is missing; blocks. StorageError if it is not allowed."""
+    try:
+        found = AllowedDirectories.read(paths, shared=template.shared).files(directory)
+    except DirectoryMissing:
+        return []
+    except OSError as err:
+        raise StorageError(f"cannot look at {directory}: {err.strerror}") from err
+    return [
+        DiskFile(template=template.name, path=path, size=size // _MIB)
+        for path, size in sorted(found)
+    ]

@@ -45,7 +45,6 @@ class Processor:
                 " the log of the master daemon has the details"
             ) from err
         finally:
-            self._services.config.reservations.release(run.job_id)
             self._services.placements.release(run.job_id)
 
     async def _lock(self, unit: LogicalUnit[Any, Any], run: OpRun) -> None:

@@ -4,9 +4,13 @@ from typing import Any
 
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.cluster import (
+    OpClusterActivateMasterIp,
+    OpClusterDeactivateMasterIp,
     OpClusterDestroy,
     OpClusterPostInit,
     OpClusterQuery,
+    OpClusterRedistConf,
+    OpClusterSetParams,
     OpClusterVerify,
     OpClusterVerifyConfig,
     OpClusterVerifyGroup,
@@ -21,11 +25,15 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove
+from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.lifecycle import LUClusterDestroy, LUClusterPostInit, LUClusterQuery
+from ganeti.units.cluster.master_ip import LUClusterActivateMasterIp, LUClusterDeactivateMasterIp
+from ganeti.units.cluster.modify import LUClusterSetParams
+from ganeti.units.cluster.redistribute import LUClusterRedistConf
 from ganeti.units.cluster.verify import LUClusterVerify, LUClusterVerifyConfig, LUClusterVerifyGroup
 from ganeti.units.instance.create import LUInstanceCreate
 from ganeti.units.instance.migrate import LUInstanceMigrate
@@ -33,15 +41,22 @@ from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LU
 from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
 from ganeti.units.instance.remove import LUInstanceRemove
 from ganeti.units.node.add import LUNodeAdd
+from ganeti.units.node.modify import LUNodeSetParams
 from ganeti.units.node.remove import LUNodeRemove
+from ganeti.units.node.rename import LUNodeRename
 from ganeti.units.os.diagnose import LUOsDiagnose
+from ganeti.units.tags.change import LUTagsDel, LUTagsGet, LUTagsSearch, LUTagsSet
 from ganeti.units.test.allocator import LUTestAllocator
 from ganeti.units.test.delay import LUTestDelay
 
 UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
+    OpClusterActivateMasterIp: LUClusterActivateMasterIp,
+    OpClusterDeactivateMasterIp: LUClusterDeactivateMasterIp,
     OpClusterDestroy: LUClusterDestroy,
     OpClusterPostInit: LUClusterPostInit,
     OpClusterQuery: LUClusterQuery,
+    OpClusterRedistConf: LUClusterRedistConf,
+    OpClusterSetParams: LUClusterSetParams,
     OpClusterVerify: LUClusterVerify,
     OpClusterVerifyConfig: LUClusterVerifyConfig,
     OpClusterVerifyGroup: LUClusterVerifyGroup,
@@ -55,7 +70,13 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpInstanceStartup: LUInstanceStartup,
     OpNodeAdd: LUNodeAdd,
     OpNodeRemove: LUNodeRemove,
+    OpNodeRename: LUNodeRename,
+    OpNodeSetParams: LUNodeSetParams,
     OpOsDiagnose: LUOsDiagnose,
+    OpTagsDel: LUTagsDel,
+    OpTagsGet: LUTagsGet,
+    OpTagsSearch: LUTagsSearch,
+    OpTagsSet: LUTagsSet,
     OpTestAllocator: LUTestAllocator,
     OpTestDelay: LUTestDelay,
 }

@@ -1,6 +1,6 @@
 """What the master has, for all units and for undo steps."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +31,48 @@ class Rpc(Protocol):
         ...
 
 
+class SsconfFiles(Protocol):
+    """The facts that nodes have as files (`ganeti.config.ssconf_writer.SsconfDistributor`)."""
+
+    @property
+    def position(self) -> int:
+        """Position of the configuration that the files of all online nodes show at least."""
+        ...
+
+    async def push_now(self, node: Node) -> None:
+        """Give one node the files of this moment; GanetiError if it does not have them then."""
+        ...
+
+    async def settle(self, limit_s: float) -> list[str]:
+        """Wait until all online nodes have the files of this moment; names of those that have not in time."""
+        ...
+
+
+class Candidates(Protocol):
+    """What a master candidate has beyond the flag in the configuration: the state and its daemon."""
+
+    async def promote(self, node: Node) -> None:
+        """Make a node fit to be a candidate, before its flag is set; GanetiError if it is not then.
+
+        May be repeated; a node that was made fit and got no flag is a node that `demote` was not called for.
+        """
+        ...
+
+    async def demote(self, node: Node) -> None:
+        """Take from a node what a candidate has, after its flag was cleared; GanetiError if it still has it."""
+        ...
+
+
+class FlagsOnly:
+    """Candidates of a cluster whose state is on the master alone: there is nothing to give or take."""
+
+    async def promote(self, node: Node) -> None:
+        del node
+
+    async def demote(self, node: Node) -> None:
+        del node
+
+
 @dataclass(frozen=True)
 class Services:
     """The master's means."""
@@ -40,5 +82,5 @@ class Services:
     ids: IdSource
     clock: Clock
     placements: Placements
-    ssconf_position: Callable[[], int]
-    """Position of the configuration that the ssconf files of all nodes should show by now."""
+    ssconf: SsconfFiles
+    candidates: Candidates

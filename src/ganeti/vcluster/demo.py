@@ -118,6 +118,8 @@ def _planned(directory: Path) -> VirtualCluster:
 
 def _hints(cluster: VirtualCluster) -> None:
     program = Path(sys.executable).parent / "ganeti-vcluster"
+    is_default = cluster.directory_path == DEFAULT_DIRECTORY
+    end = "make demo-down" if is_default else f"{program} --dir {cluster.directory} down"
     print(
         f"""
 To go on:
@@ -127,7 +129,7 @@ To go on:
       gnt-instance add -t sharedfile --disk 0:size=128m -o tiny+default -B memory=96m --no-nics web2.example.com
       gnt-cluster verify
   {program} --dir {cluster.directory} status    the daemons
-  make demo-down                 end everything that the demo started"""
+  {end}     end everything that the demo started"""
     )
 
 

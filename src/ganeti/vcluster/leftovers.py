@@ -1,6 +1,7 @@
 """What a node leaves running when its daemons have ended: guests, and long work such as OS scripts."""
 
 import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures import RunningInstance
 
 AT_ONCE_S = 0.0
+END_LIMIT_S = 5.0
+ROUNDS = 20
 PROCESSES = Path("/proc")
 
 Say = Callable[[str], None]
@@ -32,10 +35,16 @@ async def end_guests(paths: Paths, hypervisor: str, node: str, say: Say) -> list
 
 def end_tasks(paths: Paths, node: str, say: Say) -> None:
     """End the programs that outlive a node's daemon, with all that they have started."""
-    while holders := list(_holders(paths.tasks)):
-        for pid in holders:
-            if _end(pid):
-                say(f"ended a script of {node} (process {pid})")
+    _end_all(lambda pid: _holds(pid, paths.tasks), f"scripts of {node}", say)
+
+
+def end_commands(paths: Paths, node: str, say: Say) -> None:
+    """End every process of a node: commands and daemons that an interrupted `up` has begun.
+
+    Not for a finished cluster, where a person may have a shell on the node.
+    """
+    mark = f"GANETI_ROOTDIR={paths.root}".encode()
+    _end_all(lambda pid: _is_marked(pid, mark), f"commands of {node}", say)
 
 
 def _only_known(guest: RunningInstance) -> InstanceSpec:
@@ -51,29 +60,50 @@ def _only_known(guest: RunningInstance) -> InstanceSpec:
     )
 
 
-def _holders(directory: Path) -> Iterator[int]:
-    """Processes that have a file of `directory` open: a task and its children hold their record's lock."""
+def _end_all(is_meant: Callable[[int], bool], what: str, say: Say) -> None:
+    """End processes until none is left: each may have started another one meanwhile."""
+    for _round in range(ROUNDS):
+        ended = [pid for pid in _all() if is_meant(pid) and _end(pid, is_meant)]
+        if not ended:
+            return
+        say(f"ended {what} (process {', '.join(map(str, ended))})")
+
+
+def _all() -> Iterator[int]:
+    """All processes but this one."""
     own = os.getpid()
-    for process in PROCESSES.iterdir():
-        if process.name.isdecimal() and int(process.name) != own and _holds(process, directory):
-            yield int(process.name)
+    numbers = (int(entry.name) for entry in PROCESSES.iterdir() if entry.name.isdecimal())
+    return (number for number in numbers if number != own)
 
 
-def _holds(process: Path, directory: Path) -> bool:
+def _holds(pid: int, directory: Path) -> bool:
+    """Whether a process has a file of `directory` open: a task's processes hold its record's lock."""
     try:
-        return any(entry.readlink().parent == directory for entry in (process / "fd").iterdir())
+        return any(
+            entry.readlink().parent == directory for entry in (PROCESSES / f"{pid}/fd").iterdir()
+        )
     except OSError:
         return False  # it has ended meanwhile, or belongs to somebody else
 
 
-def _end(pid: int) -> bool:
-    """Kill a process and wait until it is gone; False if it was gone before."""
+def _is_marked(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in (PROCESSES / f"{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _end(pid: int, is_meant: Callable[[int], bool]) -> bool:
+    """Kill a process and wait until it has ended; False if it had before."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return False
     try:
+        if not is_meant(pid):
+            return False  # the number belongs to another process by now
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        select.select([descriptor], [], [], END_LIMIT_S)
     except ProcessLookupError:
         return False
     finally:

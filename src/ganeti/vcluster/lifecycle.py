@@ -18,7 +18,7 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode, load
-from ganeti.vcluster.leftovers import Say, end_guests, end_tasks
+from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
 
 DOWN = "down"
 JOIN_WAIT_S = 60.0
@@ -87,11 +87,13 @@ def at_work(directory: Path) -> Iterator[None]:
                 f"somebody is making or ending the cluster in {directory} right now",
                 ErrorCode.TEMP_NO_RESOURCES,
             ) from None
-        yield
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                directory.rmdir()  # it stays if there is a cluster in it
     finally:
         os.close(opened)
-        with contextlib.suppress(OSError):
-            directory.rmdir()  # it stays if there is a cluster in it
 
 
 def ensure(
@@ -111,8 +113,7 @@ def ensure(
             return existing, False
         if existing is not None:
             say(f"The cluster in {directory} was never finished: removing what there is of it.")
-            down(existing, say)
-            directory.mkdir(mode=0o700)
+            _remove(existing, say)
         cluster = planned()
         try:
             up(cluster, say)
@@ -122,7 +123,7 @@ def ensure(
             say("\nThis did not work. The last lines of the logs:")
             _show_logs(cluster, say)
             say("\nRemoving what was made:")
-            down(cluster, say)
+            _remove(cluster, say)
             raise
         complete = msgspec.structs.replace(cluster, is_complete=True)
         complete.save()
@@ -137,8 +138,16 @@ def end(directory: Path, say: Say) -> bool:
         cluster = load(directory)
         if cluster is None:
             return False
-        down(cluster, say)
+        _remove(cluster, say)
     return True
+
+
+def _remove(cluster: VirtualCluster, say: Say) -> None:
+    """End a cluster, and the commands that are making it if nobody waits for them any more."""
+    if not cluster.is_complete:
+        for node in cluster.nodes:
+            end_commands(node.paths, node.name, say)
+    down(cluster, say)
 
 
 def up(cluster: VirtualCluster, say: Say) -> None:
@@ -281,7 +290,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 def down(cluster: VirtualCluster, say: Say) -> None:
-    """End the daemons and guests that belong to the cluster, and remove its directory."""
+    """End the daemons and guests that belong to the cluster, and empty its directory."""
     problems = asyncio.run(_end_all(cluster, say))
     if cluster.bridge:
         for command in network.teardown(cluster):
@@ -290,7 +299,13 @@ def down(cluster: VirtualCluster, say: Say) -> None:
         raise ExecError(
             f"{'; '.join(problems)}; the files of the cluster in {cluster.directory} were kept"
         )
-    shutil.rmtree(cluster.directory_path)
+    for path in sorted(
+        cluster.directory_path.iterdir(), key=lambda path: path == cluster.state_file
+    ):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:

@@ -1,15 +1,17 @@
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from ganeti.base.errors import HostError
+from ganeti.base.files import is_locked
 from ganeti.base.pidfile import (
     holding_pid_file,
     identity_of,
-    is_held,
     pid_file,
     serving_process,
 )
@@ -19,11 +21,11 @@ def test_a_daemon_is_found_once_it_is_ready(tmp_path: Path) -> None:
     path = pid_file(tmp_path, "ganeti-test")
     assert serving_process(path) is None
     with holding_pid_file(path, "ganeti-test") as ready:
-        assert is_held(path)
+        assert is_locked(path)
         assert serving_process(path) is None
         ready()
         assert serving_process(path) == identity_of(os.getpid())
-    assert not is_held(path)
+    assert not is_locked(path)
     assert serving_process(path) is None
 
 
@@ -66,3 +68,15 @@ def test_a_process_that_has_ended_has_no_identity() -> None:
     process = subprocess.Popen(["true"])
     process.wait()
     assert identity_of(process.pid) is None
+
+
+def test_a_daemon_starts_though_somebody_looks_at_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "pid"
+    path.touch()
+    with path.open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        timer = threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN))
+        timer.start()
+        with holding_pid_file(path, "x"):
+            assert is_locked(path)
+        timer.join()

@@ -12,10 +12,9 @@ from ganeti.base.errors import GanetiError
 from ganeti.protocols.luxi import (
     Answer,
     MessageBuffer,
-    encode_answer,
     error_to_wire,
-    parse_request,
 )
+from ganeti.protocols.luxi_requests import encode_answer, parse_request
 
 Reply = Any
 """A result, an error to raise, or a function of the arguments that gives either."""

@@ -168,7 +168,7 @@ def test_aliases_lead_to_their_commands(prog: str) -> None:
             assert alias not in one.commands
 
 
-HEAVY = ("asyncio", "aiohttp", "cryptography", "rich", "numpy", "sqlite3", "ssl")
+HEAVY = ("msgspec", "asyncio", "aiohttp", "cryptography", "rich", "numpy", "sqlite3", "ssl")
 
 
 @pytest.mark.parametrize("prog", manual.PROGRAMS)

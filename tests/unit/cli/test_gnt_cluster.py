@@ -73,7 +73,7 @@ def test_info_begins_as_ever(master: FakeMaster, run: Run) -> None:
 
 def test_info_says_if_the_state_has_one_copy_only(master: FakeMaster, run: Run) -> None:
     master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=True)
-    assert "State is kept: on the master alone (degraded)" in run(table, "info")[1]
+    assert "State: degraded: held by the master alone" in run(table, "info")[1]
 
 
 def test_version_shows_all_interfaces(master: FakeMaster, run: Run) -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import io
 import os
 import socket
@@ -283,10 +284,11 @@ class Guest:
         self._thread.start()
 
     def _talk(self) -> None:
-        self._theirs.sendall(self._says)
-        while data := self._theirs.recv(100):
-            self.heard += data
-        self._theirs.close()
+        # Who leaves at once may be gone before we have said anything.
+        with self._theirs, contextlib.suppress(BrokenPipeError):
+            self._theirs.sendall(self._says)
+            while data := self._theirs.recv(100):
+                self.heard += data
 
     def end(self) -> None:
         self.ours.close()

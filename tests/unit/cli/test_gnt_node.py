@@ -166,3 +166,26 @@ def test_info_looks_as_ever(master: FakeMaster, run: Run) -> None:
         "    ovs: default (False)\n"
         "    spindle_count: 2\n"
     )
+
+
+def test_modify_sends_what_is_given_and_shows_what_changed(master: FakeMaster, run: Run) -> None:
+    master.job(result=[["offline", False], ["nd/ovs", "default"]])
+    words = ["modify", "-O", "no", "--auto-promote", "--node-parameters=-ovs", "node2"]
+    code, out, _err = run(table, *words)
+    assert code == 0
+    assert out == "Modified node node2\n - offline -> False\n - nd/ovs -> default\n"
+    [op] = master.args_of("SubmitJob")[0]
+    assert (op["OP_ID"], op["offline"], op["drained"]) == ("OP_NODE_SET_PARAMS", False, None)
+    assert (op["ndparams"], op["auto_promote"], op["force"]) == ({"ovs": None}, True, False)
+
+
+@pytest.mark.requirement("S93")
+def test_rename_sends_both_names(master: FakeMaster, run: Run) -> None:
+    master.job(result="other.example.com")
+    assert run(table, "rename", "node2", "other.example.com")[0] == 0
+    [op] = master.args_of("SubmitJob")[0]
+    assert (op["OP_ID"], op["node_name"], op["new_name"]) == (
+        "OP_NODE_RENAME",
+        "node2",
+        "other.example.com",
+    )

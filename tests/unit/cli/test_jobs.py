@@ -195,6 +195,20 @@ def test_cancel_by_state_asks_first(
     assert run(gnt_job, "cancel", "--pending", "-f")[1] == "job 1\njob 3\n"
 
 
+def test_priorities_change_by_number_or_by_state(master: FakeMaster, run: Run) -> None:
+    master.replies["QueryJobs"] = [[1, "queued"], [2, "running"], [3, "waiting"]]
+    master.replies["ChangeJobPriority"] = lambda job_id, priority: [
+        job_id < 9,
+        f"{job_id} {priority}",
+    ]
+    words = ["change-priority", "--priority=high"]
+    assert run(gnt_job, *words, "2", "9") == (1, "2 -10\n9 -10\n", "")
+    assert run(gnt_job, *words, "--waiting", "-f") == (0, "3 -10\n", "")
+    assert run(gnt_job, *words, "--queued", "--waiting", "-f", "1")[1] == "1 -10\n3 -10\n"
+    assert run(gnt_job, *words)[0] == 1
+    assert run(gnt_job, "change-priority", "1")[0] == 2
+
+
 def test_archive_and_autoarchive(master: FakeMaster, run: Run) -> None:
     master.replies["ArchiveJob"] = lambda job_id: job_id == 1
     assert run(gnt_job, "archive", "1") == (0, "", "")

@@ -13,7 +13,8 @@ from ganeti.clients.luxi import (
     NotClusterNodeError,
     socket_path,
 )
-from ganeti.protocols.luxi import END, Answer, encode_answer
+from ganeti.protocols.luxi import END, Answer
+from ganeti.protocols.luxi_requests import encode_answer
 from tests.unit.cli.fake_master import running_master
 
 

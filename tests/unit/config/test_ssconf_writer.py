@@ -22,6 +22,8 @@ from tests.unit.config.sample import (
 
 pytestmark = pytest.mark.virtual_time
 
+NAMES = tuple(f"node{number}.example.com" for number in (1, 2, 3))
+
 
 class Nodes:
     """What each node was sent, and which do not answer."""
@@ -107,6 +109,20 @@ async def test_a_change_that_no_node_can_see_is_not_sent() -> None:
     await distributor.close()
 
 
+async def test_the_position_is_what_every_online_node_has_shown() -> None:
+    config, nodes, distributor = await begin()
+    first = distributor.position
+    assert first == config.snapshot.position
+    nodes.broken = {"node2.example.com"}
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(5)
+    assert distributor.position == first
+    nodes.broken = set()
+    await asyncio.sleep(60)
+    assert distributor.position > first
+    await distributor.close()
+
+
 async def test_a_node_that_does_not_answer_is_tried_again_and_delays_no_other() -> None:
     config, nodes, distributor = await begin()
     nodes.broken, nodes.slow = {"node2.example.com"}, {"node3.example.com"}
@@ -145,4 +161,27 @@ async def test_a_new_node_can_be_told_at_once() -> None:
     nodes.broken = {"node2.example.com"}
     with pytest.raises(RpcUnknown):
         await distributor.push_now(config.snapshot.nodes[NODES[1]])
+    await distributor.close()
+
+
+async def test_settling_waits_until_all_nodes_have_the_last_change() -> None:
+    config, nodes, distributor = await begin()
+    await config.change(put(sample_instance(7)))
+    wanted = config.snapshot.position
+    assert await distributor.settle(3) == []
+    assert distributor.position >= wanted
+    assert all("web7." in nodes.latest(name)["instance_list"] for name in NAMES)
+    begun = asyncio.get_running_loop().time()
+    assert await distributor.settle(3) == []
+    assert asyncio.get_running_loop().time() == begun
+    await distributor.close()
+
+
+async def test_settling_ends_in_time_and_names_who_is_late() -> None:
+    config, nodes, distributor = await begin()
+    nodes.broken.add(NAMES[1])
+    await config.change(put(sample_instance(7)))
+    begun = asyncio.get_running_loop().time()
+    assert await distributor.settle(3) == [NAMES[1]]
+    assert asyncio.get_running_loop().time() == begun + 3
     await distributor.close()

@@ -19,6 +19,7 @@ from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.names import JobStatus
+from ganeti.store.faulty import Refuse
 from tests.unit.config.sample import sample_instance
 from tests.unit.jobs.rig import Rig, act, create, delay, settle, statuses
 
@@ -369,4 +370,27 @@ async def test_locks_and_reservations_of_an_ended_job_are_free() -> None:
     assert view.status is JobStatus.ERROR
     assert not rig.locks.owners()
     assert rig.config.reservations.count() == 0
+    await rig.end()
+
+
+@pytest.mark.requirement("G8")
+async def test_ids_are_never_used_again_although_nothing_is_left_of_the_jobs() -> None:
+    rig = await Rig.loaded()
+    last = await rig.queue.submit([delay()])
+    await rig.final(last)
+    assert await rig.queue.archive(last)
+    rig.world.archive.clear()
+    rig = await rig.restart()
+    assert await rig.queue.submit([delay()]) > last
+    await rig.end()
+
+
+@pytest.mark.requirement("G8")
+async def test_no_id_is_given_out_while_its_ceiling_cannot_be_registered() -> None:
+    rig = await Rig.loaded()
+    rig.store.inject(Refuse())
+    with pytest.raises(Refused):
+        await rig.queue.submit([delay()])
+    assert rig.queue.ids() == []
+    assert await rig.queue.submit([delay()]) == 1
     await rig.end()

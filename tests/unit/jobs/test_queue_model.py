@@ -134,6 +134,9 @@ class Clients:
             await self.do_restart()
         self.rig.store._faults.clear()
         await asyncio.sleep(100)
+        if self.rig.lost:  # a fault was on its way when the others were taken back
+            await self.do_restart()
+            await asyncio.sleep(100)
         self.look()
         assert len(set(self.world.effects)) == len(self.world.effects), "an opcode ran twice"
         for job_id, summaries in self.accepted.items():

@@ -56,6 +56,49 @@ def test_what_debian_s_client_sends_for_a_new_instance_is_understood() -> None:
     assert op.summary() == "INSTANCE_CREATE(cap1.peer)"
 
 
+_COMMON = {
+    "dry_run": None,
+    "debug_level": 0,
+    "priority": 0,
+    "depends": None,
+    "comment": None,
+    "reason": [["gnt:client:gnt-instance", "add-tags", 1795222527358617344]],
+}
+
+
+@pytest.mark.parametrize(
+    ("op", "summary"),
+    [
+        (
+            {"OP_ID": "OP_TAGS_SET", "kind": "instance", "tags": ["tag1"], "name": "cap1.peer"},
+            "TAGS_SET(cap1.peer)",
+        ),
+        (
+            {
+                "OP_ID": "OP_NODE_SET_PARAMS", "node_name": "n1", "node_uuid": None, "force": False,
+                "hv_state": None, "disk_state": None, "master_candidate": None, "offline": True,
+                "drained": None, "auto_promote": False, "master_capable": None, "vm_capable": None,
+                "secondary_ip": None, "ndparams": None, "powered": None,
+            },
+            "NODE_SET_PARAMS(n1)",
+        ),
+        (
+            {
+                "OP_ID": "OP_CLUSTER_SET_PARAMS", "force": False, "vg_name": None, "hvparams": {},
+                "beparams": None, "candidate_pool_size": 3, "uid_pool": None, "drbd_helper": None,
+                "reserved_lvs": None, "hidden_os": None, "compression_tools": None,
+            },
+            "CLUSTER_SET_PARAMS",
+        ),
+        ({"OP_ID": "OP_CLUSTER_REDIST_CONF"}, "CLUSTER_REDIST_CONF"),
+    ],
+)  # fmt: skip
+def test_what_debian_s_client_sends_for_changes_is_understood(
+    op: dict[str, object], summary: str
+) -> None:
+    assert parse_opcode({**_COMMON, **op}).summary() == summary
+
+
 def test_every_opcode_is_named_by_ganeti_s_rule() -> None:
     for op_id, kind in OPCODES.items():
         words = op_id.removeprefix("OP_").split("_")

@@ -76,7 +76,17 @@ def test_a_group_that_may_not_be_used_excludes_its_nodes() -> None:
 
 
 def test_a_template_that_the_group_does_not_allow_is_refused() -> None:
-    assert "does not allow disk template drbd" in reason({}, disk_template="drbd")
+    found = reason({}, disk_template="drbd")
+    assert "disk template drbd is not allowed by the instance policy" in found
+
+
+@pytest.mark.requirement("S235")
+def test_a_size_that_the_group_does_not_allow_is_refused() -> None:
+    one = message({"n1": node(), "n2": node(group="g2")})
+    one["nodegroups"]["g2"] = copy.deepcopy(GROUP)
+    one["nodegroups"]["g1"]["ipolicy"]["minmax"] = [{"min": {}, "max": {"memory-size": 99}}]
+    assert "memory-size 100 is not from 0 to 99" in judge(one)[0].reason
+    assert answer(one)["result"] == ["n2"]
 
 
 @pytest.mark.requirement("S176")

@@ -14,13 +14,12 @@ from ganeti.protocols.luxi import (
     MessageBuffer,
     MessageTooLongError,
     RemoteError,
-    encode_answer,
     encode_request,
     error_from_wire,
     error_to_wire,
     parse_answer,
-    parse_request,
 )
+from ganeti.protocols.luxi_requests import encode_answer, parse_request
 
 MESSAGES = st.lists(st.binary(max_size=50).filter(lambda data: END not in data), max_size=8)
 

@@ -159,6 +159,15 @@ async def test_an_instance_on_another_node_is_on_the_wrong_one() -> None:
     assert found == [[[0, "ERROR_wrongnode"]]]
 
 
+async def test_what_only_waits_for_a_guest_or_has_sent_it_does_not_run_it() -> None:
+    nodes = FakeNodes({"node1": [running(1)], "node2": [running(1, "incoming")]})
+    found = await rows(executor(nodes), "instance", "status", ["=", "name", "web1"])
+    assert found == [[[0, "running"]]]
+    nodes = FakeNodes({"node1": [running(1, "postmigrate")], "node2": [running(1)]})
+    found = await rows(executor(nodes), "instance", "status", ["=", "name", "web1"])
+    assert found == [[[0, "ERROR_wrongnode"]]]
+
+
 async def test_configuration_alone_asks_no_node() -> None:
     nodes = FakeNodes()
     await rows(executor(nodes), "instance", "name pnode be/memory disk.sizes nic.ips")

@@ -61,6 +61,18 @@ async def test_data_from_before_a_change_is_not_used(source: LiveSource, nodes: 
     assert len(nodes.calls) == 4
 
 
+async def test_data_from_before_a_node_was_changed_is_not_used(nodes: SlowNodes) -> None:
+    changes = 0
+    live = LiveSource(nodes, LoopClock(), lambda: changes)
+    await live.gather(snapshot(), NEEDS)
+    await live.gather(snapshot(), NEEDS)
+    assert len(nodes.calls) == 2
+    changes += 1
+    await live.gather(snapshot(), NEEDS)
+    assert len(nodes.calls) == 4
+    await live.close()
+
+
 async def test_whoever_comes_with_a_change_waits_for_the_next_round(
     source: LiveSource, nodes: SlowNodes
 ) -> None:

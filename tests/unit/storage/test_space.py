@@ -8,7 +8,7 @@ import pytest
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import FILE, SHARED_FILE
-from ganeti.storage.space import directory_space, storage_problems
+from ganeti.storage.space import directory_space, disk_files, storage_problems
 
 ROOT = "/srv/ganeti/file-storage"
 
@@ -45,3 +45,21 @@ def test_problems_are_bad_lines_of_the_list_and_unusable_directories(paths: Path
 
 def test_a_good_node_has_no_problems(paths: Paths) -> None:
     assert storage_problems(paths, [(FILE, ROOT)]) == []
+
+
+def test_files_of_disks_are_listed_with_their_paths_and_sizes(paths: Paths) -> None:
+    inner = paths.below(ROOT) / "web1.example.com"
+    inner.mkdir()
+    (inner / "d0").write_bytes(bytes(3 * 2**20 + 1))
+    (paths.below(ROOT) / "lost").symlink_to(inner / "d0")
+    assert [(one.template, one.path, one.size) for one in disk_files(paths, FILE, ROOT)] == [
+        ("file", f"{ROOT}/lost", 0),
+        ("file", f"{ROOT}/web1.example.com/d0", 3),
+    ]
+
+
+def test_a_directory_that_is_not_there_has_no_files(paths: Paths) -> None:
+    paths.below(ROOT).rmdir()
+    assert disk_files(paths, FILE, ROOT) == []
+    with pytest.raises(StorageError, match="not below a directory"):
+        disk_files(paths, FILE, "/srv/other")

@@ -65,6 +65,28 @@ async def test_two_creations_at_once_do_not_both_get_the_last_memory(master: Mas
     master.check()
 
 
+@pytest.mark.requirement("G11")
+async def test_allocations_at_once_are_decided_one_after_the_other(master: Master) -> None:
+    """An allocator that is asked while another one decides would choose the same node."""
+    for number in (1, 2, 3):
+        master.world.node(number).memory = 100 if number == 1 else 600
+    handlers = master.rpc.nodes["node1.example.com"]
+    ask = handlers["allocator_run"]
+
+    async def slowly(args: Any, call: Any) -> Any:
+        await asyncio.sleep(5)
+        return await ask(args, call)
+
+    handlers["allocator_run"] = slowly
+    jobs = [
+        await master.submit(create(f"web{number}.example.com", pnode=None, iallocator="hail"))
+        for number in (1, 2)
+    ]
+    chosen = [succeeded(await master.final(job_id)) for job_id in jobs]
+    assert sorted(chosen) == [["node2.example.com"], ["node3.example.com"]]
+    master.check()
+
+
 class Gate:
     """Holds a procedure of one node until it is opened."""
 
@@ -116,7 +138,7 @@ async def test_an_instance_that_is_not_to_start_takes_no_memory(master: Master) 
     gate = Gate(master, 1, "os_create")
     first = await master.submit(create(start=False))
     await gate.reached.wait()
-    succeeded(await master.run(create("web2.example.com", no_install=True, start=False)))
+    succeeded(await master.run(create("web2.example.com", disk_template="diskless", disks=[])))
     gate.open()
     succeeded(await master.final(first))
     master.check()

@@ -94,7 +94,7 @@ async def test_a_disk_that_fills_up_meanwhile_leaves_nothing(master: Master) -> 
             master.world.shared.total = 600
 
     master.rpc.after_act = fill
-    name, (text,) = failed(await master.run(create()))
+    _, (text,) = failed(await master.run(create()))
     assert "no space left" in text
     assert not master.snapshot.instances
     master.check()

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode
 from ganeti.config.transaction import Draft
+from ganeti.model.objects import GroupUuid, NodeGroup
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.rpc.procedures import AllocatorOutput
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
@@ -14,6 +15,7 @@ from tests.unit.units.opcodes import NAME, create
 
 pytestmark = pytest.mark.virtual_time
 
+OTHER_GROUP = GroupUuid("00000000-0000-4000-9000-00000000000b")
 WRONG, UNKNOWN = ErrorCode.WRONG_INPUT, ErrorCode.UNKNOWN_ENTITY
 
 
@@ -182,6 +184,7 @@ async def test_the_policy_of_the_chosen_node_s_group_counts(master: Master) -> N
     def limit(draft: Draft) -> None:
         small = {"min": {"memory-size": 1}, "max": {"memory-size": 256}}
         draft.put(replace(draft.groups[GROUP], ipolicy={"minmax": [small]}))
+        draft.put(NodeGroup(uuid=OTHER_GROUP, name="large"))  # would allow it, but has no such node
 
     await master.change(limit)
     await refused(master, WRONG, "memory-size 512 is not from 1 to 256")

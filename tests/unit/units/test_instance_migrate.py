@@ -1,5 +1,7 @@
 """Live migration: one running copy at every moment, and a configuration that says where it is."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -286,7 +288,7 @@ async def test_remains_on_the_target_are_found_before_anything_is_done(master: M
     ],
 )
 async def test_a_wrong_request_is_refused(
-    master: Master, fields: dict[str, object], code: str, text: str
+    master: Master, fields: dict[str, Any], code: str, text: str
 ) -> None:
     await with_guest(master)
     name, arguments = failed(await master.run(migrate(**fields)))

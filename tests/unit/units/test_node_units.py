@@ -75,6 +75,14 @@ async def test_a_wrong_addition_is_refused(
     master.check()
 
 
+async def test_a_dry_run_checks_all_and_adds_nothing(master: Master) -> None:
+    succeeded(await master.run(add(dry_run=True)))
+    _, (_, code) = failed(await master.run(add(dry_run=True, primary_ip="192.0.2.2")))
+    assert code == "resource_not_unique"
+    assert master.snapshot.node_by_name("node4.example.com") is None
+    master.check()
+
+
 async def test_a_host_of_another_cluster_is_refused(master: Master) -> None:
     master.world.node(4).cluster_uuid = "another"
     _, (text, code) = failed(await master.run(add()))
@@ -168,7 +176,7 @@ async def test_the_master_and_nodes_with_instances_stay(master: Master) -> None:
 
 async def test_a_cluster_is_destroyed_only_when_it_is_empty(master: Master) -> None:
     _, (text, code) = failed(await master.run(OpClusterDestroy()))
-    assert (code, "2 other nodes" in text) == ("wrong_state", True)
+    assert (code, "still has other nodes" in text) == ("wrong_state", True)
     for number in (2, 3):
         succeeded(await master.run(OpNodeRemove(node_name=f"node{number}")))
     succeeded(await master.run(create(disk_template="file")))

@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
 from ganeti.base.paths import NODED_PORT
@@ -52,14 +53,10 @@ def test_a_senseless_number_of_nodes_is_refused(count: int) -> None:
 
 def test_a_saved_cluster_is_found_again(tmp_path: Path) -> None:
     cluster = plan(Path("/tmp/c"), 2, hypervisor="kvm", netns=False, guest=Path("/tmp/guest"))
-    cluster = type(cluster)(**{**_fields(cluster), "directory": str(tmp_path)})
+    cluster = replace(cluster, directory=str(tmp_path))
     assert load(tmp_path) is None
     cluster.save()
     assert load(tmp_path) == cluster
-
-
-def _fields(cluster: VirtualCluster) -> dict[str, object]:
-    return {name: getattr(cluster, name) for name in cluster.__struct_fields__}
 
 
 def test_what_the_network_makes_it_also_removes() -> None:

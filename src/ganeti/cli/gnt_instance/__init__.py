@@ -4,8 +4,11 @@ from typing import NoReturn
 
 from ganeti.cli.gnt_instance import console, create, move, power, show
 from ganeti.cli.gnt_instance.table import table
+from ganeti.cli.tags import add_tag_commands
 
 COMMAND_MODULES = (create, show, power, move, console)
+
+add_tag_commands(table, "instance")
 
 
 def main() -> NoReturn:

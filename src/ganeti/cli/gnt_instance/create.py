@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
@@ -26,8 +26,10 @@ from ganeti.cli.options import (
     SHUTDOWN_TIMEOUT,
 )
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.base import DiskRequest, NicRequest
-from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceRemove
+
+if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+    from ganeti.model.opcodes.base import DiskRequest, NicRequest
+    from ganeti.model.opcodes.instance import OpInstanceCreate
 
 
 @table.command(
@@ -90,6 +92,7 @@ def add(args: argparse.Namespace) -> int:
     """Make a new instance: place it, make its disks, install and start it.
 
     Without --node an allocator chooses: the one of --iallocator, else the cluster's default.
+    A name without a dot is completed by the domain of the cluster's name.
     """
     op = create_opcode(args)
     with LuxiClient() as client:
@@ -97,8 +100,10 @@ def add(args: argparse.Namespace) -> int:
     return 0
 
 
-def create_opcode(args: argparse.Namespace) -> OpInstanceCreate:
+def create_opcode(args: argparse.Namespace) -> "OpInstanceCreate":
     """The opcode that the options mean; InputError."""
+    from ganeti.model.opcodes.instance import OpInstanceCreate
+
     primary, _, secondary = (args.node or "").partition(":")
     hypervisor, hvparams = (
         name_and_values(args.hypervisor, "hypervisor") if args.hypervisor else (None, {})
@@ -134,8 +139,10 @@ def create_opcode(args: argparse.Namespace) -> OpInstanceCreate:
     )
 
 
-def wanted_disks(args: argparse.Namespace) -> list[DiskRequest]:
+def wanted_disks(args: argparse.Namespace) -> "list[DiskRequest]":
     """`--disk`, or the sizes of the old options (X24)."""
+    from ganeti.model.opcodes.base import DiskRequest
+
     sizes = [size for size in (args.os_size, args.swap_size) if size]
     if not sizes:
         return disk_requests(args.disk)
@@ -148,8 +155,10 @@ def wanted_disks(args: argparse.Namespace) -> list[DiskRequest]:
     return [DiskRequest(size=parse_mib(size, "disks")) for size in sizes]
 
 
-def wanted_nics(args: argparse.Namespace) -> list[NicRequest]:
+def wanted_nics(args: argparse.Namespace) -> "list[NicRequest]":
     """One interface with the cluster's parameters where nothing else is said."""
+    from ganeti.model.opcodes.base import NicRequest
+
     if args.no_nics:
         if args.net:
             raise InputError("cannot be given beside --no-nics", "--net")
@@ -188,6 +197,8 @@ def _texts(given: list[str] | None, field: str) -> dict[str, str]:
 )  # fmt: skip
 def remove(args: argparse.Namespace) -> int:
     """Shut an instance down and remove it with its disks."""
+    from ganeti.model.opcodes.instance import OpInstanceRemove
+
     with LuxiClient() as client:
         name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
         confirm(f"Remove instance {name} and all data on its disks?", is_sure=args.force)

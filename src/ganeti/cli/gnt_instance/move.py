@@ -7,7 +7,6 @@ from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import confirm, run_job
 from ganeti.cli.options import FORCE, IALLOCATOR, IGNORE_IPOLICY, INSTANCE, JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.instance import OpInstanceMigrate
 
 
 @table.command(
@@ -33,6 +32,8 @@ from ganeti.model.opcodes.instance import OpInstanceMigrate
 )  # fmt: skip
 def migrate(args: argparse.Namespace) -> int:
     """Move a running instance to another node without stopping it."""
+    from ganeti.model.opcodes.instance import OpInstanceMigrate
+
     with LuxiClient() as client:
         name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
         what = "Settle the broken migration of" if args.cleanup else "Migrate"

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.cli.command import EXIT_FAILURE, option
@@ -18,8 +18,9 @@ from ganeti.cli.options import (
 )
 from ganeti.clients.luxi import LuxiClient
 from ganeti.model.names import RebootType
-from ganeti.model.opcodes import OpCode
-from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
+
+if TYPE_CHECKING:  # lists do not need opcodes, and start faster
+    from ganeti.model.opcodes import OpCode
 
 FORCE_MULTI = option(
     "--force-multiple", dest="force_multi", action="store_true", help="do not ask about several"
@@ -61,7 +62,7 @@ def chosen_names(client: LuxiClient, args: argparse.Namespace) -> list[str]:
     return names
 
 
-def _on_each(args: argparse.Namespace, opcode: Callable[[str], OpCode]) -> int:
+def _on_each(args: argparse.Namespace, opcode: Callable[[str], "OpCode"]) -> int:
     with LuxiClient() as client:
         names = chosen_names(client, args)
         return (
@@ -85,6 +86,8 @@ def _on_each(args: argparse.Namespace, opcode: Callable[[str], OpCode]) -> int:
 )  # fmt: skip
 def startup(args: argparse.Namespace) -> int:
     """Start instances, and remember that they are to run."""
+    from ganeti.model.opcodes.instance import OpInstanceStartup
+
     given: dict[str, Any] = {
         "hvparams": merged_key_values(args.hvparams, "hvparams"),
         "beparams": backend_params(args.beparams),
@@ -115,6 +118,8 @@ def startup(args: argparse.Namespace) -> int:
 )  # fmt: skip
 def shutdown(args: argparse.Namespace) -> int:
     """Shut instances down, and remember that they are to be down."""
+    from ganeti.model.opcodes.instance import OpInstanceShutdown
+
     return _on_each(
         args,
         lambda name: OpInstanceShutdown(
@@ -140,6 +145,8 @@ def shutdown(args: argparse.Namespace) -> int:
 )  # fmt: skip
 def reboot(args: argparse.Namespace) -> int:
     """Reboot instances."""
+    from ganeti.model.opcodes.instance import OpInstanceReboot
+
     return _on_each(
         args,
         lambda name: OpInstanceReboot(

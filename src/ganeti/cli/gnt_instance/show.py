@@ -25,7 +25,6 @@ from ganeti.cli.output import (
     wanted_filter,
 )
 from ganeti.clients.luxi import LuxiClient
-from ganeti.model.opcodes.instance import OpInstanceQueryData
 
 DEFAULT_FIELDS = ("name", "hypervisor", "os", "pnode", "status", "oper_ram")
 
@@ -58,6 +57,8 @@ def list_fields(args: argparse.Namespace) -> int:
 )
 def info(args: argparse.Namespace) -> int:
     """Show everything about instances."""
+    from ganeti.model.opcodes.instance import OpInstanceQueryData
+
     if bool(args.names) is args.all:
         raise InputError("give names of instances, or --all", "instances")
     op = OpInstanceQueryData(instances=args.names, static=args.static, use_locking=True)

@@ -6,9 +6,13 @@ from ganeti.base.errors import InputError
 from ganeti.model import wire
 from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST, OpCode
 from ganeti.model.opcodes.cluster import (
+    OpClusterActivateMasterIp,
+    OpClusterDeactivateMasterIp,
     OpClusterDestroy,
     OpClusterPostInit,
     OpClusterQuery,
+    OpClusterRedistConf,
+    OpClusterSetParams,
     OpClusterVerify,
     OpClusterVerifyConfig,
     OpClusterVerifyGroup,
@@ -23,14 +27,19 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove
+from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 
 AnyOpCode = (
-    OpClusterDestroy
+    OpClusterActivateMasterIp
+    | OpClusterDeactivateMasterIp
+    | OpClusterDestroy
     | OpClusterPostInit
     | OpClusterQuery
+    | OpClusterRedistConf
+    | OpClusterSetParams
     | OpClusterVerify
     | OpClusterVerifyConfig
     | OpClusterVerifyGroup
@@ -44,7 +53,13 @@ AnyOpCode = (
     | OpInstanceStartup
     | OpNodeAdd
     | OpNodeRemove
+    | OpNodeRename
+    | OpNodeSetParams
     | OpOsDiagnose
+    | OpTagsDel
+    | OpTagsGet
+    | OpTagsSearch
+    | OpTagsSet
     | OpTestAllocator
     | OpTestDelay
 )

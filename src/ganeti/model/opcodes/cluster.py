@@ -1,8 +1,9 @@
 """Opcodes about the cluster as a whole."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ganeti.model.opcodes.base import OpCode
+from ganeti.model.params import Params
 
 
 class OpClusterPostInit(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_POST_INIT"):
@@ -57,3 +58,72 @@ class OpClusterVerifyGroup(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VE
 
     summary_field: ClassVar[str | None] = "group_name"
     host_changing: ClassVar[bool] = False
+
+
+class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_PARAMS"):
+    """Change the cluster's parameters; None leaves a thing as it is.
+
+    Of dictionaries only the given names change; None as a value takes the default again.
+    """
+
+    enabled_hypervisors: list[str] | None = None
+    enabled_disk_templates: list[str] | None = None
+    hvparams: dict[str, Params] | None = None
+    os_hvp: dict[str, dict[str, Params]] | None = None
+    osparams: dict[str, Params] | None = None
+    beparams: Params | None = None
+    nicparams: Params | None = None
+    ndparams: Params | None = None
+    ipolicy: Params | None = None
+    candidate_pool_size: int | None = None
+    max_running_jobs: int | None = None
+    default_iallocator: str | None = None
+    mac_prefix: str | None = None
+    master_netdev: str | None = None
+    master_netmask: int | None = None
+    file_storage_dir: str | None = None
+    shared_file_storage_dir: str | None = None
+    force: bool = False
+    # Clients of Ganeti name all that they know, without values; what has one is refused.
+    hv_state: Any = None
+    disk_state: Any = None
+    vg_name: Any = None
+    osparams_private_cluster: Any = None
+    diskparams: Any = None
+    max_tracked_jobs: Any = None
+    uid_pool: Any = None
+    add_uids: Any = None
+    remove_uids: Any = None
+    maintain_node_health: Any = None
+    prealloc_wipe_disks: Any = None
+    drbd_helper: Any = None
+    default_iallocator_params: Any = None
+    reserved_lvs: Any = None
+    hidden_os: Any = None
+    blacklisted_os: Any = None
+    use_external_mip_script: Any = None
+    modify_etc_hosts: Any = None
+    gluster_storage_dir: Any = None
+    install_image: Any = None
+    instance_communication_network: Any = None
+    zeroing_image: Any = None
+    compression_tools: Any = None
+    enabled_user_shutdown: Any = None
+    enabled_data_collectors: Any = None
+    data_collector_interval: Any = None
+
+
+class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REDIST_CONF"):
+    """Give every node the ssconf files and the files that all nodes must have (S65-S69)."""
+
+
+class OpClusterActivateMasterIp(
+    OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_ACTIVATE_MASTER_IP"
+):
+    """Configure the cluster's address on the master."""
+
+
+class OpClusterDeactivateMasterIp(
+    OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DEACTIVATE_MASTER_IP"
+):
+    """Take the cluster's address from the master."""

@@ -36,3 +36,38 @@ class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):
     node_uuid: str | None = None
 
     summary_field: ClassVar[str | None] = "node_name"
+
+
+class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS"):
+    """Change a node's role and parameters; None leaves a thing as it is.
+
+    `auto_promote` lets other nodes become master candidates in its place.
+    """
+
+    node_name: str
+    node_uuid: str | None = None
+    force: bool = False
+    master_candidate: bool | None = None
+    offline: bool | None = None
+    drained: bool | None = None
+    auto_promote: bool = False
+    master_capable: bool | None = None
+    vm_capable: bool | None = None
+    secondary_ip: str | None = None
+    ndparams: Params | None = None
+    """None as a value takes a parameter from the group or the cluster again."""
+    hv_state: Params | None = None
+    disk_state: Params | None = None
+    powered: bool | None = None
+
+    summary_field: ClassVar[str | None] = "node_name"
+
+
+class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
+    """Give a node another name (S93); nothing refers to it by name, so nothing else is locked."""
+
+    node_name: str
+    node_uuid: str | None = None
+    new_name: str
+
+    summary_field: ClassVar[str | None] = "node_name"

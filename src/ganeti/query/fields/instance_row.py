@@ -62,6 +62,8 @@ class InstanceRow:
             return PrimaryNode.HAS_NOT
         if isinstance(found, Missing):
             return PrimaryNode.OFFLINE if found is OFFLINE else PrimaryNode.SILENT
+        if not found.has_guest:
+            return PrimaryNode.HAS_NOT
         return PrimaryNode.SHUT_DOWN if found.state == "shutdown" else PrimaryNode.RUNS
 
     @property

@@ -17,9 +17,11 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.verify_codes import VerifyCode
 from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures import OsInfo, RunningInstance, VerifyReport
 from ganeti.units.allocation import Demand
+from ganeti.units.node.candidate_pool import missing_candidates, wanted_candidates
 
 CLOCK_SKEW_S = 150.0
 """How far a node's clock may be from the master's."""
@@ -37,6 +39,10 @@ class Finding:
     name: str
     text: str
     is_error: bool = True
+
+    def __post_init__(self) -> None:
+        if self.code not in VerifyCode.__members__:  # scripts must be able to know all codes
+            raise ValueError(f"{self.code} is not the code of a finding")
 
     def line(self, *, with_code: bool) -> str:
         """The finding as a line of the job's log; the form with codes is for scripts."""
@@ -92,6 +98,20 @@ def _cluster_findings(snapshot: Snapshot) -> Iterator[Finding]:
         wrong.append("the master node is not in the configuration")
     for text in wrong:
         yield Finding("ECLUSTERCFG", "cluster", cluster.name, text)
+
+
+def candidate_findings(snapshot: Snapshot) -> Iterator[Finding]:
+    """Too few master candidates; a warning, since the cluster works."""
+    pool_size = snapshot.cluster.candidate_pool_size
+    have = len(snapshot.master_candidates())
+    wanted = wanted_candidates(pool_size, snapshot.nodes.values())
+    if have < wanted:
+        missing = missing_candidates(snapshot, pool_size)
+        text = (
+            f"has {have} master candidates, {wanted} are wanted;"
+            f" run gnt-node modify --master-candidate=yes {missing[0].name}"
+        )
+        yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 
 
 def policy_findings(snapshot: Snapshot, instances: Iterable[Instance]) -> Iterator[Finding]:
@@ -235,7 +255,9 @@ def _state_findings(
     primary = snapshot.nodes[instance.primary_node]
     here = places.get(instance.primary_node)
     is_up = here is not None and here.has_guest and here.state != "shutdown"
-    runs_elsewhere = not is_up and any(guest.has_guest for guest in places.values())
+    runs_elsewhere = any(
+        guest.has_guest for uuid, guest in places.items() if uuid != instance.primary_node
+    )
     if primary.offline:
         yield ("EINSTANCEBADNODE", f"its primary node {primary.name} is offline", True)
     elif not isinstance(running.get(instance.primary_node), list):

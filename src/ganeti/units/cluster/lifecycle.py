@@ -38,7 +38,7 @@ class LUClusterDestroy(LogicalUnit[OpClusterDestroy, None]):
         )
         if others:
             raise PrereqError(
-                f"there are still {len(others)} other nodes in the cluster ({', '.join(others[:5])}):"
+                f"the cluster still has other nodes: {', '.join(others[:5])}{', …' if others[5:] else ''}:"
                 " remove them first (gnt-node remove)",
                 ErrorCode.WRONG_STATE,
             )

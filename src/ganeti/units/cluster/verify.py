@@ -1,7 +1,7 @@
 """Checking the whole cluster, in one job for the configuration and one for each node group."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from ganeti.base.errors import InputError, RpcError
@@ -10,28 +10,25 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.objects import Instance, Node, NodeGroup, NodeUuid
+from ganeti.model.objects import Instance, Node, NodeGroup
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.cluster import (
     OpClusterVerify,
     OpClusterVerifyConfig,
     OpClusterVerifyGroup,
 )
-from ganeti.rpc.procedures import (
-    INSTANCES_INFO,
-    NODE_VERIFY,
-    OS_DIAGNOSE,
-    HypervisorsArgs,
-    Nothing,
-    OsInfo,
-    RunningInstance,
-    VerifyArgs,
-    VerifyReport,
-)
+from ganeti.model.verify_codes import VerifyCode
 from ganeti.units.base import LogicalUnit
+from ganeti.units.cluster.disk_findings import known_paths, missing_findings, unknown_files
+from ganeti.units.cluster.file_findings import (
+    authority_findings,
+    shared_findings,
+    ssconf_findings,
+)
 from ganeti.units.cluster.findings import (
     Expected,
     Finding,
+    candidate_findings,
     config_findings,
     instance_findings,
     node_findings,
@@ -39,6 +36,8 @@ from ganeti.units.cluster.findings import (
     os_findings,
     policy_findings,
 )
+from ganeti.units.cluster.gather import Answers, gather
+from ganeti.units.cluster.redundancy import memory_findings
 from ganeti.units.context import UnitContext
 
 OpT = TypeVar("OpT", bound=OpClusterVerifyConfig | OpClusterVerifyGroup)
@@ -46,6 +45,9 @@ OpT = TypeVar("OpT", bound=OpClusterVerifyConfig | OpClusterVerifyGroup)
 
 class LUClusterVerify(LogicalUnit[OpClusterVerify, list[list[OpCode]]]):
     """Submit the jobs that do the checking."""
+
+    def check_arguments(self) -> None:
+        check_codes(self.op.ignore_errors)
 
     async def check_prereq(self, ctx: UnitContext) -> list[list[OpCode]]:
         op, snapshot = self.op, ctx.snapshot
@@ -87,17 +89,34 @@ class LUClusterVerify(LogicalUnit[OpClusterVerify, list[list[OpCode]]]):
         return Outcome(jobs=plan)
 
 
+def check_codes(codes: Iterable[str]) -> None:
+    """Refuse codes that no finding has: whoever gives one means another."""
+    known = set(VerifyCode.__members__)
+    unknown = sorted(set(codes) - known)
+    if unknown:
+        raise InputError(
+            f"no such code: {', '.join(unknown)[:200]}; known: {', '.join(sorted(known))}",
+            "ignore_errors",
+        )
+
+
 class VerifyUnit(LogicalUnit[OpT, None]):
     """What both kinds of check share: how findings are said and counted."""
+
+    def check_arguments(self) -> None:
+        check_codes(self.op.ignore_errors)
 
     async def check_prereq(self, ctx: UnitContext) -> None:
         return None
 
-    def report(self, ctx: UnitContext, title: str, findings: Iterable[Finding]) -> bool:
-        """Say what was found under `title`; True if no error remains that is not to be ignored."""
+    async def report(self, ctx: UnitContext, title: str, findings: Iterable[Finding]) -> bool:
+        """Say what was found under `title`; True if no error remains that is not to be ignored.
+
+        Looking at thousands of objects happens beside the loop: what is looked at never changes.
+        """
         ctx.log(f"* {title}")
         ok = True
-        for finding in findings:
+        for finding in await asyncio.to_thread(list, findings):
             ignored = finding.code in self.op.ignore_errors
             shown = Finding(finding.code, finding.kind, finding.name, finding.text, is_error=False)
             ctx.log((shown if ignored else finding).line(with_code=self.op.error_codes))
@@ -118,8 +137,9 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
         del plan
         snapshot = ctx.snapshot
-        ok = self.report(ctx, "Verifying cluster config", config_findings(snapshot))
-        self.report(
+        ok = await self.report(ctx, "Verifying cluster config", config_findings(snapshot))
+        await self.report(ctx, "Verifying master candidates", candidate_findings(snapshot))
+        await self.report(
             ctx,
             "Verifying instance policies",
             policy_findings(snapshot, snapshot.instances.values()),
@@ -138,6 +158,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         self._names: list[str] | None = None
 
     def check_arguments(self) -> None:
+        super().check_arguments()
         unknown = sorted(set(self.op.skip_checks) - SKIPPABLE)
         if unknown:
             raise InputError(
@@ -171,64 +192,56 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         ]
 
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
-        snapshot = ctx.snapshot
-        group = self._group(snapshot)
-        members = [node for node in snapshot.nodes_by_name() if node.group == group.uuid]
+        group = self._group(ctx.snapshot)
+        members = [node for node in ctx.snapshot.nodes_by_name() if node.group == group.uuid]
         online = [node for node in members if not node.offline]
         ctx.log(f"* Verifying group '{group.name}'")
         ctx.log(f"* Gathering information about nodes ({len(online)} nodes)")
-        answers = await self._ask(ctx, online)
-        # A guest may have been created, or removed, while the nodes were asked.
-        known = {*snapshot.instances, *ctx.snapshot.instances}
-        expected = Expected(ctx.now, answers.distributed, ctx.snapshot.position)
-        nodes = (
-            finding
-            for node in online
-            for finding in node_findings(node, answers.reports[node.uuid], expected)
-        )
-        instances = (
-            *orphan_findings(snapshot, known, answers.running),
-            *instance_findings(snapshot, self._instances(snapshot), answers.running),
-        )
-        results = [
-            self.report(ctx, "Verifying node status", nodes),
-            self.report(ctx, "Verifying OS definitions", os_findings(answers.oses)),
-            self.report(ctx, "Verifying instance status", instances),
+        answers = await gather(ctx, online)
+        checks: list[tuple[str, Iterable[Finding]]] = [
+            ("Verifying configuration file consistency", self._files(answers, online, ctx.now)),
+            ("Verifying node status", self._nodes(ctx, answers, online)),
+            ("Verifying OS definitions", os_findings(answers.oses)),
+            ("Verifying instance status", self._guests(ctx, answers)),
+            ("Verifying orphan volumes", self._unknown_files(ctx, answers, online)),
         ]
+        if "nplusone_mem" not in self.op.skip_checks:
+            memory = memory_findings(answers.before, online, answers.free_memory())
+            checks.append(("Verifying N+1 Memory redundancy", memory))
+        results = [await self.report(ctx, title, findings) for title, findings in checks]
         for node in members:
             if node.offline:
                 ctx.log(f"  - NOTICE: node {node.name} is offline")
         return Outcome(all(results))
 
-    async def _ask(self, ctx: UnitContext, online: list[Node]) -> "_Answers":
-        cluster = ctx.snapshot.cluster
-        hypervisors = list(cluster.enabled_hypervisors)
-        distributed = ctx.services.ssconf_position()
-        args = VerifyArgs(
-            hypervisors=hypervisors,
-            file_storage_dir=cluster.file_storage_dir,
-            shared_file_storage_dir=cluster.shared_file_storage_dir,
-            nodes=[(node.name, node.primary_ip, node.port) for node in online],
-        )
-        reports = await ctx.call_all(online, NODE_VERIFY, args)
-        running = await ctx.call_all(
-            online, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors)
-        )
-        capable = [node for node in online if node.vm_capable]
-        oses = await ctx.call_all(capable, OS_DIAGNOSE, Nothing())
-        by_name = {
-            node.name: answer
-            for node in capable
-            if not isinstance(answer := oses[node.uuid], RpcError)
-        }
-        return _Answers(reports, running, by_name, distributed)
+    def _files(self, answers: Answers, online: list[Node], now: float) -> Iterator[Finding]:
+        said = [(node, answers.reports[node.uuid]) for node in online]
+        yield from authority_findings(said, now)
+        yield from ssconf_findings(said, answers.ssconf)
+        yield from shared_findings(said, answers.shared, answers.before.cluster.master_node)
 
+    def _nodes(self, ctx: UnitContext, answers: Answers, online: list[Node]) -> Iterator[Finding]:
+        expected = Expected(ctx.now, answers.distributed, ctx.snapshot.position)
+        for node in online:
+            yield from node_findings(node, answers.reports[node.uuid], expected)
 
-@dataclass(frozen=True)
-class _Answers:
-    """What the nodes of a group said, and the ssconf position that all had before they were asked."""
+    def _guests(self, ctx: UnitContext, answers: Answers) -> Iterator[Finding]:
+        snapshot = answers.before
+        # A guest may have been created, or removed, while the nodes were asked.
+        known = {*snapshot.instances, *ctx.snapshot.instances}
+        instances = self._instances(snapshot)
+        yield from orphan_findings(snapshot, known, answers.running)
+        yield from instance_findings(snapshot, instances, answers.running)
+        yield from missing_findings(snapshot, instances, answers.listing)
 
-    reports: Mapping[NodeUuid, VerifyReport | RpcError]
-    running: Mapping[NodeUuid, list[RunningInstance] | RpcError]
-    oses: Mapping[str, list[OsInfo]]
-    distributed: int
+    def _unknown_files(
+        self, ctx: UnitContext, answers: Answers, online: list[Node]
+    ) -> Iterator[Finding]:
+        known = known_paths((answers.before, ctx.snapshot))
+        for node in online:
+            found = answers.listing.local.get(node.uuid)
+            if found is not None and not isinstance(found, RpcError):
+                yield from unknown_files(node.name, found, known, answers.coming)
+            if node.uuid == answers.before.cluster.master_node:  # in one group's check only
+                shared = answers.listing.shared or []
+                yield from unknown_files(node.name, shared, known, answers.coming)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError, RpcFailed
 from ganeti.config.fill import filled_hvparams, filled_ipolicy, filled_osparams, instance_spec
-from ganeti.config.resolve import resolve_node
+from ganeti.config.resolve import full_name, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
@@ -54,6 +54,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         check_create_arguments(self.op)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        self.op = replace(self.op, instance_name=full_name(snapshot, self.op.instance_name))
         given = self.op.pnode_uuid or self.op.pnode
         nodes = (resolve_node(snapshot, given).uuid,) if given else ALL
         return [lock(Level.INSTANCE, self.op.instance_name), lock(Level.NODE, nodes, Mode.SHARED)]

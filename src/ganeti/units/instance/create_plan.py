@@ -7,14 +7,13 @@ from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.objects import Instance, InstanceUuid, Nic, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.param_checks import check_backend_params, check_os_params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import (
     build_disks,
     build_nic,
-    check_backend_params,
     check_disks,
     check_nics,
-    check_os_params,
     check_routed,
     check_tags,
     storage_directory,

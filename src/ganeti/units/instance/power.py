@@ -10,6 +10,7 @@ from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.names import AdminState, RebootType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
+from ganeti.model.param_checks import check_backend_params
 from ganeti.rpc.procedures import (
     INSTANCE_REBOOT,
     INSTANCE_SHUTDOWN,
@@ -30,7 +31,6 @@ from ganeti.units.instance.access import (
     set_admin_state,
     spec_of,
 )
-from ganeti.units.instance.requests import check_backend_params
 from ganeti.units.node_choice import check_memory, check_online, free_resources
 
 

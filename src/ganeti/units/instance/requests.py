@@ -1,20 +1,17 @@
 """What may be asked of a new or changed instance: pure checks, and the objects that they yield."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import PurePosixPath
-from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, mac_address, plain_name
 from ganeti.base.ids import IdSource
-from ganeti.base.sizes import parse_mib
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
-from ganeti.model.hypervisor_params import typed_value
 from ganeti.model.objects import Cluster, Disk, Nic
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
-from ganeti.model.params import BACKEND_DEFAULTS, Params
+from ganeti.model.param_checks import NIC_MODES
+from ganeti.model.params import Params
 
 MAX_DISKS, MAX_NICS = 16, 8
 MAX_DISK_MIB = 64 * 1024 * 1024
@@ -22,45 +19,6 @@ TAG_LIMIT = 128
 _TAG_CHARACTERS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+*/:@_-"
 )
-_OS_PARAM = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
-NIC_MODES = {"bridged": "bridged", "bridge": "bridged", "routed": "routed", "route": "routed"}
-"""What may be written for a NIC mode -> how it is stored and shown (X17)."""
-
-
-def check_backend_params(params: Mapping[str, Any], field: str) -> Params:
-    """Backend parameters with values in their types; `memory` sets both its bounds, sizes may have units."""
-    checked: Params = {}
-    for name, value in params.items():
-        where = f"{field}.{name}"
-        if name in ("memory", "maxmem", "minmem"):
-            size = (
-                parse_mib(value, where) if isinstance(value, str) else typed_value(value, 0, where)
-            )
-            if size < 1:
-                raise InputError("must be at least 1 MiB", where)
-            for key in ("minmem", "maxmem") if name == "memory" else (name,):
-                checked[key] = size
-        elif name in BACKEND_DEFAULTS:
-            checked[name] = typed_value(value, BACKEND_DEFAULTS[name], where)
-            if name in ("vcpus", "spindle_use") and checked[name] < 1:
-                raise InputError("must be at least 1", where)
-        else:
-            raise InputError(
-                f"no such backend parameter; known: memory, {', '.join(BACKEND_DEFAULTS)}", where
-            )
-    return checked
-
-
-def check_os_params(params: Mapping[str, str], field: str) -> None:
-    """Refuse what could not be handed to OS scripts as environment variables."""
-    for name, value in params.items():
-        if not _OS_PARAM.fullmatch(name):
-            raise InputError(
-                "not the name of a parameter: lower-case letters, digits and '_', at most 64",
-                f"{field}[{name!r:.80}]",
-            )
-        if any(character in value for character in "\0\n\r"):
-            raise InputError("must be one line of text", f"{field}.{name}")
 
 
 def check_tags(tags: Sequence[str]) -> None:

@@ -12,14 +12,16 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.hypervisor_params import PORT_MAX, typed_value
+from ganeti.model.hypervisor_params import PORT_MAX
 from ganeti.model.objects import GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.node import OpNodeAdd
-from ganeti.model.params import NODE_DEFAULTS, Params
+from ganeti.model.param_checks import changed, check_node_params
 from ganeti.rpc.procedures import VERSION, NodeVersion, Nothing
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import check_address
+from ganeti.units.node.catch_up import check_can_return
+from ganeti.units.node.promotion import make_fit
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -41,7 +43,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             raise InputError("must be a SHA-256 fingerprint, 64 lower-case digits", "certificate")
         if not 1 <= op.port <= PORT_MAX:
             raise InputError(f"must be from 1 to {PORT_MAX}", "port")
-        _node_params(op.ndparams)
+        check_node_params(op.ndparams)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [lock(Level.NODE_GROUP, self._group(snapshot).uuid)]
@@ -68,9 +70,11 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
                 ErrorCode.UNKNOWN_ENTITY,
             )
         ctx.config.reservations.take_name(ctx.job_id, name)
-        node = self._again(known) if known else self._new(ctx, name)
+        node = self._again(ctx.snapshot, known) if known else self._new(ctx, name)
         ctx.check_change(lambda draft: _put(draft, node))
         await self._check_daemon(ctx, node)
+        if known:
+            await check_can_return(ctx, node)
         return node
 
     def _new(self, ctx: UnitContext, name: str) -> Node:
@@ -86,18 +90,20 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             master_candidate=op.master_capable and _pool_has_room(ctx.snapshot),
             master_capable=op.master_capable,
             vm_capable=op.vm_capable,
-            ndparams=_node_params(op.ndparams),
+            ndparams=changed({}, check_node_params(op.ndparams)),
         )
 
-    def _again(self, known: Node) -> Node:
+    def _again(self, snapshot: Snapshot, known: Node) -> Node:
         """A known node that was joined again: it is neither offline nor drained any more."""
         op = self.op
+        is_candidate = known.master_candidate or (known.master_capable and _pool_has_room(snapshot))
         return replace(
             known,
             certificate=op.certificate,
             port=op.port,
             primary_ip=op.primary_ip or known.primary_ip,
             secondary_ip=op.secondary_ip or known.secondary_ip,
+            master_candidate=is_candidate,
             offline=False,
             drained=False,
         )
@@ -123,25 +129,13 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
 
     async def execute(self, ctx: UnitContext, plan: Node) -> Outcome:
         ctx.log(f"Adding node {plan.name} ({plan.uuid}) at {plan.primary_ip}")
+        await make_fit(ctx, [plan] if plan.master_candidate else [], files_for=[plan])
         return Outcome([plan.name, plan.uuid], change=lambda draft: _put(draft, plan))
+
+
+def _pool_has_room(snapshot: Snapshot) -> bool:
+    return len(snapshot.master_candidates()) < snapshot.cluster.candidate_pool_size
 
 
 def _put(draft: Draft, node: Node) -> None:
     draft.put(node)
-
-
-def _pool_has_room(snapshot: Snapshot) -> bool:
-    candidates = sum(node.master_candidate for node in snapshot.nodes.values())
-    return candidates < snapshot.cluster.candidate_pool_size
-
-
-def _node_params(given: Params) -> Params:
-    """Node parameters with values in their types; unknown ones are refused."""
-    for name in given:
-        if name not in NODE_DEFAULTS:
-            known = ", ".join(NODE_DEFAULTS)
-            raise InputError(f"no such node parameter; known: {known}", f"ndparams.{name}")
-    return {
-        name: typed_value(value, NODE_DEFAULTS[name], f"ndparams.{name}")
-        for name, value in given.items()
-    }

@@ -1,32 +1,47 @@
 """Taking a node out of the cluster."""
 
-from ganeti.base.errors import ErrorCode, PrereqError, RpcError
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, GanetiError, PrereqError, RpcError
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level
-from ganeti.locking.requests import LockRequest, lock
+from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeRemove
 from ganeti.rpc.procedures import LEAVE_CLUSTER, LeaveArgs
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.node.candidate_pool import missing_candidates
+from ganeti.units.node.promotion import make_fit
 
 SHOWN = 5
 """How many names an error lists before it only counts."""
 
 
-class LUNodeRemove(LogicalUnit[OpNodeRemove, Node]):
+@dataclass(frozen=True)
+class RemovalPlan:
+    """The node that goes, and those that become candidates in its place."""
+
+    node: Node
+    promoted: tuple[Node, ...] = ()
+
+
+class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
     """Take a node without instances out of the cluster, and tell it to forget us."""
 
     def _node(self, snapshot: Snapshot) -> Node:
         return resolve_node(snapshot, self.op.node_uuid or self.op.node_name)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        return [lock(Level.NODE, self._node(snapshot).uuid)]
+        node = self._node(snapshot)
+        return [lock(Level.NODE, ALL if node.master_candidate else node.uuid)]
 
-    async def check_prereq(self, ctx: UnitContext) -> Node:
+    async def check_prereq(self, ctx: UnitContext) -> RemovalPlan:
         node = self._node(ctx.snapshot)
         if node.uuid == ctx.snapshot.cluster.master_node:
             raise PrereqError(
@@ -45,12 +60,36 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, Node]):
                 f"node {node.name} has instances ({shown}): migrate or remove them first",
                 ErrorCode.WRONG_STATE,
             )
-        return node
+        if not node.master_candidate:
+            return RemovalPlan(node)
+        pool_size = ctx.snapshot.cluster.candidate_pool_size
+        promoted = missing_candidates(ctx.snapshot, pool_size, without=node.uuid)
+        return RemovalPlan(node, tuple(promoted))
 
-    async def execute(self, ctx: UnitContext, plan: Node) -> Outcome:
-        def forget(draft: Draft) -> None:
-            draft.remove(plan)
+    async def execute(self, ctx: UnitContext, plan: RemovalPlan) -> Outcome:
+        node = plan.node
+        if node.master_candidate:
+            await self._demote(ctx, plan)
+        await self._tell(ctx, node)
+        ctx.log(f"Removing node {node.name} from the cluster config")
+        return Outcome(change=lambda draft: draft.remove(draft.nodes[node.uuid]))
 
+    async def _demote(self, ctx: UnitContext, plan: RemovalPlan) -> None:
+        """Let the node keep the state no longer before it goes; others take its place."""
+        await make_fit(ctx, [replace(one, master_candidate=True) for one in plan.promoted])
+
+        def change(draft: Draft) -> None:
+            draft.put(replace(draft.nodes[plan.node.uuid], master_candidate=False))
+            for one in plan.promoted:
+                draft.put(replace(draft.nodes[one.uuid], master_candidate=True))
+
+        await ctx.run.record_undo((), change)
+        try:
+            await ctx.services.candidates.demote(plan.node)
+        except GanetiError as err:
+            ctx.warn(f"{plan.node.name} may still have the state of a candidate: {err.message}")
+
+    async def _tell(self, ctx: UnitContext, plan: Node) -> None:
         if plan.offline:
             ctx.warn(f"{plan.name} is offline and still believes that it belongs to this cluster")
         else:
@@ -63,5 +102,3 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, Node]):
                     f"{err}; it is removed all the same, and still believes that it belongs to this cluster:"
                     " run ganeti-node-join --reset there before it joins another one"
                 )
-        ctx.log(f"Removing node {plan.name} from the cluster config")
-        return Outcome(change=forget)

@@ -117,7 +117,6 @@ def test_a_guest_is_started_stopped_without_anything_nobody_asked_for() -> None:
     for word in ("-S", "-nodefaults", "-no-user-config"):
         assert word in words
     assert values(words, "-display") == ["none"]
-    assert values(words, "-m") == ["size=96M"]
     assert values(words, "-uuid") == [UUID]
     assert values(words, "-accel") == ["tcg,thread=single,tb-size=32"]
     assert values(words, "-machine") == ["type=pc,acpi=on"]
@@ -228,3 +227,13 @@ def test_more_processors_use_more_threads_and_kvm_needs_no_words() -> None:
         hvparams=hypervisor_defaults("kvm"), disks=resolved().disks,
     )  # fmt: skip
     assert values(qemu_command(fast, with_kvm), "-accel") == ["kvm"]
+    assert values(qemu_command(fast, with_kvm), "-m") == ["size=96M"]
+
+
+@given(st.integers(1, 1_000_000))
+def test_an_emulated_guest_has_a_size_that_qemu_migrates_without_losing_writes(mib: int) -> None:
+    words = qemu_command(msgspec.structs.replace(INSTANCE, memory=mib), resolved())
+    kib = int(values(words, "-m")[0].removeprefix("size=").removesuffix("k"))
+    assert kib % 256 != 0
+    assert kib % 8 == 0
+    assert 0 < mib * 1024 - kib <= 8

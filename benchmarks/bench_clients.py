@@ -1,0 +1,95 @@
+"""What idle and waiting LUXI clients cost the master, and how fast news reaches them."""
+
+import argparse
+import asyncio
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from bench_memory import resident_mib
+from local_cluster import connected, local_cluster
+from machine import spin_ms, sync_ms
+
+from ganeti.clients.luxi_async import AsyncLuxiClient
+from ganeti.vcluster import lifecycle
+from ganeti.vcluster.layout import VirtualCluster
+
+LINES = 8
+LINE_INTERVAL_S = 1.0
+
+
+async def idle_clients(socket: Path, count: int) -> list[AsyncLuxiClient]:
+    """Connections that say nothing."""
+    gate = asyncio.Semaphore(100)
+
+    async def connect() -> AsyncLuxiClient:
+        async with gate:
+            return await AsyncLuxiClient.connect(socket)
+
+    return list(await asyncio.gather(*(connect() for _ in range(count))))
+
+
+async def arrivals(socket: Path, job_id: int, seen: dict[int, list[float]]) -> None:
+    """Note, for each line that the job says, how many milliseconds after it was said it arrived."""
+    serial, info = 0, None
+    async with connected(socket) as client:
+        while True:
+            news = await client.call("WaitForJobChange", job_id, ["status"], info, serial, 60)
+            now = time.time()
+            if news == "nochange":
+                continue
+            info = news[0]
+            for line in news[1]:
+                serial = line[0]
+                said = line[1][0] + line[1][1] / 1e6
+                seen.setdefault(serial, []).append((now - said) * 1000)
+            if info[0] in ("success", "error"):
+                return
+
+
+async def measure(cluster: VirtualCluster, idle: int, waiters: int) -> dict[str, Any]:
+    """All figures."""
+    socket = cluster.master.paths.luxi_socket
+    pid = next(int(p) for _n, daemon, p in lifecycle.status(cluster) if daemon == "ganeti-masterd")
+    before = resident_mib(pid)
+    clients = await idle_clients(socket, idle)
+    after = resident_mib(pid)
+    seen: dict[int, list[float]] = {}
+    async with connected(socket) as client:
+        delay = {"OP_ID": "OP_TEST_DELAY", "duration": LINE_INTERVAL_S, "repeat": LINES - 1}
+        job_id = await client.call("SubmitJob", [delay])
+        tasks = [asyncio.create_task(arrivals(socket, job_id, seen)) for _ in range(waiters)]
+        taken = []
+        for _ in range(300):
+            begun = time.perf_counter()
+            await client.call("QueryClusterInfo")
+            taken.append((time.perf_counter() - begun) * 1000)
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*tasks)
+    for one in clients:
+        await one.close()
+    # The first lines are said before all waiters have come.
+    whole = [max(times) for serial, times in seen.items() if serial > 2 and len(times) == waiters]
+    return {
+        "admin_query_p50_ms": round(statistics.median(taken), 2),
+        "admin_query_p99_ms": round(statistics.quantiles(taken, n=100)[-1], 2),
+        "kib_per_idle_client": round((after - before) * 1024 / idle, 1),
+        "log_line_to_500_waiters_ms": round(statistics.median(whole), 1),
+    }
+
+
+def main() -> None:
+    """Print the figures as one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    with local_cluster() as cluster:
+        figures = asyncio.run(measure(cluster, 1000 if quick else 10_000, 500))
+        figures |= {"sync_ms": sync_ms(Path(cluster.directory)), "spin_ms": spin_ms()}
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The commands of gnt-cluster that change a running cluster."""
+
+import argparse
+import re
+import time
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import parse_mib
+from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.jobs import run_job
+from ganeti.cli.key_values import (
+    duration_s,
+    key_values,
+    merged_key_values,
+    name_and_values,
+    whole_number,
+)
+from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
+from ganeti.cli.output import format_time
+from ganeti.clients.luxi import LuxiClient
+
+_SIZES = ("memory-size", "disk-size")
+_BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
+
+MODIFY_OPTIONS = (
+    option("--enabled-hypervisors", metavar="NAME,...", help="hypervisors; the first is the default"),
+    option("-H", "--hypervisor-parameters", "--hypervisor-params", dest="hvparams",
+           action="append", metavar="HYPERVISOR:k=v,...",
+           help="hypervisor parameters; '-k' takes the default again; may be repeated"),
+    option("-B", "--backend-parameters", dest="beparams", action="append", metavar="k=v,...",
+           help="backend parameters, as memory=512m,vcpus=1"),
+    option("-N", "--nic-parameters", dest="nicparams", action="append", metavar="k=v,...",
+           help="NIC parameters, as mode=bridged,link=br0"),
+    option("--node-parameters", dest="ndparams", action="append", metavar="k=v,...",
+           help="node parameters"),
+    option("--enabled-disk-templates", metavar="NAME,...",
+           help="disk templates; the first is the default"),
+    option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
+           help="allocator that chooses nodes where a command names none; '' for none"),
+    option("-C", "--candidate-pool-size", type=int, metavar="N",
+           help="how many nodes are kept as master candidates"),
+    option("--max-running-jobs", type=int, metavar="N", help="how many jobs may run at a time"),
+    option("-m", "--mac-prefix", metavar="XX:XX:XX", help="first bytes of new MAC addresses"),
+    option("--master-netdev", metavar="DEVICE",
+           help="interface of the cluster's address; '' leaves the address to somebody else"),
+    option("--master-netmask", type=int, metavar="BITS", help="its netmask"),
+    option("--file-storage-dir", metavar="DIRECTORY", help="where disks are kept as files"),
+    option("--shared-file-storage-dir", metavar="DIRECTORY",
+           help="where disks are kept as files that all nodes see"),
+    option("--ipolicy-bounds-specs", dest="bounds", metavar="min:k=v,.../max:k=v,...",
+           help="what instances may be; '//' between several pairs"),
+    option("--ipolicy-std-specs", dest="std", metavar="k=v,...",
+           help="the standard instance, by which capacity is counted"),
+    option("--ipolicy-disk-templates", dest="policy_templates", metavar="NAME,...",
+           help="disk templates that instances may have"),
+    option("--ipolicy-vcpu-ratio", dest="vcpu_ratio", type=float, metavar="RATIO",
+           help="virtual processors for each physical one"),
+    option("--ipolicy-spindle-ratio", dest="spindle_ratio", type=float, metavar="RATIO",
+           help="instances for each spindle"),
+)  # fmt: skip
+
+
+def add_change_commands(table: CommandTable) -> None:
+    """Give gnt-cluster its commands that change a running cluster."""
+    table.command("modify", *MODIFY_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
+    table.command("redist-conf", *JOB_OPTIONS)(redist_conf)
+    table.command("search-tags", Argument("pattern", "regular expression"), *QUERY_JOB_OPTIONS)(
+        search_tags
+    )
+    table.command("activate-master-ip", *JOB_OPTIONS)(activate_master_ip)
+    sure = option("--yes", dest="force", action="store_true", help="do it without asking")
+    table.command("deactivate-master-ip", sure, *JOB_OPTIONS)(deactivate_master_ip)
+    table.command(
+        "watcher",
+        Argument("action", "pause, continue or info"),
+        Argument("duration", "for pause: how long, as 30m or 2h", nargs="?"),
+    )(watcher)
+
+
+def modify(args: argparse.Namespace) -> int:
+    """Change the cluster's parameters.
+
+    Only what is given changes. What an existing instance uses (a hypervisor, a disk template, a
+    directory of disks) cannot be taken away.
+    """
+    from ganeti.model.opcodes.cluster import OpClusterSetParams
+
+    same = (
+        "default_iallocator", "candidate_pool_size", "max_running_jobs", "mac_prefix",
+        "master_netdev", "master_netmask", "file_storage_dir", "shared_file_storage_dir",
+    )  # fmt: skip
+    given: dict[str, Any] = {name: getattr(args, name) for name in same}
+    for name in ("enabled_hypervisors", "enabled_disk_templates"):
+        given[name] = _words(getattr(args, name))
+    for name in ("beparams", "nicparams", "ndparams"):
+        if getattr(args, name):
+            given[name] = merged_key_values(getattr(args, name), name)
+    if args.hvparams:
+        hvparams: dict[str, dict[str, Any]] = {}
+        for text in args.hvparams:
+            hypervisor, values = name_and_values(text, "hvparams")
+            hvparams.setdefault(hypervisor, {}).update(values)
+        given["hvparams"] = hvparams
+    given["ipolicy"] = _policy(args) or None
+    if all(value is None for value in given.values()):
+        raise InputError("say what is to be changed; see --help", "options")
+    with LuxiClient() as client:
+        run_job(client, OpClusterSetParams(**given, force=args.force), args)
+    return 0
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else [word for word in text.split(",") if word]
+
+
+def _policy(args: argparse.Namespace) -> dict[str, Any]:
+    policy: dict[str, Any] = {}
+    if args.bounds is not None:
+        policy["minmax"] = [_bounds(pair) for pair in args.bounds.split("//")]
+    if args.std is not None:
+        policy["std"] = _spec(args.std, "ipolicy-std-specs")
+    if args.policy_templates is not None:
+        policy["disk-templates"] = _words(args.policy_templates)
+    if args.vcpu_ratio is not None:
+        policy["vcpu-ratio"] = args.vcpu_ratio
+    if args.spindle_ratio is not None:
+        policy["spindle-ratio"] = args.spindle_ratio
+    return policy
+
+
+def _bounds(text: str) -> dict[str, Any]:
+    """`min:k=v,…/max:k=v,…` as a pair."""
+    where = "ipolicy-bounds-specs"
+    found = {}
+    for part in text.split("/"):
+        matched = _BOUNDS.fullmatch(part)
+        if matched is None:
+            raise InputError(f"{part!r:.60} must begin with min: or max:", where)
+        found[matched[1]] = _spec(matched[2], f"{where}.{matched[1]}")
+    return found
+
+
+def _spec(text: str, field: str) -> dict[str, int]:
+    spec = {}
+    for name, value in key_values(text, field).items():
+        where = f"{field}.{name}"
+        spec[name] = (
+            parse_mib(str(value), where) if name in _SIZES else whole_number(str(value), where)
+        )
+    return spec
+
+
+def redist_conf(args: argparse.Namespace) -> int:
+    """Give all nodes the cluster's facts (ssconf) and the files that they must have.
+
+    Besides files that the cluster itself needs, these are the files named in
+    /etc/ganeti/distributed-files on the master, one a line, and that list. Each node takes only
+    files that its /etc/ganeti/allowed-uploads names.
+    """
+    from ganeti.model.opcodes.cluster import OpClusterRedistConf
+
+    with LuxiClient() as client:
+        run_job(client, OpClusterRedistConf(), args)
+    return 0
+
+
+def search_tags(args: argparse.Namespace) -> int:
+    """Find tags by a regular expression: the path of the object and the tag, one pair a line."""
+    from ganeti.cli.command import EXIT_FAILURE
+    from ganeti.model.opcodes.tags import OpTagsSearch
+
+    with LuxiClient() as client:
+        found = run_job(client, OpTagsSearch(pattern=args.pattern), args)
+    for path, tag in found:
+        print(path, tag)
+    return 0 if found else EXIT_FAILURE
+
+
+def activate_master_ip(args: argparse.Namespace) -> int:
+    """Configure the cluster's address on the master, unless another host answers at it."""
+    from ganeti.model.opcodes.cluster import OpClusterActivateMasterIp
+
+    with LuxiClient() as client:
+        run_job(client, OpClusterActivateMasterIp(), args)
+    return 0
+
+
+def deactivate_master_ip(args: argparse.Namespace) -> int:
+    """Take the cluster's address from the master; clients that use it lose their connections."""
+    from ganeti.cli.jobs import confirm
+    from ganeti.model.opcodes.cluster import OpClusterDeactivateMasterIp
+
+    confirm("Take the cluster's address away?", is_sure=args.force, how="--yes")
+    with LuxiClient() as client:
+        run_job(client, OpClusterDeactivateMasterIp(), args)
+    return 0
+
+
+def watcher(args: argparse.Namespace) -> int:
+    """Let the watcher rest for some time (pause), let it go on (continue), or show which (info)."""
+    with LuxiClient() as client:
+        if args.action == "pause":
+            if args.duration is None:
+                raise InputError("say for how long, as in 'watcher pause 30m'", "duration")
+            until = client.call("SetWatcherPause", time.time() + duration_s(args.duration))
+            print(f"The watcher is paused until {format_time(until)}.")
+        elif args.action == "continue":
+            client.call("SetWatcherPause", None)
+            print("The watcher is no longer paused.")
+        elif args.action == "info":
+            until = client.config_values("watcher_pause")[0]
+            state = "not paused" if until is None else f"paused until {format_time(until)}"
+            print(f"The watcher is {state}.")
+        else:
+            raise InputError(f"{args.action!r:.40} must be pause, continue or info", "action")
+    return 0

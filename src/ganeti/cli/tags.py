@@ -1,0 +1,75 @@
+"""The commands about tags, which gnt-cluster, gnt-node and gnt-instance have alike."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ganeti.base.errors import InputError
+from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.jobs import run_job
+from ganeti.cli.options import INSTANCE, JOB_OPTIONS, NODE
+from ganeti.clients.luxi import LuxiClient
+
+CLUSTER, NODE_KIND, INSTANCE_KIND = "cluster", "node", "instance"
+_OBJECTS = {NODE_KIND: NODE, INSTANCE_KIND: INSTANCE}
+
+TAGS = Argument("tags", "tags, of letters, digits and any of .+*/:@_-", nargs="*")
+FROM = option(
+    "--from",
+    dest="tags_file",
+    metavar="FILE",
+    completion="file",
+    help="read further tags from this file, one a line; '-' is standard input",
+)
+
+
+def add_tag_commands(table: CommandTable, kind: str) -> None:
+    """Give a program the commands add-tags, list-tags and remove-tags for its kind of object."""
+    argument = _OBJECTS.get(kind)
+    name = [argument] if argument else []
+
+    def named(args: argparse.Namespace) -> str | None:
+        return getattr(args, argument.name) if argument else None
+
+    @table.command("add-tags", *name, TAGS, FROM, *JOB_OPTIONS)
+    def add_tags(args: argparse.Namespace) -> int:
+        """Add tags; those that are there already stay."""
+        from ganeti.model.opcodes.tags import OpTagsSet
+
+        op = OpTagsSet(kind=kind, name=named(args), tags=_given(args))
+        with LuxiClient() as client:
+            run_job(client, op, args)
+        return 0
+
+    @table.command("remove-tags", *name, TAGS, FROM, *JOB_OPTIONS)
+    def remove_tags(args: argparse.Namespace) -> int:
+        """Remove tags; all of them must be there."""
+        from ganeti.model.opcodes.tags import OpTagsDel
+
+        op = OpTagsDel(kind=kind, name=named(args), tags=_given(args))
+        with LuxiClient() as client:
+            run_job(client, op, args)
+        return 0
+
+    @table.command("list-tags", *name)
+    def list_tags(args: argparse.Namespace) -> int:
+        """List tags, one a line."""
+        with LuxiClient() as client:
+            for tag in sorted(client.call("QueryTags", kind, named(args) or "")):
+                print(tag)
+        return 0
+
+
+def _given(args: argparse.Namespace) -> list[str]:
+    tags = [*args.tags]
+    if args.tags_file == "-":
+        tags += sys.stdin.read().splitlines()
+    elif args.tags_file is not None:
+        try:
+            tags += Path(args.tags_file).read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as err:
+            raise InputError(f"cannot be read: {err}", args.tags_file) from err
+    tags = [tag.strip() for tag in tags if tag.strip()]
+    if not tags:
+        raise InputError("give at least one", "tags")
+    return tags

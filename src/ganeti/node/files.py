@@ -1,0 +1,204 @@
+"""Answers calls about files that all nodes share: what the master has, and taking it over elsewhere.
+
+What may be written here is decided here (F37): a few files by their names, those that hypervisors
+need, and what this node's administrator lists in `allowed-uploads`, one absolute path a line; a line
+that ends with `/` allows what lies directly in that directory. Directories are opened one by one,
+without following links, and must belong to us or root and be closed to other writers (A28).
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ganeti.base.errors import ErrorCode, HostError, PrereqError
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.interface import Hypervisor
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures import (
+    SHARED_FILES,
+    WRITE_FILE,
+    HypervisorsArgs,
+    NodeFile,
+    Nothing,
+    SharedFiles,
+)
+
+SIZE_LIMIT = 4 * 1024 * 1024
+FILES_LIMIT = 200
+MODE_MASK = 0o755
+"""No file is made writable for others, set-user-id or the like."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOR_READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def handlers(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> Handlers:
+    """The answers to the calls about shared files."""
+    files = _Files(paths, hypervisors)
+    return {SHARED_FILES.name: files.shared, WRITE_FILE.name: files.write}
+
+
+@dataclass(frozen=True)
+class _Files:
+    paths: Paths
+    hypervisors: Mapping[str, Hypervisor]
+
+    async def shared(self, args: HypervisorsArgs, _call: Call) -> SharedFiles:
+        drivers = [self.hypervisors[name] for name in args.hypervisors if name in self.hypervisors]
+        needed = [path for driver in drivers for path in driver.ancillary_files]
+        return await asyncio.to_thread(shared_files, self.paths, needed)
+
+    async def write(self, args: NodeFile, _call: Call) -> Nothing:
+        needed = [path for driver in self.hypervisors.values() for path in driver.ancillary_files]
+        try:
+            await asyncio.to_thread(write_file, self.paths, args, needed)
+        except OSError as err:
+            raise HostError(f"cannot write {args.path}: {err.strerror}") from err
+        return Nothing()
+
+
+def _name(paths: Paths, path: Path) -> str:
+    """What the cluster calls a path of this node."""
+    return "/" + str(path.relative_to(paths.root))
+
+
+def shared_files(paths: Paths, needed: Sequence[str]) -> SharedFiles:
+    """What other nodes must have as this one has it; `needed` is of hypervisors. Blocks."""
+    own_list = _name(paths, paths.distributed_files)
+    listed = listed_paths(paths.distributed_files)
+    secret = [_name(paths, path) for path in (paths.rapi_certificate, paths.rapi_users)]
+    files, problems = [], []
+    for path in dict.fromkeys([own_list, *listed, *needed, *secret][:FILES_LIMIT]):
+        try:
+            files.append(_read(paths, path, candidates_only=path in secret))
+        except FileNotFoundError:
+            if path in listed:
+                problems.append(f"{path} is listed in {own_list} and does not exist")
+        except (OSError, PrereqError) as err:
+            why = err.strerror if isinstance(err, OSError) else err.message
+            problems.append(f"{path} is not distributed: {why}")
+    return SharedFiles(files=files, problems=problems)
+
+
+def listed_paths(source: Path) -> list[str]:
+    """The lines of a list of paths, without comments; empty if there is no list."""
+    try:
+        lines = source.read_text("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return []
+    return [text for line in lines if (text := line.partition("#")[0].strip())]
+
+
+def checksums_of(paths: Paths, wanted: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of the files that are here. Blocks."""
+    import hashlib  # noqa: PLC0415 - rarely needed
+
+    found = {}
+    for path in wanted:
+        with contextlib.suppress(OSError, PrereqError):
+            content = _read(paths, path).content
+            found[path] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def _read(paths: Paths, path: str, *, candidates_only: bool = False) -> NodeFile:
+    _check_path(path)
+    descriptor = os.open(paths.below(path), _FOR_READING)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise PrereqError(f"{path} is not a regular file", ErrorCode.ENVIRONMENT)
+        if status.st_size > SIZE_LIMIT:
+            raise PrereqError(f"{path} has more than {SIZE_LIMIT} bytes", ErrorCode.ENVIRONMENT)
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(SIZE_LIMIT)
+    finally:
+        os.close(descriptor)
+    mode = stat.S_IMODE(status.st_mode) & MODE_MASK
+    return NodeFile(path=path, content=content, mode=mode, candidates_only=candidates_only)
+
+
+def _check_path(path: str) -> None:
+    """Refuse what is not a plain absolute path of a file."""
+    parts = path.split("/")
+    if not path.startswith("/") or path.endswith("/") or not path.isprintable():
+        raise PrereqError(f"{path!r:.200} is not an absolute path", ErrorCode.WRONG_INPUT)
+    if any(part in ("", ".", "..") for part in parts[1:]):
+        raise PrereqError(f"{path!r:.200} is not a plain path", ErrorCode.WRONG_INPUT)
+
+
+def is_allowed(paths: Paths, path: str, needed: Sequence[str]) -> bool:
+    """Whether the master may write this file here."""
+    ours = (paths.distributed_files, paths.rapi_certificate, paths.rapi_users)
+    if path in [_name(paths, one) for one in ours]:
+        return True
+    pure = PurePosixPath(path)
+    own = [PurePosixPath(_name(paths, one)) for one in (paths.data, paths.run, paths.log)]
+    lists = [_name(paths, one) for one in (paths.allowed_uploads, paths.file_storage_paths)]
+    if path in lists or any(pure.is_relative_to(one) for one in own):
+        return False  # not even if somebody lists it: it would decide what else may be done here
+    allowed = listed_paths(paths.allowed_uploads)
+    return path in needed or path in allowed or f"{pure.parent}/" in allowed
+
+
+def write_file(paths: Paths, file: NodeFile, needed: Sequence[str]) -> None:
+    """Replace a file by the master's, synced, as a whole; PrereqError if this node does not allow it."""
+    _check_path(file.path)
+    if len(file.content) > SIZE_LIMIT:
+        raise PrereqError(f"{file.path} has more than {SIZE_LIMIT} bytes", ErrorCode.WRONG_INPUT)
+    if not is_allowed(paths, file.path, needed):
+        raise PrereqError(
+            f"this node does not allow the master to write {file.path}:"
+            f" its administrator can list it in {_name(paths, paths.allowed_uploads)}",
+            ErrorCode.WRONG_STATE,
+        )
+    names = file.path.strip("/").split("/")
+    with _opened(paths.root, names[:-1]) as directory:
+        _replace(directory, names[-1], file)
+
+
+@contextlib.contextmanager
+def _opened(root: Path, names: Sequence[str]) -> Iterator[int]:
+    """The directory that `names` lead to from `root`, no link followed; missing ones are refused."""
+    descriptor = os.open(root, _DIRECTORY)
+    try:
+        for name in names:
+            below = os.open(name, _DIRECTORY, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = below
+            status = os.fstat(descriptor)
+            if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+                raise PrereqError(
+                    f"others may write in the directory {name}, so nothing is put there",
+                    ErrorCode.ENVIRONMENT,
+                )
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _replace(directory: int, name: str, file: NodeFile) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        there = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        if not stat.S_ISREG(there.st_mode):
+            raise PrereqError(f"{file.path} is not a regular file here", ErrorCode.ENVIRONMENT)
+    temporary = f".{name[:100]}.{secrets.token_hex(8)}"
+    descriptor = os.open(temporary, _NEW_FILE, 0o600, dir_fd=directory)
+    try:
+        with open(descriptor, "wb") as new:  # noqa: PTH123 - a descriptor
+            new.write(file.content)
+            new.flush()
+            os.fchmod(descriptor, file.mode & MODE_MASK)
+            os.fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    os.fsync(directory)

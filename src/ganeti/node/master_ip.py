@@ -1,0 +1,123 @@
+"""Answers the calls that bring the cluster's own address up and down on this node (F5)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from ganeti.base.errors import ErrorCode, HostError, PrereqError
+from ganeti.base.identifiers import interface_name
+from ganeti.base.process import CommandFailed, Run
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs, Nothing
+
+PROBES = 2
+PROBE_LIMIT_S = 10.0
+NOT_STARTED = 127
+
+
+def handlers(run: Run) -> Handlers:
+    """The answers to both calls; they change the host one at a time."""
+    master_ip = _MasterIp(run, asyncio.Lock())
+    return {MASTER_IP_UP.name: master_ip.up, MASTER_IP_DOWN.name: master_ip.down}
+
+
+def addresses_show(address: str) -> list[str]:
+    """Where this host has the address; says nothing if it does not."""
+    return ["ip", "-o", "address", "show", "to", address]
+
+
+def arp_probe(address: str, netdev: str) -> list[str]:
+    """Ends well if nobody on the link has the address."""
+    return ["arping", "-q", "-D", "-c", str(PROBES), "-w", str(PROBES), "-I", netdev, address]
+
+
+def ping_probe(address: str) -> list[str]:
+    """Ends well if somebody answers at the address."""
+    return ["ping", "-q", "-n", "-c", str(PROBES), "-w", str(PROBES), address]
+
+
+def address_add(args: MasterIpArgs) -> list[str]:
+    """Configure the address."""
+    return ["ip", "address", "add", f"{args.address}/{args.netmask}", "dev", args.netdev]
+
+
+def address_delete(args: MasterIpArgs) -> list[str]:
+    """Take it away."""
+    return ["ip", "address", "del", f"{args.address}/{args.netmask}", "dev", args.netdev]
+
+
+def announcement(address: str, netdev: str) -> list[str]:
+    """Tell the link who has the address now."""
+    return ["arping", "-q", "-U", "-c", "1", "-w", "1", "-I", netdev, address]
+
+
+@dataclass(frozen=True)
+class _MasterIp:
+    run: Run
+    acting: asyncio.Lock
+
+    async def up(self, args: MasterIpArgs, _call: Call) -> Nothing:
+        """Nobody else must have the address when it is configured here."""
+        if args.netdev:
+            _check(args)
+            async with self.acting:
+                if not await self._is_here(args):
+                    await self._check_free(args)
+                    await self.run(address_add(args))
+                if not _is_ipv6(args):
+                    await self._try(announcement(args.address, args.netdev))
+        return Nothing()
+
+    async def down(self, args: MasterIpArgs, _call: Call) -> Nothing:
+        if args.netdev:
+            _check(args)
+            async with self.acting:
+                if await self._is_here(args):
+                    await self.run(address_delete(args))
+        return Nothing()
+
+    async def _is_here(self, args: MasterIpArgs) -> bool:
+        found = await self.run(addresses_show(args.address))
+        return bool(found.stdout.strip())
+
+    async def _check_free(self, args: MasterIpArgs) -> None:
+        status = NOT_STARTED
+        if not _is_ipv6(args):
+            status = await self._try(arp_probe(args.address, args.netdev))
+        if status == NOT_STARTED:  # ARP knows no IPv6, and arping is not everywhere
+            answered = await self._try(ping_probe(args.address))
+            if answered == NOT_STARTED:
+                raise HostError(
+                    f"cannot find out whether another host has {args.address}:"
+                    " neither arping nor ping can be started; install one of them"
+                )
+            status = 1 if answered == 0 else 0
+        if status != 0:
+            raise PrereqError(
+                f"another host answers at the cluster's address {args.address}: take it away there"
+                " first, then run gnt-cluster activate-master-ip",
+                ErrorCode.WRONG_STATE,
+            )
+
+    async def _try(self, words: Sequence[str]) -> int:
+        """A command's exit status; NOT_STARTED if there is no such program."""
+        try:
+            return (await self.run(words, timeout_s=PROBE_LIMIT_S, check=False)).status
+        except CommandFailed as err:
+            return err.completed.status
+
+
+def _is_ipv6(args: MasterIpArgs) -> bool:
+    return ":" in args.address
+
+
+def _check(args: MasterIpArgs) -> None:
+    """Refuse what must not become words of a command."""
+    interface_name(args.netdev, "netdev")
+    try:
+        longest = ip_address(args.address).max_prefixlen
+    except ValueError as err:
+        raise PrereqError(f"{args.address!r:.60} is not an address", ErrorCode.WRONG_INPUT) from err
+    if not 0 < args.netmask <= longest:
+        raise PrereqError(f"{args.netmask} is not a netmask's length", ErrorCode.WRONG_INPUT)

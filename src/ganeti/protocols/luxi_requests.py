@@ -1,0 +1,28 @@
+"""The server's half of LUXI: requests from outside, answers to them."""
+
+from ganeti.base.errors import InputError
+from ganeti.model import wire
+from ganeti.protocols.luxi import END, Answer, Request
+
+
+def parse_request(data: bytes) -> Request:
+    """A client's message, mistrusted; InputError says what is wrong with it."""
+    value = wire.parse_foreign(data, what="request")
+    if not isinstance(value, dict):
+        raise InputError("must be an object with method and args", "request")
+    unknown = sorted(value.keys() - {"method", "args", "version"})
+    if unknown:
+        raise InputError(f"unknown key {unknown[0]!r:.40}", "request")
+    method, args = value.get("method"), value.get("args")
+    if not isinstance(method, str):
+        raise InputError("must be a string", "request.method")
+    if not isinstance(args, list):
+        raise InputError("must be a list", "request.args")
+    return Request(method, args)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """A whole message; `degraded` only where it is set, for clients that check the keys."""
+    head = b'{"success":' + (b"true" if answer.success else b"false") + b',"result":'
+    tail = b',"degraded":true}' if answer.degraded else b"}"
+    return head + wire.encode(answer.result) + tail + END

@@ -1,0 +1,91 @@
+"""Whether all nodes have the same files: ssconf, shared files, the cluster's authority; pure."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from ganeti.base.errors import RpcError
+from ganeti.model.objects import Node
+from ganeti.rpc.procedures import SharedFiles, VerifyReport
+from ganeti.units.cluster.findings import CERTIFICATE_WARNING_S, Finding
+
+Answer = tuple[Node, VerifyReport | RpcError]
+
+
+@dataclass(frozen=True)
+class SsconfExpected:
+    """The contents that ssconf may have now, the position from which on it may be newer, and who is late."""
+
+    checksums: frozenset[str]
+    position: int
+    late: Collection[str]
+
+
+def ssconf_findings(answers: Iterable[Answer], expected: SsconfExpected) -> Iterator[Finding]:
+    """Nodes whose ssconf files say something else than the configuration (F8)."""
+    for node, report in answers:
+        if isinstance(report, RpcError):
+            continue
+        if report.ssconf_position < 0:
+            yield Finding("ENODEFILECHECK", "node", node.name, "has no ssconf files")
+        elif (
+            report.ssconf_checksum
+            and report.ssconf_checksum not in expected.checksums
+            and report.ssconf_position <= expected.position
+        ):
+            is_late = node.name in expected.late
+            text = (
+                "its ssconf files are not up to date yet"
+                if is_late
+                else "its ssconf files say something else than the configuration; run gnt-cluster redist-conf"
+            )
+            yield Finding("ENODEFILECHECK", "node", node.name, text, is_error=not is_late)
+
+
+def shared_findings(
+    answers: Iterable[Answer], shared: SharedFiles | None, master: str
+) -> Iterator[Finding]:
+    """Files that a node lacks, has in another version, or should not have (S65-S68); `master` is a UUID."""
+    if shared is None:
+        return
+    for problem in shared.problems:
+        yield Finding("ECLUSTERFILECHECK", "cluster", "", problem, is_error=False)
+    wanted = {file.path: hashlib.sha256(file.content).hexdigest() for file in shared.files}
+    for node, report in answers:
+        if isinstance(report, RpcError) or node.uuid == master:
+            continue
+        for file in shared.files:
+            found = report.file_checksums.get(file.path)
+            if file.candidates_only and not node.master_candidate:
+                if found is not None:
+                    text = f"has {file.path}, which only master candidates should have"
+                    yield Finding("ECLUSTERFILECHECK", "node", node.name, text, is_error=False)
+            elif found is None:
+                text = f"lacks {file.path}; run gnt-cluster redist-conf"
+                yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
+            elif found != wanted[file.path]:
+                text = f"has another {file.path} than the master; run gnt-cluster redist-conf"
+                yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
+
+
+def authority_findings(answers: Iterable[Answer], now: float) -> Iterator[Finding]:
+    """The authority ends soon, or a node has another one (G27)."""
+    reports = [(node, report) for node, report in answers if isinstance(report, VerifyReport)]
+    known = [(node, report) for node, report in reports if report.authority]
+    if not known:
+        return
+    usual = Counter(report.authority for _, report in known).most_common(1)[0][0]
+    for node, report in known:
+        if report.authority != usual:
+            text = "has another authority's certificate than the other nodes"
+            yield Finding("ECLUSTERCERT", "node", node.name, text)
+    ends = [one.authority_not_after for _, one in known if one.authority_not_after is not None]
+    left_s = min(ends, default=now + 2 * CERTIFICATE_WARNING_S) - now
+    if left_s < CERTIFICATE_WARNING_S:
+        text = (
+            f"the authority's certificate ends in {left_s / 86400:.0f} days"
+            if left_s > 0
+            else "the authority's certificate has ended"
+        )
+        yield Finding("ECLUSTERCERT", "cluster", "", text, is_error=left_s <= 0)

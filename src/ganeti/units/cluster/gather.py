@@ -1,0 +1,134 @@
+"""What the check of a node group asks the nodes."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ganeti import ssconf
+from ganeti.base.errors import RpcError
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.ssconf_writer import ssconf_values
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.procedures import (
+    DISK_FILES,
+    INSTANCES_INFO,
+    NODE_INFO,
+    NODE_VERIFY,
+    OS_DIAGNOSE,
+    DiskFile,
+    DiskFilesArgs,
+    HypervisorsArgs,
+    NodeInfo,
+    Nothing,
+    OsInfo,
+    RunningInstance,
+    SharedFiles,
+    VerifyArgs,
+    VerifyReport,
+)
+from ganeti.units.cluster.disk_findings import Listing
+from ganeti.units.cluster.file_findings import SsconfExpected
+from ganeti.units.context import UnitContext
+from ganeti.units.node_choice import info_args
+from ganeti.units.shared_files import shared_files
+
+SETTLE_S = 3.0
+"""How long a check waits for the facts of the last change to reach all nodes."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the nodes of a group said, and what they should have said."""
+
+    before: Snapshot
+    """The configuration when the questions began."""
+    reports: Mapping[NodeUuid, VerifyReport | RpcError]
+    running: Mapping[NodeUuid, list[RunningInstance] | RpcError]
+    oses: Mapping[str, list[OsInfo]]
+    """By name of node."""
+    infos: Mapping[NodeUuid, NodeInfo | RpcError]
+    listing: Listing
+    shared: SharedFiles | None
+    ssconf: SsconfExpected
+    distributed: int
+    """The ssconf position that all nodes had before they were asked."""
+    coming: frozenset[str]
+    """Names of instances that jobs were making."""
+
+    def free_memory(self) -> dict[NodeUuid, int]:
+        """MiB, of the nodes that answered."""
+        return {
+            uuid: info.memory_free
+            for uuid, info in self.infos.items()
+            if not isinstance(info, RpcError)
+        }
+
+
+async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
+    """Ask the online nodes of a group everything."""
+    snapshot = ctx.snapshot
+    coming = ctx.config.reservations.host_names()
+    late = await ctx.services.ssconf.settle(SETTLE_S)
+    distributed = ctx.services.ssconf.position
+    shared = await _shared_files(ctx)
+    cluster = snapshot.cluster
+    hypervisors = list(cluster.enabled_hypervisors)
+    capable = [node for node in online if node.vm_capable]
+    args = VerifyArgs(
+        hypervisors=hypervisors,
+        file_storage_dir=cluster.file_storage_dir,
+        shared_file_storage_dir=cluster.shared_file_storage_dir,
+        nodes=[(node.name, node.primary_ip, node.port) for node in online],
+        files=[file.path for file in shared.files] if shared else [],
+    )
+    reports, running, infos, oses = await asyncio.gather(
+        ctx.call_all(online, NODE_VERIFY, args),
+        ctx.call_all(online, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors)),
+        ctx.call_all(capable, NODE_INFO, info_args(snapshot)),
+        ctx.call_all(capable, OS_DIAGNOSE, Nothing()),
+    )
+    listing = await _listing(ctx, capable)
+    sums = await asyncio.to_thread(_checksums, (snapshot, ctx.snapshot))
+    return Answers(
+        before=snapshot,
+        reports=reports,
+        running=running,
+        oses={
+            node.name: answer
+            for node in capable
+            if not isinstance(answer := oses[node.uuid], RpcError)
+        },
+        infos=infos,
+        listing=listing,
+        shared=shared,
+        ssconf=SsconfExpected(sums, snapshot.position, late),
+        distributed=distributed,
+        coming=coming | ctx.config.reservations.host_names(),
+    )
+
+
+def _checksums(snapshots: Iterable[Snapshot]) -> frozenset[str]:
+    return frozenset(ssconf.checksum(ssconf_values(one)) for one in snapshots)
+
+
+async def _shared_files(ctx: UnitContext) -> SharedFiles | None:
+    try:
+        return await shared_files(ctx)
+    except RpcError:
+        return None  # that the master's node does not answer is found anyway
+
+
+async def _listing(ctx: UnitContext, capable: list[Node]) -> Listing:
+    """The files of each node, and those of the shared directory as one of them sees it."""
+    cluster = ctx.snapshot.cluster
+    local = await ctx.call_all(
+        capable, DISK_FILES, DiskFilesArgs(file_storage_dir=cluster.file_storage_dir)
+    )
+    shared: list[DiskFile] | None = None
+    for node in capable:
+        args = DiskFilesArgs(shared_file_storage_dir=cluster.shared_file_storage_dir)
+        answer = (await ctx.call_all([node], DISK_FILES, args))[node.uuid]
+        if not isinstance(answer, RpcError):
+            shared = answer
+            break
+    return Listing(local, shared)

@@ -1,0 +1,175 @@
+"""Changing the cluster's parameters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
+from ganeti.config.fill import cluster_hvparams, filled_ipolicy, filled_nicparams
+from ganeti.config.snapshot import Snapshot, View
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import CLUSTER_LOCK, Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Cluster, Instance, Node
+from ganeti.model.opcodes.cluster import OpClusterSetParams
+from ganeti.placement.policy import policy_violations
+from ganeti.rpc.procedures import MASTER_IP_DOWN, MASTER_IP_UP, VALIDATE_HVPARAMS, HvParamsArgs
+from ganeti.units.allocation import Demand
+from ganeti.units.base import LogicalUnit
+from ganeti.units.cluster.master_ip import master_ip_args, master_of
+from ganeti.units.context import UnitContext
+from ganeti.units.node.candidate_pool import missing_candidates
+from ganeti.units.node.promotion import make_fit
+
+_OF_INSTANCES = (
+    "enabled_hypervisors",
+    "enabled_disk_templates",
+    "nicparams",
+    "file_storage_dir",
+    "shared_file_storage_dir",
+)
+"""Fields that existing instances may forbid to change."""
+_STORAGE = {"file_storage_dir": "file", "shared_file_storage_dir": "sharedfile"}
+_ADDRESS = ("master_netdev", "master_netmask")
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ClusterChange:
+    """The fields that change, and the nodes that fill a greater pool of candidates."""
+
+    fields: dict[str, Any]
+    promoted: tuple[Node, ...] = ()
+
+
+class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
+    """Change the cluster's parameters."""
+
+    def check_arguments(self) -> None:
+        check_cluster_wish(self.op)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        wanted = [lock(Level.CLUSTER, CLUSTER_LOCK)]
+        if any(getattr(self.op, name) is not None for name in _OF_INSTANCES):
+            wanted.append(lock(Level.INSTANCE, ALL, Mode.SHARED))
+        if self.op.candidate_pool_size is not None:
+            wanted.append(lock(Level.NODE, ALL))
+        return wanted
+
+    async def check_prereq(self, ctx: UnitContext) -> ClusterChange:
+        snapshot = ctx.snapshot
+        fields = changed_cluster(snapshot.cluster, self.op)
+        new = replace(snapshot.cluster, **fields)
+        check_instances(snapshot, new)
+        if self.op.hvparams:
+            await self._check_on_nodes(ctx, new)
+        promoted: tuple[Node, ...] = ()
+        if "candidate_pool_size" in fields:
+            promoted = tuple(missing_candidates(snapshot, new.candidate_pool_size))
+        plan = ClusterChange(fields, promoted)
+        ctx.check_change(lambda draft: _apply(draft, plan))
+        return plan
+
+    async def _check_on_nodes(self, ctx: UnitContext, new: Cluster) -> None:
+        """Every node that runs instances must be able to use the new hypervisor parameters."""
+        nodes = [node for node in ctx.snapshot.online_nodes() if node.vm_capable]
+        for hypervisor in self.op.hvparams or ():
+            if hypervisor not in new.enabled_hypervisors:
+                continue
+            args = HvParamsArgs(hypervisor=hypervisor, hvparams=cluster_hvparams(new, hypervisor))
+            answers = await ctx.call_all(nodes, VALIDATE_HVPARAMS, args)
+            for node in nodes:
+                answer = answers[node.uuid]
+                if isinstance(answer, RpcError):
+                    raise PrereqError(
+                        f"cannot check the parameters of {hypervisor}: {answer}",
+                        ErrorCode.ENVIRONMENT,
+                    )
+                if answer:
+                    raise PrereqError(
+                        f"node {node.name} cannot use these parameters of {hypervisor}:"
+                        f" {'; '.join(answer)}",
+                        ErrorCode.ENVIRONMENT,
+                    )
+
+    async def execute(self, ctx: UnitContext, plan: ClusterChange) -> Outcome:
+        new = replace(ctx.snapshot.cluster, **plan.fields)
+        if "ipolicy" in plan.fields:
+            _warn_of_policy(ctx, new)
+        await make_fit(ctx, [replace(node, master_candidate=True) for node in plan.promoted])
+        if not any(name in plan.fields for name in _ADDRESS):
+            return Outcome(change=lambda draft: _apply(draft, plan))
+        await self._move_address(ctx, plan, new)
+        return Outcome()
+
+    async def _move_address(self, ctx: UnitContext, plan: ClusterChange, new: Cluster) -> None:
+        """The cluster's address leaves the old interface before it comes up on the new one."""
+        master = master_of(ctx.snapshot)
+        await ctx.call(master, MASTER_IP_DOWN, master_ip_args(ctx.snapshot.cluster))
+        await ctx.run.record_undo((), lambda draft: _apply(draft, plan))
+        try:
+            await ctx.call(master, MASTER_IP_UP, master_ip_args(new))
+        except RpcError as err:
+            ctx.warn(
+                f"the cluster's address is not configured: {err.reason};"
+                " run gnt-cluster activate-master-ip when that is mended"
+            )
+
+
+def _apply(draft: Draft, plan: ClusterChange) -> None:
+    draft.put(replace(draft.cluster, **plan.fields))
+    for node in plan.promoted:
+        draft.put(replace(draft.nodes[node.uuid], master_candidate=True))
+
+
+def check_instances(view: View, new: Cluster) -> None:
+    """Refuse to take away what an existing instance needs."""
+    old, instances = view.cluster, list(view.instances.values())
+    for hypervisor in set(old.enabled_hypervisors) - set(new.enabled_hypervisors):
+        users = [one for one in instances if one.hypervisor == hypervisor]
+        _refuse(users, f"hypervisor {hypervisor}", "enabled_hypervisors")
+    for template in set(old.enabled_disk_templates) - set(new.enabled_disk_templates):
+        users = [one for one in instances if one.disk_template == template]
+        _refuse(users, f"disk template {template}", "enabled_disk_templates")
+    for field, template in _STORAGE.items():
+        if getattr(old, field) and getattr(old, field) != getattr(new, field):
+            users = [one for one in instances if one.disk_template == template]
+            _refuse(users, f"directory {getattr(old, field)}", field)
+    if new.nicparams != old.nicparams:
+        users = [one for one in instances if _lacks_address(new, one)]
+        if users:
+            raise InputError(
+                f"routed network interfaces need an IP address: {_shown(users)}", "nicparams.mode"
+            )
+
+
+def _refuse(users: Sequence[Instance], what: str, field: str) -> None:
+    if users:
+        raise PrereqError(f"{field}: {what} is used by {_shown(users)}", ErrorCode.WRONG_STATE)
+
+
+def _shown(instances: Sequence[Instance]) -> str:
+    names = sorted(instance.name for instance in instances)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _lacks_address(cluster: Cluster, instance: Instance) -> bool:
+    return any(
+        nic.ip is None and filled_nicparams(cluster, nic)["mode"] == "routed"
+        for nic in instance.nics
+    )
+
+
+def _warn_of_policy(ctx: UnitContext, new: Cluster) -> None:
+    """Say which instances the new policy would not let in."""
+    snapshot = ctx.snapshot
+    for instance in snapshot.instances.values():
+        group = snapshot.groups.get(snapshot.nodes[instance.primary_node].group)
+        size = Demand.of(new, instance).size()
+        for text in policy_violations(filled_ipolicy(new, group), size):
+            ctx.warn(f"instance {instance.name} is outside the new policy: {text}")

@@ -1,0 +1,49 @@
+"""Bringing the files of all nodes up to date."""
+
+import asyncio
+
+from ganeti.base.errors import ExecError, GanetiError
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Node
+from ganeti.model.opcodes.cluster import OpClusterRedistConf
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.shared_files import distribute_files
+
+AT_ONCE = 30
+
+
+class LUClusterRedistConf(LogicalUnit[OpClusterRedistConf, list[Node]]):
+    """Give all nodes the ssconf files, and the files that they must have (S65-S68).
+
+    Master candidates follow every change of the configuration by themselves.
+    """
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return [lock(Level.NODE, ALL, Mode.SHARED)]
+
+    async def check_prereq(self, ctx: UnitContext) -> list[Node]:
+        return ctx.snapshot.online_nodes()
+
+    async def execute(self, ctx: UnitContext, plan: list[Node]) -> Outcome:
+        await ctx.run.started()
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def push(node: Node) -> bool:
+            try:
+                async with slots:
+                    await ctx.services.ssconf.push_now(node)
+            except GanetiError as err:
+                ctx.warn(f"{node.name} does not get its ssconf files: {err.message}")
+                return False
+            return True
+
+        ctx.step("giving all nodes their ssconf files")
+        pushed = await asyncio.gather(*(push(node) for node in plan))
+        ctx.step("giving all nodes the files that they must have")
+        if not await distribute_files(ctx, plan) or not all(pushed):
+            raise ExecError("not all files are up to date on all nodes; the job's log says which")
+        return Outcome()

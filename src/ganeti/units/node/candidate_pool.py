@@ -1,0 +1,24 @@
+"""How many master candidates there are, and who can be one; pure."""
+
+from collections.abc import Iterable
+
+from ganeti.config.snapshot import View
+from ganeti.model.objects import Node
+
+
+def can_be_candidate(node: Node) -> bool:
+    """Whether a node may keep the state and become the master."""
+    return node.master_capable and not node.offline and not node.drained
+
+
+def wanted_candidates(pool_size: int, nodes: Iterable[Node]) -> int:
+    """How many of these nodes should be candidates."""
+    return min(pool_size, sum(can_be_candidate(node) for node in nodes))
+
+
+def missing_candidates(view: View, pool_size: int, *, without: str = "") -> list[Node]:
+    """The nodes to promote so that the pool is full, by name; `without` is neither counted nor chosen."""
+    nodes = [node for node in view.nodes_by_name() if node.uuid != without]
+    free = [node for node in nodes if can_be_candidate(node) and not node.master_candidate]
+    have = sum(node.master_candidate for node in nodes)
+    return free[: max(0, wanted_candidates(pool_size, nodes) - have)]

@@ -1,0 +1,82 @@
+"""Whether a node that was away may take part again (F9)."""
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import Node
+from ganeti.rpc.procedures import (
+    INSTANCES_INFO,
+    REGISTER_READ,
+    VERSION,
+    HypervisorsArgs,
+    NodeVersion,
+    Nothing,
+    RegisterState,
+    RunningInstance,
+)
+from ganeti.units.context import UnitContext
+
+SHOWN = 5
+
+
+async def check_can_return(ctx: UnitContext, node: Node) -> None:
+    """Refuse a node that is not ours, still works for an earlier master, or runs what it must not."""
+    present = replace(node, offline=False)
+    hypervisors = list(ctx.snapshot.cluster.enabled_hypervisors)
+    try:
+        version: NodeVersion = await ctx.call(present, VERSION, Nothing())
+        register: RegisterState = await ctx.call(present, REGISTER_READ, Nothing())
+        guests: list[RunningInstance] = await ctx.call(
+            present, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors)
+        )
+    except RpcError as err:
+        raise PrereqError(
+            f"node {node.name} cannot be brought back: it does not answer ({err.reason});"
+            " start its node daemon first",
+            ErrorCode.ENVIRONMENT,
+        ) from err
+    if version.cluster_uuid != ctx.snapshot.cluster.uuid:
+        raise PrereqError(
+            f"node {node.name} cannot be brought back: it is in another cluster"
+            f" ({version.cluster_uuid or 'none'}); take it in again with gnt-node add --readd",
+            ErrorCode.WRONG_STATE,
+        )
+    if register.older_calls:
+        raise PrereqError(
+            f"node {node.name} cannot be brought back yet: it still carries out"
+            f" {_shown(register.older_calls)} for an earlier master; try again when that has ended",
+            ErrorCode.TEMP_NO_RESOURCES,
+        )
+    if wrong := misplaced(ctx.snapshot, node, guests):
+        raise PrereqError(
+            f"node {node.name} cannot be brought back: it runs {_shown(wrong)}, which it must not;"
+            " end these guests on it first",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+def misplaced(snapshot: Snapshot, node: Node, guests: list[RunningInstance]) -> list[str]:
+    """Names of the guests on `node` that belong elsewhere, or nowhere."""
+    found = []
+    for guest in guests:
+        instance = snapshot.instances.get(guest.uuid)
+        if instance is None or node.uuid not in (instance.primary_node, instance.migrating_to):
+            found.append(guest.name)
+    return sorted(found)
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+async def bring_up_to_date(ctx: UnitContext, node: Node) -> None:
+    """Give a returning node the latest facts; ExecError if it does not take them."""
+    await ctx.run.started()
+    try:
+        await ctx.services.ssconf.push_now(replace(node, offline=False))
+    except GanetiError as err:
+        raise ExecError(
+            f"node {node.name} stays as it is: it does not take the cluster's facts ({err.message})"
+        ) from err

@@ -1,0 +1,176 @@
+"""Changing a node's role and parameters."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, GanetiError, PrereqError
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Node
+from ganeti.model.opcodes.node import OpNodeSetParams
+from ganeti.model.param_checks import changed, check_node_params
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.requests import check_address
+from ganeti.units.node.candidate_pool import can_be_candidate, missing_candidates
+from ganeti.units.node.catch_up import bring_up_to_date, check_can_return
+from ganeti.units.node.promotion import make_fit
+from ganeti.units.node.roles import check_master, check_wish, with_role
+
+
+@dataclass(frozen=True)
+class ModifyPlan:
+    """The node before and after, and others that become candidates in its place."""
+
+    old: Node
+    new: Node
+    promoted: tuple[Node, ...] = ()
+
+    @property
+    def returns(self) -> bool:
+        """Whether the node was away and takes part again."""
+        return self.old.offline and not self.new.offline
+
+    @property
+    def fit(self) -> list[Node]:
+        """All that become candidates, as they will be."""
+        becomes = self.new.master_candidate and not self.old.master_candidate
+        others = [replace(node, master_candidate=True) for node in self.promoted]
+        return [*([self.new] if becomes else []), *others]
+
+
+class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
+    """Change a node's role and parameters."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        check_wish(op)
+        if op.secondary_ip is not None:
+            check_address(op.secondary_ip, "secondary_ip")
+        check_node_params(op.ndparams or {})
+
+    def _node(self, snapshot: Snapshot) -> Node:
+        return resolve_node(snapshot, self.op.node_uuid or self.op.node_name)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return [lock(Level.NODE, ALL if self.op.auto_promote else self._node(snapshot).uuid)]
+
+    async def check_prereq(self, ctx: UnitContext) -> ModifyPlan:
+        op, old = self.op, self._node(ctx.snapshot)
+        if old.uuid == ctx.snapshot.cluster.master_node:
+            check_master(op, old)
+        new = replace(
+            with_role(old, op),
+            secondary_ip=op.secondary_ip or old.secondary_ip,
+            ndparams=changed(old.ndparams, check_node_params(op.ndparams or {})),
+        )
+        self._check_instances(ctx.snapshot, old, new)
+        promoted = self._promoted(ctx, old, new)
+        new = self._filled_pool(ctx.snapshot, old, new)
+        plan = ModifyPlan(old, new, promoted)
+        if plan.returns:
+            await check_can_return(ctx, old)
+        ctx.check_change(lambda draft: _apply(draft, plan))
+        return plan
+
+    def _check_instances(self, snapshot: Snapshot, old: Node, new: Node) -> None:
+        here = snapshot.instances_of(old.uuid)
+        if here and old.vm_capable and not new.vm_capable:
+            raise PrereqError(
+                f"node {old.name} has {len(here)} instances, as {here[0].name}:"
+                " it cannot stop being vm_capable",
+                ErrorCode.WRONG_STATE,
+            )
+        mirrored = [one for one in here if one.secondary_nodes]
+        if mirrored and old.secondary_ip != new.secondary_ip:
+            raise PrereqError(
+                f"node {old.name} has {len(mirrored)} mirrored instances, as {mirrored[0].name}:"
+                " its secondary address cannot change",
+                ErrorCode.WRONG_STATE,
+            )
+
+    def _promoted(self, ctx: UnitContext, old: Node, new: Node) -> tuple[Node, ...]:
+        """Who takes the place of a candidate that is none any more; PrereqError if nobody may."""
+        if new.master_candidate or not (old.master_candidate or self.op.auto_promote):
+            return ()
+        pool_size = ctx.snapshot.cluster.candidate_pool_size
+        missing = missing_candidates(ctx.snapshot, pool_size, without=old.uuid)
+        if self.op.auto_promote:
+            return tuple(missing)
+        if missing and not self.op.force:
+            raise PrereqError(
+                f"without {old.name} there would be too few master candidates: let"
+                f" {missing[0].name} be one in its place (--auto-promote), or insist (--force)",
+                ErrorCode.WRONG_STATE,
+            )
+        return ()
+
+    def _filled_pool(self, snapshot: Snapshot, old: Node, new: Node) -> Node:
+        """A node that becomes fit to be a candidate is made one if the pool is not full."""
+        becomes_fit = can_be_candidate(new) and not can_be_candidate(old)
+        if self.op.master_candidate is not None or new.master_candidate or not becomes_fit:
+            return new
+        have = len(snapshot.master_candidates())
+        return replace(new, master_candidate=have < snapshot.cluster.candidate_pool_size)
+
+    async def execute(self, ctx: UnitContext, plan: ModifyPlan) -> Outcome:
+        if plan.returns:
+            ctx.step(f"bringing {plan.new.name} up to date")
+            await bring_up_to_date(ctx, plan.old)
+        await make_fit(ctx, plan.fit, files_for=[plan.new] if plan.returns else [])
+        result = _differences(plan)
+        if not plan.old.master_candidate or plan.new.master_candidate:
+            return Outcome(result, change=lambda draft: _apply(draft, plan))
+        # What a candidate has is taken from it only when it is none any more.
+        await ctx.run.record_undo((), lambda draft: _apply(draft, plan))
+        try:
+            await ctx.services.candidates.demote(plan.new)
+        except GanetiError as err:
+            ctx.warn(
+                f"{plan.new.name} is no master candidate any more, but still has the state of one:"
+                f" {err.message}"
+            )
+        return Outcome(result)
+
+
+_SHOWN = {
+    "master_candidate": "master_candidate",
+    "offline": "offline",
+    "drained": "drained",
+    "master_capable": "master_capable",
+    "vm_capable": "vm_capable",
+    "secondary_ip": "secondary_ip",
+}
+
+
+def _differences(plan: ModifyPlan) -> list[list[Any]]:
+    """What changes, as pairs of a name and the new value."""
+    pairs = [(name, getattr(plan.old, name), getattr(plan.new, name)) for name in _SHOWN]
+    found = [[name, after] for name, before, after in pairs if before != after]
+    old, new = plan.old.ndparams, plan.new.ndparams
+    found += [
+        [f"nd/{name}", new.get(name, "default")]
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    ]
+    return found + [["auto_promoted", node.name] for node in plan.promoted]
+
+
+def _apply(draft: Draft, plan: ModifyPlan) -> None:
+    """Make the change; only the fields that were wished for, as tags may have changed meanwhile."""
+    current = draft.nodes[plan.old.uuid]
+    draft.put(
+        replace(
+            current,
+            ndparams=plan.new.ndparams,
+            **{name: getattr(plan.new, name) for name in _SHOWN},
+        )
+    )
+    for node in plan.promoted:
+        draft.put(replace(draft.nodes[node.uuid], master_candidate=True))

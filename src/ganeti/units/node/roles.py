@@ -1,0 +1,74 @@
+"""From a node and a wish to the node as it will be; pure (interfaces.md, section 2)."""
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.model.objects import Node
+from ganeti.model.opcodes.node import OpNodeSetParams
+from ganeti.units.node.candidate_pool import can_be_candidate
+
+_CHANGES = (
+    "master_candidate",
+    "offline",
+    "drained",
+    "master_capable",
+    "vm_capable",
+    "secondary_ip",
+    "ndparams",
+)
+
+
+def check_wish(op: OpNodeSetParams) -> None:
+    """Refuse what contradicts itself, or changes nothing."""
+    for field in ("hv_state", "disk_state", "powered"):
+        if getattr(op, field) not in (None, {}):
+            raise InputError("this version cannot do that", field)
+    if all(getattr(op, name) is None for name in _CHANGES) and not op.auto_promote:
+        raise InputError("say what is to be changed", "node_name")
+    chosen = [name for name in ("master_candidate", "offline", "drained") if getattr(op, name)]
+    if len(chosen) > 1:
+        raise InputError(
+            f"a node has one role: {' and '.join(chosen)} exclude each other", chosen[1]
+        )
+    if op.master_candidate and op.master_capable is False:
+        raise InputError("a node that is not master_capable is no candidate", "master_candidate")
+
+
+def with_role(node: Node, op: OpNodeSetParams) -> Node:
+    """The node with the role and flags that are wished; PrereqError if it cannot have them."""
+    offline = node.offline if op.offline is None else op.offline
+    drained = node.drained if op.drained is None else op.drained
+    if op.offline:
+        drained = False
+    elif op.drained:
+        offline = False
+    new = replace(
+        node,
+        offline=offline,
+        drained=drained,
+        master_capable=node.master_capable if op.master_capable is None else op.master_capable,
+        vm_capable=node.vm_capable if op.vm_capable is None else op.vm_capable,
+    )
+    if op.master_candidate and not can_be_candidate(new):
+        raise PrereqError(
+            f"node {node.name} is {_hindrance(new)}, so it cannot be a master candidate",
+            ErrorCode.WRONG_STATE,
+        )
+    wished = node.master_candidate if op.master_candidate is None else op.master_candidate
+    return replace(new, master_candidate=wished and can_be_candidate(new))
+
+
+def _hindrance(node: Node) -> str:
+    if node.offline:
+        return "offline"
+    return "drained" if node.drained else "not master_capable"
+
+
+def check_master(op: OpNodeSetParams, node: Node) -> None:
+    """The master's role changes by a failover only."""
+    if op.offline or op.drained or op.master_candidate is False or op.master_capable is False:
+        raise PrereqError(
+            f"node {node.name} is the master: it stays online and a candidate;"
+            " let another node take over first (gnt-cluster master-failover)",
+            ErrorCode.WRONG_STATE,
+        )

@@ -1,0 +1,89 @@
+"""What can have tags, and how many."""
+
+from collections.abc import Callable, Collection, Iterator
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
+from ganeti.config.snapshot import Snapshot, View
+from ganeti.config.transaction import kind_of
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.objects import Cluster, ConfigObject, Instance, Node
+
+TAGS_LIMIT = 4096
+"""Tags of one object (guarantees.md, limits)."""
+
+KINDS = ("cluster", "node", "nodegroup", "instance")
+
+_Resolve = Callable[[View, str], ConfigObject]
+_OF_KIND: dict[str, _Resolve] = {
+    "node": resolve_node,
+    "instance": resolve_instance,
+    "nodegroup": resolve_group,
+}
+
+
+def tagged_object(view: View, kind: str, name: str | None) -> ConfigObject:
+    """The object that a request about tags means; PrereqError if there is none."""
+    if kind not in KINDS:
+        raise InputError(f"{kind!r:.40} must be one of {', '.join(KINDS)}", "kind")
+    if kind == "cluster":
+        return view.cluster
+    if not name:
+        raise InputError(f"the name of the {kind} is needed", "name")
+    return _OF_KIND[kind](view, name)
+
+
+def same_object(view: View, thing: ConfigObject) -> ConfigObject:
+    """The object as `view` has it; PrereqError if it is gone."""
+    if isinstance(thing, Cluster):
+        return view.cluster
+    found = view.nodes.get(thing.uuid) or view.groups.get(thing.uuid)
+    current: ConfigObject | None = found or view.instances.get(thing.uuid)
+    if current is None:
+        raise PrereqError(
+            f"{kind_of(thing)} {thing.name} was removed meanwhile", ErrorCode.UNKNOWN_ENTITY
+        )
+    return current
+
+
+def lock_of(thing: ConfigObject, mode: Mode = Mode.EXCLUSIVE) -> list[LockRequest]:
+    """The lock of the object; the cluster's tags need none, they change in one step."""
+    if isinstance(thing, Cluster):
+        return []
+    if isinstance(thing, Instance):
+        return [lock(Level.INSTANCE, thing.name, mode)]
+    return [lock(Level.NODE if isinstance(thing, Node) else Level.NODE_GROUP, thing.uuid, mode)]
+
+
+def with_tags(thing: ConfigObject, new: Collection[str]) -> tuple[str, ...]:
+    """The object's tags and the new ones, sorted; PrereqError if these are too many."""
+    together = tuple(sorted({*thing.tags, *new}))
+    if len(together) > TAGS_LIMIT:
+        raise PrereqError(
+            f"{kind_of(thing)} {thing.name} would have {len(together)} tags: at most {TAGS_LIMIT} are possible",
+            ErrorCode.WRONG_INPUT,
+        )
+    return together
+
+
+def without_tags(thing: ConfigObject, gone: Collection[str]) -> tuple[str, ...]:
+    """The object's other tags; PrereqError if one to be taken away is not there."""
+    missing = sorted(set(gone) - set(thing.tags))
+    if missing:
+        raise PrereqError(
+            f"{kind_of(thing)} {thing.name} does not have the tags {', '.join(missing)}",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
+    return tuple(tag for tag in thing.tags if tag not in set(gone))
+
+
+def tag_paths(snapshot: Snapshot) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every object with the path by which a search for tags names it."""
+    yield "/cluster", snapshot.cluster.tags
+    for group in sorted(snapshot.groups.values(), key=lambda one: one.name):
+        yield f"/nodegroup/{group.name}", group.tags
+    for node in snapshot.nodes_by_name():
+        yield f"/nodes/{node.name}", node.tags
+    for instance in sorted(snapshot.instances.values(), key=lambda one: one.name):
+        yield f"/instances/{instance.name}", instance.tags

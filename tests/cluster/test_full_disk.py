@@ -1,0 +1,97 @@
+"""A master whose disk is full: it goes on reading, refuses writes, and recovers by itself."""
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import GanetiError
+from ganeti.bootstrap.daemons import MASTERD
+from ganeti.clients.luxi import LuxiClient
+from ganeti.vcluster.layout import load
+from tests.support.local_cluster import LocalCluster, short_directory, vcluster, wait_until
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(os.geteuid() != 0, reason="a small file system can be mounted by root only"),
+]
+
+RECOVERY_S = 10.0
+DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0}
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    """One node whose state lies on a file system of 8 MiB."""
+    with short_directory() as parent:
+        directory = parent / "c"
+        data = directory / "node1/var/lib/ganeti"
+        data.mkdir(parents=True)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "gnt-test", str(data)]
+        mounted = subprocess.run(mount, check=False, capture_output=True, text=True)
+        if mounted.returncode:
+            pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+        try:
+            vcluster(directory, "up", "--nodes", "1")
+            made = load(directory)
+            assert made is not None
+            yield LocalCluster(made)
+            (data / "filler").unlink(missing_ok=True)
+        finally:
+            subprocess.run(["umount", "--lazy", str(data)], check=True)
+            vcluster(directory, "down")
+
+
+def fill(path: Path) -> None:
+    """Take all the space that is left."""
+    with path.open("ab", buffering=0) as filler:
+        for size in (64 * 1024, 4096, 1):
+            try:
+                while True:
+                    filler.write(bytes(size))
+            except OSError:
+                continue
+
+
+@pytest.mark.requirement("G16", "G8")
+def test_a_full_disk_stops_writes_only_and_only_while_it_is_full(cluster: LocalCluster) -> None:
+    master, filler = cluster.pid(MASTERD), cluster.cluster.master.paths.data / "filler"
+    with cluster.luxi() as client:
+        before = client.submit_job([DELAY])
+        fill(filler)
+        accepted, refusal = submit_until_refused(client)
+        assert re.search(r"full|space", refusal)
+        assert cluster.ok("gnt-node", "list").lines
+        assert client.query_jobs([before], ["status"]) == [["success"]]
+
+        filler.unlink()
+        freed = time.monotonic()
+        wait_until(lambda: takes_jobs(cluster), "jobs are taken again", RECOVERY_S)
+        assert time.monotonic() - freed <= RECOVERY_S
+        later = client.submit_job([DELAY])
+        assert later > max([before, *accepted])
+    cluster.ok("gnt-job", "wait", str(later))
+    with cluster.luxi() as client:
+        rows = client.query_jobs([before, *accepted], ["status"])
+    assert rows == [["success"]] * len(rows)
+    assert cluster.pid(MASTERD) == master
+
+
+def submit_until_refused(client: LuxiClient) -> tuple[list[int], str]:
+    """The ids of jobs that were still accepted, and what the master then said."""
+    accepted: list[int] = []
+    for _ in range(5000):  # what the database has in reserve is used up first
+        try:
+            accepted.append(client.submit_job([DELAY]))
+        except GanetiError as err:
+            return accepted, str(err)
+    raise AssertionError("a full disk refuses nothing")
+
+
+def takes_jobs(cluster: LocalCluster) -> bool:
+    return cluster.run("gnt-debug", "delay", "--submit", "0").status == 0

@@ -1,0 +1,245 @@
+"""Real guests in a cluster of real daemons, through the real commands."""
+
+import itertools
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.bootstrap.daemons import MASTERD, NODED
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.tiny_guest import (
+    are_consecutive,
+    build_tiny_guest,
+    disk_heartbeats,
+    heartbeats,
+    said,
+)
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(180)]
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def module_cluster() -> Iterator[LocalCluster]:
+    guest = build_tiny_guest()
+    with local_cluster("--hypervisor", "kvm", "--guest", str(guest), nodes=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(module_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    yield module_cluster
+    for number in (1, 2):
+        module_cluster.start(NODED, number)
+    module_cluster.start(MASTERD)
+    for name in sorted(module_cluster.names("instance")):
+        module_cluster.ok("gnt-instance", "remove", "-f", "--shutdown-timeout=0", name)
+    assert machines(module_cluster) == set()
+    assert module_cluster.disks() == set()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"web{next(_numbers)}.example.com"
+
+
+def options(*, template: str = "sharedfile", size: str = "64m") -> list[str]:
+    return ["-t", template, "--disk", f"0:size={size}", "-o", "tiny+default",
+            "-B", "memory=96m", "--no-nics"]  # fmt: skip
+
+
+def machines(cluster: LocalCluster) -> set[int]:
+    """The QEMU processes of the cluster."""
+    return {pid for pid, words in cluster.processes().items() if "qemu-system" in words.split()[0]}
+
+
+def console(cluster: LocalCluster, name: str) -> Path:
+    return Path(cluster.value("instance", name, "console_log"))
+
+
+def beats(cluster: LocalCluster, name: str, more: int = 3) -> None:
+    """Wait until the guest has said some further heartbeats."""
+    log = console(cluster, name)
+    wanted = len(heartbeats(log)) + more
+    wait_until(lambda: len(heartbeats(log)) >= wanted, f"{name} goes on: {said(log)[-300:]}", 60)
+
+
+def status(cluster: LocalCluster, name: str) -> str:
+    return cluster.value("instance", name, "status")
+
+
+def only_disk(cluster: LocalCluster) -> Path:
+    (disk,) = cluster.disks()
+    return disk
+
+
+@pytest.mark.requirement("G5")
+def test_a_guest_misses_no_heartbeat_while_it_is_migrated_there_and_back(
+    cluster: LocalCluster, name: str
+) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
+    logs = set()
+    for target in ("node2", "node1"):
+        beats(cluster, name)
+        logs.add(console(cluster, name))
+        cluster.ok("gnt-instance", "migrate", "-f", "-n", target, name, timeout_s=120)
+        assert cluster.value("instance", name, "pnode") == f"{target}.vcluster.test"
+        assert len(machines(cluster)) == 1
+    beats(cluster, name)
+    assert len(logs) == 2
+    heard = sorted(beat for log in logs for beat in heartbeats(log))
+    assert are_consecutive(heard), heard  # none is missing, and none was said twice
+    cluster.ok("gnt-instance", "shutdown", name)
+    written = disk_heartbeats(only_disk(cluster))
+    assert set(written.values()) == {1}  # one boot all the time
+    assert are_consecutive(sorted(written))
+    assert max(written) >= heard[-1]
+
+
+@pytest.mark.parametrize(("daemon", "node"), [(MASTERD, 1), (NODED, 1), (NODED, 2)])
+@pytest.mark.requirement("G5", "F20")
+def test_a_daemon_killed_during_a_migration_leaves_one_guest_that_goes_on(
+    cluster: LocalCluster, name: str, daemon: str, node: int
+) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
+    beats(cluster, name)
+    logs = {console(cluster, name)}
+    migrate = ["gnt-instance", "migrate", "-f", "-n", "node2", name]
+    with cluster.in_background(*migrate) as command:
+        assert command.stdout is not None
+        assert any("migrating the memory" in line for line in command.stdout)
+        cluster.kill(daemon, node)
+        cluster.start(daemon, node)
+        told = command.communicate(timeout=120)[0]
+    assert "Traceback" not in told
+    jobs = ["gnt-job", "list", "--no-headers", "--running", "--pending"]
+    wait_until(lambda: not cluster.ok(*jobs).lines, "the job has ended", 60)
+    if command.returncode:
+        cluster.ok("gnt-instance", "migrate", "-f", "--cleanup", name)
+    wait_until(lambda: status(cluster, name) == "running", "the guest is known to run")
+    assert len(machines(cluster)) == 1
+    logs.add(console(cluster, name))
+    beats(cluster, name)
+    assert are_consecutive(sorted(beat for log in logs for beat in heartbeats(log)))
+    cluster.ok("gnt-cluster", "verify")
+    cluster.ok("gnt-instance", "migrate", "-f", name, timeout_s=120)
+    beats(cluster, name)
+
+
+def test_the_console_and_its_log_reach_the_guest(cluster: LocalCluster, name: str) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node2", *options(), name, timeout_s=120)
+    beats(cluster, name)
+    assert f"hostname={name}" in cluster.ok("gnt-instance", "console", "--log", name).out
+    with cluster.in_background("gnt-instance", "console", name) as command:
+        assert command.stdout is not None
+        assert re.search(r"\w", command.stdout.readline())
+    assert status(cluster, name) == "running"
+
+
+def test_a_guest_that_ignores_acpi_is_ended_after_the_timeout(
+    cluster: LocalCluster, name: str
+) -> None:
+    add = ["gnt-instance", "add", "-n", "node1", *options(), "-O", "ignore_acpi=yes", name]
+    cluster.ok(*add, timeout_s=120)
+    beats(cluster, name)
+    begun = time.monotonic()
+    cluster.ok("gnt-instance", "shutdown", "--timeout", "3", name)
+    assert 3 <= time.monotonic() - begun < 30
+    assert status(cluster, name) == "ADMIN_down"
+    assert machines(cluster) == set()
+
+
+def test_a_guest_shuts_itself_down_long_before_the_timeout(
+    cluster: LocalCluster, name: str
+) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
+    beats(cluster, name)
+    begun = time.monotonic()
+    cluster.ok("gnt-instance", "shutdown", "--timeout", "100", name)
+    assert time.monotonic() - begun < 60
+    assert machines(cluster) == set()
+
+
+@pytest.mark.requirement("F30")
+def test_a_guest_survives_the_kill_of_its_node_daemon_and_is_seen_again(
+    cluster: LocalCluster, name: str
+) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node2", *options(), name, timeout_s=120)
+    beats(cluster, name)
+    log, running = console(cluster, name), machines(cluster)
+    cluster.kill(NODED, 2)
+    wait_until(lambda: status(cluster, name) == "ERROR_nodedown", "the node's silence is seen")
+    heard = len(heartbeats(log))
+    wait_until(lambda: len(heartbeats(log)) > heard + 2, "the guest goes on without the daemon")
+    cluster.start(NODED, 2)
+    wait_until(lambda: status(cluster, name) == "running", "the guest is seen again")
+    assert machines(cluster) == running
+    assert are_consecutive(heartbeats(log))
+    cluster.ok("gnt-instance", "shutdown", name)
+    assert machines(cluster) == set()
+
+
+def test_a_machine_that_dies_at_its_start_gives_one_error_and_no_process(
+    cluster: LocalCluster, name: str
+) -> None:
+    kernel = cluster.directory / "no-kernel"
+    kernel.write_text("this is no kernel\n")
+    bad = ["-H", f"kvm:kernel_path={kernel}"]
+    answer = cluster.fails("gnt-instance", "add", "-n", "node1", *options(), *bad, name)
+    assert answer.count("Failure:") == 1
+    assert "did not start" in answer
+    assert machines(cluster) == set()
+    again = cluster.run("gnt-instance", "startup", name)
+    assert again.status == 1
+    assert "Traceback" not in again.err
+    assert machines(cluster) == set()
+    cluster.ok("gnt-instance", "remove", "-f", name)
+    assert cluster.disks() == set()
+    cluster.ok("gnt-cluster", "verify")
+
+
+@pytest.mark.requirement("G16")
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small file system can be mounted by root only")
+def test_a_full_disk_at_creation_gives_one_error_and_leaves_nothing(
+    cluster: LocalCluster, name: str
+) -> None:
+    storage = cluster.node(1).paths.below("/srv/ganeti/file-storage")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m,mode=0700", "gnt-test", str(storage)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if mounted.returncode:
+        pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+    try:
+        add = ["gnt-instance", "add", "-n", "node1", *options(template="file"), name]
+        answer = cluster.fails(*add)
+        assert answer.count("Failure:") == 1
+        assert re.search(r"space|MiB", answer)
+        assert cluster.names("instance") == set()
+        assert cluster.disks() == set()
+        assert machines(cluster) == set()
+        cluster.ok(
+            "gnt-instance", "add", "--no-start", "-n", "node2", *options(template="file"), name
+        )
+        cluster.ok("gnt-instance", "remove", "-f", name)
+    finally:
+        subprocess.run(["umount", str(storage)], check=True)
+
+
+def test_down_ends_real_machines(name: str) -> None:
+    guest = build_tiny_guest()
+    with local_cluster("--hypervisor", "kvm", "--guest", str(guest), nodes=1) as cluster:
+        cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
+        running = machines(cluster)
+        assert len(running) == 1
+        directory = cluster.directory
+    assert not directory.exists()
+    wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in running), "it ended", 5)

@@ -1,0 +1,103 @@
+"""`make demo` as a newcomer meets it: real daemons, a real virtual machine, and nothing left behind."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_cluster import processes_of, short_directory
+from tests.support.tiny_guest import build_tiny_guest
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(360)]
+
+LIMIT_S = 300
+"""The demo's own promise, installation included."""
+
+
+def demo(directory: Path, action: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "ganeti.vcluster.demo", "--dir", str(directory), action],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with short_directory() as parent:
+        try:
+            yield parent / "demo"
+        finally:
+            demo(parent / "demo", "down")
+
+
+COMMANDS = [
+    "gnt-cluster init", "gnt-node add", "gnt-node add", "gnt-cluster info", "gnt-node list",
+    "gnt-os list", "gnt-instance add", "gnt-instance list", "gnt-instance console",
+    "gnt-instance migrate", "gnt-instance list", "gnt-instance console", "gnt-instance shutdown",
+    "gnt-instance list", "gnt-instance startup", "gnt-instance console", "gnt-instance reboot",
+    "gnt-instance console", "gnt-job list", "gnt-cluster verify",
+]  # fmt: skip
+
+
+@pytest.mark.requirement("G11")
+def test_the_demo_shows_a_virtual_machine_and_leaves_nothing_behind(directory: Path) -> None:
+    build_tiny_guest()  # where there is none yet, its packages are fetched first
+    begun = time.monotonic()
+    done = demo(directory, "up")
+    said = done.stdout
+    assert done.returncode == 0, said
+    assert time.monotonic() - begun < LIMIT_S
+
+    assert re.findall(r"^node1# (gnt-\w+ [a-z]+)", said, re.MULTILINE) == COMMANDS
+    assert re.search(r"Selected nodes for the instance: node\d", said)
+    places = re.findall(r"^web1\.example\.com .* (node\d)\S* +running", said, re.MULTILINE)
+    assert len(places) == 2
+    assert places[0] != places[1]
+    assert "ADMIN_down" in said
+    boots = re.findall(r"GANETI-TINY READY hostname=web1.example.com boot=(\d)", said)
+    assert boots == ["1", "2", "3"]
+    assert "ERROR" not in said
+    assert "Traceback" not in said
+    assert "gnt-instance console web1.example.com" in said.partition("To go on:")[2]
+
+    running = processes_of(directory)
+    assert sum("qemu-system" in command for command in running.values()) == 1
+    again = demo(directory, "up")
+    assert (again.returncode, "is up already" in again.stdout) == (0, True)
+    assert processes_of(directory) == running
+
+    assert demo(directory, "down").returncode == 0
+    assert not any(_is_alive(pid) for pid in running)
+    assert processes_of(directory) == {}
+    assert not directory.exists()
+    again = demo(directory, "down")
+    assert (again.returncode, "not running" in again.stdout) == (0, True)
+
+
+def test_a_demo_that_fails_says_why_and_leaves_nothing(directory: Path) -> None:
+    directory.parent.chmod(0o700)
+    directory.write_text("somebody's file\n")
+    done = demo(directory, "up")
+    assert done.returncode == 1
+    assert f"demo: {directory}" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert directory.read_text() == "somebody's file\n"
+    directory.unlink()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,40 @@
+"""What `make install` leaves on a host."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ganeti import __version__
+
+pytestmark = pytest.mark.host
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.timeout(300)
+def test_an_installation_has_programs_an_allocator_and_units(tmp_path: Path) -> None:
+    prefix, root = tmp_path / "opt", tmp_path / "root"
+    subprocess.run(
+        [str(TOP / "scripts" / "install"), sys.executable, str(prefix), str(root)], check=True
+    )
+    shown = subprocess.run(
+        [str(root / "usr/local/sbin/gnt-cluster"), "--version"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert __version__ in shown.stdout
+    hail = (root / "usr/lib/ganeti/iallocators/hail").resolve()
+    assert hail == (prefix / "bin" / "hail").resolve()
+    unit = (root / "etc/systemd/system/ganeti-noded.service").read_text()
+    assert f"ExecStart={prefix}/bin/ganeti-noded\n" in unit
+    tools = [
+        str(prefix / "bin" / "python"),
+        "-c",
+        "import ganeti.daemons.master, ganeti.daemons.noded",
+    ]
+    subprocess.run(tools, check=True)
+    packages = list((prefix / "lib").glob("python*/site-packages/*"))
+    assert not any(one.name in ("pytest", "mypy", "hypothesis") for one in packages)

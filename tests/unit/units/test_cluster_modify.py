@@ -1,0 +1,205 @@
+"""Changing the cluster's parameters, and what stands against it."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.model.objects import Cluster
+from ganeti.model.opcodes.base import NicRequest
+from ganeti.model.opcodes.cluster import (
+    OpClusterActivateMasterIp,
+    OpClusterDeactivateMasterIp,
+    OpClusterSetParams,
+)
+from ganeti.model.params import IPOLICY_DEFAULTS
+from ganeti.rpc.fake import Fault
+from tests.support.units_cluster import Master, failed, said, succeeded
+from tests.unit.units.opcodes import NAME, create
+
+pytestmark = pytest.mark.virtual_time
+
+
+def modify(**fields: Any) -> OpClusterSetParams:
+    return OpClusterSetParams(**fields)
+
+
+async def changed(master: Master, **fields: Any) -> Cluster:
+    succeeded(await master.run(modify(**fields)))
+    return master.snapshot.cluster
+
+
+async def test_what_is_given_changes_and_nothing_else(master: Master) -> None:
+    before = master.snapshot.cluster
+    after = await changed(
+        master,
+        enabled_hypervisors=["fake"],
+        enabled_disk_templates=["diskless", "file"],
+        default_iallocator="hail",
+        max_running_jobs=7,
+        mac_prefix="aa:00:01",
+    )
+    assert (after.enabled_hypervisors, after.enabled_disk_templates) == (
+        ("fake",),
+        ("diskless", "file"),
+    )
+    assert (after.default_iallocator, after.max_running_jobs) == ("hail", 7)
+    assert after.mac_prefix == "aa:00:01"
+    assert (after.name, after.uuid, after.ipolicy) == (before.name, before.uuid, before.ipolicy)
+    assert after.serial_no == before.serial_no + 1
+    master.check()
+
+
+async def test_parameters_are_merged_and_none_takes_the_default_again(master: Master) -> None:
+    after = await changed(
+        master,
+        hvparams={"kvm": {"acpi": "false", "kernel_args": "quiet"}},
+        os_hvp={"tiny": {"kvm": {"acpi": True}}},
+        osparams={"tiny": {"size": "small"}},
+        beparams={"memory": "1g", "vcpus": "2"},
+        nicparams={"link": "br1"},
+        ndparams={"spindle_count": 2},
+    )
+    assert after.hvparams == {"kvm": {"acpi": False, "kernel_args": "quiet"}}
+    assert after.os_hvp == {"tiny": {"kvm": {"acpi": True}}}
+    assert after.osparams == {"tiny": {"size": "small"}}
+    assert after.beparams == {"default": {"minmem": 1024, "maxmem": 1024, "vcpus": 2}}
+    assert after.nicparams == {"default": {"link": "br1"}}
+    after = await changed(
+        master,
+        hvparams={"kvm": {"acpi": None}},
+        os_hvp={"tiny": {"kvm": {"acpi": None}}},
+        beparams={"vcpus": None},
+        ndparams={"spindle_count": None},
+    )
+    assert after.hvparams == {"kvm": {"kernel_args": "quiet"}}
+    assert after.os_hvp == {}
+    assert after.beparams == {"default": {"minmem": 1024, "maxmem": 1024}}
+    assert after.ndparams == {}
+
+
+def spec(value: int) -> dict[str, int]:
+    return dict.fromkeys(IPOLICY_DEFAULTS["std"], value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"vg_name": "xenvg"}, "vg_name: this version cannot do that"),
+        ({"maintain_node_health": True}, "maintain_node_health: this version cannot"),
+        ({"enabled_hypervisors": []}, "enabled_hypervisors: name at least one"),
+        ({"enabled_hypervisors": ["xen"]}, "enabled_hypervisors: 'xen' is not known"),
+        ({"enabled_hypervisors": ["fake", "fake"]}, "none twice"),
+        ({"enabled_disk_templates": ["tape"]}, "enabled_disk_templates: 'tape'"),
+        ({"candidate_pool_size": 0}, "candidate_pool_size: must be from 1"),
+        ({"max_running_jobs": 0}, "max_running_jobs: must be from 1"),
+        ({"default_iallocator": "../hail"}, "default_iallocator"),
+        ({"mac_prefix": "01:00:00"}, "mac_prefix"),
+        ({"mac_prefix": "aa:00"}, "mac_prefix"),
+        ({"master_netdev": "a b"}, "master_netdev"),
+        ({"file_storage_dir": "/a/../b"}, "file_storage_dir"),
+        ({"hvparams": {"xen": {}}}, "hvparams.xen"),
+        ({"hvparams": {"kvm": {"nosuch": 1}}}, "hvparams.kvm.nosuch"),
+        ({"hvparams": {"kvm": {"nosuch": None}}}, "hvparams.kvm.nosuch"),
+        ({"beparams": {"nosuch": 1}}, "beparams.nosuch"),
+        ({"beparams": {"nosuch": None}}, "beparams.nosuch"),
+        ({"beparams": {"minmem": 512, "maxmem": 256}}, "beparams.minmem: 512 MiB is more"),
+        ({"nicparams": {"mode": "loud"}}, "nicparams.mode"),
+        ({"nicparams": {"nosuch": "x"}}, "nicparams.nosuch"),
+        ({"ndparams": {"nosuch": 1}}, "ndparams.nosuch"),
+        ({"osparams": {"tiny": {"A B": "x"}}}, "osparams.tiny"),
+        ({"ipolicy": {"nosuch": 1}}, "ipolicy.nosuch"),
+        ({"ipolicy": {"vcpu-ratio": 0}}, "ipolicy.vcpu-ratio"),
+        ({"ipolicy": {"disk-templates": ["tape"]}}, "ipolicy.disk-templates"),
+        ({"ipolicy": {"minmax": [{"min": spec(2), "max": spec(1)}]}}, "greater than the maximum"),
+        ({"ipolicy": {"minmax": [{"min": {}, "max": spec(1)}]}}, "must have exactly"),
+        ({"ipolicy": {"std": spec(1 << 40)}}, "ipolicy.std: is outside all bounds"),
+    ],
+)
+async def test_a_wrong_value_is_refused(master: Master, fields: dict[str, Any], text: str) -> None:
+    before = master.snapshot.cluster
+    name, (message, code) = failed(await master.run(modify(**fields)))
+    assert (name, code) == ("OpPrereqError", "wrong_input")
+    assert text in message
+    assert master.snapshot.cluster == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        ({"enabled_hypervisors": ["kvm"]}, "wrong_state", "hypervisor fake is used by " + NAME),
+        ({"enabled_disk_templates": ["file"]}, "wrong_state", "sharedfile is used by " + NAME),
+        ({"shared_file_storage_dir": "/new"}, "wrong_state", "/shared is used by " + NAME),
+        ({"nicparams": {"mode": "routed"}}, "wrong_input", "need an IP address: " + NAME),
+    ],
+)
+async def test_what_an_instance_uses_is_not_taken_away(
+    master: Master, fields: dict[str, Any], code: str, text: str
+) -> None:
+    succeeded(await master.run(create(nics=[NicRequest()])))
+    _, (message, got) = failed(await master.run(modify(**fields)))
+    assert (got, text in message) == (code, True), message
+    succeeded(await master.run(modify(file_storage_dir="/new")))
+
+
+async def test_parameters_that_a_node_cannot_use_are_refused(master: Master) -> None:
+    master.world.node(3).wrong_hvparams = ["no such kernel"]
+    op = modify(hvparams={"kvm": {"kernel_path": "/boot/k"}})
+    _, (text, code) = failed(await master.run(op))
+    assert (code, "node3.example.com cannot use these" in text) == ("environment_error", True)
+    assert master.snapshot.cluster.hvparams == {}
+
+
+async def test_a_greater_pool_is_filled(master: Master) -> None:
+    await changed(master, candidate_pool_size=2)
+    assert [one.name for one in master.snapshot.master_candidates()] == [
+        "node1.example.com",
+        "node2.example.com",
+    ]
+    assert master.candidates.acts == [("promote", "node2.example.com")]
+    await changed(master, candidate_pool_size=1)
+    assert len(master.snapshot.master_candidates()) == 2
+
+
+async def test_instances_outside_a_new_policy_are_named(master: Master) -> None:
+    succeeded(await master.run(create()))
+    bounds = {"min": spec(0), "max": {**spec(1 << 20), "memory-size": 256}}
+    view = await master.run(modify(ipolicy={"minmax": [bounds]}))
+    succeeded(view)
+    assert f"instance {NAME} is outside the new policy: memory-size 512" in said(view)
+
+
+@pytest.mark.requirement("F5")
+async def test_the_cluster_s_address_moves_with_its_interface(master: Master) -> None:
+    address = "192.0.2.99"
+    await master.change(lambda draft: draft.put(replace(draft.cluster, master_ip=address)))
+    await changed(master, master_netdev="eth0", master_netmask=24)
+    assert master.rpc.acts() == ["master_ip_down", "master_ip_up"]
+    assert master.world.node(1).has_master_ip
+    succeeded(await master.run(OpClusterDeactivateMasterIp()))
+    assert not master.world.node(1).has_master_ip
+    succeeded(await master.run(OpClusterActivateMasterIp()))
+    assert master.world.node(1).has_master_ip
+    await changed(master, master_netdev="")
+    assert not master.world.node(1).has_master_ip
+    _, (text, code) = failed(await master.run(OpClusterActivateMasterIp()))
+    assert (code, "--master-netdev" in text) == ("wrong_state", True)
+
+
+async def test_an_address_that_does_not_come_up_is_said(master: Master) -> None:
+    master.rpc.fail(2, Fault.REFUSED)
+    view = await master.run(modify(master_netdev="eth0"))
+    succeeded(view)
+    assert "run gnt-cluster activate-master-ip when that is mended" in said(view)
+
+
+async def test_changes_at_the_same_time_lose_nothing(master: Master) -> None:
+    jobs = [
+        await master.submit(modify(hvparams={"kvm": {name: 33}}))
+        for name in ("migration_bandwidth", "migration_downtime")
+    ]
+    for job_id in jobs:
+        succeeded(await master.final(job_id))
+    assert master.snapshot.cluster.hvparams == {
+        "kvm": {"migration_bandwidth": 33, "migration_downtime": 33}
+    }
