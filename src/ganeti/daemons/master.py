@@ -17,6 +17,7 @@ from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.config.config import Config
+from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
 from ganeti.daemons.candidates import NodeDirectory
@@ -137,7 +138,7 @@ class Mastership:
         self._opened.push_async_callback(live.close)
         return LuxiMethods(
             queue=queue,
-            config=config,
+            config=_Shown(config, self._node.store),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
             watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
             clock=self._clock,
@@ -157,6 +158,22 @@ class Mastership:
 
     def _step_down(self, err: GanetiError) -> None:
         self._lost(err.message)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The configuration as clients see it; that the master is alone is said at once (R6)."""
+
+    config: Config
+    store: ReplicatedStore
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.config.snapshot
+
+    @property
+    def degraded(self) -> bool:
+        return self.store.is_degraded
 
 
 async def _push_ssconf(

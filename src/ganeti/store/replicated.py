@@ -294,6 +294,11 @@ class ReplicatedStore(FollowingStore):
             self._keep_task(asyncio.create_task(reign.close(why), name="end of a reign"))
 
     @property
+    def is_degraded(self) -> bool:
+        """Whether this node is a master that holds the state alone (R6)."""
+        return self._reign is not None and self._reign.is_degraded
+
+    @property
     def followed_master(self) -> NodeUuid | None:
         """The last master that this store followed."""
         return self._followed
