@@ -119,6 +119,7 @@ class Reign:
         self._links: dict[NodeUuid, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._registering = asyncio.Lock()
+        self._asking: set[asyncio.Task[None]] = set()
         self._set_change: asyncio.Task[None] | None = None
         self._over: str | None = None
 
@@ -192,7 +193,7 @@ class Reign:
     async def close(self, why: str) -> None:
         """End it; what waits is unknown."""
         self.end(why)
-        tasks = [*self._tasks, *self._links.values()]
+        tasks = [*self._tasks, *self._links.values(), *self._asking]
         if self._set_change is not None:
             tasks.append(self._set_change)
         for task in tasks:
@@ -239,34 +240,56 @@ class Reign:
         if self._over is not None:
             raise NotMaster(self._over)
         request = AcceptRequest(self._means.identity.cluster_uuid, new)
-        agreed = await self._ask(
-            old.voters | new.voters, lambda node: self._means.voters.accept(node, request)
-        )
-        return self._means.identity.node_uuid in agreed and all(
-            carries(agreed, voters, forced=self._forced) for voters in (old.voters, new.voters)
+        own = self._means.identity.node_uuid
+
+        def counts(agreed: set[NodeUuid]) -> bool:
+            return own in agreed and all(
+                carries(agreed, voters, forced=self._forced) for voters in (old.voters, new.voters)
+            )
+
+        return await self._ask(
+            old.voters | new.voters,
+            lambda node: self._means.voters.accept(node, request),
+            counts,
         )
 
     async def _ask(
         self,
         nodes: frozenset[NodeUuid],
         question: Callable[[NodeUuid], Awaitable[Vote | NoVote]],
-    ) -> frozenset[NodeUuid]:
-        """Those that agree; ends the reign where one has promised a greater epoch (R9)."""
-        asked_at = asyncio.get_running_loop().time()
+        is_enough: Callable[[set[NodeUuid]], bool],
+    ) -> bool:
+        """Whether enough agree, as soon as they do; the others are asked all the same.
+
+        Ends the reign where one has promised a greater epoch (R9).
+        """
         agreed: set[NodeUuid] = set()
+        asking = {
+            asyncio.create_task(self._ask_one(node, question, agreed), name=f"ask {node}")
+            for node in sorted(nodes)
+        }
+        self._asking |= asking
+        for task in asking:
+            task.add_done_callback(self._asking.discard)
+        while asking and not is_enough(agreed):
+            _, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        return is_enough(agreed)
 
-        async def ask(node: NodeUuid) -> None:
-            vote = await question(node)
-            if not isinstance(vote, Vote):
-                return
-            if vote.granted:
-                agreed.add(node)
-                self._mandate.agreed(node, asked_at)
-            elif vote.register.promised.epoch > self.epoch:
-                self._give_up(f"node {node} has promised epoch {vote.register.promised.epoch}")
-
-        await asyncio.gather(*(ask(node) for node in sorted(nodes)))
-        return frozenset(agreed)
+    async def _ask_one(
+        self,
+        node: NodeUuid,
+        question: Callable[[NodeUuid], Awaitable[Vote | NoVote]],
+        agreed: set[NodeUuid],
+    ) -> None:
+        asked_at = asyncio.get_running_loop().time()
+        vote = await question(node)
+        if not isinstance(vote, Vote):
+            return
+        if vote.granted:
+            agreed.add(node)
+            self._mandate.agreed(node, asked_at)
+        elif vote.register.promised.epoch > self.epoch:
+            self._give_up(f"node {node} has promised epoch {vote.register.promised.epoch}")
 
     def _give_up(self, why: str) -> None:
         if self._over is None:
@@ -300,7 +323,12 @@ class Reign:
     async def _renew(self) -> None:
         uuid, epoch, voters = self._means.identity.cluster_uuid, self.epoch, self._means.voters
         while self._over is None:
-            await self._ask(self._accepted.voters, lambda node: voters.renew(node, uuid, epoch))
+            everybody = self._accepted.voters
+            await self._ask(
+                everybody,
+                lambda node: voters.renew(node, uuid, epoch),
+                lambda agreed, everybody=everybody: everybody <= agreed,  # type: ignore[misc] # a default
+            )
             await asyncio.sleep(RENEW_S)
 
     def _acknowledge(self) -> None:
