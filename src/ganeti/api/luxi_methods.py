@@ -73,7 +73,7 @@ class LuxiMethods:
 
     def _table(self) -> dict[str, _Method]:
         return {
-            "SubmitJob": _Method(self._submit_job, 1, 1),
+            "SubmitJob": _Method(self._submit_job, 1, 2),
             "SubmitJobToDrainedQueue": _Method(self._submit_to_drained, 1, 1),
             "SubmitManyJobs": _Method(self._submit_many, 1, 1),
             "WaitForJobChange": _Method(self._wait_for_change, 5, 5),
@@ -128,8 +128,10 @@ class LuxiMethods:
     # --- jobs ---
 
     async def _submit_job(self, args: Arguments, caller: Caller) -> int:
+        """The same key, if there is one, gives the same job: who lost the answer may ask again (F16)."""
+        key = None if args.raw(1) is None else args.text(1)
         ops = await self._parsed_jobs([args.raw(0)], caller, what="job")
-        return await self._queue.submit(ops[0])
+        return await self._queue.submit(ops[0], key=key)
 
     async def _submit_to_drained(self, args: Arguments, caller: Caller) -> int:
         ops = await self._parsed_jobs([args.raw(0)], caller, what="job")

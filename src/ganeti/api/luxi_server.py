@@ -10,12 +10,13 @@ import logging
 import socket
 import struct
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from ganeti.api import unix_socket
+from ganeti.api.ports import BesideLoop
 from ganeti.base.errors import GanetiError, InputError
 from ganeti.protocols.luxi import (
     MESSAGE_LIMIT,
@@ -91,6 +92,7 @@ class LuxiServer:
         *,
         limits: Limits | None = None,
         group: int | None = None,
+        beside_loop: BesideLoop = asyncio.to_thread,
     ) -> None:
         self.path = path
         self.dispatcher = dispatcher
@@ -99,7 +101,7 @@ class LuxiServer:
         self._listener: unix_socket.Listener | None = None
         self._server: asyncio.Server | None = None
         self.connections: set[_Connection] = set()
-        self.parsers = ThreadPoolExecutor(1, thread_name_prefix="luxi-parser")
+        self.beside_loop = beside_loop
         self.buffered_bytes = 0
         self.requests = 0
         self.refused = 0
@@ -121,7 +123,6 @@ class LuxiServer:
         for connection in list(self.connections):
             connection.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.parsers.shutdown(wait=False, cancel_futures=True)
         # Connections are lost in the loop's next round.
         await asyncio.sleep(0)
 
@@ -260,8 +261,7 @@ class _Connection(asyncio.Protocol):
     async def _parse(self, message: bytes) -> Request:
         if len(message) <= OFF_LOOP_BYTES:
             return parse_request(message)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._server.parsers, parse_request, message)
+        return await self._server.beside_loop(partial(parse_request, message))
 
     async def _send(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():

@@ -1,13 +1,23 @@
 """What the LUXI methods need of the rest of the master."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from ganeti.base.errors import GanetiError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.job import LogEntry
 from ganeti.model.opcodes import OpCode
 from ganeti.query.world import JobRow
+
+T = TypeVar("T")
+
+
+class BesideLoop(Protocol):
+    """Where work is done that would block the loop (`store.worker.Worker.call`)."""
+
+    def __call__(self, work: Callable[[], T], /) -> Awaitable[T]:
+        """The result of `work`."""
+        ...
 
 
 class Queue(Protocol):
@@ -18,8 +28,13 @@ class Queue(Protocol):
         """Whether new jobs are refused."""
         ...
 
-    async def submit(self, ops: Sequence[OpCode], /, *, even_if_drained: bool = False) -> int:
-        """The id of the durable job; JobQueueFull, JobQueueDrained, PrereqError."""
+    async def submit(
+        self, ops: Sequence[OpCode], /, *, key: str | None = None, even_if_drained: bool = False
+    ) -> int:
+        """The id of the durable job, which is the same for the same key.
+
+        JobQueueFull, JobQueueDrained, PrereqError.
+        """
         ...
 
     async def submit_many(

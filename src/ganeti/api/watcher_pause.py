@@ -1,8 +1,10 @@
 """The file that tells the watcher to rest, as other tools of Ganeti know it."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
+from ganeti.api.ports import BesideLoop
 from ganeti.base.clock import Clock
 from ganeti.base.files import write_atomically
 
@@ -10,9 +12,12 @@ from ganeti.base.files import write_atomically
 class WatcherPauseFile:
     """`watcher.pause`: seconds since the epoch, as text; a time that is over counts as none."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, beside_loop: BesideLoop = asyncio.to_thread
+    ) -> None:
         self._path = path
         self._clock = clock
+        self._beside_loop = beside_loop
 
     async def until(self) -> float | None:
         """When the rest ends; None if there is none."""
@@ -28,4 +33,4 @@ class WatcherPauseFile:
             self._path.unlink(missing_ok=True)
         else:
             text = f"{until:.0f}\n".encode()
-            await asyncio.to_thread(write_atomically, self._path, text, mode=0o640)
+            await self._beside_loop(partial(write_atomically, self._path, text, mode=0o640))

@@ -6,15 +6,23 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ganeti.base.errors import GanetiError
+from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.cli.errors import JobFailed, JobSubmitted, NeedsConfirmation
-from ganeti.clients.luxi import JobChange, LuxiClient
+from ganeti.clients.luxi import (
+    ConnectionBrokenError,
+    JobChange,
+    LuxiClient,
+    MasterDownError,
+)
 from ganeti.protocols.luxi import error_from_wire, is_wire_error
 
 if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     from ganeti.model.opcodes import OpCode
 
 PRIORITIES = {"low": 10, "normal": 0, "high": -10}
+RETRY_LIMIT_S = 10.0
+"""A master daemon that is started again serves within this time."""
+RETRY_PAUSE_S = 0.2
 
 
 def with_job_options(op: "OpCode", args: argparse.Namespace) -> "OpCode":
@@ -38,9 +46,31 @@ def run_job(client: LuxiClient, op: "OpCode", args: argparse.Namespace) -> Any:
 
     JobSubmitted with `--submit`.
     """
-    job_id = client.submit_job([with_job_options(op, args)])
+    job_id = submit(client, [with_job_options(op, args)])
     _print_ids([job_id], args)
     return wait_for_result(client, job_id)[0]
+
+
+def submit(client: LuxiClient, ops: Sequence[Any]) -> int:
+    """Submit opcodes as one job; its id. If the connection breaks it is tried again, with its key.
+
+    So the job exists once, whether or not the master had taken it before (F16).
+    """
+    from ganeti.base.ids import RandomIds  # lists do not need it, and start faster
+
+    key = RandomIds().token()
+    try:
+        return client.submit_job(ops, key)
+    except ConnectionBrokenError as err:
+        broken = err
+    end = time.monotonic() + RETRY_LIMIT_S
+    while True:
+        try:
+            return client.submit_job(ops, key)
+        except (MasterDownError, NotMaster):
+            if time.monotonic() >= end:
+                raise broken from None  # it may have been done: the later errors do not say so
+            time.sleep(RETRY_PAUSE_S)
 
 
 def run_jobs(

@@ -41,6 +41,10 @@ class MasterDownError(GanetiError):
     """The master daemon of this node does not answer."""
 
 
+class ConnectionBrokenError(MasterDownError):
+    """The connection broke during a request: whether it was done is not known."""
+
+
 class JobChange(NamedTuple):
     """News of a job; `is_keepalive` if there is none."""
 
@@ -96,7 +100,7 @@ class LuxiClient:
             ) from err
         except OSError as err:
             self.close()
-            raise MasterDownError(
+            raise ConnectionBrokenError(
                 f"the connection to the master daemon broke during {method}"
                 f" ({err.strerror or err}); whether it was done is not known"
             ) from err
@@ -110,9 +114,14 @@ class LuxiClient:
 
     # --- jobs ---
 
-    def submit_job(self, ops: Sequence[Any]) -> int:
-        """Submit opcodes as one job; its id. PrereqError, JobQueueDrained, JobQueueFull."""
-        return int(self.call("SubmitJob", _plain(ops)))
+    def submit_job(self, ops: Sequence[Any], key: str | None = None) -> int:
+        """Submit opcodes as one job; its id, the same for the same key.
+
+        PrereqError, JobQueueDrained, JobQueueFull. After any other error a submission with a key
+        may be repeated; one without may not.
+        """
+        arguments = [_plain(ops)] if key is None else [_plain(ops), key]
+        return int(self.call("SubmitJob", *arguments))
 
     def submit_many_jobs(self, jobs: Sequence[Sequence[Any]]) -> list[tuple[bool, Any]]:
         """Submit jobs; for each `(True, id)` or `(False, why not)`."""

@@ -140,7 +140,9 @@ class Mastership:
             queue=queue,
             config=_Shown(config, self._node.store),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
-            watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
+            watcher_pause=WatcherPauseFile(
+                self._paths.data / "watcher.pause", self._clock, self._node.worker.call
+            ),
             clock=self._clock,
         )
 

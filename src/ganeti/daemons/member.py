@@ -223,7 +223,9 @@ class Member:
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
         """Whoever is connected is let go, and connects again to the new role."""
         await self._close_server()
-        server = LuxiServer(self._paths.luxi_socket, dispatcher)
+        server = LuxiServer(
+            self._paths.luxi_socket, dispatcher, beside_loop=self._require_parts().worker.call
+        )
         await server.start()
         self._server = server
 

@@ -22,15 +22,19 @@ class FakeQueue(FakeJobs):
 
     is_drained: bool = False
     submitted: list[Sequence[OpCode]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
     refuse: dict[int, GanetiError] = field(default_factory=dict)
     news: tuple[list[Any], list[LogEntry]] | None = None
     waited: list[tuple[Any, ...]] = field(default_factory=list)
     waiting: int = 0
     release: asyncio.Event | None = None
 
-    async def submit(self, ops: Sequence[OpCode], /, *, even_if_drained: bool = False) -> int:
+    async def submit(
+        self, ops: Sequence[OpCode], /, *, key: str | None = None, even_if_drained: bool = False
+    ) -> int:
         if self.is_drained and not even_if_drained:
             raise JobQueueDrained("the queue is drained")
+        self.keys.append(key)
         self.submitted.append(ops)
         job_id = len(self.submitted)
         self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops]))  # type: ignore[arg-type] # any opcode

@@ -49,6 +49,20 @@ async def test_a_job_is_submitted_with_who_asked_for_it(master: Master) -> None:
     ]
 
 
+@pytest.mark.requirement("F16")
+async def test_a_submission_may_have_a_key(master: Master) -> None:
+    for arguments in ([[DELAY]], [[DELAY], None], [[DELAY], "k1"]):
+        await result(master, "SubmitJob", *arguments)
+    assert master.queue.keys == [None, None, "k1"]
+
+
+@pytest.mark.parametrize("key", [7, True, ["k"], {}])
+async def test_a_key_that_is_no_text_submits_nothing(master: Master, key: Any) -> None:
+    answer = await ask(master, "SubmitJob", [DELAY], key)
+    assert answer.result == "Failed to parse request: SubmitJob[1]: must be a string"
+    assert master.queue.submitted == []
+
+
 async def test_an_empty_job_is_a_job(master: Master) -> None:
     assert await result(master, "SubmitJob", []) == 1
 

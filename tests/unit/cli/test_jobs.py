@@ -3,7 +3,8 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import JobLost
+from ganeti.base.errors import JobLost, JobQueueDrained, NotMaster
+from ganeti.cli import jobs as cli_jobs
 from ganeti.cli.gnt_debug import table as gnt_debug
 from ganeti.cli.gnt_instance.table import table as gnt_instance
 from ganeti.cli.gnt_job import table as gnt_job
@@ -47,6 +48,58 @@ def test_common_options_reach_the_opcode(master: FakeMaster, run: Run) -> None:
         ["gnt:user", "rate-limit:2:x"],
         ["gnt:client:gnt-debug", "delay"],
     ]
+
+
+@pytest.mark.requirement("F16")
+def test_a_submission_whose_line_broke_is_repeated_with_its_key(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job()
+    answers = iter([ConnectionResetError(), NotMaster("the master daemon stops"), 7])
+
+    def answer(*_args: Any) -> Any:
+        said = next(answers)
+        if isinstance(said, OSError):
+            raise said  # the fake hangs up
+        return said
+
+    master.replies["SubmitJob"] = answer
+    assert run(gnt_debug, "delay", "1", "--submit") == (0, "JobID: 7\n", "")
+    asked = [args for method, args in master.requests if method == "SubmitJob"]
+    assert len(asked) == 3
+    assert asked[0] == asked[1] == asked[2]
+    master.replies["SubmitJob"] = 8
+    run(gnt_debug, "delay", "1", "--submit")
+    keys = {args[1] for method, args in master.requests if method == "SubmitJob"}
+    assert len(keys) == 2
+
+
+@pytest.mark.requirement("F16")
+def test_a_submission_that_cannot_be_repeated_says_that_its_outcome_is_open(
+    master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_jobs, "RETRY_LIMIT_S", 0.0)
+
+    def answer(*_args: Any) -> Any:
+        if len(asked()) > 1:
+            return NotMaster("the master daemon stops")
+        raise ConnectionResetError
+
+    def asked() -> list[str]:
+        return [method for method in master.methods() if method == "SubmitJob"]
+
+    master.replies["SubmitJob"] = answer
+    code, out, err = run(gnt_debug, "delay", "1", "--submit")
+    assert (code, out) == (1, "")
+    assert "during SubmitJob" in err
+    assert "whether it was done is not known" in err
+    assert len(asked()) == 2
+
+
+def test_a_submission_that_is_refused_is_not_repeated(master: FakeMaster, run: Run) -> None:
+    master.replies["SubmitJob"] = JobQueueDrained("the queue is drained")
+    assert run(gnt_debug, "delay", "1", "--submit")[0] == 1
+    assert master.methods() == ["SubmitJob"]
 
 
 def test_submit_prints_the_id_and_does_not_wait(master: FakeMaster, run: Run) -> None:

@@ -8,6 +8,7 @@ from ganeti.base.errors import ErrorCode, NotMaster, PrereqError, ProtocolError
 from ganeti.base.paths import Paths
 from ganeti.clients import luxi
 from ganeti.clients.luxi import (
+    ConnectionBrokenError,
     LuxiClient,
     MasterDownError,
     NotClusterNodeError,
@@ -87,11 +88,20 @@ def test_a_master_whose_daemon_is_down_says_what_to_do(paths: Paths) -> None:
 def test_a_line_that_breaks_leaves_the_outcome_open(paths: Paths) -> None:
     with running_master(paths.luxi_socket) as master, LuxiClient(paths) as client:
         master.raw = b""
-        with pytest.raises(MasterDownError, match=r"during SubmitJob .* not known"):
+        with pytest.raises(ConnectionBrokenError, match=r"during SubmitJob .* not known"):
             client.submit_job([])
         master.raw = None
         master.replies["SubmitJob"] = 3
         assert client.submit_job([]) == 3
+
+
+@pytest.mark.requirement("F16")
+def test_a_key_goes_with_a_submission_if_there_is_one(paths: Paths) -> None:
+    with running_master(paths.luxi_socket) as master, LuxiClient(paths) as client:
+        master.replies["SubmitJob"] = 3
+        client.submit_job([])
+        client.submit_job([], "k1")
+        assert [args for _method, args in master.requests] == [[[]], [[], "k1"]]
 
 
 def test_a_silent_master_is_not_waited_for_for_ever(paths: Paths) -> None:
