@@ -108,6 +108,7 @@ class Member:
             voters=RpcVoters(identity.node_uuid, register, worker, rpc, directory),
             peers=TlsPeers(tls.client_context(*files), directory, local),
             register=register,
+            worker=worker,
         )
         store = await ReplicatedStore.join(self._paths.state, identity, ports)
         self._opened.push_async_callback(store.close)

@@ -6,10 +6,11 @@ and what was here is kept aside (R9).
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ganeti.base.errors import NotMaster, Refused
 from ganeti.model.objects import NodeUuid
@@ -34,9 +35,12 @@ from ganeti.store.stream import (
     Voters,
     entries_of,
 )
+from ganeti.store.worker import Worker
 
 SNAPSHOT_S = 60.0
 BATCH_ENTRIES = 2000
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +52,12 @@ class Ports:
     voters: Voters
     peers: Peers
     register: RegisterKeeper
-    """Read and decided on a thread, since it syncs."""
+    worker: Worker | None = None
+    """Where the register is read and decided, since it syncs; without one it is at once."""
+
+    async def beside(self, function: Callable[[], T]) -> T:
+        """Run what may block on the register's file."""
+        return await self.worker.call(function) if self.worker else function()
 
 
 class FollowingStore(SqliteStore):

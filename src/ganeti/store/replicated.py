@@ -97,7 +97,7 @@ class ReplicatedStore(FollowingStore):
             await store.close()
             raise
         store._reached(store._database.history)
-        register = await asyncio.to_thread(ports.register.read)
+        register = await ports.beside(ports.register.read)
         store._met_epoch = register.promised.epoch if register else 0
         return store
 
@@ -140,7 +140,7 @@ class ReplicatedStore(FollowingStore):
         return Lease(epoch)
 
     async def _everybody(self, electing: Electing) -> frozenset[NodeUuid]:
-        register = await asyncio.to_thread(self._ports.register.read)
+        register = await self._ports.beside(self._ports.register.read)
         accepted = register.accepted if register else None
         known = accepted.voters | accepted.sync_set if accepted else frozenset()
         return electing.voters | known | {electing.candidate}
@@ -393,7 +393,7 @@ class ReplicatedStore(FollowingStore):
         def rule(register: Register | None) -> Answer:
             return check_epoch(register, hello.epoch, master)
 
-        answer = await asyncio.to_thread(self._ports.register.decide, rule)
+        answer = await self._ports.beside(lambda: self._ports.register.decide(rule))
         promised = answer.register.promised.epoch if answer.register else 0
         self._met_epoch = max(self._met_epoch, promised)
         if not answer.granted:
