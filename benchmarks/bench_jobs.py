@@ -12,6 +12,7 @@ from local_cluster import connected, local_cluster
 from machine import spin_ms, sync_ms
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
+from ganeti.store.register import RegisterFile
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
 CONNECTIONS = 16
@@ -86,7 +87,11 @@ def main() -> None:
         per_second = asyncio.run(throughput(socket, 400 if quick else 2000))
         taken = asyncio.run(latencies(socket, 40 if quick else 200))
         submitted = asyncio.run(submissions(socket, 800 if quick else 10_000))
+        register = RegisterFile(cluster.master.paths.register).read()
+        assert register is not None
+        assert register.accepted is not None
         figures = {
+            "sync_set": len(register.accepted.sync_set),
             "jobs_per_second": round(per_second, 1),
             "job_latency_p50_ms": round(statistics.median(taken), 2),
             "job_latency_p90_ms": round(statistics.quantiles(taken, n=10)[-1], 2),

@@ -72,7 +72,7 @@ def test_a_cluster_whose_daemons_all_died_at_once_goes_on_as_it_was() -> None:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not cluster.processes(), "nothing runs")
         assert cluster.run("gnt-node", "list").status == 1
-        assert vcluster(cluster.directory, "up").count("started ganeti-") == 3
+        assert vcluster(cluster.directory, "up").count("started ganeti-") == 4
         assert cluster.ok("gnt-job", "list").out == jobs
         assert cluster.value("instance", "a", "status") == "running"
         cluster.ok("gnt-cluster", "verify")

@@ -14,6 +14,7 @@ import msgspec
 from ganeti.api.cluster_info import cluster_info
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
+from ganeti.api.not_master import TAKE_OVER
 from ganeti.api.ports import Configuration, Queue, WatcherPause
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
@@ -93,6 +94,7 @@ class LuxiMethods:
             "QueryTags": _Method(self._query_tags, 2, 2),
             "SetDrainFlag": _Method(self._set_drain_flag, 1, 1),
             "SetWatcherPause": _Method(self._set_watcher_pause, 1, 1),
+            TAKE_OVER: _Method(self._is_master, 1, 1),
         }
 
     @property
@@ -260,6 +262,9 @@ class LuxiMethods:
         if kind in ("group", "nodegroup"):
             return list(resolve_group(snapshot, name).tags)
         raise PrereqError(f"there are no tags of the kind {kind!r:.40}", ErrorCode.WRONG_INPUT)
+
+    async def _is_master(self, _args: Arguments, _caller: Caller) -> list[str]:
+        return ["this node is the master already"]
 
     async def _set_watcher_pause(self, args: Arguments, _caller: Caller) -> float | None:
         until = None if args.raw(0) is None else args.number(0)

@@ -66,7 +66,10 @@ class Queue(Protocol):
 class Configuration(Protocol):
     """The configuration, for readers (`config.config.Config`)."""
 
-    degraded: bool
+    @property
+    def degraded(self) -> bool:
+        """Whether only the master holds the state (R6)."""
+        ...
 
     @property
     def snapshot(self) -> Snapshot: ...

@@ -4,7 +4,7 @@ import argparse
 from typing import Any, NoReturn
 
 from ganeti import __version__
-from ganeti.base.errors import GanetiError, InputError
+from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
 from ganeti.cli.cluster_changes import add_change_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
@@ -15,6 +15,9 @@ from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
+
+TAKE_OVER_LIMIT_S = 90.0
+PING_LIMIT_S = 10.0
 
 table = CommandTable("gnt-cluster", "Makes, describes, checks and ends a cluster.")
 
@@ -269,6 +272,46 @@ def getmaster(args: argparse.Namespace) -> int:
     if name is None:
         raise NotClusterNodeError(f"this host ({hostname()}) is not part of a cluster")
     print(name)
+    return 0
+
+
+@table.command(
+    "master-failover",
+    option("--no-voting", action="store_true",
+           help="become the master without a majority; what only others have may be lost"),
+    option("--yes-do-it", dest="is_sure", action="store_true", help="confirm --no-voting"),
+)  # fmt: skip
+def master_failover(args: argparse.Namespace) -> int:
+    """Make this node, a master candidate, the master.
+
+    A master that answers agrees and gives everything over; else a majority of the nodes must vote
+    for it, once they have heard no master for ten seconds.
+    """
+    if args.no_voting and not args.is_sure:
+        raise NeedsConfirmation(
+            "Without a vote, what only other nodes have may be lost, and an old master that still"
+            " runs goes on until it meets this one; give --yes-do-it if it is meant."
+        )
+    import asyncio
+
+    from ganeti.bootstrap.daemons import MASTERD, Daemons
+
+    paths = Paths.from_environment()
+    if not paths.authority_key.exists():
+        raise NotMaster(f"this node ({hostname()}) is no master candidate")
+    asyncio.run(Daemons(paths).start(MASTERD))
+    with LuxiClient(timeout_s=TAKE_OVER_LIMIT_S) as client:
+        for line in client.call("MasterFailover", args.no_voting):
+            print(line)
+    return 0
+
+
+@table.command("master-ping")
+def master_ping(args: argparse.Namespace) -> int:
+    """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node."""
+    del args
+    with LuxiClient(timeout_s=PING_LIMIT_S) as client:
+        client.config_values("cluster_name")
     return 0
 
 

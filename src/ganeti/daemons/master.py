@@ -1,13 +1,14 @@
 """The master, put together: state, jobs, calls to nodes, and the socket that clients talk to."""
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from ganeti.api.luxi_methods import LuxiMethods
-from ganeti.api.luxi_server import LuxiServer
 from ganeti.api.watcher_pause import WatcherPauseFile
 from ganeti.base import certificates, tls
 from ganeti.base.addresses import is_loopback
@@ -16,9 +17,12 @@ from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.config.config import Config
+from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import SsconfDistributor
+from ganeti.config.transaction import Draft
+from ganeti.daemons.candidates import NodeDirectory
 from ganeti.daemons.master_address import MasterAddress
-from ganeti.daemons.watchdog import LoopWatchdog
+from ganeti.daemons.membership import MembershipKeeper
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node, NodeUuid
@@ -28,33 +32,45 @@ from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
-from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import Campaign, Identity, Lease
-from ganeti.store.job_ids import raise_ceiling
+from ganeti.store.interface import Identity, Lease
 from ganeti.store.register import RegisterFile
-from ganeti.store.sqlite import SqliteStore
-from ganeti.store.worker import Worker, WorkerExecutor
+from ganeti.store.replicated import ReplicatedStore
+from ganeti.store.worker import Worker
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
-from ganeti.units.services import FlagsOnly, Services
+from ganeti.units.services import Services
 
 _log = logging.getLogger(__name__)
 
 
-class Master:
-    """Everything that a master daemon runs; `lost` is called if it cannot go on being the master."""
+@dataclass(frozen=True)
+class CandidateParts:
+    """What a candidate has in both roles."""
 
-    def __init__(self, paths: Paths, lost: Callable[[str], None]) -> None:
-        self._paths = paths
+    paths: Paths
+    identity: Identity
+    store: ReplicatedStore
+    directory: NodeDirectory
+    worker: Worker
+    """For what blocks and is nobody's thread."""
+
+
+class Mastership:
+    """Everything that runs on this candidate while it is the master."""
+
+    def __init__(self, node: "CandidateParts", lease: Lease, lost: Callable[[str], None]) -> None:
+        self._node = node
+        self._paths = node.paths
+        self._lease = lease
         self._lost = lost
         self._clock = SystemClock()
         self._ids = RandomIds()
         self._opened = AsyncExitStack()
 
-    async def start(self) -> None:
-        """Become the master and serve; GanetiError says why that is not possible."""
+    async def start(self) -> LuxiMethods:
+        """Begin, and give what answers clients; GanetiError says why that is not possible."""
         try:
-            await self._start()
+            return await self._start()
         except BaseException:
             await self.close()
             raise
@@ -63,26 +79,26 @@ class Master:
         """Stop as if we died, but with all files closed; jobs go on under the next master."""
         await self._opened.aclose()
 
-    async def _start(self) -> None:
-        watchdog = LoopWatchdog()
-        watchdog.start()
-        self._opened.push_async_callback(watchdog.stop)
-        worker = Worker("rest")
-        asyncio.get_running_loop().set_default_executor(WorkerExecutor(worker))
-        self._opened.push_async_callback(worker.close)
-        identity = await worker.call(partial(own_identity, self._paths))
-        voter = SoleVoter(RegisterFile(self._paths.register), worker)
-        store = await SqliteStore.open(self._paths.state, identity, voter)
-        self._opened.push_async_callback(store.close)
-        lease = await store.campaign(Campaign())
+    async def _start(self) -> LuxiMethods:
+        store, lease, identity = self._node.store, self._lease, self._node.identity
         config = await Config.load(store, lease, self._clock, self._ids)
         self._opened.push_async_callback(config.close)
-        _check_is_master(config, identity)
+        config.on_lost = self._step_down
+        await _say_who_is_master(config, identity)
+        self._node.directory.take(config.snapshot.nodes.values())
         rpc = self._rpc_client(identity, lease, config)
         self._opened.push_async_callback(rpc.close)
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
         self._opened.push_async_callback(distributor.close)
         locks = LockManager(self._clock)
+        members = MembershipKeeper(
+            store,
+            lease,
+            config,
+            rpc,
+            authority_key=self._paths.authority_key,
+            directory=self._node.directory,
+        )
         services = Services(
             config=config,
             rpc=rpc,
@@ -90,8 +106,9 @@ class Master:
             clock=self._clock,
             placements=Placements(),
             ssconf=distributor,
-            candidates=FlagsOnly(),
+            candidates=members,
         )
+        archive = await JobArchive.open(self._paths.job_archive, self._node.worker)
         queue = JobQueue(
             store,
             lease,
@@ -99,34 +116,35 @@ class Master:
             locks,
             Processor(services),
             clock=self._clock,
-            archive=await JobArchive.open(self._paths.job_archive, worker),
-            raise_ceiling=partial(raise_ceiling, store, voter, identity.cluster_uuid, lease),
+            archive=archive,
+            raise_ceiling=partial(store.raise_ceiling, lease),
         )
         self._opened.push_async_callback(queue.close)
-        config.on_lost = queue.on_lost = self._step_down
+        queue.on_lost = self._step_down
         distributor.start()
         await queue.load()
-        await self._serve(queue, config, locks, rpc)
+        members.start()
+        self._opened.push_async_callback(members.close)
         address = MasterAddress(config, rpc, lease.epoch)
         address.start()
         self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
+        return self._methods(queue, config, locks, rpc)
 
-    async def _serve(
+    def _methods(
         self, queue: JobQueue, config: Config, locks: LockManager, rpc: RpcClient
-    ) -> None:
+    ) -> LuxiMethods:
         live = LiveSource(rpc, self._clock, lambda: rpc.changes)
         self._opened.push_async_callback(live.close)
-        methods = LuxiMethods(
+        return LuxiMethods(
             queue=queue,
-            config=config,
+            config=_Shown(config, self._node.store),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
-            watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
+            watcher_pause=WatcherPauseFile(
+                self._paths.data / "watcher.pause", self._clock, self._node.worker.call
+            ),
             clock=self._clock,
         )
-        server = LuxiServer(self._paths.luxi_socket, methods)
-        await server.start()
-        self._opened.push_async_callback(server.close)
 
     def _rpc_client(self, identity: Identity, lease: Lease, config: Config) -> RpcClient:
         context = tls.client_context(
@@ -142,6 +160,22 @@ class Master:
 
     def _step_down(self, err: GanetiError) -> None:
         self._lost(err.message)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The configuration as clients see it; that the master is alone is said at once (R6)."""
+
+    config: Config
+    store: ReplicatedStore
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.config.snapshot
+
+    @property
+    def degraded(self) -> bool:
+        return self.store.is_degraded
 
 
 async def _push_ssconf(
@@ -161,9 +195,15 @@ def own_identity(paths: Paths) -> Identity:
     return Identity(register.cluster_uuid, NodeUuid(node_uuid))
 
 
-def _check_is_master(config: Config, identity: Identity) -> None:
+async def _say_who_is_master(config: Config, identity: Identity) -> None:
+    """The configuration names this node from now on, if it did not."""
     cluster = config.snapshot.cluster
-    if cluster.master_node != identity.node_uuid:
-        master = config.snapshot.nodes.get(cluster.master_node)
-        name = master.name if master else cluster.master_node
-        raise NotMaster(f"this node is not the master of {cluster.name}: that is {name}")
+    if cluster.master_node == identity.node_uuid:
+        return
+    if identity.node_uuid not in config.snapshot.nodes:
+        raise NotMaster("the configuration does not know this node")
+
+    def change(draft: Draft) -> None:
+        draft.put(msgspec.structs.replace(draft.cluster, master_node=identity.node_uuid))
+
+    await config.change(change)

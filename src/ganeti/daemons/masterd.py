@@ -13,19 +13,26 @@ from ganeti.base.errors import GanetiError
 from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import holding_pid_file, pid_file
-from ganeti.daemons.master import Master
+from ganeti.daemons.member import Member
 
 PROGRAM = "ganeti-masterd"
 EXIT_NOT_A_NODE = 5
+EXIT_CONFIRMATION = 13
 
 _log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT, or until this is not the master any more."""
+    """Serve as master or follower until SIGTERM or SIGINT, or until the disk fails."""
     args = _parser().parse_args(argv)
     paths = Paths.from_environment()
-    if not paths.state.exists():
+    if args.no_voting and not args.is_sure:
+        sys.stderr.write(
+            f"{PROGRAM}: --no-voting may lose what only other nodes have; give --yes-do-it as well"
+            " if it is meant\n"
+        )
+        return EXIT_CONFIRMATION
+    if not (paths.state.exists() or paths.authority_key.exists()):
         sys.stderr.write(
             f"{PROGRAM}: this host holds no cluster's state ({paths.state} does not exist):"
             " make a cluster with 'gnt-cluster init', or ask the master node\n"
@@ -43,13 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                     paths.log / "master-daemon.log", PROGRAM, level=level, stderr=args.foreground
                 )
             )
-            return asyncio.run(_serve(paths, ready))
+            return asyncio.run(_serve(paths, ready, force=args.no_voting))
     except (GanetiError, OSError) as err:
         sys.stderr.write(f"{PROGRAM}: {err}\n")
         return getattr(err, "exit_code", 1)
 
 
-async def _serve(paths: Paths, ready: Callable[[], None]) -> int:
+async def _serve(paths: Paths, ready: Callable[[], None], *, force: bool) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[str] = loop.create_future()
 
@@ -59,13 +66,13 @@ async def _serve(paths: Paths, ready: Callable[[], None]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, "")
-    master = Master(paths, end)
-    await master.start()
+    member = Member(paths, end, force=force)
+    await member.start()
     try:
         ready()
         why = await ended
     finally:
-        await master.close()
+        await member.close()
     if why:
         _log.error("this daemon steps down: %s", why)
         return 1
@@ -76,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="The master daemon of a cluster.")
     parser.add_argument("-f", "--foreground", action="store_true", help="log to standard error too")
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
+    parser.add_argument(
+        "--no-voting", action="store_true", help="become the master by force, without a majority"
+    )
+    parser.add_argument(
+        "--yes-do-it", dest="is_sure", action="store_true", help="confirm --no-voting"
+    )
     parser.add_argument("-d", "--debug", action="store_true", help="log everything")
     return parser
 

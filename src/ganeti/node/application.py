@@ -9,9 +9,20 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
+from ganeti.bootstrap.daemons import Daemons
 from ganeti.guest_os.scripts import OsScripts
 from ganeti.hypervisor.registry import hypervisors
-from ganeti.node import allocator, files, info, instance, master_ip, membership, os, storage
+from ganeti.node import (
+    allocator,
+    candidate,
+    files,
+    info,
+    instance,
+    master_ip,
+    membership,
+    os,
+    storage,
+)
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
@@ -39,11 +50,12 @@ class NodeApplication:
         self.running = RunningCalls()
         self.tasks = Tasks(paths.tasks, clock, scope)
         self._register_file = RegisterFile(paths.register)
-        self.register = NodeRegister(self._register_file, self._older_calls)
+        self.register = NodeRegister(self._register_file, self._older_calls, clock)
         self.allowed = membership.CandidateCertificates(paths)
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid)
         own.append(self.register.handlers())
         own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
+        own.append(candidate.handlers(paths, Daemons(paths)))
         self.handlers = Repeats().wrap(merged(own))
 
     async def close(self) -> None:

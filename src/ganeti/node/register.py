@@ -5,17 +5,24 @@ Nothing here waits for storage work: the register has a thread of its own, for i
 
 from collections.abc import Callable
 
+from ganeti import __version__
+from ganeti.base.clock import Clock, SystemClock
+from ganeti.base.errors import InputError
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures import (
     REGISTER_ACCEPT,
     REGISTER_PROMISE,
     REGISTER_READ,
+    REGISTER_RENEW,
     AcceptArgs,
     Nothing,
     PromiseArgs,
     RegisterState,
+    RenewArgs,
 )
+from ganeti.store.election import Heard, vote
+from ganeti.store.interface import CampaignKind
 from ganeti.store.register import (
     Accepted,
     AcceptRequest,
@@ -25,7 +32,6 @@ from ganeti.store.register import (
     RegisterKeeper,
     accept,
     check_epoch,
-    promise,
 )
 from ganeti.store.worker import Worker
 
@@ -35,9 +41,16 @@ NO_EPOCH = "a changing call needs the epoch and the UUID of the master"
 class NodeRegister:
     """The register of this node; `older_calls` names what masters before an epoch still have running."""
 
-    def __init__(self, keeper: RegisterKeeper, older_calls: Callable[[int], list[str]]) -> None:
+    def __init__(
+        self,
+        keeper: RegisterKeeper,
+        older_calls: Callable[[int], list[str]],
+        clock: Clock | None = None,
+    ) -> None:
         self._keeper = keeper
         self._older_calls = older_calls
+        self._clock = clock or SystemClock()
+        self._heard: tuple[NodeUuid, float] | None = None
         self._worker = Worker("register")
 
     async def check_epoch(self, epoch: int, master_uuid: str) -> str | None:
@@ -52,6 +65,7 @@ class NodeRegister:
             REGISTER_READ.name: self._read,
             REGISTER_PROMISE.name: self._promise,
             REGISTER_ACCEPT.name: self._accept,
+            REGISTER_RENEW.name: self._renew,
         }
 
     async def close(self) -> None:
@@ -63,12 +77,37 @@ class NodeRegister:
 
     async def _promise(self, args: PromiseArgs, _call: Call) -> RegisterState:
         request = PromiseRequest(args.cluster_uuid, args.epoch, NodeUuid(args.candidate_uuid))
-        return self._state(await self._decide(lambda old: promise(old, request)))
+        try:
+            kind = CampaignKind(args.kind)
+        except ValueError:
+            raise InputError(f"{args.kind!r:.40} is no way to ask for an epoch", "kind") from None
+        heard = self._heard_last()
+        return self._state(await self._decide(lambda old: vote(old, request, kind, heard)))
+
+    async def _renew(self, args: RenewArgs, _call: Call) -> RegisterState:
+        """A master that this node may follow is heard (R8)."""
+        master = NodeUuid(args.master_uuid)
+
+        def rule(old: Register | None) -> Answer:
+            if old is not None and old.cluster_uuid != args.cluster_uuid:
+                return Answer(granted=False, register=old, reason="this is another cluster")
+            return check_epoch(old, args.epoch, master)
+
+        answer = await self._decide(rule)
+        if answer.granted:
+            self._heard = master, self._clock.monotonic()
+        return self._state(answer)
+
+    def _heard_last(self) -> Heard | None:
+        if self._heard is None:
+            return None
+        return Heard(self._heard[0], self._clock.monotonic() - self._heard[1])
 
     async def _accept(self, args: AcceptArgs, _call: Call) -> RegisterState:
         members = frozenset(NodeUuid(uuid) for uuid in args.sync_set)
         master = NodeUuid(args.master_uuid)
-        accepted = Accepted(args.epoch, args.version, master, members, args.job_id_ceiling)
+        voters = frozenset(NodeUuid(uuid) for uuid in args.voters)
+        accepted = Accepted(args.epoch, args.version, master, members, args.job_id_ceiling, voters)
         request = AcceptRequest(args.cluster_uuid, accepted)
         return self._state(await self._decide(lambda old: accept(old, request)))
 
@@ -80,6 +119,7 @@ class NodeRegister:
         promised = register.promised if register else None
         accepted = register.accepted if register else None
         epoch = promised.epoch if promised else 0
+        heard = self._heard_last()
         return RegisterState(
             granted=answer.granted,
             why=answer.reason,
@@ -91,5 +131,9 @@ class NodeRegister:
             accepted_master=accepted.master if accepted else "",
             sync_set=sorted(accepted.sync_set) if accepted else [],
             job_id_ceiling=register.job_id_ceiling if register else 0,
+            voters=sorted(accepted.voters) if accepted else [],
+            heard_master=heard.master if heard else "",
+            heard_s=heard.seconds if heard else -1.0,
+            software=__version__,
             older_calls=self._older_calls(epoch),
         )

@@ -121,6 +121,16 @@ class PromiseArgs(Message, frozen=True, kw_only=True):
     cluster_uuid: str
     epoch: int
     candidate_uuid: str
+    kind: str = "vote"
+    """`vote`, `hand-over` or `force` (R8, R10)."""
+
+
+class RenewArgs(Message, frozen=True, kw_only=True):
+    """The master says that it is the master still."""
+
+    cluster_uuid: str
+    epoch: int
+    master_uuid: str
 
 
 class RegisterState(Message, frozen=True, kw_only=True):
@@ -136,6 +146,11 @@ class RegisterState(Message, frozen=True, kw_only=True):
     accepted_master: str
     sync_set: list[str]
     job_id_ceiling: int
+    voters: list[str] = []
+    heard_master: str = ""
+    """The master that this node heard last, and how many seconds ago; -1 if none since it started."""
+    heard_s: float = -1.0
+    software: str = ""
     older_calls: list[str] = []
     """Changing calls and tasks of masters before the promised epoch that still run here (R8, R11)."""
 
@@ -147,6 +162,16 @@ class AcceptArgs(Message, frozen=True, kw_only=True):
     master_uuid: str
     sync_set: list[str]
     job_id_ceiling: int
+    voters: list[str] = []
+
+
+class CandidateArgs(Message, frozen=True, kw_only=True):
+    """Become a master candidate: the key of the cluster's authority (PEM)."""
+
+    authority_key: str
+
+    def __repr__(self) -> str:
+        return "CandidateArgs(…)"
 
 
 class SsconfArgs(Message, frozen=True, kw_only=True):
@@ -395,6 +420,9 @@ NODE_VERIFY = Procedure("node_verify", VerifyArgs, VerifyReport, NORMAL_S, chang
 REGISTER_READ = Procedure("register_read", Nothing, RegisterState, QUICK_S, changes=False)
 REGISTER_PROMISE = Procedure("register_promise", PromiseArgs, RegisterState, QUICK_S, changes=False)
 REGISTER_ACCEPT = Procedure("register_accept", AcceptArgs, RegisterState, QUICK_S, changes=False)
+REGISTER_RENEW = Procedure("register_renew", RenewArgs, RegisterState, QUICK_S, changes=False)
+CANDIDATE_START = Procedure("candidate_start", CandidateArgs, Nothing, NORMAL_S, changes=True)
+CANDIDATE_STOP = Procedure("candidate_stop", Nothing, Nothing, NORMAL_S, changes=True)
 WRITE_SSCONF = Procedure("write_ssconf", SsconfArgs, Nothing, NORMAL_S, changes=True)
 SHARED_FILES = Procedure("shared_files", HypervisorsArgs, SharedFiles, NORMAL_S, changes=False)
 WRITE_FILE = Procedure("write_file", NodeFile, Nothing, NORMAL_S, changes=True)

@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from ganeti.base.errors import StoreError
 from ganeti.base.files import sync_directory
 from ganeti.model.objects import NodeUuid
 from ganeti.store.encoding import (
     NO_DIGEST,
+    EncodedEntry,
     chain_digest,
+    decode_transaction,
     encode_transaction,
     row_checksum,
 )
-from ganeti.store.interface import ZERO, Position, Put, Transaction
+from ganeti.store.interface import ZERO, Position, Put, Row, Transaction
 
 SCHEMA_VERSION = 1
 _TRIM_AT_LEAST = 16
@@ -44,6 +47,10 @@ class DiskBroken(Exception):
     def __init__(self, message: str, *, perhaps_written: bool) -> None:
         super().__init__(message)
         self.perhaps_written = perhaps_written
+
+
+class HistoryDiffers(Exception):
+    """What was sent does not go on from what is here: nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -187,35 +194,101 @@ class Database:
             if found != wanted:
                 raise StoreError(f"{self._path} has {name} {found}, not {wanted}")
 
-    def apply(self, batch: Sequence[tuple[int, Transaction]]) -> list[Position]:
+    def apply(self, batch: Sequence[tuple[int, Transaction]]) -> list[EncodedEntry]:
         """Write transactions, each with its epoch, with one sync; CannotWriteNow or DiskBroken.
 
         Raises Refused, and writes nothing, if the serials of an epoch run out.
         """
+        history, entries = self.history, []
+        for epoch, txn in batch:
+            position = history.position.following(epoch)
+            content = encode_transaction(txn)
+            digest = chain_digest(history.digest, position, content)
+            entries.append(EncodedEntry(position, history.position, digest, content))
+            history = History(position, digest)
+        self._write(entries, [txn for _, txn in batch])
+        return entries
+
+    def append(self, entries: Sequence[EncodedEntry]) -> None:
+        """Write what a master sent, with one sync; HistoryDiffers, CannotWriteNow or DiskBroken."""
+        history = self.history
+        for entry in entries:
+            digest = chain_digest(history.digest, entry.position, entry.content)
+            if entry.previous != history.position or digest != entry.digest:
+                raise HistoryDiffers(
+                    f"what follows {entry.previous} does not go on from {history.position}"
+                )
+            history = History(entry.position, digest)
+        self._write(entries, [decode_transaction(entry.content) for entry in entries])
+
+    def _write(self, entries: Sequence[EncodedEntry], txns: Sequence[Transaction]) -> None:
         connection = self._open_connection()
-        positions: list[Position] = []
-        history, added = self.history, 0
+        added = sum(len(entry.content) for entry in entries)
+        last = History(entries[-1].position, entries[-1].digest)
         with transaction(connection):
-            for epoch, txn in batch:
-                position = history.position.following(epoch)
-                content = encode_transaction(txn)
-                digest = chain_digest(history.digest, position, content)
+            for entry, txn in zip(entries, txns, strict=True):
                 connection.execute(
                     "INSERT INTO log (position, previous, digest, content) VALUES (?, ?, ?, ?)",
-                    (position.as_int(), history.position.as_int(), digest, content),
+                    (
+                        entry.position.as_int(),
+                        entry.previous.as_int(),
+                        entry.digest,
+                        entry.content,
+                    ),
                 )
                 _apply_operations(connection, txn)
-                history = History(position, digest)
-                positions.append(position)
-                added += len(content)
-            dropped, dropped_bytes = self._trim_log(connection, len(batch), added)
-            _put_meta(connection, "position", str(history.position.as_int()).encode())
-            _put_meta(connection, "digest", history.digest)
+            dropped, dropped_bytes = self._trim_log(connection, len(entries), added)
+            _put_history(connection, last)
             self._vacuum(connection)
-        self.history = history
-        self._log_entries += len(batch) - dropped
+        self.history = last
+        self._log_entries += len(entries) - dropped
         self._log_bytes += added - dropped_bytes
-        return positions
+
+    # A snapshot takes the place of everything, in one transaction of SQLite
+
+    def begin_snapshot(self, aside: Path | None) -> None:
+        """Begin to replace all content, which is first copied `aside` where it must be kept (R9)."""
+        connection = self._open_connection()
+        try:
+            if aside is not None:
+                aside.unlink(missing_ok=True)
+                create_private(aside)
+                connection.execute("VACUUM INTO ?", (str(aside),))
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("DELETE FROM log")
+            connection.execute("DELETE FROM rows")
+        except sqlite3.Error as error:
+            self._snapshot_failed(error)
+
+    def add_snapshot_rows(self, rows: Sequence[Row]) -> None:
+        """The next rows; CannotWriteNow or DiskBroken, and then nothing has changed."""
+        connection = self._open_connection()
+        try:
+            for row in rows:
+                _put_row(connection, row.kind, row.key, row.value)
+        except sqlite3.Error as error:
+            self._snapshot_failed(error)
+
+    def end_snapshot(self, history: History) -> None:
+        """All of the snapshot is there: it counts from now on, synced."""
+        connection = self._open_connection()
+        try:
+            _put_history(connection, history)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._snapshot_failed(error, committing=True)
+        self.history = history
+        self._log_entries = self._log_bytes = 0
+
+    def abandon_snapshot(self) -> None:
+        """Everything is as it was before `begin_snapshot`."""
+        if self._connection is not None:
+            _rolled_back(self._connection)
+
+    def _snapshot_failed(self, error: sqlite3.Error, *, committing: bool = False) -> NoReturn:
+        if _rolled_back(self._open_connection()) and will_pass(error):
+            raise CannotWriteNow(str(error)) from error
+        raise DiskBroken(str(error), perhaps_written=committing) from error
 
     def take_epoch(self, epoch: int) -> None:
         """Remember durably that this store has written in `epoch`; CannotWriteNow or DiskBroken."""
@@ -307,14 +380,22 @@ def _apply_operations(connection: sqlite3.Connection, txn: Transaction) -> None:
     for operation in txn.operations:
         kind, key = operation.kind, operation.key
         if isinstance(operation, Put):
-            checksum = row_checksum(kind, key, operation.value)
-            connection.execute(
-                "INSERT INTO rows (kind, key, value, checksum) VALUES (?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
-                (kind, key, operation.value, checksum),
-            )
+            _put_row(connection, kind, key, operation.value)
         else:
             connection.execute("DELETE FROM rows WHERE kind = ? AND key = ?", (kind, key))
+
+
+def _put_row(connection: sqlite3.Connection, kind: str, key: str, value: bytes) -> None:
+    connection.execute(
+        "INSERT INTO rows (kind, key, value, checksum) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
+        (kind, key, value, row_checksum(kind, key, value)),
+    )
+
+
+def _put_history(connection: sqlite3.Connection, history: History) -> None:
+    _put_meta(connection, "position", str(history.position.as_int()).encode())
+    _put_meta(connection, "digest", history.digest)
 
 
 def read_history(connection: sqlite3.Connection) -> History:

@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ganeti.base.errors import StoreError
-from ganeti.store.database import Connect, DiskBroken, connect, read_history, will_pass
-from ganeti.store.encoding import decode_transaction, row_checksum
+from ganeti.store.database import Connect, DiskBroken, History, connect, read_history, will_pass
+from ganeti.store.encoding import EncodedEntry, chain_digest, decode_transaction, row_checksum
 from ganeti.store.interface import LogEntry, NotInLog, Position, Row
 
 SLICE_ROWS = 500
@@ -23,8 +23,8 @@ class Snapshot:
         self._connection: sqlite3.Connection | None = None
         self._cursor: sqlite3.Cursor | None = None
 
-    def begin(self) -> Position:
-        """Fix what the snapshot holds; StoreError or DiskBroken."""
+    def begin(self) -> History:
+        """Fix what the snapshot holds, and where its history stands; StoreError or DiskBroken."""
         try:
             connection = self._connection = self._connect(self._path)
             connection.execute("PRAGMA query_only = ON")
@@ -36,7 +36,7 @@ class Snapshot:
         except sqlite3.Error as error:
             self.close()
             raise read_failure(error) from error
-        return history.position
+        return history
 
     def next_slice(self) -> list[Row]:
         """The next rows, none at the end; StoreError, or DiskBroken for a damaged one (G3)."""
@@ -70,9 +70,30 @@ class LogReader:
         self._path = path
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
+        self._history = History()
 
     def after(self, position: Position, limit: int = SLICE_ROWS) -> list[LogEntry]:
         """The transactions that follow; NotInLog where the log does not reach back to that."""
+        return [
+            LogEntry(
+                entry.position, entry.previous, entry.digest, decode_transaction(entry.content)
+            )
+            for entry in self.encoded_after(position, limit)
+        ]
+
+    def goes_on_from(self, history: History) -> bool:
+        """Whether the log continues exactly this history."""
+        try:
+            following = self.encoded_after(history.position, 1)
+        except NotInLog:
+            return False
+        if not following:
+            return self._history.digest == history.digest
+        first = following[0]
+        return chain_digest(history.digest, first.position, first.content) == first.digest
+
+    def encoded_after(self, position: Position, limit: int = SLICE_ROWS) -> list[EncodedEntry]:
+        """As `after`, for those who pass it on."""
         try:
             if self._connection is None:
                 self._connection = self._connect(self._path)
@@ -81,12 +102,12 @@ class LogReader:
             connection.execute("BEGIN")
             try:
                 found = _read_log(connection, position, limit)
-                current = read_history(connection).position
+                self._history = read_history(connection)
             finally:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise read_failure(error) from error
-        expected = found[0].previous if found else current
+        expected = found[0].previous if found else self._history.position
         if position != expected:
             raise NotInLog(f"the log does not go on from {position}; load a snapshot")
         return found
@@ -114,8 +135,8 @@ def _checked_row(found: tuple[str, str, bytes, int]) -> Row:
     return Row(kind, key, value)
 
 
-def _read_log(connection: sqlite3.Connection, after: Position, limit: int) -> list[LogEntry]:
-    entries: list[LogEntry] = []
+def _read_log(connection: sqlite3.Connection, after: Position, limit: int) -> list[EncodedEntry]:
+    entries: list[EncodedEntry] = []
     size = 0
     for position, previous, digest, content in connection.execute(
         "SELECT position, previous, digest, content FROM log WHERE position > ?"
@@ -123,12 +144,7 @@ def _read_log(connection: sqlite3.Connection, after: Position, limit: int) -> li
         (after.as_int(), limit),
     ):
         entries.append(
-            LogEntry(
-                Position.from_int(position),
-                Position.from_int(previous),
-                digest,
-                decode_transaction(content),
-            )
+            EncodedEntry(Position.from_int(position), Position.from_int(previous), digest, content)
         )
         size += len(content)
         if size >= SLICE_BYTES:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import struct
 import zlib
+from dataclasses import dataclass
 
 from ganeti.base.errors import Refused, StoreError
 from ganeti.model.objects import NodeUuid
@@ -14,6 +15,18 @@ DIGEST_BYTES = 16
 NO_DIGEST = bytes(DIGEST_BYTES)
 
 _PUT, _DELETE = 1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedEntry:
+    """A transaction with its place in the order, as it is stored and sent to followers."""
+
+    position: Position
+    previous: Position
+    digest: bytes
+    content: bytes
+
+
 _HEAD = struct.Struct(">BHI")  # tag, bytes of kind, bytes of key
 _LENGTH = struct.Struct(">I")
 _POSITION = struct.Struct(">QQ")

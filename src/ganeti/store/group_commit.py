@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
 from ganeti.store.database import CannotWriteNow, Database, DiskBroken
+from ganeti.store.encoding import EncodedEntry
 from ganeti.store.interface import Position, Transaction
 from ganeti.store.worker import Worker, tell
 
@@ -19,7 +20,7 @@ _BATCH_TRANSACTIONS = 1024
 _BATCH_BYTES = 16 << 20
 _WAITING_BYTES = 64 << 20
 
-Outcome: TypeAlias = list[Position] | CannotWriteNow | DiskBroken | Refused
+Outcome: TypeAlias = list[EncodedEntry] | CannotWriteNow | DiskBroken | Refused
 T = TypeVar("T")
 
 
@@ -42,7 +43,7 @@ class GroupCommit:
         *,
         name: str,
         probe_interval_s: float,
-        written: Callable[[Position], None],
+        written: Callable[[list[EncodedEntry]], None],
         lost: Callable[[str], None],
     ) -> None:
         self._database = database
@@ -183,14 +184,14 @@ class GroupCommit:
             self._fail([*batch, *self._take_queue()], lambda: Refused(reason))
         self._write_next()
 
-    def _acknowledge(self, batch: list[_Waiting], positions: list[Position]) -> None:
+    def _acknowledge(self, batch: list[_Waiting], entries: list[EncodedEntry]) -> None:
         self.transactions += len(batch)
         self.syncs += 1
         self.largest_batch = max(self.largest_batch, len(batch))
-        self._on_written(positions[-1])
-        for waiting, position in zip(batch, positions, strict=True):
+        self._on_written(entries)
+        for waiting, entry in zip(batch, entries, strict=True):
             if waiting.done and not waiting.done.done():
-                waiting.done.set_result(position)
+                waiting.done.set_result(entry.position)
 
     def _take_queue(self) -> list[_Waiting]:
         waiting = list(self._queue)

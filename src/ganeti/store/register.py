@@ -39,6 +39,8 @@ class Accepted:
     master: NodeUuid
     sync_set: frozenset[NodeUuid]
     job_id_ceiling: int
+    voters: frozenset[NodeUuid] = frozenset()
+    """Whose majority counts from here on (R3); empty in registers of clusters that had one voter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +124,16 @@ def accept(register: Register | None, request: AcceptRequest) -> Answer:
     if register.cluster_uuid != request.cluster_uuid:
         return _other_cluster(register, request.cluster_uuid)
     new, old = request.accepted, register.accepted
+    if old and not new.voters:
+        new = replace(new, voters=old.voters)
     answer = check_epoch(register, new.epoch, new.master)
     if not answer.granted or answer.register is None:
         return answer
     if old and (new.epoch, new.version) < (old.epoch, old.version):
         return Answer(False, register, f"version {new.version} is older than {old.version}")
     is_repeated = old and (new.epoch, new.version) == (old.epoch, old.version)
-    if old and is_repeated and new.sync_set != old.sync_set:
-        return Answer(False, register, f"version {new.version} has another sync set")
+    if old and is_repeated and (new.sync_set, new.voters) != (old.sync_set, old.voters):
+        return Answer(False, register, f"version {new.version} has another sync set or voters")
     if new.master not in new.sync_set:
         return Answer(False, register, "the sync set lacks the master")
     ceiling = max(new.job_id_ceiling, register.job_id_ceiling)
@@ -293,6 +297,7 @@ def encode_register(register: Register) -> bytes:
             "master": accepted.master,
             "sync_set": sorted(accepted.sync_set),
             "job_id_ceiling": accepted.job_id_ceiling,
+            "voters": sorted(accepted.voters),
         },
     }
     body = json.dumps(fields).encode()
@@ -328,4 +333,5 @@ def _decode_accepted(fields: dict[str, Any] | None) -> Accepted | None:
         master=NodeUuid(fields["master"]),
         sync_set=frozenset(NodeUuid(uuid) for uuid in fields["sync_set"]),
         job_id_ceiling=int(fields["job_id_ceiling"]),
+        voters=frozenset(NodeUuid(uuid) for uuid in fields.get("voters", ())),
     )

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from ganeti.base.errors import StoreError
 from ganeti.base.files import exclusive_file
-from ganeti.store.database import Connect, Database, DiskBroken, Limits, connect
+from ganeti.store.database import Connect, Database, DiskBroken, History, Limits, connect
 from ganeti.store.database_reader import LogReader, Snapshot
 from ganeti.store.electorate import Electorate
-from ganeti.store.encoding import MemberList, decode_ceiling
+from ganeti.store.encoding import EncodedEntry, MemberList, decode_ceiling
 from ganeti.store.group_commit import GroupCommit
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
@@ -85,7 +85,7 @@ class SqliteStore(SoleMember):
         except BaseException:
             await store.close()
             raise
-        store._written(store._database.history.position)
+        store._reached(store._database.history)
         return store
 
     def _open_database(self) -> None:
@@ -109,11 +109,13 @@ class SqliteStore(SoleMember):
         self._check_lease(lease)
         self._commits.add_unawaited(lease.epoch, txn, size)
 
-    def _written(self, position: Position) -> None:
-        """The writer rests when this is called, so its history is at that position."""
-        self._position = position
-        self._digest = self._database.history.digest
-        self._news.reached(position)
+    def _written(self, entries: list[EncodedEntry]) -> None:
+        """A batch is synced."""
+        self._reached(History(entries[-1].position, entries[-1].digest))
+
+    def _reached(self, history: History) -> None:
+        self._position, self._digest = history.position, history.digest
+        self._news.reached(history.position)
 
     def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
         return self._commits.add(lease.epoch, txn, size)
@@ -132,14 +134,23 @@ class SqliteStore(SoleMember):
     # Reading
 
     async def load(self) -> AsyncGenerator[Position | Row, None]:
+        async with contextlib.aclosing(self._slices()) as slices:
+            async for part in slices:
+                if isinstance(part, History):
+                    yield part.position
+                    continue
+                for row in part:
+                    yield row
+
+    async def _slices(self) -> AsyncGenerator[History | list[Row], None]:
+        """A snapshot: where it stands, then its rows, some at a time."""
         self._check_readable()
         snapshot = Snapshot(self._path, self._options.connect)
         self._snapshots.add(snapshot)
         try:
             yield await self._read(snapshot.begin)
             while rows := await self._read(snapshot.next_slice):
-                for row in rows:
-                    yield row
+                yield rows
         finally:
             # `close` has taken care of it if the reader does not accept any more.
             with contextlib.suppress(StoreError):

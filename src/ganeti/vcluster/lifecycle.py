@@ -329,7 +329,7 @@ def status(cluster: VirtualCluster) -> list[tuple[str, str, str]]:
     """(node, daemon, process or DOWN) of every daemon that should be there."""
     rows = []
     for node in cluster.nodes:
-        for name in (MASTERD, NODED) if node == cluster.master else (NODED,):
+        for name in (MASTERD, NODED) if node.paths.authority_key.exists() else (NODED,):
             process = Daemons(node.paths, environment=node.environment()).status(name).process
             rows.append((node.name, name, str(process.pid) if process else DOWN))
     return rows

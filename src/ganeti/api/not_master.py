@@ -1,0 +1,40 @@
+"""What a candidate that is not the master answers: where the master is, and how to become it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ganeti.api.luxi_server import Caller
+from ganeti.base.errors import GanetiError, InputError, NotMaster
+from ganeti.protocols.luxi import Answer, Request, error_to_wire
+
+TAKE_OVER = "MasterFailover"
+
+
+class NotMasterMethods:
+    """The dispatcher of a follower; `take_over(force)` makes it the master, and says how (R7, R10)."""
+
+    def __init__(
+        self, where: Callable[[], str], take_over: Callable[[bool], Awaitable[list[str]]]
+    ) -> None:
+        self._where = where
+        self._take_over = take_over
+
+    def is_abandonable(self, method: str) -> bool:
+        """A take-over goes on when its client hangs up."""
+        del method
+        return False
+
+    async def answer(self, request: Request, caller: Caller) -> Answer:
+        """Carry out a take-over; refuse all else."""
+        del caller
+        try:
+            return Answer(True, await self._carried_out(request))
+        except GanetiError as err:
+            return Answer(False, error_to_wire(err))
+
+    async def _carried_out(self, request: Request) -> Any:
+        if request.method != TAKE_OVER:
+            raise NotMaster(f"this node is not the master: {self._where()}")
+        if len(request.args) != 1 or not isinstance(request.args[0], bool):
+            raise InputError("must be true (force) or false", TAKE_OVER)
+        return await self._take_over(request.args[0])

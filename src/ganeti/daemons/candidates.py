@@ -1,0 +1,318 @@
+"""How the master daemons of candidates reach each other, and the registers of all nodes.
+
+The state stream is TLS on a port of its own, with the same certificates and the same list of
+candidates as the node RPC. The registers are asked through the node daemons; this node's own is read
+directly, so that a node daemon that is down does not take a vote away.
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from ganeti.base.errors import GanetiError, HostError, RpcError
+from ganeti.base.tls import peer_fingerprint
+from ganeti.model import wire
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.client import RpcClient
+from ganeti.rpc.procedures import (
+    REGISTER_ACCEPT,
+    REGISTER_PROMISE,
+    REGISTER_READ,
+    REGISTER_RENEW,
+    AcceptArgs,
+    Nothing,
+    PromiseArgs,
+    RegisterState,
+    RenewArgs,
+)
+from ganeti.store.election import Heard, NoVote, Vote, vote
+from ganeti.store.interface import CampaignKind, Position, Row, Store
+from ganeti.store.register import (
+    Accepted,
+    AcceptRequest,
+    Answer,
+    Promise,
+    PromiseRequest,
+    Register,
+    RegisterKeeper,
+    accept,
+    check_epoch,
+)
+from ganeti.store.stream import (
+    LENGTH,
+    MESSAGE_LIMIT,
+    Channel,
+    ChannelClosed,
+    Message,
+    decode_message,
+    encode_message,
+)
+from ganeti.store.worker import Worker
+
+STATE_PORT = 1816
+CONNECT_S = 3.0
+HANDSHAKE_S = 10.0
+VOTE_S = 2.0
+READ_LIMIT = 4 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class NodeDirectory:
+    """The nodes by UUID, as this daemon's state last showed them."""
+
+    nodes: dict[NodeUuid, Node] = field(default_factory=dict)
+
+    async def read(self, store: Store) -> None:
+        """Take them from the store."""
+        found: dict[NodeUuid, Node] = {}
+        async with contextlib.aclosing(store.load()) as rows:
+            async for row in rows:
+                if isinstance(row, Row) and row.kind == "node":
+                    with contextlib.suppress(GanetiError):
+                        node = wire.decode(row.value, Node)
+                        found[node.uuid] = node
+                elif isinstance(row, Position):
+                    continue
+        self.nodes = found
+
+    def take(self, nodes: Iterable[Node]) -> None:
+        """Take them from the configuration."""
+        self.nodes = {node.uuid: node for node in nodes}
+
+
+class RpcVoters:
+    """The registers of all nodes."""
+
+    def __init__(
+        self,
+        own: NodeUuid,
+        keeper: RegisterKeeper,
+        worker: Worker,
+        rpc: RpcClient,
+        directory: NodeDirectory,
+    ) -> None:
+        self._own, self._keeper, self._worker = own, keeper, worker
+        self._rpc, self._directory = rpc, directory
+
+    async def read(self, node: NodeUuid) -> Vote | NoVote:
+        if node == self._own:
+            return await self._decide(lambda old: Answer(granted=old is not None, register=old))
+        return await self._asked(
+            node, lambda target: self._rpc.call(target, REGISTER_READ, Nothing())
+        )
+
+    async def promise(
+        self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
+    ) -> Vote | NoVote:
+        if node == self._own:
+            return await self._decide(lambda old: vote(old, request, kind, None))
+        args = PromiseArgs(
+            cluster_uuid=request.cluster_uuid,
+            epoch=request.epoch,
+            candidate_uuid=request.candidate,
+            kind=kind.value,
+        )
+        return await self._asked(
+            node, lambda target: self._rpc.call(target, REGISTER_PROMISE, args)
+        )
+
+    async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
+        if node == self._own:
+            return await self._decide(lambda old: accept(old, request))
+        new = request.accepted
+        args = AcceptArgs(
+            cluster_uuid=request.cluster_uuid,
+            epoch=new.epoch,
+            version=new.version,
+            master_uuid=new.master,
+            sync_set=sorted(new.sync_set),
+            job_id_ceiling=new.job_id_ceiling,
+            voters=sorted(new.voters),
+        )
+        return await self._asked(node, lambda target: self._rpc.call(target, REGISTER_ACCEPT, args))
+
+    async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
+        args = RenewArgs(cluster_uuid=cluster_uuid, epoch=epoch, master_uuid=self._own)
+        # The own node daemon hears it too, since it is asked for votes by others.
+        answer = await self._asked(
+            node, lambda target: self._rpc.call(target, REGISTER_RENEW, args)
+        )
+        if node == self._own:
+            return await self._decide(lambda old: check_epoch(old, epoch, self._own))
+        return answer
+
+    async def _decide(self, rule: Callable[[Register | None], Answer]) -> Vote | NoVote:
+        try:
+            answer = await self._worker.call(lambda: self._keeper.decide(rule))
+        except GanetiError as err:
+            return NoVote(err.message)
+        if answer.register is None:
+            return NoVote(answer.reason or "it has joined no cluster")
+        return Vote(answer.granted, answer.register, answer.reason)
+
+    async def _asked(
+        self, node: NodeUuid, question: Callable[[Node], Awaitable[RegisterState]]
+    ) -> Vote | NoVote:
+        target = self._directory.nodes.get(node)
+        if target is None:
+            return NoVote("this node does not know its address")
+        try:
+            async with asyncio.timeout(VOTE_S):
+                state = await question(target)
+        except TimeoutError:
+            return NoVote(f"{target.name}: nothing within {VOTE_S:g} s")
+        except RpcError as err:
+            return NoVote(f"{target.name}: {err.reason}")
+        return _vote_of(state)
+
+
+def _vote_of(state: RegisterState) -> Vote | NoVote:
+    if not state.cluster_uuid:
+        return NoVote(state.why or "it has joined no cluster")
+    accepted = None
+    if state.accepted_master:
+        accepted = Accepted(
+            state.accepted_epoch,
+            state.accepted_version,
+            NodeUuid(state.accepted_master),
+            frozenset(NodeUuid(uuid) for uuid in state.sync_set),
+            state.job_id_ceiling,
+            frozenset(NodeUuid(uuid) for uuid in state.voters),
+        )
+    promised = Promise(state.promised_epoch, NodeUuid(state.promised_to))
+    register = Register(state.cluster_uuid, promised, accepted)
+    heard = Heard(NodeUuid(state.heard_master), state.heard_s) if state.heard_master else None
+    return Vote(state.granted, register, state.why, heard)
+
+
+class TlsChannel:
+    """Messages over one TLS connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._ahead: asyncio.Queue[Message | ChannelClosed] = asyncio.Queue(64)
+        self._reading = asyncio.create_task(self._read(), name="state stream")
+
+    async def send(self, message: Message) -> None:
+        if self._writer.is_closing():
+            raise ChannelClosed("the connection is closed")
+        self._writer.write(encode_message(message))
+        try:
+            await self._writer.drain()
+        except OSError as err:
+            raise ChannelClosed(str(err) or type(err).__name__) from err
+
+    async def receive(self) -> Message:
+        if self._writer.is_closing() and self._ahead.empty():
+            raise ChannelClosed("the connection is closed")
+        message = await self._ahead.get()
+        if isinstance(message, ChannelClosed):
+            self._ahead.put_nowait(message)  # for whoever asks again
+            raise ChannelClosed(str(message))
+        return message
+
+    def has_more(self) -> bool:
+        return not self._ahead.empty()
+
+    def close(self) -> None:
+        self._reading.cancel()
+        self._writer.close()
+
+    async def _read(self) -> None:
+        """Take what arrives ahead of whoever receives, so that much of it can share a sync."""
+        why = "the other end closed the connection"
+        try:
+            while True:
+                (size,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
+                if size > MESSAGE_LIMIT:
+                    why = f"a message of {size} bytes is too long"
+                    break
+                await self._ahead.put(decode_message(await self._reader.readexactly(size)))
+        except asyncio.IncompleteReadError:
+            pass
+        except (OSError, GanetiError) as err:
+            why = str(err) or type(err).__name__
+        await self._ahead.put(ChannelClosed(why))
+
+
+class TlsPeers:
+    """The master daemons of the other candidates, by the certificates in the configuration."""
+
+    def __init__(
+        self, context: ssl.SSLContext, directory: NodeDirectory, local_address: str | None
+    ) -> None:
+        self._context, self._directory = context, directory
+        self._local_address = local_address
+
+    async def connect(self, node: NodeUuid) -> Channel:
+        target = self._directory.nodes.get(node)
+        if target is None:
+            raise ChannelClosed("this node does not know its address")
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_connection(
+                    target.primary_ip,
+                    STATE_PORT,
+                    ssl=self._context,
+                    server_hostname="",
+                    limit=READ_LIMIT,
+                    local_addr=(self._local_address, 0) if self._local_address else None,
+                )
+        except TimeoutError:
+            raise ChannelClosed(f"no connection within {CONNECT_S:g} s") from None
+        except OSError as err:
+            raise ChannelClosed(err.strerror or str(err)) from err
+        if peer_fingerprint(writer.transport) != target.certificate:
+            writer.close()
+            raise ChannelClosed("its certificate is not the one in the configuration")
+        return TlsChannel(reader, writer)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    context: ssl.SSLContext,
+    address: str | None,
+    allowed: Callable[[], frozenset[str]],
+    serve: Callable[[Channel], Awaitable[None]],
+) -> AsyncIterator[None]:
+    """Give connections of candidates to `serve`, for as long as the block runs."""
+    serving: set[asyncio.Task[None]] = set()
+
+    async def accept_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        caller = peer_fingerprint(writer.transport)
+        if caller is None or caller not in allowed():
+            _log.warning("refused a connection: %s is no master candidate", caller)
+            writer.close()
+            return
+        task = asyncio.current_task()
+        if task is not None:
+            serving.add(task)
+            task.add_done_callback(serving.discard)
+        await serve(TlsChannel(reader, writer))
+
+    try:
+        server = await asyncio.start_server(
+            accept_one,
+            address or None,
+            STATE_PORT,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_S,
+            limit=READ_LIMIT,
+            reuse_address=True,
+        )
+    except OSError as err:
+        where = f"{address or '*'} port {STATE_PORT}"
+        raise HostError(f"cannot listen at {where}: {err.strerror or err}") from err
+    try:
+        yield
+    finally:
+        server.close()
+        for task in list(serving):
+            task.cancel()
+        if serving:
+            await asyncio.wait(list(serving))

@@ -1,0 +1,168 @@
+"""Keeps the store's members as the configuration wants them: voters, and candidates (R3).
+
+Voters are all nodes that are not offline; candidates are those marked so. One node changes at a time;
+a new candidate gets the authority's key and a master daemon first, a former one loses both afterwards.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from ganeti.base.errors import GanetiError, RpcError
+from ganeti.config.config import Config
+from ganeti.config.snapshot import Snapshot
+from ganeti.daemons.candidates import NodeDirectory
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.client import RpcClient
+from ganeti.rpc.procedures import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs, Nothing
+from ganeti.store.interface import Lease, MemberChange, Membership
+from ganeti.store.replicated import ReplicatedStore
+
+AGAIN_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+def wanted_members(snapshot: Snapshot) -> tuple[frozenset[NodeUuid], frozenset[NodeUuid]]:
+    """Voters and candidates after the configuration."""
+    voters = frozenset(node.uuid for node in snapshot.nodes.values() if not node.offline)
+    marked = {node.uuid for node in snapshot.nodes.values() if node.master_candidate}
+    return voters, (voters & marked) | {snapshot.cluster.master_node}
+
+
+def next_change(snapshot: Snapshot, members: Membership) -> MemberChange | None:
+    """The next single step towards that; those who come go before those who leave."""
+    voters, candidates = wanted_members(snapshot)
+    for node in [*sorted(voters), *sorted(members.voters | members.candidates)]:
+        change = MemberChange(node, node in voters, node in candidates)
+        if (change.is_voter, change.is_candidate) != (
+            node in members.voters,
+            node in members.candidates,
+        ):
+            return change
+    return None
+
+
+class MembershipKeeper:
+    """Acts on each change of the configuration, one step after the other."""
+
+    def __init__(
+        self,
+        store: ReplicatedStore,
+        lease: Lease,
+        config: Config,
+        rpc: RpcClient,
+        *,
+        authority_key: Path,
+        directory: NodeDirectory,
+    ) -> None:
+        self._store, self._lease = store, lease
+        self._config, self._rpc = config, rpc
+        self._authority_key = authority_key
+        self._directory = directory
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._end_subscription: Callable[[], None] | None = None
+        self._started: set[NodeUuid] = set()
+        self._leaving: set[NodeUuid] = set()
+        self._calls = itertools.count()
+        self._stepping = asyncio.Lock()
+
+    def start(self) -> None:
+        self._end_subscription = self._config.subscribe(self._changed)
+        self._news.set()
+        self._task = asyncio.create_task(self._run(), name="membership")
+
+    async def close(self) -> None:
+        if self._end_subscription is not None:
+            self._end_subscription()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    def _changed(self, snapshot: Snapshot) -> None:
+        self._directory.take(snapshot.nodes.values())
+        self._news.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._news.clear()
+            try:
+                is_done = await self._step()
+            except GanetiError as err:
+                _log.warning("the members cannot be changed now: %s", err)
+                is_done = False
+                await asyncio.sleep(AGAIN_S)
+            if not is_done:
+                continue
+            try:
+                async with asyncio.timeout(AGAIN_S if self._leaving or self._missing() else None):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    def _missing(self) -> frozenset[NodeUuid]:
+        """Candidates whose master daemon this master has not seen to yet."""
+        _, candidates = wanted_members(self._config.snapshot)
+        return candidates - self._started - {self._config.snapshot.cluster.master_node}
+
+    async def promote(self, node: Node) -> None:
+        """Give a node the key and a daemon, before the configuration calls it a candidate; RpcError."""
+        key = await asyncio.to_thread(self._authority_key.read_text)
+        await self._rpc.call(
+            node,
+            CANDIDATE_START,
+            CandidateArgs(authority_key=key),
+            key=f"candidate/{self._lease.epoch}/{node.uuid}/{next(self._calls)}",
+        )
+        self._started.add(node.uuid)
+
+    async def demote(self, node: Node) -> None:
+        """Take both away, once the store counts on the node no more; raises like `Store.commit`."""
+        async with self._stepping:
+            while not await self._next_step():
+                continue
+        if not node.offline:
+            await self._stop(node)
+
+    async def _stop(self, node: Node) -> None:
+        key = f"no candidate/{self._lease.epoch}/{node.uuid}/{next(self._calls)}"
+        await self._rpc.call(node, CANDIDATE_STOP, Nothing(), key=key)
+        self._leaving.discard(node.uuid)
+
+    async def _step(self) -> bool:
+        """Do one thing; whether nothing is left that could be done now."""
+        for uuid in sorted(self._missing()):
+            node = self._config.snapshot.nodes[uuid]
+            try:
+                await self.promote(node)
+            except RpcError as err:
+                _log.warning("%s is no candidate yet: %s", node.name, err)
+        for uuid in sorted(self._leaving):
+            await self._stop_candidate(uuid)
+        async with self._stepping:
+            return await self._next_step()
+
+    async def _next_step(self) -> bool:
+        members = await self._store.members()
+        change = next_change(self._config.snapshot, members)
+        if change is None:
+            return True
+        await self._store.change_members(self._lease, change)
+        _log.info("changed the members: %s", change)
+        if change.node_uuid in members.candidates and not change.is_candidate:
+            self._leaving.add(change.node_uuid)
+            self._started.discard(change.node_uuid)
+        return False
+
+    async def _stop_candidate(self, uuid: NodeUuid) -> None:
+        node = self._config.snapshot.nodes.get(uuid)
+        if node is None or node.offline:
+            self._leaving.discard(uuid)
+            return
+        try:
+            await self._stop(node)
+        except RpcError as err:
+            _log.warning("%s may still hold the state: %s", node.name, err)

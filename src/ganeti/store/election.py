@@ -1,0 +1,312 @@
+"""Who may become the master, and what it must have first (R2, R3, R7, R8, R10). Pure.
+
+A campaign asks in rounds; each function here judges the answers of one:
+
+    survey     registers, nothing promised   -> the epoch to ask for, or why not now
+    promises   a majority has promised it    -> the last master that counted, and its sync set
+    tails      members of that set, fenced   -> whom to copy the state from
+    accepts    a majority has registered     -> write, answer, call nodes
+
+Safety is in `promise`, `accept` and `check_epoch` of the registers and in these four; timeouts only
+decide when to ask (R14).
+"""
+
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ganeti.model.objects import NodeUuid
+from ganeti.store.interface import MAX_EPOCH, CampaignKind, Position
+from ganeti.store.register import (
+    Accepted,
+    Answer,
+    PromiseRequest,
+    Register,
+    promise,
+)
+
+SILENCE_S = 10.0
+"""How long no master was heard before a node votes for another (R8), and how long a master may hear
+no majority before it gives up (R9)."""
+TWO = 2
+FORCED_STRIDE = 1000
+FORCED_IDS, FORCED_PLACES = 100_000, 97
+"""How many job ids force passes over: those whom it skips may have given out some of them (G8); more
+on some nodes than on others, since both sides of a cut may be forced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The master that a node heard last, and how long ago."""
+
+    master: NodeUuid
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What one voter said: its register, and whether it grants what was asked."""
+
+    granted: bool
+    register: Register
+    reason: str = ""
+    heard: Heard | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoVote:
+    """One voter that gave no answer."""
+
+    reason: str
+
+
+Ballot: TypeAlias = Mapping[NodeUuid, Vote | NoVote]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where the history of a fenced member ends; it holds nothing later, and will take nothing older."""
+
+    position: Position
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no new master; `missing` are those who could change that."""
+
+    reason: str
+    missing: frozenset[NodeUuid] = frozenset()
+    may_pass: bool = False
+    """Whether asking again a little later may succeed without anybody doing anything."""
+
+
+_NO_VOTE = Refusal("this node has no vote any more: it was taken out, or marked offline")
+
+
+@dataclass(frozen=True, slots=True)
+class Electing:
+    """A campaign as its candidate sees it."""
+
+    candidate: NodeUuid
+    kind: CampaignKind
+    voters: frozenset[NodeUuid]
+    """The voters in the candidate's own state, used until a register names them."""
+
+
+def vote(
+    register: Register | None, request: PromiseRequest, kind: CampaignKind, heard: Heard | None
+) -> Answer:
+    """A voter's answer: `promise`, but not while a master is heard that has not agreed (R8)."""
+    why = _is_heard(heard, request.candidate, kind)
+    return (
+        Answer(granted=False, register=register, reason=why) if why else promise(register, request)
+    )
+
+
+def _is_heard(heard: Heard | None, candidate: NodeUuid, kind: CampaignKind) -> str:
+    if kind is not CampaignKind.VOTE or heard is None or heard.master == candidate:
+        return ""
+    if heard.seconds >= SILENCE_S:
+        return ""
+    return f"the master {heard.master} was heard {heard.seconds:.1f} s ago"
+
+
+def is_majority(agreed: Collection[NodeUuid], voters: frozenset[NodeUuid]) -> bool:
+    """More than half of the voters agree."""
+    return TWO * len(voters.intersection(agreed)) > len(voters)
+
+
+def carries(
+    agreed: Collection[NodeUuid], voters: frozenset[NodeUuid], *, forced: bool = False
+) -> bool:
+    """Whether a master that is one already may go on with these voters.
+
+    Of two voters the master suffices: the other cannot be promoted without it or force (R10). A
+    master by force needs nobody until it is elected.
+    """
+    return forced or len(voters) <= TWO or is_majority(agreed, voters)
+
+
+def last_accepted(registers: Collection[Register]) -> Accepted | None:
+    """The last master that counted, as far as these registers know (R7)."""
+    known = [register.accepted for register in registers if register.accepted]
+    return max(known, key=lambda accepted: (accepted.epoch, accepted.version), default=None)
+
+
+def registered_voters(accepted: Accepted | None, own: frozenset[NodeUuid]) -> frozenset[NodeUuid]:
+    """Whose majority is needed: those registered last, since their majority knows each change (R3)."""
+    return accepted.voters if accepted and accepted.voters else own
+
+
+def judge_survey(electing: Electing, ballot: Ballot, own_epoch: int) -> int | Refusal:
+    """The epoch to ask for, greater than all promised ones; or why it is of no use to ask."""
+    answered = _votes(ballot)
+    voters = registered_voters(last_accepted(_registers(answered)), electing.voters)
+    if electing.candidate not in voters:
+        return _NO_VOTE
+    if electing.kind is CampaignKind.VOTE:
+        for node, found in sorted(answered.items()):
+            if why := _is_heard(found.heard, electing.candidate, electing.kind):
+                return Refusal(f"node {node}: {why}", may_pass=True)
+    if electing.kind is not CampaignKind.FORCE and not is_majority(answered, voters):
+        return _no_majority(ballot, answered, voters)
+    epoch = max([own_epoch, *(found.register.promised.epoch for found in answered.values())]) + 1
+    if electing.kind is CampaignKind.FORCE:
+        epoch += _forced_stride(electing.candidate)
+    if epoch > MAX_EPOCH:
+        return Refusal("there are no epochs left")
+    return epoch
+
+
+def _forced_stride(candidate: NodeUuid) -> int:
+    """How far force jumps: those whom it skips may have a master in the very next epoch, or force too."""
+    return FORCED_STRIDE + zlib.crc32(candidate.encode()) % FORCED_STRIDE
+
+
+def judge_promises(electing: Electing, ballot: Ballot) -> Accepted | Refusal | None:
+    """What the last master registered (None in a cluster that never had one); or why not."""
+    granted = {node: found for node, found in _votes(ballot).items() if found.granted}
+    accepted = last_accepted(_registers(granted))
+    voters = registered_voters(accepted, electing.voters)
+    if electing.candidate not in voters:
+        return _NO_VOTE
+    if electing.candidate not in granted:
+        return _no_majority(ballot, granted, frozenset((electing.candidate,)))
+    if electing.kind is not CampaignKind.FORCE and not is_majority(granted, voters):
+        return _no_majority(ballot, granted, voters)
+    return accepted
+
+
+def choose_source(
+    electing: Electing, accepted: Accepted | None, tails: Mapping[NodeUuid, Tail]
+) -> NodeUuid | Refusal:
+    """Whom to copy from: of the members of the last sync set, one that has most (R7).
+
+    `tails` has the candidate's own too.
+    """
+    own = electing.candidate
+    if accepted is None:
+        return own
+    mine = tails[own].position
+    members = {node: tail for node, tail in tails.items() if node in accepted.sync_set}
+    if not members and electing.kind is CampaignKind.FORCE:
+        members = dict(tails)
+    if not members:
+        names = ", ".join(sorted(accepted.sync_set))
+        return Refusal(
+            f"none of those that surely have the last state answers ({names}): start the master"
+            " daemon of one of them, or use --no-voting, which may lose what they have",
+            frozenset(accepted.sync_set),
+        )
+    greatest = max(tail.position for tail in members.values())
+    holders = sorted(node for node, tail in members.items() if tail.position == greatest)
+    if mine > greatest and mine.epoch != greatest.epoch:
+        return Refusal(
+            f"this node has writes of epoch {mine.epoch}, which never counted: start the master on"
+            f" {' or '.join(holders)}, and this node will follow it",
+            frozenset(holders),
+        )
+    # In one epoch there is one master, so whoever has more of it has all that the others have.
+    return own if own in holders or mine > greatest else holders[0]
+
+
+def first_registration(
+    electing: Electing,
+    epoch: int,
+    accepted: Accepted | None,
+    tails: Mapping[NodeUuid, Tail],
+    ceiling: int,
+) -> Accepted:
+    """What a new master registers: itself and those of the last set that have it all, target size 3.
+
+    `tails` has the candidate's own as it is after copying.
+    """
+    if electing.kind is CampaignKind.FORCE:
+        ceiling += FORCED_IDS * (1 + zlib.crc32(electing.candidate.encode()) % FORCED_PLACES)
+    own = tails[electing.candidate]
+    known = accepted.sync_set if accepted else frozenset()
+    same = sorted(
+        node for node, tail in tails.items() if tail == own and node in known - {electing.candidate}
+    )
+    return Accepted(
+        epoch=epoch,
+        version=0,
+        master=electing.candidate,
+        sync_set=frozenset((electing.candidate, *same[: TARGET_SIZE - 1])),
+        job_id_ceiling=ceiling,
+        voters=registered_voters(accepted, electing.voters),
+    )
+
+
+TARGET_SIZE = 3
+"""Of a sync set, the master included (R4)."""
+
+
+def judge_accepts(
+    electing: Electing, ballot: Ballot, voters: frozenset[NodeUuid]
+) -> Refusal | None:
+    """None if the master may begin: a majority of the voters has registered it."""
+    granted = {node for node, found in _votes(ballot).items() if found.granted}
+    if electing.kind is CampaignKind.FORCE and electing.candidate in granted:
+        return None
+    return None if is_majority(granted, voters) else _no_majority(ballot, granted, voters)
+
+
+def greatest_ceiling(ballot: Ballot) -> int:
+    """Above which all job ids of a new master are (R12)."""
+    return max((found.register.job_id_ceiling for found in _votes(ballot).values()), default=0)
+
+
+def _votes(ballot: Ballot) -> dict[NodeUuid, Vote]:
+    return {node: found for node, found in ballot.items() if isinstance(found, Vote)}
+
+
+def _registers(votes: Mapping[NodeUuid, Vote]) -> list[Register]:
+    return [found.register for found in votes.values()]
+
+
+def _no_majority(
+    ballot: Ballot, agreed: Collection[NodeUuid], voters: frozenset[NodeUuid]
+) -> Refusal:
+    missing = voters.difference(agreed)
+    reasons = []
+    for node in sorted(missing):
+        found = ballot.get(node)
+        reasons.append(f"{node}: {found.reason or 'refused' if found else 'was not asked'}")
+    what = f"{len(voters.intersection(agreed))} of {len(voters)} voters agree, which is no majority"
+    advice = ""
+    if len(voters) == TWO:
+        advice = (
+            "; of two nodes both are needed: if the other one is surely off, use --no-voting; a third"
+            " node that only votes avoids this"
+        )
+    return Refusal(f"{what} ({'; '.join(reasons)}){advice}", frozenset(missing))
+
+
+class Mandate:
+    """Whether a master still hears a majority (R9): the times at which it asked those that agreed."""
+
+    def __init__(
+        self, master: NodeUuid, voters: frozenset[NodeUuid], *, forced: bool, now: float
+    ) -> None:
+        self._master = master
+        self._forced = forced
+        self._agreed_at: dict[NodeUuid, float] = dict.fromkeys(voters, now)
+        self.voters = voters
+
+    def voters_are(self, voters: frozenset[NodeUuid], now: float) -> None:
+        """The voters have changed; a new one counts as heard, since its majority was needed for that."""
+        self._agreed_at = {node: self._agreed_at.get(node, now) for node in voters}
+        self.voters = voters
+
+    def agreed(self, node: NodeUuid, asked_at: float) -> None:
+        """A voter has confirmed this master when it was asked at that time."""
+        if node in self._agreed_at:
+            self._agreed_at[node] = max(self._agreed_at[node], asked_at)
+
+    def is_over(self, now: float) -> bool:
+        """No majority has been heard for so long that another master may be there."""
+        fresh = {node for node, at in self._agreed_at.items() if now - at < SILENCE_S}
+        return not carries(fresh | {self._master}, self.voters, forced=self._forced)

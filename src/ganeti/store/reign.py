@@ -1,0 +1,465 @@
+"""A master at work: it keeps followers up to date, its sync set registered and its majority heard.
+
+`SyncSet` and `Mandate` decide; this carries out. A reign ends by a greater epoch, by ten seconds
+without a majority (R9), by a hand-over, or with its store.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
+from ganeti.model.objects import NodeUuid
+from ganeti.store.database import History
+from ganeti.store.election import Mandate, NoVote, Vote, carries
+from ganeti.store.encoding import EncodedEntry
+from ganeti.store.interface import Identity, Position, Row
+from ganeti.store.register import Accepted, AcceptRequest
+from ganeti.store.stream import (
+    Ack,
+    Channel,
+    ChannelClosed,
+    Hello,
+    Message,
+    Peers,
+    Ping,
+    SnapshotBegin,
+    SnapshotEnd,
+    SnapshotRows,
+    Sorry,
+    Voters,
+    Welcome,
+    append_of,
+)
+from ganeti.store.sync_set import SyncSet
+
+TICK_S = 0.1
+PING_S = 0.25
+RENEW_S = 2.0
+RETRY_S = 0.5
+ANSWER_S = 5.0
+CHUNK_ENTRIES = 500
+CHUNK_BYTES = 4 << 20
+BEHIND_ENTRIES = 20_000
+"""A follower that lags by more is served from the log again instead of from memory."""
+
+_log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Where a reign reads what it sends."""
+
+    @property
+    def tail(self) -> History: ...
+    async def goes_on_from(self, history: History) -> bool: ...
+    async def entries_after(self, position: Position) -> list[EncodedEntry]: ...
+    def slices(self) -> AsyncGenerator[History | list[Row], None]: ...
+    async def move_on(self) -> None:
+        """Write an empty transaction, so that the position is one of this epoch."""
+        ...
+
+
+@dataclass(frozen=True)
+class Means:
+    """The ports of a reign."""
+
+    identity: Identity
+    voters: Voters
+    peers: Peers
+    history: Source
+    ended: Callable[[str], None]
+    """Called once, where the reign ends by itself."""
+
+
+class _Feed:
+    """What was written and one follower has not been sent."""
+
+    def __init__(self) -> None:
+        self.entries: deque[EncodedEntry] = deque()
+        self.is_live = False
+        self.news = asyncio.Event()
+
+    def add(self, entries: list[EncodedEntry]) -> None:
+        if self.is_live:
+            self.entries.extend(entries)
+            if len(self.entries) > BEHIND_ENTRIES:
+                self.is_live = False
+                self.entries.clear()
+        self.news.set()
+
+    def take(self, after: Position) -> list[EncodedEntry]:
+        taken: list[EncodedEntry] = []
+        size = 0
+        while self.entries and len(taken) < CHUNK_ENTRIES and size < CHUNK_BYTES:
+            entry = self.entries.popleft()
+            if entry.position > after:
+                taken.append(entry)
+                size += len(entry.content)
+        return taken
+
+
+class Reign:
+    """One epoch of one master."""
+
+    def __init__(self, means: Means, accepted: Accepted, *, forced: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        self._means = means
+        self._accepted = accepted
+        self._forced = forced
+        master = means.identity.node_uuid
+        self._sync = SyncSet(master, accepted.sync_set, means.history.tail.position, now)
+        self._mandate = Mandate(master, accepted.voters, forced=forced, now=now)
+        self._candidates: frozenset[NodeUuid] = accepted.sync_set
+        self._waiting: deque[tuple[Position, asyncio.Future[None]]] = deque()
+        self._feeds: dict[NodeUuid, _Feed] = {}
+        self._links: dict[NodeUuid, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._registering = asyncio.Lock()
+        self._asking: set[asyncio.Task[None]] = set()
+        self._set_change: asyncio.Task[None] | None = None
+        self._over: str | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self._accepted.epoch
+
+    @property
+    def accepted(self) -> Accepted:
+        """What was registered last, as far as a majority has it."""
+        return self._accepted
+
+    @property
+    def sync_set(self) -> SyncSet:
+        return self._sync
+
+    @property
+    def is_degraded(self) -> bool:
+        """The master alone has what is written, although others could have it, or was forced (R6)."""
+        if len(self._sync.members) > 1:
+            return False
+        return len(self._candidates) > 1 or (self._forced and len(self._accepted.voters) > 1)
+
+    def start(self, candidates: frozenset[NodeUuid]) -> None:
+        """Begin to serve followers and to renew the mandate."""
+        self.candidates_are(candidates)
+        for work in (self._tick, self._renew):
+            self._tasks.append(asyncio.create_task(work(), name=f"reign{work.__name__}"))
+
+    def candidates_are(self, candidates: frozenset[NodeUuid]) -> None:
+        """Follow exactly these from now on."""
+        self._candidates = candidates | {self._means.identity.node_uuid}
+        self._sync.candidates_are(self._candidates)
+        others = self._candidates - {self._means.identity.node_uuid}
+        for node in self._links.keys() - others:
+            self._links.pop(node).cancel()
+            del self._feeds[node]
+        for node in others - self._links.keys():
+            self._feeds[node] = _Feed()
+            self._links[node] = asyncio.create_task(self._link(node), name=f"link {node}")
+
+    def written(self, entries: list[EncodedEntry]) -> None:
+        """The master has synced these."""
+        if self._over is not None:
+            return
+        for feed in self._feeds.values():
+            feed.add(entries)
+        self._sync.written(entries[-1].position)
+        self._acknowledge()
+
+    async def acknowledged(self, position: Position) -> None:
+        """Return when every member of the sync set has synced this; CommitUnknown if the reign ends."""
+        if self._sync.acknowledged >= position:
+            return
+        if self._over is not None:
+            raise CommitUnknown(self._over)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((position, done))
+        await done
+
+    async def follower_has(self, node: NodeUuid, limit_s: float) -> None:
+        """Wait until a follower has everything; NotMaster if it does not in time."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit_s
+        tail = self._means.history.tail.position
+        while self._sync.statistics().acked.get(node) != tail:
+            if loop.time() > end:
+                raise NotMaster(f"node {node} does not have everything within {limit_s:g} s")
+            await asyncio.sleep(TICK_S)
+
+    async def close(self, why: str) -> None:
+        """End it; what waits is unknown."""
+        self.end(why)
+        tasks = [*self._tasks, *self._links.values(), *self._asking]
+        if self._set_change is not None:
+            tasks.append(self._set_change)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def end(self, why: str) -> None:
+        """Acknowledge nothing from now on."""
+        if self._over is not None:
+            return
+        self._over = why
+        for _, done in self._waiting:
+            if not done.done():
+                done.set_exception(CommitUnknown(f"perhaps written: {why}"))
+                done.exception()  # whoever waited may be gone
+        self._waiting.clear()
+
+    # Registering
+
+    async def register(
+        self,
+        *,
+        members: frozenset[NodeUuid] | None = None,
+        voters: frozenset[NodeUuid] | None = None,
+        ceiling: int = 0,
+    ) -> None:
+        """Have a change on a majority of the old voters and of the new; NotMaster if the reign ends."""
+        async with self._registering:
+            old = self._accepted
+            new = replace(
+                old,
+                version=old.version + 1,
+                sync_set=old.sync_set if members is None else members,
+                voters=old.voters if voters is None else voters,
+                job_id_ceiling=max(old.job_id_ceiling, ceiling),
+            )
+            while not await self._is_registered(old, new):  # noqa: ASYNC110 - asking is the event
+                await asyncio.sleep(RETRY_S)
+            self._accepted = new
+            if new.voters != old.voters:
+                self._mandate.voters_are(new.voters, asyncio.get_running_loop().time())
+
+    async def _is_registered(self, old: Accepted, new: Accepted) -> bool:
+        if self._over is not None:
+            raise NotMaster(self._over)
+        request = AcceptRequest(self._means.identity.cluster_uuid, new)
+        own = self._means.identity.node_uuid
+
+        def counts(agreed: set[NodeUuid]) -> bool:
+            return own in agreed and all(
+                carries(agreed, voters, forced=self._forced) for voters in (old.voters, new.voters)
+            )
+
+        return await self._ask(
+            old.voters | new.voters,
+            lambda node: self._means.voters.accept(node, request),
+            counts,
+        )
+
+    async def _ask(
+        self,
+        nodes: frozenset[NodeUuid],
+        question: Callable[[NodeUuid], Awaitable[Vote | NoVote]],
+        is_enough: Callable[[set[NodeUuid]], bool],
+    ) -> bool:
+        """Whether enough agree, as soon as they do; the others are asked all the same.
+
+        Ends the reign where one has promised a greater epoch (R9).
+        """
+        agreed: set[NodeUuid] = set()
+        asking = {
+            asyncio.create_task(self._ask_one(node, question, agreed), name=f"ask {node}")
+            for node in sorted(nodes)
+        }
+        self._asking |= asking
+        for task in asking:
+            task.add_done_callback(self._asking.discard)
+        while asking and not is_enough(agreed):
+            _, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        return is_enough(agreed)
+
+    async def _ask_one(
+        self,
+        node: NodeUuid,
+        question: Callable[[NodeUuid], Awaitable[Vote | NoVote]],
+        agreed: set[NodeUuid],
+    ) -> None:
+        asked_at = asyncio.get_running_loop().time()
+        vote = await question(node)
+        if not isinstance(vote, Vote):
+            return
+        if vote.granted:
+            agreed.add(node)
+            self._mandate.agreed(node, asked_at)
+        elif vote.register.promised.epoch > self.epoch:
+            self._give_up(f"node {node} has promised epoch {vote.register.promised.epoch}")
+
+    def _give_up(self, why: str) -> None:
+        if self._over is None:
+            self.end(why)
+            self._means.ended(why)
+
+    # What happens all the time
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._over is None:
+            if self._mandate.is_over(loop.time()):
+                self._give_up("no majority of the voters was heard for 10 s")
+                return
+            wanted = self._sync.tick(loop.time())
+            if wanted is not None and self._set_change is None:
+                self._set_change = asyncio.create_task(self._change_set(wanted), name="sync set")
+            await asyncio.sleep(TICK_S)
+
+    async def _change_set(self, wanted: frozenset[NodeUuid]) -> None:
+        try:
+            await self.register(members=wanted)
+        except NotMaster:
+            return
+        finally:
+            self._set_change = None
+        _log.info("the sync set is %s", ", ".join(sorted(wanted)))
+        self._sync.registered(wanted)
+        self._acknowledge()
+
+    async def _renew(self) -> None:
+        uuid, epoch, voters = self._means.identity.cluster_uuid, self.epoch, self._means.voters
+        while self._over is None:
+            everybody = self._accepted.voters
+            await self._ask(
+                everybody,
+                lambda node: voters.renew(node, uuid, epoch),
+                lambda agreed, everybody=everybody: everybody <= agreed,  # type: ignore[misc] # a default
+            )
+            await asyncio.sleep(RENEW_S)
+
+    def _acknowledge(self) -> None:
+        acknowledged = self._sync.acknowledged
+        while self._waiting and self._waiting[0][0] <= acknowledged and self._over is None:
+            _, done = self._waiting.popleft()
+            if not done.done():
+                done.set_result(None)
+
+    # Followers
+
+    async def _link(self, node: NodeUuid) -> None:
+        """Keep one follower up to date, for ever."""
+        said = ""
+        while self._over is None:
+            try:
+                channel = await self._means.peers.connect(node)
+                try:
+                    said = ""
+                    await self._serve(node, channel)
+                finally:
+                    channel.close()
+            except (ChannelClosed, TimeoutError, StoreError) as err:
+                why = str(err) or type(err).__name__
+                if why != said:
+                    _log.info("follower %s: %s", node, why)
+                said = why
+            self._feeds[node].is_live = False
+            await asyncio.sleep(RETRY_S)
+
+    async def _serve(self, node: NodeUuid, channel: Channel) -> None:
+        identity = self._means.identity
+        hello = Hello(identity.cluster_uuid, self.epoch, identity.node_uuid, "replicate")
+        answer = await self._exchange(channel, hello)
+        if isinstance(answer, Sorry):
+            if answer.epoch > self.epoch:
+                self._give_up(f"node {node} has promised epoch {answer.epoch}")
+            raise ChannelClosed(answer.reason)
+        if not isinstance(answer, Welcome):
+            raise ChannelClosed("it does not speak the protocol")
+        history = History(Position.from_int(answer.position), answer.digest)
+        sent = history.position
+        if not await self._means.history.goes_on_from(history):
+            self._sync.forgot(node, Position(0, 0))
+            sent = await self._send_snapshot(channel, history)
+        else:
+            self._acked(node, sent)
+        acks = asyncio.create_task(self._receive_acks(node, channel), name=f"acks {node}")
+        sending = asyncio.create_task(self._send(node, channel, sent), name=f"send {node}")
+        try:
+            done, _ = await asyncio.wait((acks, sending), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            acks.cancel()
+            sending.cancel()
+            await asyncio.gather(acks, sending, return_exceptions=True)
+
+    async def _exchange(self, channel: Channel, message: Message) -> Message:
+        async with asyncio.timeout(ANSWER_S):
+            await channel.send(message)
+            return await channel.receive()
+
+    async def _receive_acks(self, node: NodeUuid, channel: Channel) -> None:
+        while True:
+            message = await channel.receive()
+            if not isinstance(message, Ack):
+                raise ChannelClosed(getattr(message, "reason", "it does not speak the protocol"))
+            self._acked(node, Position.from_int(message.position))
+
+    def _acked(self, node: NodeUuid, position: Position) -> None:
+        if self._over is None:
+            self._sync.acked(node, position, asyncio.get_running_loop().time())
+            self._acknowledge()
+
+    async def _send(self, node: NodeUuid, channel: Channel, sent: Position) -> None:
+        """From the log until it is at its end, then what is new; a ping now and then."""
+        feed = self._feeds[node]
+        loop = asyncio.get_running_loop()
+        next_ping = 0.0
+        while True:
+            if not feed.is_live:
+                feed.entries.clear()
+                feed.is_live = True  # what is written from now on is collected
+                entries = await self._means.history.entries_after(sent)
+                feed.is_live = feed.is_live and not entries
+            else:
+                entries = feed.take(sent)
+            if entries:
+                await channel.send(append_of(entries))
+                sent = entries[-1].position
+                continue
+            if loop.time() >= next_ping:
+                await channel.send(Ping())
+                next_ping = loop.time() + PING_S
+            feed.news.clear()
+            if feed.entries:
+                continue
+            try:
+                async with asyncio.timeout(max(next_ping - loop.time(), 0.0)):
+                    await feed.news.wait()
+            except TimeoutError:
+                continue
+
+    async def _send_snapshot(self, channel: Channel, theirs: History) -> Position:
+        """Everything; first the position goes beyond theirs, so that it never goes back there (G2)."""
+        if theirs.position >= self._means.history.tail.position:
+            await self._means.history.move_on()
+        return await send_snapshot(channel, self._means.history.slices())
+
+
+async def send_snapshot(
+    channel: Channel, slices: AsyncGenerator[History | list[Row], None]
+) -> Position:
+    """Send a snapshot; its position."""
+    position = Position(0, 0)
+    async with aclosing(slices):
+        async for part in slices:
+            if isinstance(part, History):
+                position = part.position
+                await channel.send(SnapshotBegin(position.as_int(), part.digest))
+            else:
+                await channel.send(SnapshotRows([(r.kind, r.key, r.value) for r in part]))
+    await channel.send(SnapshotEnd())
+    return position
+
+
+async def send_log(
+    channel: Channel, read: Callable[[Position], Awaitable[list[EncodedEntry]]], after: Position
+) -> None:
+    """Send all that follows a position; ChannelClosed or NotInLog."""
+    while entries := await read(after):
+        await channel.send(append_of(entries))
+        after = entries[-1].position

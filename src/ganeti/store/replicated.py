@@ -1,0 +1,498 @@
+"""The embedded back end on several candidates: one is the master, the others follow (R2-R10).
+
+    Follower --campaign: survey, promises, tails, copy, own epoch, accepts--> Master(lease)
+    Master --a greater epoch; 10 s without a majority; handed over--> Follower(why)
+    any --EIO, failed sync, damage--> Lost(why)
+
+`election` judges each round of a campaign; `reign` is the master at work; here are the rounds, and
+what a follower does for the master or candidate that calls it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
+from ganeti.model.objects import NodeUuid
+from ganeti.store import election
+from ganeti.store.database import History, HistoryDiffers
+from ganeti.store.election import Ballot, Electing, NoVote, Refusal, Tail, Vote
+from ganeti.store.encoding import EncodedEntry, MemberList, encode_ceiling
+from ganeti.store.following import SNAPSHOT_S, FollowingStore, Ports
+from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
+    MEMBERS_KEY,
+    META_KIND,
+    Campaign,
+    CampaignKind,
+    Identity,
+    Lease,
+    Master,
+    MemberChange,
+    Membership,
+    Position,
+    Put,
+    Receipt,
+    Row,
+    Transaction,
+    check_transaction,
+)
+from ganeti.store.register import (
+    Accepted,
+    AcceptRequest,
+    Answer,
+    PromiseRequest,
+    Register,
+    check_epoch,
+)
+from ganeti.store.reign import ANSWER_S, Means, Reign, send_log, send_snapshot
+from ganeti.store.sqlite import Options
+from ganeti.store.stream import (
+    Channel,
+    ChannelClosed,
+    Done,
+    Hello,
+    Message,
+    Pull,
+    Sorry,
+    Welcome,
+)
+
+HAND_OVER_S = 5.0
+LAST_ACKS_S = 2.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class NotYet(NotMaster):
+    """Not now; the same campaign may succeed a little later."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+
+
+class ReplicatedStore(FollowingStore):
+    """A candidate's store."""
+
+    def __init__(self, path: Path, identity: Identity, ports: Ports, options: Options) -> None:
+        super().__init__(path, identity, ports, options)
+        self._reign: Reign | None = None
+        self._is_handing_over = False
+
+    @classmethod
+    async def join(
+        cls, path: Path, identity: Identity, ports: Ports, options: Options | None = None
+    ) -> "ReplicatedStore":
+        """Open or make this candidate's database, as a follower; raises like `SqliteStore.open`."""
+        store = cls(path, identity, ports, options or Options())
+        try:
+            await store._commits.run(store._open_database)
+        except BaseException:
+            await store.close()
+            raise
+        store._reached(store._database.history)
+        register = await ports.beside(ports.register.read)
+        store._met_epoch = register.promised.epoch if register else 0
+        return store
+
+    # Becoming the master
+
+    async def campaign(self, how: Campaign) -> Lease:
+        async with self._campaigning:
+            await self._finish_reign("a new epoch is being taken")
+        lease = await super().campaign(how)
+        assert self._reign is not None  # noqa: S101 - `_take_epoch` made it
+        self._reign.start(self._members.candidates)
+        return lease
+
+    async def _take_epoch(self, kind: CampaignKind) -> Lease:
+        self._members = await self._commits.run(self._read_members)
+        electing = Electing(self._identity.node_uuid, kind, self._members.voters)
+        ballot = await self._ask(await self._everybody(electing), self._ports.voters.read)
+        ballot = self._with_own_ears(ballot)
+        epoch = _judged(election.judge_survey(electing, ballot, self._epoch))
+        request = PromiseRequest(self._identity.cluster_uuid, epoch, self._identity.node_uuid)
+        ballot = await self._ask(
+            frozenset(ballot), lambda node: self._ports.voters.promise(node, request, kind)
+        )
+        accepted = _judged(election.judge_promises(electing, ballot))
+        self._meets(epoch)
+        await self._end_session()
+        tails = await self._tails(electing, accepted, epoch)
+        source = _judged(election.choose_source(electing, accepted, tails))
+        if source != self._identity.node_uuid:
+            await self._copy(source, epoch)
+            tails[self._identity.node_uuid] = self._own_tail()
+        self._check_met(epoch)
+        await self._keep_epoch(epoch)
+        self._epoch = epoch
+        ceiling = max(election.greatest_ceiling(ballot), await self._stored_ceiling())
+        first = election.first_registration(electing, epoch, accepted, tails, ceiling)
+        await self._register_first(electing, first)
+        self._check_met(epoch)
+        self._begin(first, kind)
+        return Lease(epoch)
+
+    async def _everybody(self, electing: Electing) -> frozenset[NodeUuid]:
+        register = await self._ports.beside(self._ports.register.read)
+        accepted = register.accepted if register else None
+        known = accepted.voters | accepted.sync_set if accepted else frozenset()
+        return electing.voters | known | {electing.candidate}
+
+    async def _ask(
+        self, nodes: frozenset[NodeUuid], question: Callable[[NodeUuid], Awaitable[Vote | NoVote]]
+    ) -> Ballot:
+        asked = sorted(nodes)
+        votes = await asyncio.gather(*(question(node) for node in asked))
+        return dict(zip(asked, votes, strict=True))
+
+    def _own_tail(self) -> Tail:
+        return Tail(self._position, self._digest)
+
+    async def _tails(
+        self, electing: Electing, accepted: Accepted | None, epoch: int
+    ) -> dict[NodeUuid, Tail]:
+        """Fence the members of the last sync set, and learn where their histories end (R7)."""
+        wanted = accepted.sync_set if accepted else frozenset[NodeUuid]()
+        if electing.kind is CampaignKind.FORCE:
+            wanted |= self._members.candidates
+        others = sorted(wanted - {electing.candidate})
+        found = await asyncio.gather(*(self._fence(node, epoch) for node in others))
+        tails = {node: tail for node, tail in zip(others, found, strict=True) if tail is not None}
+        return {**tails, electing.candidate: self._own_tail()}
+
+    async def _fence(self, node: NodeUuid, epoch: int) -> Tail | None:
+        try:
+            channel = await self._ports.peers.connect(node)
+            try:
+                return await self._greet(channel, epoch)
+            finally:
+                channel.close()
+        except (ChannelClosed, TimeoutError) as err:
+            _log.info("candidate %s cannot be fenced: %s", node, str(err) or "no answer")
+            return None
+
+    async def _greet(self, channel: Channel, epoch: int) -> Tail:
+        identity = self._identity
+        async with asyncio.timeout(ANSWER_S):
+            await channel.send(Hello(identity.cluster_uuid, epoch, identity.node_uuid, "fence"))
+            answer = await channel.receive()
+        if not isinstance(answer, Welcome):
+            raise ChannelClosed(getattr(answer, "reason", "it does not speak the protocol"))
+        return Tail(Position.from_int(answer.position), answer.digest)
+
+    async def _copy(self, source: NodeUuid, epoch: int) -> None:
+        """Take over what the source has; NotMaster if that fails."""
+        try:
+            channel = await self._ports.peers.connect(source)
+            try:
+                await self._greet(channel, epoch)
+                await channel.send(Pull(self._position.as_int(), self._digest))
+                while True:
+                    async with asyncio.timeout(SNAPSHOT_S):
+                        message = await channel.receive()
+                    if isinstance(message, Done):
+                        return
+                    self._check_met(epoch)
+                    await self._take(channel, message, epoch)
+            finally:
+                channel.close()
+        except (ChannelClosed, TimeoutError, HistoryDiffers) as err:
+            raise NotMaster(f"the state could not be copied from node {source}: {err}") from err
+
+    async def _register_first(self, electing: Electing, first: Accepted) -> None:
+        request = AcceptRequest(self._identity.cluster_uuid, first)
+        asked = first.voters | {electing.candidate}
+        ballot = await self._ask(asked, lambda node: self._ports.voters.accept(node, request))
+        refusal = election.judge_accepts(electing, ballot, first.voters)
+        if refusal is not None:
+            raise NotMaster(refusal.reason)
+
+    def _begin(self, first: Accepted, kind: CampaignKind) -> None:
+        means = Means(
+            identity=self._identity,
+            voters=self._ports.voters,
+            peers=self._ports.peers,
+            history=_Source(self),
+            ended=self._superseded,
+        )
+        self._registered_ceiling = first.job_id_ceiling
+        self._reign = Reign(means, first, forced=kind is CampaignKind.FORCE)
+
+    # Being the master
+
+    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
+        size = check_transaction(txn)
+        self._check_lease(lease)
+        reign = self._current_reign()
+        position = await asyncio.shield(self._add(lease, txn, size))
+        await reign.acknowledged(position)
+        return Receipt(position, reign.is_degraded)
+
+    async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
+        receipt = await super().change_members(lease, change)
+        reign = self._current_reign()
+        await reign.acknowledged(receipt.position)
+        await asyncio.shield(reign.register(voters=self._members.voters))
+        reign.candidates_are(self._members.candidates)
+        return Receipt(receipt.position, reign.is_degraded)
+
+    async def raise_ceiling(self, lease: Lease, ceiling: int) -> None:
+        """Register a ceiling of job ids, then write it; before that none of its ids is used (R12)."""
+        self._check_lease(lease)
+        await self._current_reign().register(ceiling=ceiling)
+        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+        await self.commit(lease, Transaction((row,)))
+        self._registered_ceiling = max(self._registered_ceiling, ceiling)
+
+    async def resign(self, to: NodeUuid | None = None) -> None:
+        async with self._campaigning:
+            self._check_usable()
+            await self._hand_over(to)
+
+    async def _hand_over(self, to: NodeUuid | None) -> None:
+        """Take no more, let `to` have everything, and end; NotMaster if that is not possible."""
+        reign = self._reign
+        if reign is None:
+            return
+        self._is_handing_over = True
+        try:
+            await self._drained()
+            if to is not None and to != self._identity.node_uuid:
+                await reign.follower_has(to, HAND_OVER_S)
+            await reign.acknowledged(self._position)
+        finally:
+            self._is_handing_over = False
+        await self._end_reign("the mastership was handed over" if to else "resigned")
+
+    def _check_lease(self, lease: Lease) -> None:
+        super()._check_lease(lease)
+        if self._is_handing_over:
+            raise NotMaster("the mastership is being handed over")
+
+    def _current_reign(self) -> Reign:
+        if self._reign is None:
+            raise NotMaster("this node is not the master")
+        return self._reign
+
+    def _written(self, entries: list[EncodedEntry]) -> None:
+        super()._written(entries)
+        if self._reign is not None:
+            self._reign.written(entries)
+
+    def _superseded(self, why: str) -> None:
+        """The reign has ended by itself; the daemon hears of it by the role."""
+        reign, self._reign = self._reign, None
+        self._step_down(why)
+        if reign is not None:
+            self._keep_task(asyncio.create_task(reign.close(why), name="end of a reign"))
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether this node is a master that holds the state alone (R6)."""
+        return self._reign is not None and self._reign.is_degraded
+
+    @property
+    def followed_master(self) -> NodeUuid | None:
+        """The last master that this store followed."""
+        return self._followed
+
+    async def step_down(self, why: str) -> None:
+        """End this node's epoch, since what was built on it cannot go on (R13)."""
+        await self._end_reign(why)
+
+    async def _end_reign(self, why: str) -> None:
+        reign, self._reign = self._reign, None
+        if reign is not None:
+            self._step_down(why)
+            await reign.close(why)
+
+    async def _finish_reign(self, why: str) -> None:
+        """Take no more, and give what waits a little time to be acknowledged."""
+        reign = self._reign
+        if reign is None:
+            return
+        self._step_down(why)
+        await self._drained()
+        with contextlib.suppress(TimeoutError, CommitUnknown):
+            async with asyncio.timeout(LAST_ACKS_S):
+                await reign.acknowledged(self._position)
+        await self._end_reign(why)
+
+    def _lose(self, reason: str) -> None:
+        super()._lose(reason)
+        self._superseded(reason)
+
+    def _membership(self, ceiling: int) -> Membership:
+        base = super()._membership(ceiling)
+        reign = self._reign
+        if reign is None:
+            return base
+        return Membership(
+            master=base.master,
+            epoch=base.epoch,
+            version=reign.accepted.version,
+            voters=base.voters,
+            candidates=base.candidates,
+            sync_set=frozenset(reign.sync_set.members),
+            job_id_ceiling=max(ceiling, reign.accepted.job_id_ceiling),
+            forced=base.forced,
+        )
+
+    # Following
+
+    async def serve(self, channel: Channel) -> None:
+        """Answer one caller on its connection, until it ends."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                hello = await channel.receive()
+            await self._welcome(channel, hello)
+        except (ChannelClosed, TimeoutError, HistoryDiffers) as err:
+            _log.debug("a connection ended: %s", err)
+        except (StoreError, NotMaster) as err:
+            _log.warning("a connection failed: %s", err)
+        finally:
+            channel.close()
+
+    async def _welcome(self, channel: Channel, hello: Message) -> None:
+        if not isinstance(hello, Hello) or hello.cluster_uuid != self._identity.cluster_uuid:
+            await channel.send(Sorry("this is another cluster"))
+            return
+        if hello.purpose == "hand-over":
+            await self._answer_hand_over(channel, NodeUuid(hello.node_uuid))
+            return
+        if why := await self._refusal(hello):
+            await channel.send(Sorry(why, self._met_epoch))
+            return
+        await self._end_reign(f"node {hello.node_uuid} has epoch {hello.epoch}")
+        await self._end_session()
+        await self._drained()
+        self._check_readable()
+        self._check_met(hello.epoch)
+        await channel.send(Welcome(self._position.as_int(), self._digest))
+        if hello.purpose == "fence":
+            await self._answer_pull(channel)
+            return
+        self._followed = NodeUuid(hello.node_uuid)
+        self._heard_at = asyncio.get_running_loop().time()
+        session = asyncio.create_task(self._follow(channel, hello.epoch), name="following")
+        self._session = session
+        self._keep_task(session)
+        await asyncio.wait((session,))
+
+    async def _refusal(self, hello: Hello) -> str:
+        """Why an epoch is refused; a greater one is written down first, and met from now on (R2)."""
+        master = NodeUuid(hello.node_uuid)
+
+        def rule(register: Register | None) -> Answer:
+            return check_epoch(register, hello.epoch, master)
+
+        answer = await self._ports.beside(lambda: self._ports.register.decide(rule))
+        promised = answer.register.promised.epoch if answer.register else 0
+        self._met_epoch = max(self._met_epoch, promised)
+        if not answer.granted:
+            return answer.reason
+        if hello.epoch < self._met_epoch:
+            return f"epoch {hello.epoch} is over"
+        if self._reign is not None and self._reign.epoch >= hello.epoch:
+            return f"this node is the master in epoch {self._reign.epoch}"
+        return ""
+
+    async def _answer_pull(self, channel: Channel) -> None:
+        async with asyncio.timeout(SNAPSHOT_S):
+            pull = await channel.receive()
+        if not isinstance(pull, Pull):
+            raise ChannelClosed("only Pull may follow")
+        theirs = History(Position.from_int(pull.position), pull.digest)
+        source = _Source(self)
+        if await source.goes_on_from(theirs):
+            await send_log(channel, source.entries_after, theirs.position)
+        else:
+            await send_snapshot(channel, source.slices())
+        await channel.send(Done())
+        await channel.receive()  # the other end closes
+
+    async def _answer_hand_over(self, channel: Channel, to: NodeUuid) -> None:
+        if self._reign is None or to not in self._members.candidates:
+            await channel.send(Sorry("this node is not the master, or does not know the other"))
+            return
+        try:
+            await self.resign(to)
+        except (NotMaster, StoreError) as err:
+            await channel.send(Sorry(err.message))
+            return
+        await channel.send(Done())
+
+    async def ask_for_hand_over(self, master: NodeUuid) -> None:
+        """Ask the master to end in favour of this node; NotMaster if it does not."""
+        identity = self._identity
+        try:
+            channel = await self._ports.peers.connect(master)
+            try:
+                hello = Hello(identity.cluster_uuid, 0, identity.node_uuid, "hand-over")
+                async with asyncio.timeout(2 * HAND_OVER_S):
+                    await channel.send(hello)
+                    answer = await channel.receive()
+            finally:
+                channel.close()
+        except (ChannelClosed, TimeoutError) as err:
+            raise NotMaster(f"the master does not answer: {str(err) or 'no answer'}") from err
+        if not isinstance(answer, Done):
+            raise NotMaster(getattr(answer, "reason", "the master does not agree"))
+
+    # Housekeeping
+
+    def _read_members(self) -> MemberList:
+        row = self._database.get(META_KIND, MEMBERS_KEY)
+        return MemberList.decode(row, self._identity.node_uuid)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await self._finish_reign("the store is closed")
+        for task in list(self._sessions):
+            task.cancel()
+        if self._sessions:
+            await asyncio.wait(list(self._sessions))
+        await super().close()
+
+
+class _Source:
+    """The store as a reign reads it."""
+
+    def __init__(self, store: ReplicatedStore) -> None:
+        self._store = store
+
+    @property
+    def tail(self) -> History:
+        return History(self._store._position, self._store._digest)  # noqa: SLF001 - a part of it
+
+    async def goes_on_from(self, history: History) -> bool:
+        store = self._store
+        return await store._read(partial(store._log_reader.goes_on_from, history))  # noqa: SLF001
+
+    async def entries_after(self, position: Position) -> list[EncodedEntry]:
+        store = self._store
+        return await store._read(partial(store._log_reader.encoded_after, position))  # noqa: SLF001
+
+    def slices(self) -> AsyncGenerator[History | list[Row], None]:
+        return self._store._slices()  # noqa: SLF001
+
+    async def move_on(self) -> None:
+        store = self._store
+        role = store._roles.role  # noqa: SLF001
+        if isinstance(role, Master):
+            await asyncio.shield(store._add(role.lease, Transaction(), 0))  # noqa: SLF001
+
+
+def _judged(verdict: T | Refusal) -> T:
+    """NotMaster with the reason of a refusal."""
+    if isinstance(verdict, Refusal):
+        raise NotYet(verdict) if verdict.may_pass else NotMaster(verdict.reason)
+    return verdict

@@ -1,0 +1,192 @@
+"""What the master daemons of candidates say to each other: the transaction stream, fencing, copying.
+
+    master -> follower      Hello(replicate); Welcome or Sorry; then Append, Ping, Snapshot*: each Append,
+                            Ping and SnapshotEnd is answered by an Ack
+    candidate -> member     Hello(fence); Welcome or Sorry; then Pull: Append* or Snapshot*, Done
+    candidate -> master     Hello(hand over); Done once it has ended, or Sorry
+
+A message is a length and msgpack. The ports at the end are wired by `daemons`.
+"""
+
+import struct
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from ganeti.base.errors import ProtocolError
+from ganeti.model.objects import NodeUuid
+from ganeti.store.election import NoVote, Vote
+from ganeti.store.encoding import EncodedEntry
+from ganeti.store.interface import CampaignKind, Position
+from ganeti.store.register import AcceptRequest, PromiseRequest
+
+LENGTH = struct.Struct(">I")
+MESSAGE_LIMIT = 64 << 20
+
+Purpose = Literal["replicate", "fence", "hand-over"]
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    pass
+
+
+class Hello(_Message, frozen=True):
+    """Who calls, in which epoch, and what for."""
+
+    cluster_uuid: str
+    epoch: int
+    node_uuid: str
+    purpose: Purpose
+
+
+class Welcome(_Message, frozen=True):
+    """The caller's epoch is met; here the history ends."""
+
+    position: int
+    digest: bytes
+
+
+class Sorry(_Message, frozen=True):
+    """No, and why; `epoch` is the greatest promised here."""
+
+    reason: str
+    epoch: int = 0
+
+
+class Append(_Message, frozen=True):
+    """Transactions: (position, previous, digest, content) each."""
+
+    entries: list[tuple[int, int, bytes, bytes]]
+
+
+class Ping(_Message, frozen=True):
+    """Asks for an Ack."""
+
+
+class Ack(_Message, frozen=True):
+    """Everything up to here is synced."""
+
+    position: int
+
+
+class SnapshotBegin(_Message, frozen=True):
+    """Rows follow that take the place of everything."""
+
+    position: int
+    digest: bytes
+
+
+class SnapshotRows(_Message, frozen=True):
+    """Some rows: (kind, key, value) each."""
+
+    rows: list[tuple[str, str, bytes]]
+
+
+class SnapshotEnd(_Message, frozen=True):
+    """The snapshot is complete."""
+
+
+class Pull(_Message, frozen=True):
+    """Send what follows this history, or everything."""
+
+    position: int
+    digest: bytes
+
+
+class Done(_Message, frozen=True):
+    """That was all."""
+
+
+Message: TypeAlias = (
+    Hello
+    | Welcome
+    | Sorry
+    | Append
+    | Ping
+    | Ack
+    | SnapshotBegin
+    | SnapshotRows
+    | SnapshotEnd
+    | Pull
+    | Done
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+def encode_message(message: Message) -> bytes:
+    """The message with its length before it."""
+    body = _encoder.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def decode_message(body: bytes) -> Message:
+    """The inverse, without the length; ProtocolError."""
+    try:
+        message: Message = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a message of the state stream is damaged: {error}") from None
+    return message
+
+
+def append_of(entries: list[EncodedEntry]) -> Append:
+    """The message that carries these."""
+    return Append(
+        [(e.position.as_int(), e.previous.as_int(), e.digest, e.content) for e in entries]
+    )
+
+
+def entries_of(message: Append) -> list[EncodedEntry]:
+    """The inverse of `append_of`."""
+    at = Position.from_int
+    return [
+        EncodedEntry(at(position), at(previous), digest, content)
+        for position, previous, digest, content in message.entries
+    ]
+
+
+class ChannelClosed(Exception):
+    """The other end is gone, or cannot be reached; says why."""
+
+
+class Channel(Protocol):
+    """An ordered way for messages to one other daemon; every method raises ChannelClosed."""
+
+    async def send(self, message: Message) -> None:
+        """Give the message to the network, waiting while too much is on its way."""
+        ...
+
+    async def receive(self) -> Message: ...
+
+    def has_more(self) -> bool:
+        """Whether `receive` would not wait."""
+        ...
+
+    def close(self) -> None:
+        """May be repeated."""
+        ...
+
+
+class Peers(Protocol):
+    """The master daemons of the other candidates."""
+
+    async def connect(self, node: NodeUuid) -> Channel:
+        """ChannelClosed, within seconds, where that is not possible."""
+        ...
+
+
+class Voters(Protocol):
+    """The registers of all nodes; nothing is raised, since no answer is an answer."""
+
+    async def read(self, node: NodeUuid) -> Vote | NoVote: ...
+
+    async def promise(
+        self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
+    ) -> Vote | NoVote: ...
+
+    async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote: ...
+
+    async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
+        """Say that this node is the master still."""
+        ...

@@ -1,0 +1,205 @@
+"""The nodes that must hold a write before it is acknowledged, and how they change (R4-R6). Pure.
+
+    steady --(a member is silent, or one more is wanted)--> joint: old and new set acknowledge
+    joint: gathering --(the new set has all that was written when it began)--> registering
+           gathering --(a new member falls silent)--> steady, as before
+           registering --(a majority of the voters has the new set)--> steady, with the new set
+
+A follower *proves* that it keeps up when it has acknowledged what was written at its last proof. One
+that has proved nothing for a second is silent; one that was dropped returns after 30 s without
+silence. All times are monotonic seconds given by the caller.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ganeti.base.errors import StoreError
+from ganeti.model.objects import NodeUuid
+from ganeti.store.election import TARGET_SIZE
+from ganeti.store.interface import ZERO, Position
+
+SILENT_AFTER_S = 1.0
+RETURNS_AFTER_S = 30.0
+
+
+@dataclass(slots=True)
+class _Follower:
+    acked: Position = ZERO
+    mark: Position = ZERO  # acknowledging this is the next proof
+    proved_at: float = float("-inf")
+    steady_since: float = float("inf")
+    was_dropped: bool = False
+
+
+@dataclass(slots=True)
+class _Change:
+    members: frozenset[NodeUuid]
+    floor: Position
+    is_registering: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SyncSetStatistics:
+    """For `gnt-debug` and tests."""
+
+    members: frozenset[NodeUuid]
+    changing_to: frozenset[NodeUuid] | None
+    acknowledged: Position
+    acked: dict[NodeUuid, Position] = field(default_factory=dict)
+
+
+class SyncSet:
+    """The sync set of one master in one epoch."""
+
+    def __init__(
+        self, master: NodeUuid, members: frozenset[NodeUuid], position: Position, now: float
+    ) -> None:
+        """`members` is registered, and each of them has everything up to `position`."""
+        self._master = master
+        self._members = members
+        self._change: _Change | None = None
+        self._written = position
+        self._acknowledged = position
+        self._candidates = members
+        self._followers: dict[NodeUuid, _Follower] = {}
+        for node in members - {master}:
+            self._followers[node] = _Follower(position, position, now, now)
+
+    @property
+    def members(self) -> frozenset[NodeUuid]:
+        """The set that counts: the last one registered."""
+        return self._members
+
+    @property
+    def acknowledged(self) -> Position:
+        """Everything up to here is on every member, synced."""
+        return self._acknowledged
+
+    @property
+    def must_acknowledge(self) -> frozenset[NodeUuid]:
+        """Whom a write waits for now: the old set, and the new one while it is being registered (R5)."""
+        return self._members | self._change.members if self._change else self._members
+
+    @property
+    def is_changing(self) -> bool:
+        return self._change is not None
+
+    def statistics(self) -> SyncSetStatistics:
+        acked = {node: follower.acked for node, follower in self._followers.items()}
+        changing = self._change.members if self._change else None
+        return SyncSetStatistics(self._members, changing, self._acknowledged, acked)
+
+    def candidates_are(self, candidates: Iterable[NodeUuid]) -> None:
+        """Who may be a member; one that may not any more is dropped by the next `tick`."""
+        self._candidates = frozenset(candidates) | {self._master}
+        for node in self._candidates - self._followers.keys() - {self._master}:
+            self._followers[node] = _Follower()
+        for node in self._followers.keys() - self._candidates - self.must_acknowledge:
+            del self._followers[node]
+
+    def written(self, position: Position) -> Position:
+        """The master itself has synced up to here; what is acknowledged now."""
+        self._written = max(self._written, position)
+        return self._advance()
+
+    def acked(self, node: NodeUuid, position: Position, now: float) -> Position:
+        """A follower says that it has synced up to here, which may be old news; what is acknowledged."""
+        follower = self._followers.get(node)
+        if follower is None:
+            return self._acknowledged
+        follower.acked = max(follower.acked, position)
+        if follower.acked >= follower.mark:
+            if now - follower.proved_at > SILENT_AFTER_S:
+                follower.steady_since = now
+            follower.proved_at = now
+            follower.mark = self._written
+        return self._advance()
+
+    def forgot(self, node: NodeUuid, position: Position) -> None:
+        """A follower has less than it had (its disk was replaced): it must not count with that."""
+        if follower := self._followers.get(node):
+            follower.acked = follower.mark = min(follower.acked, position)
+            follower.proved_at, follower.was_dropped = float("-inf"), True
+
+    def tick(self, now: float) -> frozenset[NodeUuid] | None:
+        """Begin or pursue a change; a set that is to be registered now, to be answered by `registered`.
+
+        The same set is given until it is registered: registering may be repeated.
+        """
+        if self._change is None:
+            wanted = self._wanted(now)
+            if wanted != self._members:
+                self._change = _Change(wanted, self._written)
+        if self._change is not None and not self._change.is_registering:
+            self._pursue(self._change, now)
+        if self._change is not None and self._change.is_registering:
+            return self._change.members
+        return None
+
+    def registered(self, members: frozenset[NodeUuid]) -> Position:
+        """A majority of the voters has this set; what is acknowledged now."""
+        if self._change is None or self._change.members != members:
+            return self._acknowledged
+        for node in self._members - members:
+            if follower := self._followers.get(node):
+                follower.was_dropped, follower.steady_since = True, float("inf")
+                follower.proved_at = float("-inf")
+        for node in members - {self._master}:
+            self._followers[node].was_dropped = False
+        self._members, self._change = members, None
+        self.candidates_are(self._candidates)
+        return self._advance()
+
+    def validate(self) -> None:
+        """Raise StoreError where the parts contradict each other; run after every step in tests."""
+        problems = []
+        if self._master not in self._members:
+            problems.append("the sync set lacks the master")
+        if self._change and self._master not in self._change.members:
+            problems.append("the new set lacks the master")
+        if self._acknowledged > self._written:
+            problems.append("more is acknowledged than written")
+        if missing := self.must_acknowledge - self._followers.keys() - {self._master}:
+            problems.append(f"members that are no followers: {sorted(missing)}")
+        behind = [
+            node
+            for node in self._members - {self._master}
+            if (follower := self._followers.get(node)) is not None
+            and follower.acked < self._acknowledged
+            and not follower.was_dropped
+        ]
+        if behind:
+            problems.append(f"acknowledged without {sorted(behind)}")
+        if problems:
+            raise StoreError("; ".join(problems))
+
+    def _pursue(self, change: _Change, now: float) -> None:
+        new = change.members - self._members
+        if any(self._is_silent(node, now) or node not in self._candidates for node in new):
+            self._change = None
+        elif all(self._followers[node].acked >= change.floor for node in new):
+            change.is_registering = True
+
+    def _wanted(self, now: float) -> frozenset[NodeUuid]:
+        """Who should be in the set: the members that are well, and others up to the target."""
+        others = self._members & self._candidates - {self._master}
+        kept = sorted(node for node in others if not self._is_silent(node, now))
+        ready = sorted(
+            node for node in self._candidates - self._members if self._may_come(node, now)
+        )
+        return frozenset((self._master, *[*kept, *ready][: TARGET_SIZE - 1]))
+
+    def _is_silent(self, node: NodeUuid, now: float) -> bool:
+        return now - self._followers[node].proved_at > SILENT_AFTER_S
+
+    def _may_come(self, node: NodeUuid, now: float) -> bool:
+        if self._is_silent(node, now):
+            return False
+        follower = self._followers[node]
+        return not follower.was_dropped or now - follower.steady_since >= RETURNS_AFTER_S
+
+    def _advance(self) -> Position:
+        needed = self.must_acknowledge - {self._master}
+        held = min([self._written, *(self._followers[node].acked for node in needed)])
+        self._acknowledged = max(self._acknowledged, held)
+        return self._acknowledged

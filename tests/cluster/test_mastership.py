@@ -1,0 +1,172 @@
+"""Who is the master, with real daemons: hand-over, kill -9, hung masters, force; and nothing is lost."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import GanetiError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import MASTERD, NODED
+from ganeti.clients.luxi import LuxiClient
+from ganeti.store.register import RegisterFile
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(150)]
+
+DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
+NOT_MASTER = 11
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with local_cluster(nodes=3) as made:
+        all_in_sync_set(made, 3)
+        yield made
+
+
+def all_in_sync_set(cluster: LocalCluster, count: int, node: int = 1) -> None:
+    """The last registered sync set has as many members as that."""
+
+    def is_so() -> bool:
+        register = RegisterFile(cluster.node(node).paths.register).read()
+        accepted = register.accepted if register else None
+        return accepted is not None and len(accepted.sync_set) == count
+
+    wait_until(is_so, f"{count} members in the sync set", 45)
+
+
+def fail_over(cluster: LocalCluster, node: int, *options: str) -> str:
+    begun = time.monotonic()
+    done = cluster.run("gnt-cluster", "master-failover", *options, node=node, timeout_s=95)
+    assert done.status == 0, done.out + done.err
+    assert time.monotonic() - begun < 60  # G19
+    return done.out
+
+
+def job_ids(paths: Paths) -> set[int]:
+    with LuxiClient(paths) as client:
+        return {int(row[0]) for row in client.call("QueryJobs", None, ["id"])}
+
+
+class Load(threading.Thread):
+    """Submits jobs to a master as fast as it can, until that is no more; remembers what was promised."""
+
+    def __init__(self, paths: Paths) -> None:
+        super().__init__(daemon=True)
+        self._paths = paths
+        self.acknowledged: list[int] = []
+
+    def run(self) -> None:
+        with contextlib.suppress(GanetiError, OSError), LuxiClient(self._paths) as client:
+            while True:
+                self.acknowledged.append(client.call("SubmitJob", [DELAY]))
+
+
+def is_follower(cluster: LocalCluster, node: int) -> bool:
+    return cluster.run("gnt-cluster", "master-ping", node=node).status == NOT_MASTER
+
+
+@pytest.mark.requirement("G1", "G2", "G4", "G8", "G19", "F2", "F4")
+def test_masters_killed_under_load_lose_no_acknowledged_job(cluster: LocalCluster) -> None:
+    promised: list[int] = []
+    master = 1
+    for target in (2, 3):
+        load = Load(cluster.node(master).paths)
+        load.start()
+        time.sleep(0.3 + random.random())
+        cluster.kill(MASTERD, master)
+        load.join(10)
+        assert load.acknowledged
+        promised += load.acknowledged
+        fail_over(cluster, target)
+        kept = job_ids(cluster.node(target).paths)
+        assert set(promised) <= kept
+        with LuxiClient(cluster.node(target).paths) as client:
+            new = client.call("SubmitJob", [DELAY])
+        assert new > max(kept)
+        promised.append(new)
+        cluster.start(MASTERD, master)
+        wait_until(lambda old=master: is_follower(cluster, old), "the old master follows", 20)  # type: ignore[misc] # a default
+        master = target
+    assert promised == sorted(set(promised))
+    done = cluster.run("gnt-node", "list", node=1)
+    assert done.status == NOT_MASTER
+    assert "node3" in done.err
+    assert cluster.run("gnt-cluster", "getmaster", node=1).out.strip().startswith("node3")
+
+
+@pytest.mark.requirement("G19", "F4", "F6")
+def test_a_master_that_answers_hands_over_at_once(cluster: LocalCluster) -> None:
+    cluster.ok("gnt-debug", "delay", "0")
+    before = job_ids(cluster.node(1).paths)
+    begun = time.monotonic()
+    assert "epoch" in fail_over(cluster, 2)
+    assert time.monotonic() - begun < 8
+    assert before <= job_ids(cluster.node(2).paths)
+    assert is_follower(cluster, 1)
+    assert "already" in fail_over(cluster, 2)
+    assert cluster.run("gnt-debug", "delay", "0", node=2).status == 0
+    fail_over(cluster, 1)
+    cluster.ok("gnt-cluster", "verify")
+
+
+@pytest.mark.requirement("G4", "F3", "F4")
+def test_a_master_that_hangs_is_replaced_and_obeys_when_it_wakes(cluster: LocalCluster) -> None:
+    stopped = [cluster.pid(name, 1) for name in (MASTERD, NODED)]
+    try:
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        fail_over(cluster, 3)
+        with LuxiClient(cluster.node(3).paths) as client:
+            new = client.call("SubmitJob", [DELAY])
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: is_follower(cluster, 1), "the old master obeys", 20)
+    fail_over(cluster, 1)
+    assert new in job_ids(cluster.node(1).paths)
+
+
+@pytest.mark.requirement("F3", "G19")
+def test_of_two_nodes_the_other_one_needs_force() -> None:
+    with local_cluster(nodes=2) as cluster:
+        all_in_sync_set(cluster, 2)
+        cluster.ok("gnt-debug", "delay", "0")
+        for name in (MASTERD, NODED):
+            cluster.kill(name, 1)
+        begun = time.monotonic()
+        refused = cluster.run("gnt-cluster", "master-failover", node=2, timeout_s=95)
+        assert refused.status == NOT_MASTER
+        assert time.monotonic() - begun < 90  # G19
+        assert "--no-voting" in refused.err
+        unsure = cluster.run("gnt-cluster", "master-failover", "--no-voting", node=2)
+        assert unsure.status == 13
+        told = fail_over(cluster, 2, "--no-voting", "--yes-do-it")
+        assert "may be lost" in told
+        assert "degraded" in told
+        assert cluster.run("gnt-debug", "delay", "0", node=2).status == 0
+        for name in (NODED, MASTERD):
+            cluster.start(name, 1)
+        wait_until(lambda: is_follower(cluster, 1), "the old master obeys", 20)
+
+
+@pytest.mark.requirement("G1")
+def test_a_node_becomes_a_candidate_with_the_key_and_a_daemon(cluster: LocalCluster) -> None:
+    for number in (2, 3):
+        paths = cluster.node(number).paths
+        assert paths.authority_key.read_bytes() == cluster.node(1).paths.authority_key.read_bytes()
+        assert _mode(paths.authority_key) == 0o600
+        assert _mode(paths.state) == 0o600
+    cluster.ok("gnt-node", "remove", "node3")
+    wait_until(lambda: not cluster.node(3).paths.authority_key.exists(), "the key is gone", 10)
+
+
+def _mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777

@@ -1,0 +1,167 @@
+"""Candidates in one loop: registers in memory, and channels that may be cut."""
+
+import asyncio
+from pathlib import Path
+
+from ganeti.model.objects import NodeUuid
+from ganeti.store import election
+from ganeti.store.election import Heard, NoVote, Vote
+from ganeti.store.following import Ports
+from ganeti.store.interface import CampaignKind, Identity
+from ganeti.store.register import (
+    AcceptRequest,
+    Answer,
+    MemoryRegister,
+    Promise,
+    PromiseRequest,
+    Register,
+    accept,
+    check_epoch,
+)
+from ganeti.store.replicated import ReplicatedStore
+from ganeti.store.sqlite import Options
+from ganeti.store.stream import Channel, ChannelClosed, Message
+
+
+class MemoryChannel:
+    """One end of a pair of queues."""
+
+    def __init__(self, incoming: "asyncio.Queue[Message | None]") -> None:
+        self.incoming = incoming
+        self.other: MemoryChannel | None = None
+        self.is_open = True
+
+    async def send(self, message: Message) -> None:
+        if not self.is_open or self.other is None:
+            raise ChannelClosed("closed")
+        self.other.incoming.put_nowait(message)
+        await asyncio.sleep(0)
+
+    async def receive(self) -> Message:
+        message = await self.incoming.get() if self.is_open else None
+        if message is None:
+            raise ChannelClosed("closed")
+        return message
+
+    def has_more(self) -> bool:
+        return not self.incoming.empty()
+
+    def close(self) -> None:
+        for end in (self, self.other):
+            if end is not None and end.is_open:
+                end.is_open = False
+                end.incoming.put_nowait(None)
+
+
+class Replicas:
+    """All nodes of a cluster."""
+
+    def __init__(self, directory: Path, names: tuple[str, ...], cluster: str = "cluster-1") -> None:
+        self.directory, self.cluster = directory, cluster
+        self.names = [NodeUuid(name) for name in names]
+        joined = Promise(0, NodeUuid(names[0]))
+        self.registers = {name: MemoryRegister(Register(cluster, joined)) for name in self.names}
+        self.stores: dict[NodeUuid, ReplicatedStore] = {}
+        self.heard: dict[NodeUuid, tuple[NodeUuid, float]] = {}
+        self.cut: set[NodeUuid] = set()
+        self.silent_voters: set[NodeUuid] = set()
+        self.channels: list[tuple[NodeUuid, NodeUuid, MemoryChannel]] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, name: str, options: Options | None = None) -> ReplicatedStore:
+        node = NodeUuid(name)
+        links = _Links(self, node)
+        ports = Ports(voters=links, peers=links, register=self.registers[node])
+        store = await ReplicatedStore.join(
+            self.directory / f"{name}.db", Identity(self.cluster, node), ports, options
+        )
+        self.stores[node] = store
+        return store
+
+    def cut_off(self, name: str) -> None:
+        """Nobody reaches this node, nor is reached by it."""
+        node = NodeUuid(name)
+        self.cut.add(node)
+        for one, two, channel in self.channels:
+            if node in (one, two):
+                channel.close()
+
+    def mend(self) -> None:
+        self.cut.clear()
+
+    async def close(self) -> None:
+        for store in self.stores.values():
+            await store.close()
+        for _, _, channel in self.channels:
+            channel.close()
+        if self.tasks:
+            await asyncio.wait(list(self.tasks))
+
+
+class _Links:
+    """The ports of one node."""
+
+    def __init__(self, replicas: Replicas, node: NodeUuid) -> None:
+        self._all, self._node = replicas, node
+
+    def _is_cut(self, node: NodeUuid) -> bool:
+        return node != self._node and bool({node, self._node} & self._all.cut)
+
+    async def connect(self, node: NodeUuid) -> Channel:
+        await asyncio.sleep(0)
+        if self._is_cut(node) or node not in self._all.stores:
+            raise ChannelClosed("no connection")
+        ours = MemoryChannel(asyncio.Queue())
+        theirs = MemoryChannel(asyncio.Queue())
+        ours.other, theirs.other = theirs, ours
+        self._all.channels.append((self._node, node, ours))
+        task = asyncio.create_task(self._all.stores[node].serve(theirs))
+        self._all.tasks.add(task)
+        task.add_done_callback(self._all.tasks.discard)
+        return ours
+
+    async def _vote(self, node: NodeUuid, answer: Answer | None = None) -> Vote | NoVote:
+        await asyncio.sleep(0)
+        register = self._all.registers[node].read()
+        if register is None or self._is_cut(node) or node in self._all.silent_voters:
+            return NoVote("no answer")
+        found = self._all.heard.get(node)
+        now = asyncio.get_running_loop().time()
+        heard = Heard(found[0], now - found[1]) if found else None
+        if answer is None:
+            return Vote(True, register, heard=heard)
+        return Vote(answer.granted, register, answer.reason, heard)
+
+    def _reaches(self, node: NodeUuid) -> bool:
+        known = node in self._all.registers
+        return known and not self._is_cut(node) and node not in self._all.silent_voters
+
+    async def read(self, node: NodeUuid) -> Vote | NoVote:
+        return await self._vote(node) if self._reaches(node) else NoVote("no answer")
+
+    async def promise(
+        self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
+    ) -> Vote | NoVote:
+        before = await self.read(node)
+        if isinstance(before, NoVote):
+            return before
+        heard = before.heard
+        answer = self._all.registers[node].decide(
+            lambda old: election.vote(old, request, kind, heard)
+        )
+        return await self._vote(node, answer)
+
+    async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
+        if not self._reaches(node):
+            return NoVote("no answer")
+        answer = self._all.registers[node].decide(lambda old: accept(old, request))
+        return await self._vote(node, answer)
+
+    async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
+        if not self._reaches(node):
+            return NoVote("no answer")
+        master = self._node
+        answer = self._all.registers[node].decide(lambda old: check_epoch(old, epoch, master))
+        if answer.granted:
+            self._all.heard[node] = master, asyncio.get_running_loop().time()
+        return await self._vote(node, answer)

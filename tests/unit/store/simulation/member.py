@@ -1,0 +1,576 @@
+"""One simulated node: a register and a log that survive a crash, and the daemons that use them."""
+
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ganeti.model.objects import NodeUuid
+from ganeti.store import election
+from ganeti.store.election import Electing, Heard, Mandate, NoVote, Refusal, Tail, Vote
+from ganeti.store.interface import ZERO, CampaignKind, Position
+from ganeti.store.job_ids import JobIdAllocator
+from ganeti.store.register import Accepted, AcceptRequest, Promise, PromiseRequest, Register
+from ganeti.store.sync_set import SyncSet
+from tests.unit.store.simulation.engine import Gate, Process, World
+from tests.unit.store.simulation.rules import Rules
+
+CLUSTER = "c"
+BLOCK = 4
+RENEW_S, TICK_S, PING_S = 0.5, 0.2, 0.2
+
+
+class Entry(NamedTuple):
+    """One transaction; the digest covers all before it."""
+
+    position: Position
+    digest: int
+    payload: Any
+
+
+START = Entry(ZERO, 0, None)
+
+
+@dataclass
+class Reign:
+    """What a master has only in memory."""
+
+    epoch: int
+    sync: SyncSet
+    version: int
+    voters: frozenset[NodeUuid]
+    mandate: Mandate
+    ids: JobIdAllocator
+    ceiling: int
+    forced: bool
+    degraded_note: bool = False
+    waiting: deque[tuple[Position, Any, Callable[[], None] | None]] = field(default_factory=deque)
+    answered: dict[NodeUuid, float] = field(default_factory=dict)
+    is_registering: bool = False
+    began_at: float = 0.0
+
+
+class Observer:
+    """What the checker learns; the member knows nothing of what it does with it."""
+
+    def granted(self, member: "Member", request: PromiseRequest, kind: CampaignKind) -> None: ...
+    def wrote(self, member: "Member", epoch: int, entry: Entry) -> None: ...
+    def took_id(self, member: "Member", job_id: int) -> None: ...
+    def acknowledged(self, member: "Member", entry: Entry, *, degraded: bool) -> None: ...
+    def synced(self, member: "Member") -> None: ...
+    def elected(self, member: "Member", kind: CampaignKind) -> None: ...
+
+
+class Member:
+    """A node."""
+
+    def __init__(self, world: World, uuid: str, rules: Rules, observer: Observer) -> None:
+        self.world, self.rules, self.observer = world, rules, observer
+        self.uuid = NodeUuid(uuid)
+        self.process = Process(uuid)
+        self.others: dict[NodeUuid, Member] = {}
+        self.first_voters: frozenset[NodeUuid] = frozenset()
+        self.register = Register(CLUSTER, Promise(0, NodeUuid("")))
+        self.kept_register = self.register
+        self.log: list[Entry] = [START]
+        self.synced = 1
+        self.own_epoch = 0
+        self.sync_s = 0.001
+        self.heard: tuple[NodeUuid, float] | None = None
+        self.reign: Reign | None = None
+        self.is_campaigning = False
+        self.fence = 0
+
+    # What survives, and what does not
+
+    def die(self) -> None:
+        """The process and the system go: of what was not synced, a part is there later."""
+        self.process.is_up = False
+        self.process.life += 1
+        self.reign, self.is_campaigning, self.heard = None, False, None
+        keep = self.world.random.randint(self.synced, len(self.log))
+        del self.log[keep:]
+        self.synced = len(self.log)
+        self.register = self.kept_register
+
+    def live(self) -> None:
+        self.process.is_up = True
+        self.fence = self.register.promised.epoch
+        accepted = self.register.accepted
+        if accepted and accepted.master == self.uuid:
+            self.world.spawn(self.process, self.campaign(CampaignKind.VOTE))
+
+    @property
+    def tail(self) -> Tail:
+        last = self.log[-1]
+        return Tail(last.position, last.digest.to_bytes(8, "big", signed=True))
+
+    @property
+    def own_voters(self) -> frozenset[NodeUuid]:
+        for entry in reversed(self.log):
+            if isinstance(entry.payload, frozenset):
+                return entry.payload
+        return self.first_voters
+
+    @property
+    def last_id(self) -> int:
+        """The greatest job id in the state."""
+        jobs = [entry.payload[1] for entry in self.log if isinstance(entry.payload, tuple)]
+        return max((number for number in jobs if isinstance(number, int)), default=0)
+
+    def keep(self, register: Register) -> None:
+        self.register = register
+        if self.rules.register_is_durable:
+            self.kept_register = register
+        else:
+            life = self.process.life
+            self.world.at(1.0, lambda: self._keep_late(register, life))
+
+    def _keep_late(self, register: Register, life: int) -> None:
+        if self.process.life == life:
+            self.kept_register = register
+
+    async def sync(self) -> None:
+        """Wait until all that is written now is synced."""
+        upto = self.log[-1]
+        await self.world.sleep(self.sync_s)
+        if len(self.log) > self.synced and upto in self.log[self.synced :]:
+            self.synced = self.log.index(upto, self.synced) + 1
+            self.observer.synced(self)
+
+    async def drain(self) -> None:
+        while self.synced < len(self.log):
+            await self.sync()
+
+    # The voter (node daemon)
+
+    def _vote(self, *, granted: bool, reason: str = "") -> Vote:
+        heard = self.heard and Heard(self.heard[0], self.world.now - self.heard[1])
+        return Vote(granted, self.register, reason, heard or None)
+
+    async def read(self) -> Vote:
+        return self._vote(granted=True)
+
+    async def promise(self, request: PromiseRequest, kind: CampaignKind) -> Vote:
+        heard = self._vote(granted=True).heard
+        answer = self.rules.vote(self.register, request, kind, heard)
+        if answer.granted and answer.register:
+            self.observer.granted(self, request, kind)
+            self.keep(answer.register)
+        return self._vote(granted=answer.granted, reason=answer.reason)
+
+    async def accept(self, request: AcceptRequest) -> Vote:
+        answer = self.rules.accept(self.register, request)
+        if answer.granted and answer.register:
+            self.keep(answer.register)
+        return self._vote(granted=answer.granted, reason=answer.reason)
+
+    async def renew(self, epoch: int, master: NodeUuid) -> Vote:
+        answer = self.rules.check_epoch(self.register, epoch, master)
+        if answer.granted and answer.register:
+            self.keep(answer.register)
+            self.heard = master, self.world.now
+        return self._vote(granted=answer.granted, reason=answer.reason)
+
+    # The holder of the state (master daemon)
+
+    def _meets(self, epoch: int, master: NodeUuid) -> bool:
+        """Whether an older epoch is not what calls; a greater one ends a reign."""
+        answer = self.rules.check_epoch(self.register, epoch, master)
+        if not answer.granted or answer.register is None:
+            return False
+        if self.rules.fences_followers and epoch < self.fence:
+            return False
+        self.keep(answer.register)
+        self.fence = max(self.fence, epoch)
+        if self.reign and self.reign.epoch < epoch and self.rules.steps_down_when_fenced:
+            self.end_reign()
+        return True
+
+    async def fenced_tail(self, epoch: int, candidate: NodeUuid) -> Tail | None:
+        if not self._meets(epoch, candidate):
+            return None
+        await self.drain()
+        return self.tail
+
+    async def whole_log(self, epoch: int, candidate: NodeUuid) -> list[Entry] | None:
+        return list(self.log[: self.synced]) if self._meets(epoch, candidate) else None
+
+    async def hello(self, epoch: int, master: NodeUuid) -> Entry | None:
+        if not self._meets(epoch, master):
+            return None
+        await self.drain()
+        return self.log[-1]
+
+    async def append(
+        self, epoch: int, master: NodeUuid, previous: Entry, entries: list[Entry]
+    ) -> Position | None:
+        """None if this history does not go on from `previous`."""
+        if not self._meets(epoch, master) or self.reign:
+            return None
+        if self.log[-1].digest != previous.digest and self.rules.moves_aside:
+            return None  # also what comes twice
+        before = self.log[-1].position
+        self.log.extend(entry for entry in entries if entry.position > before)
+        await self.drain()
+        return self.log[-1].position
+
+    async def snapshot(self, epoch: int, master: NodeUuid, entries: list[Entry]) -> Position | None:
+        if not self._meets(epoch, master) or self.reign:
+            return None
+        if self.log[-1].position > entries[-1].position:
+            return None
+        await self.drain()
+        if not self._meets(epoch, master) or self.log[-1].position > entries[-1].position:
+            return None
+        self.log, self.synced = list(entries), len(entries)
+        self.observer.synced(self)
+        return entries[-1].position
+
+    async def hand_over(self) -> bool:
+        """The master agrees to end."""
+        if self.reign is None:
+            return False
+        self.end_reign()
+        await self.drain()
+        return True
+
+    # The campaign
+
+    async def ask(
+        self,
+        nodes: frozenset[NodeUuid],
+        handler: Callable[["Member"], Coroutine[Any, Any, Vote]],
+    ) -> dict[NodeUuid, Vote | NoVote]:
+        gates: dict[NodeUuid, Gate[Vote]] = {}
+        for node in sorted(nodes | {self.uuid}):
+            target = self.others[node]
+            gates[node] = self.world.call(
+                self.process,
+                target.process,
+                lambda target=target: handler(target),  # type: ignore[misc] # a lambda's default
+            )
+        return {node: (await gate) or NoVote("no answer") for node, gate in gates.items()}
+
+    async def campaign(self, kind: CampaignKind, tries: int = 8) -> None:
+        if self.is_campaigning or self.reign:
+            return
+        self.is_campaigning = True
+        for _ in range(tries):
+            refusal = await self._campaign(kind)
+            if refusal is None or self.reign:
+                break
+            await self.world.sleep(0.7 + self.world.random.random())
+        self.is_campaigning = False
+
+    async def _campaign(  # noqa: C901, PLR0911, PLR0912 - one step after the other, as R7 says
+        self, kind: CampaignKind
+    ) -> Refusal | None:
+        rules, world = self.rules, self.world
+        electing = Electing(self.uuid, kind, self.own_voters)
+        asked = electing.voters.union(*(self._known_voters()))
+        ballot = await self.ask(asked, lambda member: member.read())
+        epoch = rules.judge_survey(electing, ballot, self.own_epoch)
+        if isinstance(epoch, Refusal):
+            return epoch
+        if kind is CampaignKind.FORCE and not rules.force_takes_an_epoch:
+            epoch = max(1, epoch - 1)
+        else:
+            request = PromiseRequest(CLUSTER, epoch, self.uuid)
+            ballot = await self.ask(asked, lambda member: member.promise(request, kind))
+        accepted = rules.judge_promises(electing, ballot)
+        if isinstance(accepted, Refusal):
+            return accepted
+        tails = await self._tails(electing, accepted, epoch)
+        source = rules.choose_source(electing, accepted, tails)
+        if isinstance(source, Refusal):
+            return source
+        if source != self.uuid:
+            other = self.others[source]
+            copy = await world.call(
+                self.process, other.process, lambda: other.whole_log(epoch, self.uuid), 1.0
+            )
+            if not copy:
+                return Refusal("no copy")
+            await self.drain()
+            if not self._meets(epoch, self.uuid) and rules.force_takes_an_epoch:
+                return Refusal("a greater epoch")
+            self.log, self.synced = copy, len(copy)
+            self.observer.synced(self)
+        tails[self.uuid] = self.tail
+        if not self._meets(epoch, self.uuid) and rules.force_takes_an_epoch:
+            return Refusal("a greater epoch")
+        self.own_epoch = max(self.own_epoch, epoch)
+        ceiling = max(election.greatest_ceiling(ballot), self.last_id)
+        first = rules.first_registration(electing, epoch, accepted, tails, ceiling)
+        register = AcceptRequest(CLUSTER, first)
+        if rules.registers_before_writing:
+            refusal = await self._registered(electing, register)
+            if refusal:
+                return refusal
+        else:
+            world.spawn(self.process, self._registered(electing, register))
+        if self.fence > epoch or (self.register.promised.epoch > epoch and rules.fences_followers):
+            return Refusal("a greater epoch")
+        self._reign(first, kind, first.job_id_ceiling)
+        return None
+
+    def _known_voters(self) -> list[frozenset[NodeUuid]]:
+        accepted = self.register.accepted
+        return [accepted.voters, accepted.sync_set] if accepted else []
+
+    async def _registered(self, electing: Electing, request: AcceptRequest) -> Refusal | None:
+        voters = request.accepted.voters
+        ballot = await self.ask(voters, lambda member: member.accept(request))
+        return self.rules.judge_accepts(electing, ballot, voters)
+
+    async def _tails(
+        self, electing: Electing, accepted: Accepted | None, epoch: int
+    ) -> dict[NodeUuid, Tail]:
+        wanted = set(accepted.sync_set if accepted else ())
+        if electing.kind is CampaignKind.FORCE:
+            wanted |= electing.voters
+        await self.drain()
+        gates: dict[NodeUuid, Gate[Tail | None]] = {}
+        for node in sorted(wanted - {self.uuid}):
+            other = self.others[node]
+            gates[node] = self.world.call(
+                self.process,
+                other.process,
+                lambda other=other: other.fenced_tail(epoch, self.uuid),  # type: ignore[misc] # a lambda's default
+            )
+        found = {node: await gate for node, gate in gates.items()}
+        tails = {node: tail for node, tail in found.items() if tail is not None}
+        tails[self.uuid] = self.tail
+        return tails
+
+    # The reign
+
+    def _reign(self, first: Accepted, kind: CampaignKind, ceiling: int) -> None:
+        now, forced = self.world.now, kind is CampaignKind.FORCE
+        ids = JobIdAllocator(ceiling, block_size=BLOCK)
+        if not self.rules.registers_ceilings:
+            ids = JobIdAllocator(10**9, self.last_id + 1)
+        sync = self.rules.sync_set(self.uuid, first.sync_set, self.log[-1].position, now)
+        mandate = self.rules.mandate(self.uuid, first.voters, forced=forced, now=now)
+        reign = Reign(
+            first.epoch, sync, 0, first.voters, mandate, ids, ceiling, forced, began_at=now
+        )
+        self.reign = reign
+        sync.candidates_are(first.voters)
+        self.observer.elected(self, kind)
+        for node in sorted(self.others.keys() - {self.uuid}):
+            self.world.spawn(self.process, self._link(reign, self.others[node]))
+        self.world.spawn(self.process, self._tick(reign))
+        self.world.spawn(self.process, self._renew(reign))
+
+    def end_reign(self) -> None:
+        self.reign = None
+
+    def is_reigning(self, reign: Reign) -> bool:
+        return self.reign is reign
+
+    @property
+    def is_degraded(self) -> bool:
+        reign = self.reign
+        if reign is None or not self.rules.says_degraded:
+            return False
+        return reign.sync.members == {self.uuid} and (len(reign.voters) > 1 or reign.forced)
+
+    def write(self, payload: Any, then: Callable[[], None] | None = None) -> None:
+        """Append, sync, and acknowledge when the sync set has it."""
+        reign = self.reign
+        if reign is None:
+            return
+        before = self.log[-1]
+        position = before.position.following(reign.epoch)
+        self._append(
+            reign, Entry(position, hash((before.digest, position, payload)), payload), then
+        )
+
+    def _append(self, reign: Reign, entry: Entry, then: Callable[[], None] | None) -> None:
+        self.log.append(entry)
+        self.observer.wrote(self, reign.epoch, entry)
+        reign.waiting.append((entry.position, entry, then))
+        self.world.spawn(self.process, self._written(reign, entry))
+
+    async def _written(self, reign: Reign, entry: Entry) -> None:
+        await self.sync()
+        if self.is_reigning(reign):
+            reign.sync.written(self.log[self.synced - 1].position)
+            self._acknowledge(reign)
+
+    def unknown_commit(self) -> None:
+        """The disk does not say whether the last entry is written; it is."""
+        reign = self.reign
+        if reign is None:
+            return
+        self.write(("unknown", None))
+        if self.rules.stops_at_unknown_commits:
+            self.end_reign()
+            self.world.spawn(self.process, self.campaign(CampaignKind.VOTE))
+            return
+        before = self.log[-2]
+        again = Entry(self.log[-1].position, before.digest + 1, ("again", None))
+        self._append(reign, again, None)
+
+    def submit(self) -> None:
+        """A client's job: the ceiling of its id is registered before the id is used."""
+        reign = self.reign
+        if reign is None or reign.mandate.is_over(self.world.now):
+            return
+        ceiling = reign.ids.ceiling_for(1)
+        if ceiling is not None:
+            self.world.spawn(self.process, self._raise_ceiling(reign, ceiling))
+            return
+        (job_id,) = reign.ids.take()
+        self.observer.took_id(self, job_id)
+        self.write(("job", job_id))
+
+    async def _raise_ceiling(self, reign: Reign, ceiling: int) -> None:
+        if await self._update(reign, reign.sync.members, reign.voters, ceiling):
+            reign.ids.raised(ceiling)
+
+    def _acknowledge(self, reign: Reign) -> None:
+        reign.sync.validate()
+        acknowledged = reign.sync.acknowledged
+        while reign.waiting and reign.waiting[0][0] <= acknowledged:
+            _, entry, then = reign.waiting.popleft()
+            self.observer.acknowledged(self, entry, degraded=self.is_degraded)
+            if then:
+                then()
+
+    async def _tick(self, reign: Reign) -> None:
+        while self.is_reigning(reign):
+            now = self.world.now
+            if reign.mandate.is_over(now):
+                self.end_reign()
+                self.world.spawn(self.process, self.campaign(CampaignKind.VOTE))
+                return
+            wanted = reign.sync.tick(now)
+            reign.sync.validate()
+            if wanted is not None and not reign.is_registering:
+                self.world.spawn(self.process, self._change_set(reign, wanted))
+            await self.world.sleep(TICK_S)
+
+    async def _change_set(self, reign: Reign, wanted: frozenset[NodeUuid]) -> None:
+        if await self._update(reign, wanted, reign.voters, reign.ceiling):
+            reign.sync.registered(wanted)
+            self._acknowledge(reign)
+
+    async def _update(
+        self, reign: Reign, members: frozenset[NodeUuid], voters: frozenset[NodeUuid], ceiling: int
+    ) -> bool:
+        """Register a change with a majority of the old and of the new voters; False if it is unknown."""
+        if reign.is_registering:
+            return False
+        reign.is_registering = True
+        old = reign.voters
+        reign.version += 1
+        accepted = Accepted(reign.epoch, reign.version, self.uuid, members, ceiling, voters)
+        request = AcceptRequest(CLUSTER, accepted)
+        counts = False
+        while self.is_reigning(reign) and not counts:
+            asked_at = self.world.now
+            ballot = await self.ask(old | voters, lambda member: member.accept(request))
+            agreed = [
+                node for node, vote in ballot.items() if isinstance(vote, Vote) and vote.granted
+            ]
+            for node in agreed:
+                reign.mandate.agreed(node, asked_at)
+                reign.answered[node] = self.world.now
+            counts = self.uuid in agreed and self.rules.voters_agree(
+                agreed, old, voters, forced=reign.forced
+            )
+            if not counts:
+                await self.world.sleep(0.3)
+        reign.is_registering = False
+        if not self.is_reigning(reign):
+            return False
+        reign.voters, reign.ceiling = voters, ceiling
+        if reign.mandate.voters != voters:
+            reign.answered |= dict.fromkeys(voters - old, self.world.now)
+            reign.mandate.voters_are(voters, self.world.now)
+            reign.sync.candidates_are(voters)
+        return True
+
+    def change_voters(self, voters: frozenset[NodeUuid]) -> None:
+        """Write the new list, and register it once that is acknowledged."""
+        reign = self.reign
+        if reign is None or self.uuid not in voters:
+            return
+
+        def written() -> None:
+            self.world.spawn(
+                self.process, self._update(reign, reign.sync.members, voters, reign.ceiling)
+            )
+
+        if reign.is_registering or self.own_voters != reign.voters:
+            return
+        self.write(voters, written)
+
+    async def _renew(self, reign: Reign) -> None:
+        while self.is_reigning(reign):
+            asked_at = self.world.now
+            ballot = await self.ask(
+                reign.voters, lambda member: member.renew(reign.epoch, self.uuid)
+            )
+            for node, vote in ballot.items():
+                if isinstance(vote, Vote) and vote.granted:
+                    reign.mandate.agreed(node, asked_at)
+                    reign.answered[node] = self.world.now
+                elif (
+                    isinstance(vote, Vote)
+                    and vote.register.promised.epoch > reign.epoch
+                    and self.is_reigning(reign)
+                    and self.rules.steps_down_when_fenced
+                ):
+                    self.end_reign()
+            await self.world.sleep(RENEW_S)
+
+    async def _link(self, reign: Reign, follower: "Member") -> None:
+        """Keep one follower up to date."""
+        while self.is_reigning(reign):
+            if follower.uuid in reign.sync.must_acknowledge | reign.voters:
+                await self._stream(reign, follower)
+            await self.world.sleep(PING_S)
+
+    async def _stream(self, reign: Reign, follower: "Member") -> None:
+        epoch, call = reign.epoch, self.world.call
+        last = await call(self.process, follower.process, lambda: follower.hello(epoch, self.uuid))
+        if last is None:
+            return
+        at = next((i for i, e in enumerate(self.log) if e.digest == last.digest), None)
+        if at is None:
+            if not self.rules.moves_aside:
+                at = max(i for i, e in enumerate(self.log) if e.position <= last.position)
+            elif last.position > self.log[self.synced - 1].position:
+                self.write(("beyond", None))  # so that its position does not go back
+                return
+        while self.is_reigning(reign):
+            upto = self.synced
+            if at is None:
+                copy = self.log[:upto]
+                position = await call(
+                    self.process,
+                    follower.process,
+                    lambda copy=copy: follower.snapshot(epoch, self.uuid, copy),  # type: ignore[misc] # a lambda's default
+                    1.0,
+                )
+            else:
+                previous, entries = self.log[at], self.log[at + 1 : upto]
+                position = await call(
+                    self.process,
+                    follower.process,
+                    lambda previous=previous, entries=entries: follower.append(  # type: ignore[misc] # a lambda's default
+                        epoch, self.uuid, previous, entries
+                    ),
+                    1.0,
+                )
+            if position is None or not self.is_reigning(reign):
+                return
+            at = upto - 1
+            reign.sync.acked(follower.uuid, position, self.world.now)
+            self._acknowledge(reign)
+            if self.synced == upto:
+                await self.world.sleep(PING_S if upto == len(self.log) else 0.002)

@@ -1,0 +1,174 @@
+"""The decisions of a campaign, one by one (R3, R7, R8, R9, R10)."""
+
+import pytest
+
+from ganeti.model.objects import NodeUuid
+from ganeti.store import election
+from ganeti.store.election import (
+    Electing,
+    Heard,
+    Mandate,
+    NoVote,
+    Refusal,
+    Tail,
+    Vote,
+)
+from ganeti.store.interface import MAX_EPOCH, CampaignKind, Position
+from ganeti.store.register import Accepted, Promise, PromiseRequest, Register
+
+A, B, C, D = (NodeUuid(name) for name in "abcd")
+ALL = frozenset((A, B, C))
+VOTE, HAND_OVER, FORCE = CampaignKind.VOTE, CampaignKind.HAND_OVER, CampaignKind.FORCE
+
+
+def register(epoch: int, accepted: Accepted | None = None) -> Register:
+    return Register("cluster", Promise(epoch, A), accepted)
+
+
+def accepted(epoch: int, *members: NodeUuid, version: int = 0, ceiling: int = 0) -> Accepted:
+    return Accepted(epoch, version, members[0], frozenset(members), ceiling, ALL)
+
+
+def tail(epoch: int, serial: int) -> Tail:
+    return Tail(Position(epoch, serial), f"{epoch}.{serial}".encode())
+
+
+def by_vote(candidate: NodeUuid = B, kind: CampaignKind = VOTE) -> Electing:
+    return Electing(candidate, kind, ALL)
+
+
+@pytest.mark.parametrize(
+    ("kind", "heard", "granted"),
+    [
+        (VOTE, None, True),
+        (VOTE, Heard(A, 9.9), False),
+        (VOTE, Heard(A, 10.0), True),
+        (VOTE, Heard(B, 0.1), True),  # the master itself, which has started again
+        (HAND_OVER, Heard(A, 0.1), True),
+        (FORCE, Heard(A, 0.1), True),
+    ],
+)
+def test_a_node_does_not_vote_against_a_master_that_it_hears(
+    kind: CampaignKind, heard: Heard | None, granted: bool
+) -> None:
+    answer = election.vote(register(3), PromiseRequest("cluster", 4, B), kind, heard)
+    assert answer.granted == granted
+
+
+def test_a_new_epoch_is_greater_than_all_that_are_seen() -> None:
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        A: Vote(True, register(7)),
+        B: Vote(True, register(3)),
+        C: NoVote("down"),
+    }
+    assert election.judge_survey(by_vote(), ballot, 5) == 8
+    assert election.judge_survey(by_vote(), ballot, 9) == 10
+
+
+def test_there_is_an_end_of_epochs() -> None:
+    ballot = {A: Vote(True, register(MAX_EPOCH)), B: Vote(True, register(1))}
+    assert isinstance(election.judge_survey(by_vote(), ballot, 0), Refusal)
+
+
+def test_force_leaves_room_for_those_whom_it_skips() -> None:
+    epochs = set()
+    for node in ALL:
+        ballot = {node: Vote(True, register(3))}
+        found = election.judge_survey(by_vote(node, FORCE), ballot, 0)
+        assert isinstance(found, int)
+        assert found > 1000
+        epochs.add(found)
+    assert len(epochs) == 3
+
+
+def test_a_survey_without_a_majority_asks_for_nothing_and_names_who_is_missing() -> None:
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        A: NoVote("no route"),
+        B: Vote(True, register(3)),
+        C: NoVote("refused"),
+    }
+    refusal = election.judge_survey(by_vote(), ballot, 0)
+    assert isinstance(refusal, Refusal)
+    assert refusal.missing == frozenset((A, C))
+    assert "no route" in refusal.reason
+    assert not refusal.may_pass
+
+
+def test_a_survey_that_hears_a_master_may_be_repeated() -> None:
+    ballot = {node: Vote(True, register(3), heard=Heard(A, 1.0)) for node in ALL}
+    refusal = election.judge_survey(by_vote(), ballot, 0)
+    assert isinstance(refusal, Refusal)
+    assert refusal.may_pass
+
+
+def test_two_nodes_are_told_about_force_and_a_third_voter() -> None:
+    two = Electing(B, VOTE, frozenset((A, B)))
+    refusal = election.judge_survey(two, {A: NoVote("off"), B: Vote(True, register(3))}, 0)
+    assert isinstance(refusal, Refusal)
+    assert "--no-voting" in refusal.reason
+    assert "third" in refusal.reason
+
+
+def test_the_registered_voters_count_and_not_what_a_stale_candidate_believes() -> None:
+    newer = Accepted(4, 2, A, frozenset((A,)), 0, frozenset((A, B, C, D, NodeUuid("e"))))
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        B: Vote(True, register(5, newer)),
+        C: Vote(True, register(5)),
+        A: NoVote("down"),
+    }
+    assert isinstance(election.judge_promises(by_vote(), ballot), Refusal)
+    ballot[D] = Vote(True, register(5))
+    assert election.judge_promises(by_vote(), ballot) == newer
+
+
+def test_a_node_that_was_taken_out_is_refused_before_it_asks() -> None:
+    last = accepted(4, A)
+    ballot = {node: Vote(True, register(4, last)) for node in ALL}
+    assert isinstance(election.judge_survey(by_vote(D), ballot, 0), Refusal)
+
+
+def test_the_greatest_accepted_master_counts() -> None:
+    older, newer = accepted(4, A, B, version=1), accepted(4, A, C, version=2)
+    ballot = {B: Vote(True, register(5, older)), C: Vote(True, register(5, newer))}
+    assert election.judge_promises(by_vote(), ballot) == newer
+
+
+@pytest.mark.requirement("F2")
+def test_the_state_is_copied_from_the_member_that_has_most() -> None:
+    last = accepted(4, A, C)
+    tails = {A: tail(4, 3), C: tail(4, 5), B: tail(4, 2)}
+    assert election.choose_source(by_vote(), last, tails) == C
+    assert election.choose_source(by_vote(C), last, tails) == C
+
+
+def test_without_a_member_of_the_last_set_the_missing_ones_are_named() -> None:
+    refusal = election.choose_source(by_vote(), accepted(4, A, C), {B: tail(4, 9)})
+    assert isinstance(refusal, Refusal)
+    assert refusal.missing == frozenset((A, C))
+    assert election.choose_source(by_vote(kind=FORCE), accepted(4, A, C), {B: tail(4, 9)}) == B
+
+
+def test_a_candidate_never_replaces_more_by_less() -> None:
+    last = accepted(4, A)
+    assert election.choose_source(by_vote(), last, {A: tail(4, 3), B: tail(4, 5)}) == B
+    odd = election.choose_source(by_vote(), last, {A: tail(4, 3), B: tail(5, 1)})
+    assert isinstance(odd, Refusal)
+
+
+def test_a_new_master_registers_those_that_have_it_all() -> None:
+    last = accepted(4, A, B, C, ceiling=2000)
+    tails = {A: tail(4, 5), B: tail(4, 5), C: tail(4, 4)}
+    first = election.first_registration(by_vote(), 5, last, tails, 2000)
+    assert (first.sync_set, first.version, first.master) == (frozenset((A, B)), 0, B)
+    assert first.job_id_ceiling == 2000
+    forced = election.first_registration(by_vote(kind=FORCE), 5, last, tails, 2000)
+    assert forced.job_id_ceiling >= 102_000
+
+
+def test_a_mandate_ends_ten_seconds_after_the_last_majority() -> None:
+    mandate = Mandate(A, ALL, forced=False, now=0.0)
+    mandate.agreed(B, 5.0)
+    assert not mandate.is_over(14.9)
+    assert mandate.is_over(15.0)
+    assert not Mandate(A, ALL, forced=True, now=0.0).is_over(100.0)
+    assert not Mandate(A, frozenset((A, B)), forced=False, now=0.0).is_over(100.0)

@@ -1,0 +1,245 @@
+"""The replicated store: the conformance suite, and what only many nodes can show."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import CommitUnknown, NotMaster
+from ganeti.model.objects import NodeUuid
+from ganeti.store import reign as reign_module
+from ganeti.store import sync_set
+from ganeti.store.database import Limits
+from ganeti.store.electorate import SoleVoter
+from ganeti.store.interface import (
+    Campaign,
+    CampaignKind,
+    Follower,
+    Lease,
+    MemberChange,
+    Store,
+)
+from ganeti.store.replicated import NotYet, ReplicatedStore
+from ganeti.store.sqlite import Options
+from tests.support.replicas import Replicas
+from tests.unit.store.conformance import (
+    CLUSTER,
+    FORCE,
+    NODE,
+    OTHER,
+    VOTE,
+    Harness,
+    StoreConformance,
+    keys_of,
+    put,
+    rows_of,
+)
+from tests.unit.store.scripted_connection import Script
+from tests.unit.store.test_sqlite import until
+
+N1, N2, N3 = (NodeUuid(f"n{number}") for number in (1, 2, 3))
+
+
+class ReplicatedHarness(Harness):
+    """One node of which the others are only voters."""
+
+    def __init__(self, directory: Path) -> None:
+        self.replicas = Replicas(directory, (NODE, OTHER), CLUSTER)
+        self.electorate = SoleVoter(self.replicas.registers[NODE])
+        self.script = Script()
+
+    async def open(self, *, log_entries: int = 20_000) -> ReplicatedStore:
+        options = Options(Limits(log_entries=log_entries), 0.01, self.script.connect)
+        return await self.replicas.open(NODE, options)
+
+    def fill(self, store: Store) -> None:
+        self.script.max_pages = 0
+
+    async def free(self, store: Store) -> None:
+        self.script.max_pages = 1 << 30
+        while store.statistics().is_full:  # noqa: ASYNC110 - the store tells nobody when it probes
+            await asyncio.sleep(0.005)
+
+    def hold_sync(self, store: Store) -> None:
+        self.script.waits["COMMIT"] = until(lambda: store.statistics().waiting > 0)
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> ReplicatedHarness:
+    return ReplicatedHarness(tmp_path)
+
+
+class TestReplicatedStoreConforms(StoreConformance):
+    """All of the conformance suite, on a candidate."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Safety does not depend on times (R14)."""
+    monkeypatch.setattr(reign_module, "TICK_S", 0.01)
+    monkeypatch.setattr(reign_module, "PING_S", 0.02)
+    monkeypatch.setattr(reign_module, "RENEW_S", 0.05)
+    monkeypatch.setattr(reign_module, "RETRY_S", 0.02)
+    monkeypatch.setattr(sync_set, "SILENT_AFTER_S", 0.3)
+    monkeypatch.setattr(sync_set, "RETURNS_AFTER_S", 0.5)
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
+    made = Replicas(tmp_path, (N1, N2, N3))
+    yield made
+    await made.close()
+
+
+async def eventually(condition: Callable[[], bool], limit_s: float = 8.0) -> None:
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110 - looks from outside
+            await asyncio.sleep(0.005)
+
+
+async def three(replicas: Replicas) -> tuple[ReplicatedStore, Lease]:
+    """The first is the master, with all in the sync set."""
+    for name in replicas.names:
+        await replicas.open(name)
+    store = replicas.stores[N1]
+    lease = await store.campaign(VOTE)
+    for node in (N2, N3):
+        await store.change_members(lease, MemberChange(node, is_voter=True, is_candidate=True))
+    await all_in_set(store)
+    return store, lease
+
+
+async def all_in_set(store: ReplicatedStore) -> None:
+    def is_full() -> bool:
+        return store._reign is not None and len(store._reign.sync_set.members) == 3
+
+    await eventually(is_full)
+
+
+async def take_over(replicas: Replicas, node: NodeUuid) -> Lease:
+    """A vote, after the silence that R8 wants."""
+    replicas.heard.clear()
+    replicas.stores[node]._followed = None
+    return await replicas.stores[node].campaign(VOTE)
+
+
+@pytest.mark.requirement("G1", "G2", "F2")
+async def test_what_was_acknowledged_is_on_every_member(replicas: Replicas) -> None:
+    store, lease = await three(replicas)
+    receipts = [await store.commit(lease, put(f"{number:03}")) for number in range(50)]
+    assert not any(receipt.degraded for receipt in receipts)
+    wanted = await rows_of(store)
+    for node in (N2, N3):
+        assert await rows_of(replicas.stores[node]) == wanted
+        assert replicas.stores[node].statistics().digest == store.statistics().digest
+
+
+@pytest.mark.requirement("G1", "G4", "F4")
+async def test_another_takes_over_with_everything_and_the_old_master_follows(
+    replicas: Replicas,
+) -> None:
+    store, lease = await three(replicas)
+    await store.commit(lease, put("before"))
+    replicas.cut_off(N1)
+    new_lease = await take_over(replicas, N2)
+    assert new_lease.epoch > lease.epoch
+    second = replicas.stores[N2]
+    await second.commit(new_lease, put("after"))
+    assert await keys_of(second) == ["after", "before"]
+    replicas.mend()
+    with pytest.raises(CommitUnknown):
+        await store.commit(lease, put("lost"))
+    await eventually(lambda: isinstance(store.statistics().role, Follower))
+    with pytest.raises(NotMaster):
+        await store.commit(lease, put("too late"))
+    await eventually(lambda: store.statistics().digest == second.statistics().digest)
+    assert "lost" not in await keys_of(store)
+    assert list(replicas.directory.glob("n1.db.aside-*"))  # R9: moved aside, not merged
+
+
+@pytest.mark.requirement("G4")
+async def test_a_living_master_is_not_deposed_by_a_vote(replicas: Replicas) -> None:
+    _, _ = await three(replicas)
+    with pytest.raises(NotYet, match="was heard"):
+        await replicas.stores[N2].campaign(VOTE)
+
+
+async def test_a_master_hands_over_without_losing_a_write(replicas: Replicas) -> None:
+    store, lease = await three(replicas)
+    await store.commit(lease, put("a"))
+    second = replicas.stores[N2]
+    await second.ask_for_hand_over(N1)
+    assert isinstance(store.statistics().role, Follower)
+    new = await second.campaign(Campaign(CampaignKind.HAND_OVER))
+    await second.commit(new, put("b"))
+    assert await keys_of(second) == ["a", "b"]
+
+
+@pytest.mark.requirement("G17")
+async def test_a_silent_member_is_dropped_and_returns(replicas: Replicas) -> None:
+    store, lease = await three(replicas)
+    replicas.cut_off(N3)
+    receipt = await store.commit(lease, put("without n3"))
+    assert not receipt.degraded
+    assert N3 not in (await store.members()).sync_set
+    replicas.mend()
+    await all_in_set(store)
+    assert await keys_of(replicas.stores[N3]) == ["without n3"]
+
+
+async def test_a_master_that_is_alone_says_so_and_needs_a_member_to_be_replaced(
+    replicas: Replicas,
+) -> None:
+    store, lease = await three(replicas)
+    for node in (N2, N3):
+        await replicas.stores[node].close()
+        del replicas.stores[node]
+    receipt = await store.commit(lease, put("alone"))
+    assert receipt.degraded
+    replicas.cut_off(N1)
+    await replicas.open(N2)
+    with pytest.raises(NotMaster, match="n1"):
+        await take_over(replicas, N2)
+    forced = await replicas.stores[N2].campaign(FORCE)
+    assert (await replicas.stores[N2].commit(forced, put("forced"))).degraded
+
+
+@pytest.mark.requirement("F3")
+async def test_the_other_one_of_two_nodes_needs_force(replicas: Replicas) -> None:
+    for name in (N1, N2):
+        await replicas.open(name)
+    store = replicas.stores[N1]
+    lease = await store.campaign(VOTE)
+    await store.change_members(lease, MemberChange(N2, is_voter=True, is_candidate=True))
+    replicas.cut_off(N1)
+    with pytest.raises(NotMaster, match="--no-voting"):
+        await take_over(replicas, N2)
+    forced = await replicas.stores[N2].campaign(FORCE)
+    assert forced.epoch > lease.epoch
+    assert (await store.commit(lease, put("survivor"))).degraded
+
+
+async def test_a_follower_that_was_away_for_long_gets_a_snapshot(replicas: Replicas) -> None:
+    limits = Options(Limits(log_entries=10))
+    for name in replicas.names:
+        await replicas.open(name, limits)
+    store = replicas.stores[N1]
+    lease = await store.campaign(VOTE)
+    await store.change_members(lease, MemberChange(N2, is_voter=True, is_candidate=True))
+    replicas.cut_off(N2)
+    for number in range(60):
+        await store.commit(lease, put(f"{number:02}"))
+    replicas.mend()
+    second = replicas.stores[N2]
+    await eventually(lambda: second.statistics().digest == store.statistics().digest)
+    assert await rows_of(second) == await rows_of(store)
+
+
+@pytest.mark.requirement("G8")
+async def test_job_ids_of_a_new_master_are_above_those_of_the_old_one(replicas: Replicas) -> None:
+    store, lease = await three(replicas)
+    await store.raise_ceiling(lease, 3000)
+    replicas.cut_off(N1)
+    await take_over(replicas, N3)
+    assert (await replicas.stores[N3].members()).job_id_ceiling >= 3000
