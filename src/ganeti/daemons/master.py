@@ -140,9 +140,7 @@ class Mastership:
             queue=queue,
             config=_Shown(config, self._node.store),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
-            watcher_pause=WatcherPauseFile(
-                self._paths.data / "watcher.pause", self._clock, self._node.worker.call
-            ),
+            watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
             clock=self._clock,
         )
 

@@ -225,9 +225,7 @@ class Member:
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
         """Whoever is connected is let go, and connects again to the new role."""
         await self._close_server()
-        server = LuxiServer(
-            self._paths.luxi_socket, dispatcher, beside_loop=self._require_parts().worker.call
-        )
+        server = LuxiServer(self._paths.luxi_socket, dispatcher)
         await server.start()
         self._server = server
 
