@@ -122,8 +122,13 @@ def test_scripts_are_ended_with_their_children_and_nobody_else(tmp_path: Path) -
     paths.tasks.mkdir(parents=True)
     said: list[str] = []
     with (paths.tasks / "KEY.lock").open("w") as lock:
-        words = ["/bin/sh", "-c", "sleep 600 & sleep 600"]
-        script = subprocess.Popen(words, pass_fds=(lock.fileno(),), start_new_session=True)
+        words = ["/bin/sh", "-c", "sleep 600 & sleep 600 & echo begun; wait"]
+        script = subprocess.Popen(
+            words, pass_fds=(lock.fileno(),), start_new_session=True, stdout=subprocess.PIPE
+        )
+        assert script.stdout is not None
+        assert script.stdout.readline() == b"begun\n"
+        script.stdout.close()
     other = subprocess.Popen(["sleep", "600"])
     try:
         end_tasks(paths, "node1", said.append)
