@@ -79,11 +79,17 @@ def _all() -> Iterator[int]:
 def _holds(pid: int, directory: Path) -> bool:
     """Whether a process has a file of `directory` open: a task's processes hold its record's lock."""
     try:
-        return any(
-            entry.readlink().parent == directory for entry in (PROCESSES / f"{pid}/fd").iterdir()
-        )
+        opened = list((PROCESSES / f"{pid}/fd").iterdir())
     except OSError:
         return False  # it has ended meanwhile, or belongs to somebody else
+    return any(_target(entry).parent == directory for entry in opened)
+
+
+def _target(entry: Path) -> Path:
+    try:
+        return entry.readlink()
+    except OSError:
+        return Path()  # closed meanwhile, which says nothing about the process's other files
 
 
 def _is_marked(pid: int, mark: bytes) -> bool:
