@@ -275,7 +275,7 @@ def define_os(world: World) -> Path:
     return go
 
 
-@pytest.mark.requirement("G15")
+@pytest.mark.requirement("G7")
 async def test_long_work_survives_the_node_daemon_and_is_found_again_by_its_key(
     world: World,
 ) -> None:
