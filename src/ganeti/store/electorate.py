@@ -10,7 +10,6 @@ from typing import Protocol
 from ganeti.base.errors import NotMaster
 from ganeti.store.interface import CampaignKind
 from ganeti.store.register import (
-    Accepted,
     AcceptRequest,
     Answer,
     PromiseRequest,
@@ -47,12 +46,6 @@ def greatest_epoch(registers: tuple[Register, ...]) -> int:
 def greatest_ceiling(registers: tuple[Register, ...]) -> int:
     """Above which all new job ids are (R12)."""
     return max((register.job_id_ceiling for register in registers), default=0)
-
-
-def greatest_accepted(registers: tuple[Register, ...]) -> Accepted | None:
-    """The last master that counted, as far as these voters know (R7)."""
-    known = [register.accepted for register in registers if register.accepted]
-    return max(known, key=lambda accepted: (accepted.epoch, accepted.version), default=None)
 
 
 class SoleVoter:

@@ -63,16 +63,6 @@ class Candidates(Protocol):
         ...
 
 
-class FlagsOnly:
-    """Candidates of a cluster whose state is on the master alone: there is nothing to give or take."""
-
-    async def promote(self, node: Node) -> None:
-        del node
-
-    async def demote(self, node: Node) -> None:
-        del node
-
-
 @dataclass(frozen=True)
 class Services:
     """The master's means."""

@@ -17,7 +17,6 @@ from ganeti.base.files import write_atomically
 from ganeti.model.objects import NodeUuid
 from ganeti.store.electorate import (
     SoleVoter,
-    greatest_accepted,
     greatest_ceiling,
     greatest_epoch,
 )
@@ -310,8 +309,7 @@ def test_the_greatest_of_several_registers_is_found() -> None:
     registers = (low, promised(6), high)
     assert greatest_epoch(registers) == 7
     assert greatest_ceiling(registers) == 5000
-    assert greatest_accepted(registers) == accepting(5, 0, B, ceiling=1000)
-    assert (greatest_epoch(()), greatest_ceiling(()), greatest_accepted(())) == (0, 0, None)
+    assert (greatest_epoch(()), greatest_ceiling(())) == (0, 0)
 
 
 async def test_a_sole_voter_says_why_it_refuses() -> None:
