@@ -41,7 +41,7 @@ lint: $(STAMP) ## form, rules, types and layers, without running tests
 	$(BIN)/lint-imports
 
 unit: $(STAMP) ## the tests that need no daemon and no virtual machine
-	$(PYTEST) -m 'not cluster and not host and not soak'
+	$(PYTEST) -n auto -m 'not cluster and not host and not soak'
 
 check: lint unit ## the inner loop: lint and unit tests, under two minutes
 

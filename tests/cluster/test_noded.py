@@ -33,22 +33,18 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Node
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_REFUSED
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import (
     LEAVE_CLUSTER,
     NODE_VERIFY,
-    OS_CREATE,
-    REGISTER_PROMISE,
-    REGISTER_READ,
     VERSION,
-    WRITE_SSCONF,
     LeaveArgs,
     NodeVersion,
-    Nothing,
-    OsCreateArgs,
-    PromiseArgs,
-    SsconfArgs,
     VerifyArgs,
 )
+from ganeti.rpc.procedures.mastership import REGISTER_PROMISE, REGISTER_READ, PromiseArgs
+from ganeti.rpc.procedures.programs import OS_CREATE, OsCreateArgs
 from ganeti.store.register import RegisterFile
 from tests.cluster.nodes import Nodes, TestNode
 

@@ -21,37 +21,32 @@ from ganeti.base.errors import (
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.placement.allocate import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
-from ganeti.rpc.procedures import (
-    AllocatorArgs,
-    AllocatorOutput,
+from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
+from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
+from ganeti.rpc.procedures.instances import (
     ConsoleInfo,
-    DiskArgs,
-    DiskFile,
-    DiskFilesArgs,
-    DiskInfo,
-    FinishMigrationArgs,
     HvParamsArgs,
+    InstanceArgs,
+    RunningInstance,
+    StartArgs,
+)
+from ganeti.rpc.procedures.mastership import MasterIpArgs, RegisterState
+from ganeti.rpc.procedures.migration import (
+    FinishMigrationArgs,
     Incoming,
     IncomingArgs,
-    InstanceArgs,
-    MasterIpArgs,
     MigrateArgs,
     MigrationResult,
-    NodeFile,
-    NodeInfo,
-    NodeVersion,
-    Nothing,
+)
+from ganeti.rpc.procedures.programs import (
+    AllocatorArgs,
+    AllocatorOutput,
     OsCreateArgs,
     OsInfo,
     OsValidateArgs,
-    RegisterState,
-    RunningInstance,
     ScriptResult,
-    SharedFiles,
-    SsconfArgs,
-    StartArgs,
-    StorageSpace,
-    VerifyReport,
 )
 from ganeti.ssconf import checksum
 

@@ -15,6 +15,9 @@ import pytest
 ROWS_FILE = Path(__file__).with_name("requirement_rows.txt")
 CACHE_FILE = Path(".cache") / "requirements-passed.json"
 
+PROPERTY = "requirement"
+"""Name of the property of a report that holds a row."""
+
 # row -> names of the test functions that passed last
 Passed = dict[str, list[str]]
 
@@ -72,35 +75,37 @@ class RequirementRecorder:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._rows_of: dict[str, frozenset[str]] = {}
-        self._ran: set[str] = set()
         self._not_passed: set[str] = set()
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        known = known_rows()
-        for item in items:
-            function = _function_of(item.nodeid)
-            rows = self._rows_of.get(function, frozenset())
-            self._rows_of[function] = rows | rows_of_item(item, known)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         function = _function_of(report.nodeid)
-        self._ran.add(function)
+        rows = frozenset(str(row) for name, row in report.user_properties if name == PROPERTY)
+        self._rows_of[function] = self._rows_of.get(function, frozenset()) | rows
         if not report.passed or hasattr(report, "wasxfail"):
             self._not_passed.add(function)
 
     def pytest_sessionfinish(self) -> None:
-        if not self._ran:
+        if not self._rows_of:
             return
         cache = self._root / CACHE_FILE
         there = {
             row: [one for one in functions if (self._root / one.split("::")[0]).exists()]
             for row, functions in read_cache(cache).items()
         }
-        rows_of = {function: self._rows_of[function] for function in self._ran}
-        write_cache(cache, merged(there, rows_of, frozenset(self._ran - self._not_passed)))
+        passed = frozenset(self._rows_of.keys() - self._not_passed)
+        write_cache(cache, merged(there, self._rows_of, passed))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Rows go with the reports, which reach the recorder from the processes of pytest-xdist, too."""
+    known = known_rows()
+    for item in items:
+        item.user_properties += [(PROPERTY, row) for row in sorted(rows_of_item(item, known))]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return
     config.pluginmanager.register(RequirementRecorder(config.rootpath), "requirement-recorder")
 
 

@@ -31,7 +31,8 @@ from ganeti.model.objects import (
 )
 from ganeti.model.opcodes import OpCode
 from ganeti.rpc.fake import FakeRpc
-from ganeti.rpc.procedures import WRITE_SSCONF, Procedure, SsconfArgs
+from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
+from ganeti.rpc.procedures.form import Procedure
 from ganeti.store.encoding import encode_ceiling
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import (

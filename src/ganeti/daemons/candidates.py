@@ -17,13 +17,13 @@ from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.client import RpcClient
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import (
     REGISTER_ACCEPT,
     REGISTER_PROMISE,
     REGISTER_READ,
     REGISTER_RENEW,
     AcceptArgs,
-    Nothing,
     PromiseArgs,
     RegisterState,
     RenewArgs,

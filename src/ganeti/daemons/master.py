@@ -29,7 +29,7 @@ from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.rpc.client import RpcClient
-from ganeti.rpc.procedures import WRITE_SSCONF, SsconfArgs
+from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
 from ganeti.store.interface import Identity, Lease

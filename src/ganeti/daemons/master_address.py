@@ -5,7 +5,7 @@ import logging
 
 from ganeti.base.errors import RpcError
 from ganeti.config.config import Config
-from ganeti.rpc.procedures import MASTER_IP_UP
+from ganeti.rpc.procedures.mastership import MASTER_IP_UP
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
 from ganeti.units.services import Rpc
 

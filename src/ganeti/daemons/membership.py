@@ -16,7 +16,8 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.client import RpcClient
-from ganeti.rpc.procedures import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs, Nothing
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
 from ganeti.store.interface import Lease, MemberChange, Membership
 from ganeti.store.replicated import ReplicatedStore
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ganeti.base.errors import GuestOsError, InputError
 from ganeti.base.identifiers import os_name, plain_name
-from ganeti.rpc.procedures import OsInfo
+from ganeti.rpc.procedures.programs import OsInfo
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from ganeti.guest_os.definitions import (
 )
 from ganeti.guest_os.environment import ChosenOs, instance_environment, verify_environment
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.rpc.procedures import OsInfo, ScriptResult
+from ganeti.rpc.procedures.programs import OsInfo, ScriptResult
 
 TAIL_BYTES = 4096
 """How much of a script's output goes into results and errors."""

@@ -20,7 +20,8 @@ from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.model.wire import decode, encode
-from ganeti.rpc.procedures import ConsoleInfo, Incoming, MigrationResult, RunningInstance
+from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
+from ganeti.rpc.procedures.migration import Incoming, MigrationResult
 
 INCOMING_PORT = 8102
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
-from ganeti.rpc.procedures import ConsoleInfo, Incoming, MigrationResult, RunningInstance
+from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
+from ganeti.rpc.procedures.migration import Incoming, MigrationResult
 
 
 @dataclass(frozen=True)

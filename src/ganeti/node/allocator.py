@@ -14,7 +14,7 @@ from ganeti.base.identifiers import plain_name
 from ganeti.base.paths import Paths
 from ganeti.base.process import CommandFailed, Run
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
+from ganeti.rpc.procedures.programs import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
 
 TIMEOUT_S = 120.0
 

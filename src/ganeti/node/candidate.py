@@ -8,7 +8,8 @@ from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import MASTERD, Daemons
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs, Nothing
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
 
 KEY_LIMIT = 64 * 1024
 

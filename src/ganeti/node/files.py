@@ -19,14 +19,9 @@ from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
-    SHARED_FILES,
-    WRITE_FILE,
-    HypervisorsArgs,
-    NodeFile,
-    Nothing,
-    SharedFiles,
-)
+from ganeti.rpc.procedures.files import SHARED_FILES, WRITE_FILE, NodeFile, SharedFiles
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import HypervisorsArgs
 
 SIZE_LIMIT = 4 * 1024 * 1024
 FILES_LIMIT = 200

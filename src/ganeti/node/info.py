@@ -17,17 +17,15 @@ from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.disk_templates import FILE, SHARED_FILE, DiskTemplate
 from ganeti.node.files import checksums_of
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
-    DISK_FILES,
+from ganeti.rpc.procedures.disks import DISK_FILES, DiskFile, DiskFilesArgs
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import (
     NODE_INFO,
     NODE_VERIFY,
     VERSION,
-    DiskFile,
-    DiskFilesArgs,
     NodeInfo,
     NodeInfoArgs,
     NodeVersion,
-    Nothing,
     StorageSpace,
     VerifyArgs,
     VerifyReport,

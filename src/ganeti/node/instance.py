@@ -11,33 +11,35 @@ from ganeti.model.params import Params
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import HypervisorsArgs
+from ganeti.rpc.procedures.instances import (
     INSTANCE_CONSOLE,
     INSTANCE_INFO,
     INSTANCE_REBOOT,
     INSTANCE_SHUTDOWN,
     INSTANCE_START,
     INSTANCES_INFO,
+    VALIDATE_HVPARAMS,
+    ConsoleInfo,
+    HvParamsArgs,
+    InstanceArgs,
+    RebootArgs,
+    RunningInstance,
+    ShutdownArgs,
+    StartArgs,
+)
+from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
     MIGRATION_FINISH_SOURCE,
     MIGRATION_FINISH_TARGET,
     MIGRATION_INFO,
     MIGRATION_RUN,
-    VALIDATE_HVPARAMS,
-    ConsoleInfo,
     FinishMigrationArgs,
-    HvParamsArgs,
-    HypervisorsArgs,
     Incoming,
     IncomingArgs,
-    InstanceArgs,
     MigrateArgs,
     MigrationResult,
-    Nothing,
-    RebootArgs,
-    RunningInstance,
-    ShutdownArgs,
-    StartArgs,
 )
 
 

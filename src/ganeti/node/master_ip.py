@@ -9,7 +9,8 @@ from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.identifiers import interface_name
 from ganeti.base.process import CommandFailed, Run
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs, Nothing
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs
 
 PROBES = 2
 PROBE_LIMIT_S = 10.0

@@ -11,15 +11,9 @@ from ganeti.base.paths import Paths
 from ganeti.base.tls import is_fingerprint
 from ganeti.bootstrap.destroy import forget_cluster
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
-    LEAVE_CLUSTER,
-    TEST_DELAY,
-    WRITE_SSCONF,
-    LeaveArgs,
-    Nothing,
-    SsconfArgs,
-    TestDelayArgs,
-)
+from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs, TestDelayArgs
 
 CANDIDATES_FILE = "ssconf_master_candidates_certs"
 

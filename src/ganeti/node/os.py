@@ -8,11 +8,11 @@ from ganeti.guest_os.scripts import OsChoice, OsScripts
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.programs import (
     OS_CREATE,
     OS_DIAGNOSE,
     OS_VALIDATE,
-    Nothing,
     OsCreateArgs,
     OsInfo,
     OsValidateArgs,

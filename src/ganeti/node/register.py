@@ -10,13 +10,13 @@ from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import InputError
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import (
     REGISTER_ACCEPT,
     REGISTER_PROMISE,
     REGISTER_READ,
     REGISTER_RENEW,
     AcceptArgs,
-    Nothing,
     PromiseArgs,
     RegisterState,
     RenewArgs,

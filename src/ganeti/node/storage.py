@@ -6,14 +6,14 @@ from ganeti.base.errors import StorageError
 from ganeti.node.disks import DeviceFactory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.disks import (
     BLOCKDEV_CREATE,
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     DiskArgs,
     DiskInfo,
-    Nothing,
 )
+from ganeti.rpc.procedures.form import Nothing
 
 
 def handlers(device: DeviceFactory, locks: InstanceLocks) -> Handlers:

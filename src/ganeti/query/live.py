@@ -17,8 +17,9 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Instance, Node
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing, Need
 from ganeti.query.world import LiveData
-from ganeti.rpc import procedures
-from ganeti.rpc.procedures import Procedure
+from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.host import NODE_INFO, HypervisorsArgs, NodeInfoArgs
+from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, INSTANCES_INFO, InstanceArgs
 
 T = TypeVar("T")
 
@@ -104,16 +105,16 @@ class LiveSource:
 
     async def _ask_nodes(self, snapshot: Snapshot) -> dict[str, Any]:
         cluster = snapshot.cluster
-        args = procedures.NodeInfoArgs(
+        args = NodeInfoArgs(
             hypervisors=list(cluster.enabled_hypervisors),
             file_storage_dir=cluster.file_storage_dir,
             shared_file_storage_dir=cluster.shared_file_storage_dir,
         )
-        return await self._ask_all(snapshot, procedures.NODE_INFO, args)
+        return await self._ask_all(snapshot, NODE_INFO, args)
 
     async def _ask_instances(self, snapshot: Snapshot) -> dict[str, Any]:
-        args = procedures.HypervisorsArgs(hypervisors=list(snapshot.cluster.enabled_hypervisors))
-        answers = await self._ask_all(snapshot, procedures.INSTANCES_INFO, args)
+        args = HypervisorsArgs(hypervisors=list(snapshot.cluster.enabled_hypervisors))
+        answers = await self._ask_all(snapshot, INSTANCES_INFO, args)
         return {
             uuid: found if isinstance(found, Missing) else {one.uuid: one for one in found}
             for uuid, found in answers.items()
@@ -134,8 +135,8 @@ class LiveSource:
             if node is None:
                 return NO_DATA
             spec = instance_spec(snapshot, instance)
-            args = procedures.InstanceArgs(instance=spec)
-            return await self._ask(node, procedures.INSTANCE_CONSOLE, args)
+            args = InstanceArgs(instance=spec)
+            return await self._ask(node, INSTANCE_CONSOLE, args)
 
         answers = await asyncio.gather(*(ask(instance) for instance in instances))
         return {one.uuid: answer for one, answer in zip(instances, answers, strict=True)}

@@ -12,7 +12,8 @@ from ganeti.model.job import LogEntry, OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Instance, Node
 from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
-from ganeti.rpc.procedures import ConsoleInfo, NodeInfo, RunningInstance
+from ganeti.rpc.procedures.host import NodeInfo
+from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 
 
 class JobRow(Protocol):

@@ -21,7 +21,7 @@ from ganeti.base.errors import InputError, RpcError, RpcFailed, RpcOffline, RpcU
 from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.headers import EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER, UNREACHABLE
-from ganeti.rpc.procedures import Procedure
+from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent, Transport
 
 A = TypeVar("A", bound=msgspec.Struct)

@@ -16,7 +16,8 @@ from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.headers import UNREACHABLE
-from ganeti.rpc.procedures import PROCEDURES, Procedure
+from ganeti.rpc.procedures import PROCEDURES
+from ganeti.rpc.procedures.form import Procedure
 
 A = TypeVar("A", bound=msgspec.Struct)
 

@@ -24,7 +24,8 @@ from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER
-from ganeti.rpc.procedures import PROCEDURES, Procedure
+from ganeti.rpc.procedures import PROCEDURES
+from ganeti.rpc.procedures.form import Procedure
 
 BODY_LIMIT = 64 * 1024 * 1024
 HANDSHAKE_TIMEOUT_S = 10.0

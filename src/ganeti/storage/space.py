@@ -3,7 +3,8 @@
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import DiskTemplate
-from ganeti.rpc.procedures import DiskFile, StorageSpace
+from ganeti.rpc.procedures.disks import DiskFile
+from ganeti.rpc.procedures.host import StorageSpace
 from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing
 
 _MIB = 1024 * 1024

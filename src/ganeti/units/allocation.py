@@ -13,7 +13,8 @@ from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup
 from ganeti.model.params import IPOLICY_DEFAULTS
 from ganeti.placement.policy import InstanceSize
 from ganeti.protocols import iallocator
-from ganeti.rpc.procedures import ALLOCATOR_RUN, NODE_INFO, AllocatorArgs, AllocatorOutput, NodeInfo
+from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo
+from ganeti.rpc.procedures.programs import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
 from ganeti.units.context import UnitContext
 from ganeti.units.node_choice import info_args, less_planned
 from ganeti.units.placements import Placement

@@ -14,7 +14,7 @@ from ganeti.jobs.executor import Change, OpRun
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.procedures import Procedure
+from ganeti.rpc.procedures.form import Procedure
 from ganeti.units.services import Services
 from ganeti.units.undo import run_step
 

@@ -8,7 +8,7 @@ from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Instance, Node
-from ganeti.rpc.procedures import NODE_INFO, NodeInfo, NodeInfoArgs
+from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, NodeInfoArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.placements import Placement, memory_on
 

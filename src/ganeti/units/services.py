@@ -11,7 +11,7 @@ from ganeti.base.errors import RpcError
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.procedures import Procedure
+from ganeti.rpc.procedures.form import Procedure
 from ganeti.units.placements import Placements
 
 A = TypeVar("A", bound=msgspec.Struct)

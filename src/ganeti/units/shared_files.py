@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from ganeti.base.errors import RpcError
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures import SHARED_FILES, WRITE_FILE, HypervisorsArgs, SharedFiles
+from ganeti.rpc.procedures.files import SHARED_FILES, WRITE_FILE, SharedFiles
+from ganeti.rpc.procedures.host import HypervisorsArgs
 from ganeti.units.context import UnitContext
 
 

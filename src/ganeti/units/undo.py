@@ -12,7 +12,8 @@ from ganeti.model import wire
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import InstanceUuid, Node, NodeUuid
-from ganeti.rpc.procedures import BLOCKDEV_REMOVE, INSTANCE_SHUTDOWN, DiskArgs, ShutdownArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
+from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.units.instance.settle import settle_migration
 from ganeti.units.services import Services
 

@@ -11,7 +11,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.rpc.procedures import RunningInstance
+from ganeti.rpc.procedures.instances import RunningInstance
 
 AT_ONCE_S = 0.0
 END_LIMIT_S = 5.0

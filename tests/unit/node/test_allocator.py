@@ -11,7 +11,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import OUTPUT_LIMIT, Completed, Run, run
 from ganeti.node import allocator
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
+from ganeti.rpc.procedures.programs import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
 
 
 class Node:

@@ -9,7 +9,8 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.node.files import checksums_of, handlers, shared_files, write_file
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures import HypervisorsArgs, NodeFile
+from ganeti.rpc.procedures.files import NodeFile
+from ganeti.rpc.procedures.host import HypervisorsArgs
 
 
 class Needy(FakeHypervisor):

@@ -14,14 +14,14 @@ from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.node import info
 from ganeti.node.info import Facts, Host, parse_cpuinfo, parse_meminfo
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import (
     NODE_INFO,
     NODE_VERIFY,
     VERSION,
     NodeInfo,
     NodeInfoArgs,
     NodeVersion,
-    Nothing,
     VerifyArgs,
     VerifyReport,
 )

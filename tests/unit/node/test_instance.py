@@ -16,30 +16,32 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.node import instance
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.host import HypervisorsArgs
+from ganeti.rpc.procedures.instances import (
     INSTANCE_CONSOLE,
     INSTANCE_INFO,
     INSTANCE_REBOOT,
     INSTANCE_SHUTDOWN,
     INSTANCE_START,
     INSTANCES_INFO,
+    VALIDATE_HVPARAMS,
+    HvParamsArgs,
+    InstanceArgs,
+    RebootArgs,
+    RunningInstance,
+    ShutdownArgs,
+    StartArgs,
+)
+from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
     MIGRATION_FINISH_SOURCE,
     MIGRATION_FINISH_TARGET,
     MIGRATION_INFO,
     MIGRATION_RUN,
-    VALIDATE_HVPARAMS,
     FinishMigrationArgs,
-    HvParamsArgs,
-    HypervisorsArgs,
     IncomingArgs,
-    InstanceArgs,
     MigrateArgs,
-    Procedure,
-    RebootArgs,
-    RunningInstance,
-    ShutdownArgs,
-    StartArgs,
 )
 from ganeti.storage.interface import BlockDevice
 

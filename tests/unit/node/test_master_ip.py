@@ -8,7 +8,7 @@ from ganeti.base.errors import GanetiError, HostError, InputError, PrereqError
 from ganeti.base.process import CommandFailed, Completed
 from ganeti.node.master_ip import handlers
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures import MasterIpArgs
+from ganeti.rpc.procedures.mastership import MasterIpArgs
 
 pytestmark = pytest.mark.requirement("F5")
 

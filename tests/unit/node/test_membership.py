@@ -7,9 +7,10 @@ from ganeti import ssconf
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.node.membership import CandidateCertificates, handlers, parse_candidates
-from ganeti.rpc import procedures
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import LEAVE_CLUSTER, TEST_DELAY, WRITE_SSCONF, LeaveArgs, SsconfArgs
+from ganeti.rpc.procedures import host
+from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
+from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs
 
 A = "11111111-1111-4111-8111-111111111111=" + "ab" * 32
 B = "22222222-2222-4222-8222-222222222222=" + "cd" * 32
@@ -109,7 +110,7 @@ async def test_a_delay_takes_its_time(paths: Paths) -> None:
     delay = made(paths)[TEST_DELAY.name]
     loop = asyncio.get_running_loop()
     before = loop.time()
-    await delay(procedures.TestDelayArgs(duration_s=3600), Call())
+    await delay(host.TestDelayArgs(duration_s=3600), Call())
     assert loop.time() - before == 3600
     with pytest.raises(InputError):
-        await delay(procedures.TestDelayArgs(duration_s=-1), Call())
+        await delay(host.TestDelayArgs(duration_s=-1), Call())

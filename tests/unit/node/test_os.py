@@ -19,13 +19,12 @@ from ganeti.node import storage
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.tasks import Tasks
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
-    BLOCKDEV_CREATE,
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.programs import (
     OS_CREATE,
     OS_DIAGNOSE,
     OS_VALIDATE,
-    DiskArgs,
-    Nothing,
     OsCreateArgs,
     OsValidateArgs,
 )

@@ -3,12 +3,12 @@ import pytest
 from ganeti.model.objects import NodeUuid
 from ganeti.node.register import NodeRegister
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import (
     REGISTER_ACCEPT,
     REGISTER_PROMISE,
     REGISTER_READ,
     AcceptArgs,
-    Nothing,
     PromiseArgs,
     RegisterState,
 )

@@ -9,7 +9,7 @@ from ganeti.base.errors import StorageError
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.node.repeats import Repeats
 from ganeti.rpc.calls import Call, Handler
-from ganeti.rpc.procedures import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
 
 CALL = Call(key="7/0/1")
 

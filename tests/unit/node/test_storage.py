@@ -14,7 +14,7 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.node import storage
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.disks import (
     BLOCKDEV_CREATE,
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,

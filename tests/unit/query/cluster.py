@@ -22,13 +22,13 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes.test import OpTestDelay
-from ganeti.rpc import procedures
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, StorageSpace
+from ganeti.rpc.procedures.instances import (
+    INSTANCE_CONSOLE,
+    INSTANCES_INFO,
     ConsoleInfo,
-    NodeInfo,
-    Procedure,
     RunningInstance,
-    StorageSpace,
 )
 
 NODE_UUIDS = [NodeUuid(f"00000000-0000-4000-8000-00000000000{number}") for number in (1, 2, 3)]
@@ -105,7 +105,7 @@ def running(number: int, state: str = "running") -> RunningInstance:
     )
 
 
-NODE_INFO = NodeInfo(
+STATED = NodeInfo(
     memory_total=4096,
     memory_free=3000,
     memory_node=500,
@@ -133,11 +133,11 @@ class FakeNodes:
         self.calls.append((procedure.name, name))
         if name in self.silent:
             raise RpcUnknown(node.name, "no answer")
-        if procedure is procedures.NODE_INFO:
-            return NODE_INFO
-        if procedure is procedures.INSTANCES_INFO:
+        if procedure is NODE_INFO:
+            return STATED
+        if procedure is INSTANCES_INFO:
             return self.instances.get(name, [])
-        if procedure is procedures.INSTANCE_CONSOLE:
+        if procedure is INSTANCE_CONSOLE:
             return ConsoleInfo(kind="socket", path=f"/run/{args.instance.name}", log_path="/log")
         raise RpcError(node.name, f"unexpected {procedure.name}")
 

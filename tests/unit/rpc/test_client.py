@@ -9,19 +9,12 @@ from ganeti.base.errors import RpcError, RpcFailed, RpcOffline, RpcUnknown
 from ganeti.model.objects import Node
 from ganeti.rpc.client import NODES_AT_ONCE, REATTACH_DELAY_S, REATTACH_TRIES, RpcClient
 from ganeti.rpc.headers import EPOCH_HEADER, KEY_HEADER, MASTER_HEADER, UNREACHABLE
-from ganeti.rpc.procedures import (
-    INSTANCES_INFO,
-    LEAVE_CLUSTER,
-    OS_CREATE,
-    REGISTER_READ,
-    TEST_DELAY,
-    HypervisorsArgs,
-    LeaveArgs,
-    Nothing,
-    Procedure,
-    ScriptResult,
-)
-from ganeti.rpc.procedures import TestDelayArgs as DelayArgs
+from ganeti.rpc.procedures.form import Nothing, Procedure
+from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, HypervisorsArgs, LeaveArgs
+from ganeti.rpc.procedures.host import TestDelayArgs as DelayArgs
+from ganeti.rpc.procedures.instances import INSTANCES_INFO
+from ganeti.rpc.procedures.mastership import REGISTER_READ
+from ganeti.rpc.procedures.programs import OS_CREATE, ScriptResult
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent
 from tests.unit.rpc.nodes import node
 

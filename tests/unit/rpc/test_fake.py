@@ -6,14 +6,10 @@ from ganeti.base.errors import RpcFailed, RpcOffline, RpcUnknown, StorageError
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.headers import UNREACHABLE
-from ganeti.rpc.procedures import (
-    LEAVE_CLUSTER,
-    REGISTER_READ,
-    TEST_DELAY,
-    LeaveArgs,
-    Nothing,
-)
-from ganeti.rpc.procedures import TestDelayArgs as DelayArgs
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs
+from ganeti.rpc.procedures.host import TestDelayArgs as DelayArgs
+from ganeti.rpc.procedures.mastership import REGISTER_READ
 from tests.unit.rpc.nodes import node
 
 LEAVE = LeaveArgs(cluster_uuid="c")

@@ -23,15 +23,10 @@ from ganeti.rpc import transport as transport_module
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_REFUSED, UNREACHABLE
-from ganeti.rpc.procedures import (
-    BLOCKDEV_REMOVE,
-    LEAVE_CLUSTER,
-    REGISTER_READ,
-    VERSION,
-    LeaveArgs,
-    NodeVersion,
-    Nothing,
-)
+from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import LEAVE_CLUSTER, VERSION, LeaveArgs, NodeVersion
+from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.rpc.server import Gate, RpcServer, serving
 from ganeti.rpc.transport import HttpsTransport
 from tests.unit.rpc.nodes import node

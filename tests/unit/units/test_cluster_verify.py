@@ -27,7 +27,9 @@ from ganeti.model.opcodes.cluster import (
     OpClusterVerifyConfig,
     OpClusterVerifyGroup,
 )
-from ganeti.rpc.procedures import OsInfo, RunningInstance, VerifyReport
+from ganeti.rpc.procedures.host import VerifyReport
+from ganeti.rpc.procedures.instances import RunningInstance
+from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.units.cluster.findings import (
     Expected,
     Finding,

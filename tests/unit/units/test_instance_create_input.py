@@ -9,7 +9,7 @@ from ganeti.base.errors import ErrorCode
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import GroupUuid, NodeGroup
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
-from ganeti.rpc.procedures import AllocatorOutput
+from ganeti.rpc.procedures.programs import AllocatorOutput
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.model.opcodes.cluster import OpClusterRedistConf
-from ganeti.rpc.procedures import NodeFile
+from ganeti.rpc.procedures.files import NodeFile
 from tests.support.units_cluster import NODES, Master, failed, said, succeeded
 
 pytestmark = pytest.mark.virtual_time

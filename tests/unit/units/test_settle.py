@@ -2,7 +2,7 @@
 
 import pytest
 
-from ganeti.rpc.procedures import RunningInstance
+from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.units.instance.settle import decide_owner
 
 pytestmark = pytest.mark.requirement("G5", "F20")

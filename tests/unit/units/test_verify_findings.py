@@ -13,7 +13,9 @@ from ganeti.model.names import AdminState
 from ganeti.model.objects import Disk, Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterVerify, OpClusterVerifyGroup
 from ganeti.model.verify_codes import Subject, VerifyCode
-from ganeti.rpc.procedures import DiskFile, NodeFile, SharedFiles, VerifyReport
+from ganeti.rpc.procedures.disks import DiskFile
+from ganeti.rpc.procedures.files import NodeFile, SharedFiles
+from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.disk_findings import (
     Listing,
     known_paths,

@@ -2,7 +2,7 @@
 
 from ganeti.hypervisor.kvm.guests import Guest, complete
 from ganeti.hypervisor.kvm.runtime import GuestFiles
-from ganeti.rpc.procedures import ConsoleInfo
+from ganeti.rpc.procedures.instances import ConsoleInfo
 
 
 def console_info(guest: Guest) -> ConsoleInfo:

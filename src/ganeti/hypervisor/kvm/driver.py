@@ -21,7 +21,8 @@ from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
-from ganeti.rpc.procedures import ConsoleInfo, Incoming, MigrationResult, RunningInstance
+from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
+from ganeti.rpc.procedures.migration import Incoming, MigrationResult
 
 PROGRAM = "qemu-system-x86_64"
 LOOK_S = 2.0

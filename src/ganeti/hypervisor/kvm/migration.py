@@ -13,7 +13,7 @@ from typing import Any
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
 from ganeti.model.params import Params
-from ganeti.rpc.procedures import MigrationResult
+from ganeti.rpc.procedures.migration import MigrationResult
 
 CAPABILITIES = {"late-block-activate": True, "auto-converge": True}
 LOOK_EVERY_S = 0.05

@@ -19,7 +19,7 @@ from ganeti.query.fields.instance_devices import disk_fields, nic_fields
 from ganeti.query.fields.instance_row import InstanceRow
 from ganeti.query.fields.stored import stored_fields
 from ganeti.query.instance_status import PrimaryNode
-from ganeti.rpc.procedures import ConsoleInfo, RunningInstance
+from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 
 _TEXT, _BOOL, _NUMBER, _UNIT, _OTHER = (
     ValueKind.TEXT,

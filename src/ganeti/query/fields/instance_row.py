@@ -9,7 +9,7 @@ from ganeti.model.params import Params
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing
 from ganeti.query.instance_status import PrimaryNode, instance_status
 from ganeti.query.world import World
-from ganeti.rpc.procedures import RunningInstance
+from ganeti.rpc.procedures.instances import RunningInstance
 
 
 @dataclass

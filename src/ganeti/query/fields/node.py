@@ -12,7 +12,7 @@ from ganeti.query.fields.field import NO_DATA, UNAVAILABLE, Field, Missing, Need
 from ganeti.query.fields.field import field_table as table
 from ganeti.query.fields.stored import stored_fields
 from ganeti.query.world import World
-from ganeti.rpc.procedures import NodeInfo, StorageSpace
+from ganeti.rpc.procedures.host import NodeInfo, StorageSpace
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Disk, Instance, NodeUuid
-from ganeti.rpc.procedures import DiskFile
+from ganeti.rpc.procedures.disks import DiskFile
 from ganeti.units.cluster.findings import Finding
 
 Files = Mapping[NodeUuid, list[DiskFile] | RpcError]

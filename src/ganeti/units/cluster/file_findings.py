@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ganeti.base.errors import RpcError
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures import SharedFiles, VerifyReport
+from ganeti.rpc.procedures.files import SharedFiles
+from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.findings import CERTIFICATE_WARNING_S, Finding
 
 Answer = tuple[Node, VerifyReport | RpcError]

@@ -19,7 +19,9 @@ from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.verify_codes import VerifyCode
 from ganeti.placement.policy import policy_violations
-from ganeti.rpc.procedures import OsInfo, RunningInstance, VerifyReport
+from ganeti.rpc.procedures.host import VerifyReport
+from ganeti.rpc.procedures.instances import RunningInstance
+from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.units.allocation import Demand
 from ganeti.units.node.candidate_pool import missing_candidates, wanted_candidates
 

@@ -9,23 +9,19 @@ from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.procedures import (
-    DISK_FILES,
-    INSTANCES_INFO,
+from ganeti.rpc.procedures.disks import DISK_FILES, DiskFile, DiskFilesArgs
+from ganeti.rpc.procedures.files import SharedFiles
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import (
     NODE_INFO,
     NODE_VERIFY,
-    OS_DIAGNOSE,
-    DiskFile,
-    DiskFilesArgs,
     HypervisorsArgs,
     NodeInfo,
-    Nothing,
-    OsInfo,
-    RunningInstance,
-    SharedFiles,
     VerifyArgs,
     VerifyReport,
 )
+from ganeti.rpc.procedures.instances import INSTANCES_INFO, RunningInstance
+from ganeti.rpc.procedures.programs import OS_DIAGNOSE, OsInfo
 from ganeti.units.cluster.disk_findings import Listing
 from ganeti.units.cluster.file_findings import SsconfExpected
 from ganeti.units.context import UnitContext

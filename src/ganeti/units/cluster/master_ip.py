@@ -7,7 +7,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.model.objects import Cluster, Node
 from ganeti.model.opcodes.cluster import OpClusterActivateMasterIp, OpClusterDeactivateMasterIp
-from ganeti.rpc.procedures import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs
+from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 

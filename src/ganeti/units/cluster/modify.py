@@ -17,7 +17,8 @@ from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.placement.policy import policy_violations
-from ganeti.rpc.procedures import MASTER_IP_DOWN, MASTER_IP_UP, VALIDATE_HVPARAMS, HvParamsArgs
+from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
+from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
 from ganeti.units.allocation import Demand
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_ip_args, master_of

@@ -16,12 +16,8 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node
 from ganeti.model.opcodes.instance import OnInstance
-from ganeti.rpc.procedures import (
-    INSTANCE_INFO,
-    SHUTDOWN_LIMIT_S,
-    InstanceArgs,
-    RunningInstance,
-)
+from ganeti.rpc.procedures.form import SHUTDOWN_LIMIT_S
+from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 

@@ -18,16 +18,9 @@ from ganeti.model import wire
 from ganeti.model.objects import Instance, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.placement.policy import policy_violations
-from ganeti.rpc.procedures import (
-    BLOCKDEV_CREATE,
-    OS_CREATE,
-    OS_VALIDATE,
-    VALIDATE_HVPARAMS,
-    DiskArgs,
-    HvParamsArgs,
-    OsCreateArgs,
-    OsValidateArgs,
-)
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
+from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
+from ganeti.rpc.procedures.programs import OS_CREATE, OS_VALIDATE, OsCreateArgs, OsValidateArgs
 from ganeti.units.allocation import Demand, Wish, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext

@@ -13,7 +13,8 @@ from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceMigrate
 from ganeti.model.params import Params
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.instances import InstanceArgs
+from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
     MIGRATION_FINISH_SOURCE,
     MIGRATION_FINISH_TARGET,
@@ -22,7 +23,6 @@ from ganeti.rpc.procedures import (
     FinishMigrationArgs,
     Incoming,
     IncomingArgs,
-    InstanceArgs,
     MigrateArgs,
     MigrationResult,
 )

@@ -11,7 +11,7 @@ from ganeti.model.names import AdminState, RebootType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.param_checks import check_backend_params
-from ganeti.rpc.procedures import (
+from ganeti.rpc.procedures.instances import (
     INSTANCE_REBOOT,
     INSTANCE_SHUTDOWN,
     INSTANCE_START,

@@ -14,7 +14,8 @@ from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Disk, Instance
 from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
-from ganeti.rpc.procedures import BLOCKDEV_INFO, INSTANCE_CONSOLE, DiskArgs, DiskInfo, InstanceArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs, DiskInfo
+from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, InstanceArgs
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, is_running, primary_node, spec_of

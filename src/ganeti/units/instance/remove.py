@@ -7,7 +7,8 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.instance import OpInstanceRemove
-from ganeti.rpc.procedures import BLOCKDEV_REMOVE, INSTANCE_SHUTDOWN, DiskArgs, ShutdownArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
+from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,

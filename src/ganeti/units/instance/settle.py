@@ -13,14 +13,12 @@ from ganeti.config.fill import instance_spec
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
-from ganeti.rpc.procedures import (
-    INSTANCE_INFO,
+from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
+from ganeti.rpc.procedures.migration import (
     MIGRATION_FINISH_SOURCE,
     MIGRATION_FINISH_TARGET,
     FinishMigrationArgs,
-    InstanceArgs,
-    Procedure,
-    RunningInstance,
 )
 from ganeti.units.services import Services
 

@@ -16,7 +16,8 @@ from ganeti.model.hypervisor_params import PORT_MAX
 from ganeti.model.objects import GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.node import OpNodeAdd
 from ganeti.model.param_checks import changed, check_node_params
-from ganeti.rpc.procedures import VERSION, NodeVersion, Nothing
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import VERSION, NodeVersion
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import check_address

@@ -5,16 +5,10 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures import (
-    INSTANCES_INFO,
-    REGISTER_READ,
-    VERSION,
-    HypervisorsArgs,
-    NodeVersion,
-    Nothing,
-    RegisterState,
-    RunningInstance,
-)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import VERSION, HypervisorsArgs, NodeVersion
+from ganeti.rpc.procedures.instances import INSTANCES_INFO, RunningInstance
+from ganeti.rpc.procedures.mastership import REGISTER_READ, RegisterState
 from ganeti.units.context import UnitContext
 
 SHOWN = 5

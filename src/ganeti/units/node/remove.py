@@ -13,7 +13,7 @@ from ganeti.locking.levels import Level
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeRemove
-from ganeti.rpc.procedures import LEAVE_CLUSTER, LeaveArgs
+from ganeti.rpc.procedures.host import LEAVE_CLUSTER, LeaveArgs
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.node.candidate_pool import missing_candidates

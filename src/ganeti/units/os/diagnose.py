@@ -6,7 +6,8 @@ from typing import Any
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.jobs.executor import Outcome
 from ganeti.model.opcodes.os import OpOsDiagnose
-from ganeti.rpc.procedures import OS_DIAGNOSE, Nothing, OsInfo
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.programs import OS_DIAGNOSE, OsInfo
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 

@@ -10,7 +10,7 @@ from ganeti.locking.levels import Level
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.test import OpTestDelay
-from ganeti.rpc.procedures import TEST_DELAY, TestDelayArgs
+from ganeti.rpc.procedures.host import TEST_DELAY, TestDelayArgs
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 

@@ -1,0 +1,42 @@
+"""Procedures about disks."""
+
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Nothing, Procedure
+
+
+class DiskArgs(Message, frozen=True, kw_only=True):
+    instance_name: str
+    disk: DiskSpec
+
+
+class DiskInfo(Message, frozen=True, kw_only=True):
+    """One disk as the node sees it."""
+
+    exists: bool
+    path: str = ""
+    size: int = 0
+    problem: str = ""
+
+
+class DiskFilesArgs(Message, frozen=True, kw_only=True):
+    """Directories of disks in files; '' is not looked at."""
+
+    file_storage_dir: str = ""
+    shared_file_storage_dir: str = ""
+
+
+class DiskFile(Message, frozen=True, kw_only=True):
+    """A file in a directory of disks; `template` says of which kind, `size` is in MiB."""
+
+    template: str
+    path: str
+    size: int
+
+
+BLOCKDEV_CREATE = Procedure("blockdev_create", DiskArgs, DiskInfo, SLOW_S, changes=True)
+
+BLOCKDEV_REMOVE = Procedure("blockdev_remove", DiskArgs, Nothing, SLOW_S, changes=True)
+
+BLOCKDEV_INFO = Procedure("blockdev_info", DiskArgs, DiskInfo, NORMAL_S, changes=False)
+
+DISK_FILES = Procedure("disk_files", DiskFilesArgs, list[DiskFile], NORMAL_S, changes=False)

@@ -1,0 +1,35 @@
+"""The form of a node procedure: its messages, how long it may take, whether it changes the host."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """The form of all arguments and results."""
+
+
+@dataclass(frozen=True)
+class Procedure(Generic[A]):
+    """One procedure. A changing one is refused without the current epoch, and is repeatable by its key."""
+
+    name: str
+    arguments: type[A]
+    result: Any
+    """The type of the result: a type, or a union or container of types."""
+    deadline_s: float
+    changes: bool
+    is_long: bool = False
+    """Runs as a task of the node with a durable record, which outlives the node daemon (`node/tasks.py`)."""
+
+
+class Nothing(Message, frozen=True, kw_only=True):
+    """No arguments, or no result."""
+
+
+QUICK_S, NORMAL_S, SLOW_S, HOURS_S = 5.0, 60.0, 300.0, 6 * 3600.0
+
+SHUTDOWN_LIMIT_S = 3600.0

@@ -1,0 +1,102 @@
+"""Procedures about the node itself."""
+
+from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, QUICK_S, Message, Nothing, Procedure
+
+
+class NodeVersion(Message, frozen=True, kw_only=True):
+    """Who answers: software and RPC version, name and cluster ('' before a join)."""
+
+    software: str
+    protocol: int
+    node_name: str
+    cluster_uuid: str
+
+
+class NodeInfoArgs(Message, frozen=True, kw_only=True):
+    hypervisors: list[str]
+    file_storage_dir: str = ""
+    shared_file_storage_dir: str = ""
+
+
+class StorageSpace(Message, frozen=True, kw_only=True):
+    """Space of one place for disks: `kind` is a disk template."""
+
+    kind: str
+    name: str
+    total: int
+    free: int
+
+
+class NodeInfo(Message, frozen=True, kw_only=True):
+    memory_total: int
+    memory_free: int
+    memory_node: int
+    """Used by the host itself."""
+    cpu_total: int
+    cpu_nodes: int
+    cpu_sockets: int
+    cpu_node: int
+    """Processors kept for the host itself."""
+    boot_id: str
+    time: float
+    storage: list[StorageSpace]
+    hypervisor_versions: dict[str, str]
+
+
+class VerifyArgs(Message, frozen=True, kw_only=True):
+    hypervisors: list[str]
+    file_storage_dir: str = ""
+    shared_file_storage_dir: str = ""
+    nodes: list[tuple[str, str, int]] = []
+    """(name, address, port) of nodes that this one must reach."""
+    files: list[str] = []
+    """Files of which the checksums are wanted."""
+
+
+class VerifyReport(Message, frozen=True, kw_only=True):
+    """What a node found out about itself; each problem is a sentence."""
+
+    software: str
+    protocol: int
+    time: float
+    hypervisor_problems: dict[str, list[str]]
+    storage_problems: list[str]
+    connection_problems: dict[str, str]
+    """Name of another node -> why it cannot be reached."""
+    certificate_not_after: float
+    ssconf_position: int
+    """Position of the ssconf set that is current here; -1 without one."""
+    writable_problems: list[str]
+    """Directories of ours that cannot be written."""
+    ssconf_checksum: str = ""
+    """Of the current set (`ganeti.ssconf.checksum`); '' if it cannot be read."""
+    file_checksums: dict[str, str] = {}
+    """SHA-256 of the wanted files that are here."""
+    authority: str = ""
+    """Fingerprint of the cluster's authority, as this node has it."""
+    authority_not_after: float | None = None
+
+
+class TestDelayArgs(Message, frozen=True, kw_only=True):
+    duration_s: float
+
+
+class HypervisorsArgs(Message, frozen=True, kw_only=True):
+    hypervisors: list[str]
+
+
+class LeaveArgs(Message, frozen=True, kw_only=True):
+    """Forget the cluster: certificates, ssconf, register, storage lists go."""
+
+    cluster_uuid: str
+
+
+VERSION = Procedure("version", Nothing, NodeVersion, QUICK_S, changes=False)
+
+NODE_INFO = Procedure("node_info", NodeInfoArgs, NodeInfo, NORMAL_S, changes=False)
+
+NODE_VERIFY = Procedure("node_verify", VerifyArgs, VerifyReport, NORMAL_S, changes=False)
+
+TEST_DELAY = Procedure("test_delay", TestDelayArgs, Nothing, HOURS_S, changes=False)
+
+LEAVE_CLUSTER = Procedure("leave_cluster", LeaveArgs, Nothing, NORMAL_S, changes=True)

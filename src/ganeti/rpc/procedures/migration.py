@@ -1,0 +1,59 @@
+"""Procedures about moving a running guest."""
+
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.params import Params
+from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Procedure
+from ganeti.rpc.procedures.instances import InstanceArgs
+
+
+class IncomingArgs(Message, frozen=True, kw_only=True):
+    """Prepare to receive a guest; `info` is what the source said."""
+
+    instance: InstanceSpec
+    address: str
+    info: Params
+
+
+class Incoming(Message, frozen=True, kw_only=True):
+    """Where the guest is waited for."""
+
+    address: str
+    port: int
+
+
+class MigrateArgs(Message, frozen=True, kw_only=True):
+    instance: InstanceSpec
+    address: str
+    port: int
+
+
+class MigrationResult(Message, frozen=True, kw_only=True):
+    """What a migration took, in milliseconds and bytes."""
+
+    status: str
+    total_ms: int
+    downtime_ms: int
+    transferred: int
+    error: str = ""
+
+
+class FinishMigrationArgs(Message, frozen=True, kw_only=True):
+    """Tell one end how the migration ended: the source removes or keeps the guest, the target the reverse."""
+
+    instance: InstanceSpec
+    success: bool
+
+
+MIGRATION_INFO = Procedure("migration_info", InstanceArgs, Params, NORMAL_S, changes=False)
+
+MIGRATION_ACCEPT = Procedure("migration_accept", IncomingArgs, Incoming, NORMAL_S, changes=True)
+
+MIGRATION_RUN = Procedure("migration_run", MigrateArgs, MigrationResult, HOURS_S, changes=True)
+
+MIGRATION_FINISH_SOURCE = Procedure(
+    "migration_finish_source", FinishMigrationArgs, Nothing, NORMAL_S, changes=True
+)
+
+MIGRATION_FINISH_TARGET = Procedure(
+    "migration_finish_target", FinishMigrationArgs, Nothing, NORMAL_S, changes=True
+)
