@@ -115,6 +115,11 @@ class Paths:
         return self.run / "kvm"
 
     @property
+    def uefi_variables(self) -> Path:
+        """Variables of guests with UEFI firmware whose disks are not files that all nodes see."""
+        return self.data / "uefi"
+
+    @property
     def fake_hypervisor(self) -> Path:
         return self.run / "fake-hypervisor"
 

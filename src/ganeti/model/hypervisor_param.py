@@ -16,7 +16,7 @@ _CPU = re.compile(
 )
 _CPU_SET = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?){0,63}", re.ASCII)
 _USB = re.compile(
-    r"(mouse|tablet|keyboard|wacom-tablet|braille"
+    r"(mouse|tablet|keyboard|wacom-tablet"
     r"|host:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|host:\d{1,3}\.\d{1,3})",
     re.ASCII,
 )
@@ -103,7 +103,7 @@ def usb_devices(value: str) -> str | None:
     for word in value.replace(",", " ").split(" "):
         if word and not _USB.fullmatch(word):
             return (
-                "must be of mouse, tablet, keyboard, wacom-tablet, braille, host:VENDOR:PRODUCT and"
+                "must be of mouse, tablet, keyboard, wacom-tablet, host:VENDOR:PRODUCT and"
                 " host:BUS.DEVICE, with spaces between them"
             )
     return None

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,13 +12,18 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
-from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm import firmware, migration
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
+from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
 from ganeti.hypervisor.kvm.monitor import Ask, Monitor, MonitorGone, MonitorSilent
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
+from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.hypervisor.kvm.screenshot import screenshot
+from ganeti.hypervisor.kvm.validation import machines, problems_here
 from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.kvm_params import VNC_PASSWORD_FILE
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import Incoming, MigrationResult
@@ -49,6 +53,7 @@ class KvmHypervisor(Hypervisor):
 
     name: ClassVar[str] = "kvm"
     capabilities: ClassVar[Capabilities] = Capabilities(can_migrate=True, has_console=True)
+    ancillary_files: ClassVar[tuple[str, ...]] = (VNC_PASSWORD_FILE,)
 
     def __init__(
         self,
@@ -96,13 +101,14 @@ class KvmHypervisor(Hypervisor):
                 return
             hvparams = complete(instance.hvparams)
             program = find_program(hvparams)
-            accelerator = str(hvparams["accelerator"])
             guest = await self._guests.launch(
                 Launch(
                     instance=instance,
                     disk_paths=disk_paths,
                     program=program,
-                    accelerator=await self._guests.acceleration.choose(accelerator, program),
+                    accelerator=await self._guests.acceleration.choose(
+                        accelerator(hvparams), program
+                    ),
                     machine=str(hvparams["machine_version"]),
                 )
             )
@@ -131,8 +137,13 @@ class KvmHypervisor(Hypervisor):
                     await self._shuts_down(guest, timeout_s)
                 finally:
                     await guest.ask("set-action", {"shutdown": "poweroff"})
+            exits = complete(guest.instance.hvparams)["reboot_behavior"] == "exit"
+            if exits:
+                await guest.ask("set-action", {"reboot": "reset"})
             await guest.ask("system_reset")
             await guest.ask("cont")
+            if exits:
+                await guest.ask("set-action", {"reboot": "shutdown"})
 
     async def console(self, instance: InstanceSpec) -> ConsoleInfo:
         return console_info(await self._here(self._guests.files(instance.uuid), instance))
@@ -156,18 +167,16 @@ class KvmHypervisor(Hypervisor):
                 return await self._accepted_before(guest, address)
             hvparams = complete(instance.hvparams)
             program = find_program(hvparams)
-            accelerator = await self._guests.acceleration.choose(
-                str(hvparams["accelerator"]), program
-            )
+            chosen = await self._guests.acceleration.choose(accelerator(hvparams), program)
             migration.check_compatible(
-                info, accelerator=accelerator, version=await self._version_of(program)
+                info, accelerator=chosen, version=await self._version_of(program)
             )
             guest = await self._guests.launch(
                 Launch(
                     instance=instance,
                     disk_paths=disk_paths,
                     program=program,
-                    accelerator=accelerator,
+                    accelerator=chosen,
                     machine=str(info.get("machine", "")),
                     is_incoming=True,
                     resume=bool(info.get("running", True)),
@@ -211,20 +220,48 @@ class KvmHypervisor(Hypervisor):
 
     async def validate(self, hvparams: Params) -> list[str]:
         filled = complete(hvparams)
-        problems = [
-            f"{name}: {filled[name]} is not a file that can be read on this node"
-            for name in ("kernel_path", "initrd_path")
-            if filled[name] and not _is_readable_file(str(filled[name]))
-        ]
         try:
             program = find_program(filled)
-            machine = str(filled["machine_version"])
-            if machine and machine not in await self._machines(program):
-                problems.append(f"machine_version: {program} has no machine {machine!r:.60}")
-            await self._guests.acceleration.choose(str(filled["accelerator"]), program)
+            problems = await problems_here(self._paths, self._run, program, filled)
+            await self._guests.acceleration.choose(accelerator(filled), program)
         except HypervisorError as err:
-            problems.append(str(err))
+            return [str(err)]
         return problems
+
+    async def pinned(self, hvparams: Params) -> Params:
+        """See `hypervisor.abilities.PinsMachine`."""
+        filled = complete(hvparams)
+        wanted = str(filled["machine_version"]) or DEFAULT_MACHINE
+        known = await machines(self._run, find_program(filled))
+        return {"machine_version": known[wanted]} if wanted in known else {}
+
+    async def screenshot(self, instance: InstanceSpec) -> bytes:
+        """See `hypervisor.abilities.TakesScreenshots`."""
+        return await screenshot(await self._here(self._guests.files(instance.uuid), instance))
+
+    async def read_firmware(
+        self, instance: InstanceSpec, disk_paths: Sequence[str]
+    ) -> bytes | None:
+        """See `hypervisor.abilities.KeepsFirmware`."""
+        return await asyncio.to_thread(firmware.read, self._paths, instance, disk_paths)
+
+    async def write_firmware(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
+    ) -> None:
+        """See `hypervisor.abilities.KeepsFirmware`."""
+        self._check_down(instance)
+        await asyncio.to_thread(firmware.write, self._paths, instance, disk_paths, content)
+
+    async def forget_firmware(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
+        """See `hypervisor.abilities.KeepsFirmware`."""
+        self._check_down(instance)
+        await asyncio.to_thread(firmware.forget, self._paths, instance, disk_paths)
+
+    def _check_down(self, instance: InstanceSpec) -> None:
+        if self._guests.peek(self._guests.files(instance.uuid)) is not None:
+            raise HypervisorError(
+                f"{instance.name} runs on this node; its firmware's variables are in use"
+            )
 
     # --- pieces of the operations above ------------------------------------------------------
 
@@ -389,13 +426,6 @@ class KvmHypervisor(Hypervisor):
             raise HypervisorError(f"{program} says no version: {text!r:.80}")
         return found[1]
 
-    async def _machines(self, program: str) -> set[str]:
-        try:
-            text = (await self._run([program, "-machine", "help"])).text
-        except HostError as err:
-            raise HypervisorError(f"QEMU cannot be asked for its machines: {err}") from err
-        return {line.split()[0] for line in text.splitlines()[1:] if line.split()}
-
 
 def find_program(hvparams: Params) -> str:
     """The QEMU program; HypervisorError if there is none."""
@@ -406,7 +436,3 @@ def find_program(hvparams: Params) -> str:
             f"there is no program {wanted} on this node; install qemu-system-x86 or set kvm_path"
         )
     return found
-
-
-def _is_readable_file(path: str) -> bool:
-    return Path(path).is_file() and os.access(path, os.R_OK)

@@ -13,12 +13,18 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
-from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
+from ganeti.hypervisor.kvm.command_line import Resolved, nic_queues, qemu_command
 from ganeti.hypervisor.kvm.disks import resolve_disks
+from ganeti.hypervisor.kvm.display import Spice, has_spice, vnc_socket
+from ganeti.hypervisor.kvm.firmware import prepare
+from ganeti.hypervisor.kvm.machine import Firmware
 from ganeti.hypervisor.kvm.monitor import Ask, MonitorGone, MonitorSilent
 from ganeti.hypervisor.kvm.network import make_taps, remove_taps
+from ganeti.hypervisor.kvm.passwords import set_passwords
+from ganeti.hypervisor.kvm.pinning import pin
 from ganeti.hypervisor.kvm.processes import PROC, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
+from ganeti.hypervisor.kvm.validation import spice_address
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -129,7 +135,9 @@ class Guests:
         files.check_lengths()
         hvparams = what.hvparams
         disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
-        taps = await make_taps(self._run, self._paths.root, what.instance)
+        flash, spice = await self._firmware(what), await self._spice(hvparams)
+        queues = nic_queues(hvparams)
+        taps = await make_taps(self._run, self._paths.root, what.instance, queues=queues)
         record = None
         try:
             files.prepare()
@@ -142,16 +150,38 @@ class Guests:
                 disks=disks,
                 taps=taps,
                 is_incoming=what.is_incoming,
+                firmware=flash,
+                spice=spice,
             )
             record = _new_record(what, taps, qemu_command(what.instance, resolved))
             files.write(record)
-            return await self._spawn(files, record)
+            guest = await self._spawn(files, record)
+            await self._make_ready(guest, hvparams)
+            return guest
         except BaseException:
             if record is None:
                 await remove_taps(self._run, taps)
             else:
                 await self._abandon(files, record)
             raise
+
+    async def _firmware(self, what: Launch) -> Firmware | None:
+        if what.hvparams["firmware"] != "uefi":
+            return None
+        return await asyncio.to_thread(prepare, self._paths, what.instance, what.disk_paths)
+
+    async def _spice(self, hvparams: Params) -> Spice:
+        address = await spice_address(self._run, hvparams) if has_spice(hvparams) else ""
+        return Spice(address, self._paths.data)
+
+    async def _make_ready(self, guest: Guest, hvparams: Params) -> None:
+        """What is told to a new QEMU before the guest's first instruction."""
+        await set_passwords(self._paths, hvparams, guest.ask)
+        mask, instance = str(hvparams["cpu_mask"]), guest.instance
+        await pin(guest.ask, guest.record.pid, mask, instance.vcpus)
+        socket = vnc_socket(instance, hvparams)
+        if socket is not None:
+            socket.chmod(0o600)
 
     async def end(self, guest: Guest) -> None:
         """End the process, by asking QEMU and then by force, and remove what belongs to it."""

@@ -21,9 +21,10 @@ def tap_name(root: Path, nic: NicSpec) -> str:
     return _PREFIX + digest[: INTERFACE_NAME_LIMIT - len(_PREFIX)]
 
 
-def tap_add(tap: str) -> list[str]:
-    """Make a tap device."""
-    return ["ip", "tuntap", "add", "dev", tap, "mode", "tap"]
+def tap_add(tap: str, *, queues: int = 1) -> list[str]:
+    """Make a tap device; one of several queues takes as many as its user opens."""
+    words = ["ip", "tuntap", "add", "dev", tap, "mode", "tap"]
+    return [*words, "multi_queue"] if queues > 1 else words
 
 
 def bridge_join(tap: str, bridge: str) -> list[str]:
@@ -58,13 +59,15 @@ def connect_commands(tap: str, nic: NicSpec) -> list[list[str]]:
     raise HypervisorError(f"NIC {nic.index} has the mode {nic.mode!r:.20}, which KVM cannot offer")
 
 
-async def make_taps(run: Run, root: Path, instance: InstanceSpec) -> tuple[str, ...]:
+async def make_taps(
+    run: Run, root: Path, instance: InstanceSpec, *, queues: int = 1
+) -> tuple[str, ...]:
     """One tap device for each NIC, connected; on failure none is left."""
     taps = tuple(tap_name(root, nic) for nic in instance.nics)
     await remove_taps(run, taps)
     try:
         for tap, nic in zip(taps, instance.nics, strict=True):
-            await _make_tap(run, tap, nic)
+            await _make_tap(run, tap, nic, queues)
     except BaseException:
         await remove_taps(run, taps)
         raise
@@ -77,9 +80,9 @@ async def remove_taps(run: Run, taps: Sequence[str]) -> None:
         await run(tap_remove(tap), check=False)
 
 
-async def _make_tap(run: Run, tap: str, nic: NicSpec) -> None:
+async def _make_tap(run: Run, tap: str, nic: NicSpec, queues: int) -> None:
     try:
-        await run(tap_add(tap))
+        await run(tap_add(tap, queues=queues))
     except HostError as err:
         raise HypervisorError(f"NIC {nic.index}: no tap device can be made: {err}") from err
     try:

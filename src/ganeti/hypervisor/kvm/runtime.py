@@ -86,6 +86,11 @@ class GuestFiles:
         return self.directory / f"{self.short_uuid}.s"
 
     @property
+    def guest_agent(self) -> Path:
+        """The way to QEMU's agent in the guest, where there is one."""
+        return self.directory / f"{self.short_uuid}.a"
+
+    @property
     def console_log(self) -> Path:
         """Everything that the guest said; stays when the guest ends."""
         return self.logs / f"{self.short_uuid}.console"
@@ -97,7 +102,7 @@ class GuestFiles:
 
     @property
     def sockets(self) -> tuple[Path, ...]:
-        return (self.monitor, self.people_monitor, self.console)
+        return (self.monitor, self.people_monitor, self.console, self.guest_agent)
 
     def check_lengths(self) -> None:
         """HypervisorError if a socket's name is too long for the kernel."""
