@@ -24,6 +24,7 @@ from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.hardware import FirmwareArgs, FirmwareVariables, Screenshot
 from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
 from ganeti.rpc.procedures.instances import (
     ConsoleInfo,
@@ -107,6 +108,11 @@ class ModelNode:
     refuses_start: str = ""
     migration_fails: str = ""
     wrong_hvparams: list[str] = field(default_factory=list)
+    pinned_hvparams: dict[str, Any] = field(
+        default_factory=lambda: {"machine_version": "pc-i440fx-7.2"}
+    )
+    firmware: dict[str, bytes] = field(default_factory=dict)
+    """UUID of an instance -> variables of its firmware."""
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
@@ -325,6 +331,23 @@ class ModelNode:
 
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
         return self.wrong_hvparams
+
+    def on_pinned_hvparams(self, args: HvParamsArgs) -> dict[str, Any]:
+        return dict(self.pinned_hvparams)
+
+    def on_instance_screenshot(self, args: InstanceArgs) -> Screenshot:
+        return Screenshot(png=f"screen of {self._here(args.instance).spec.name}".encode())
+
+    def on_firmware_read(self, args: InstanceArgs) -> FirmwareVariables:
+        return FirmwareVariables(content=self.firmware.get(args.instance.uuid))
+
+    def on_firmware_write(self, args: FirmwareArgs) -> Nothing:
+        self.firmware[args.instance.uuid] = args.content
+        return Nothing()
+
+    def on_firmware_forget(self, args: InstanceArgs) -> Nothing:
+        self.firmware.pop(args.instance.uuid, None)
+        return Nothing()
 
     def _here(self, spec: InstanceSpec) -> Guest:
         if spec.uuid not in self.guests:

@@ -37,7 +37,13 @@ _SETTABLE = frozenset(
         *("enabled_hypervisors", "enabled_disk_templates", "hvparams", "os_hvp", "osparams"),
         *("beparams", "nicparams", "ndparams", "ipolicy", "candidate_pool_size"),
         *("max_running_jobs", "default_iallocator", "mac_prefix", "master_netdev"),
-        *("master_netmask", "file_storage_dir", "shared_file_storage_dir", "force"),
+        *(
+            "master_netmask",
+            "file_storage_dir",
+            "shared_file_storage_dir",
+            "remote_hvparams",
+            "force",
+        ),
         *OpCode.__struct_fields__,
     )
 )
@@ -52,6 +58,7 @@ def check_cluster_wish(op: OpClusterSetParams) -> None:
     _check_chosen(op.enabled_disk_templates, DISK_TEMPLATES, "enabled_disk_templates")
     _check_range(op.candidate_pool_size, POOL_LIMIT, "candidate_pool_size")
     _check_range(op.max_running_jobs, JOBS_LIMIT, "max_running_jobs")
+    _check_remote(op.remote_hvparams)
     if op.default_iallocator:
         plain_name(op.default_iallocator, "default_iallocator")
     if op.master_netdev:
@@ -76,6 +83,22 @@ def _check_chosen(chosen: Sequence[str] | None, known: Collection[str], field: s
     for name in chosen:
         if name not in known:
             raise InputError(f"{name!r:.60} is not known; known: {', '.join(known)}", field)
+
+
+def _check_remote(names: Sequence[str] | None) -> None:
+    of_host = {
+        name
+        for params in HYPERVISOR_PARAMS.values()
+        for name, param in params.items()
+        if param.touches_host
+    }
+    for name in names or ():
+        if name not in of_host:
+            raise InputError(
+                f"{name!r:.60} is no parameter that touches the host; those are:"
+                f" {', '.join(sorted(of_host))}",
+                "remote_hvparams",
+            )
 
 
 def _check_range(value: int | None, most: int, field: str) -> None:
@@ -108,6 +131,8 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
     for name in ("enabled_hypervisors", "enabled_disk_templates"):
         if (chosen := getattr(op, name)) is not None:
             plain[name] = tuple(chosen)
+    if op.remote_hvparams is not None:
+        plain["remote_hvparams"] = tuple(sorted(set(op.remote_hvparams)))
     makers: dict[str, Callable[[Cluster, Any], Any]] = {
         "hvparams": _hvparams,
         "os_hvp": _os_hvp,

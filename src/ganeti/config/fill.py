@@ -89,6 +89,7 @@ def instance_spec(snapshot: "View", instance: Instance) -> InstanceSpec:
         disks=tuple(disk_spec(index, disk) for index, disk in enumerate(instance.disks)),
         nics=tuple(_nic_spec(cluster, index, nic) for index, nic in enumerate(instance.nics)),
         tags=instance.tags,
+        network_port=instance.network_port,
     )
 
 

@@ -21,19 +21,21 @@ class Keys:
         """The id of the job with this key, perhaps only after a while."""
         return self._ids.get(key)
 
-    def submit(self, key: str, ops: Sequence[OpCode]) -> Coroutine[Any, Any, int]:
+    def submit(self, key: str, ops: Sequence[OpCode], *, source: str) -> Coroutine[Any, Any, int]:
         """Submit a job with a key that no job has; the key is free again if that fails.
 
         The key is taken at once, before the result is awaited.
         """
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._ids[key] = answer
-        return self._submit(key, ops, answer)
+        return self._submit(key, ops, answer, source)
 
-    async def _submit(self, key: str, ops: Sequence[OpCode], answer: asyncio.Future[int]) -> int:
+    async def _submit(
+        self, key: str, ops: Sequence[OpCode], answer: asyncio.Future[int], source: str
+    ) -> int:
         result: int | GanetiError = NotMaster("the master daemon stops")
         try:
-            (result,) = await self._submission.submit_many([ops], key=key)
+            (result,) = await self._submission.submit_many([ops], key=key, source=source)
         except GanetiError as err:
             result = err
         finally:

@@ -18,7 +18,7 @@ from ganeti.jobs.record import (
     without_secrets,
 )
 from ganeti.jobs.scheduler import FINAL_STATES
-from ganeti.model.job import OpState, StoredJob
+from ganeti.model.job import LOCAL_SOURCE, OpState, StoredJob
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.interface import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, Operation, Put
@@ -90,13 +90,17 @@ class Submission:
         return self._coming
 
     async def submit_many(
-        self, batch: Sequence[Sequence[OpCode]], *, key: str | None = None
+        self,
+        batch: Sequence[Sequence[OpCode]],
+        *,
+        key: str | None = None,
+        source: str = LOCAL_SOURCE,
     ) -> list[int | GanetiError]:
         """One answer for each job: its id, once it is durable, or why there is none."""
         live = len(self._jobs) + self._coming
         self._coming += len(batch)
         try:
-            prepared = await self._prepare(batch, live, key=key)
+            prepared = await self._prepare(batch, live, key=key, source=source)
             groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
             refused = await asyncio.gather(*(self._commit(group) for group in groups))
         finally:
@@ -112,9 +116,11 @@ class Submission:
             for one in prepared
         ]
 
-    async def prepare_all(self, batch: Sequence[Sequence[OpCode]]) -> list[Prepared]:
-        """Jobs that an opcode submits; raises if one of them cannot be."""
-        prepared = await self._prepare(batch, len(self._jobs) + self._coming)
+    async def prepare_all(
+        self, batch: Sequence[Sequence[OpCode]], *, source: str
+    ) -> list[Prepared]:
+        """Jobs that an opcode submits, in the name of its own source; raises if one of them cannot be."""
+        prepared = await self._prepare(batch, len(self._jobs) + self._coming, source=source)
         for one in prepared:
             if not isinstance(one, Prepared):
                 raise one
@@ -149,7 +155,12 @@ class Submission:
         return None
 
     async def _prepare(
-        self, batch: Sequence[Sequence[OpCode]], live: int, *, key: str | None = None
+        self,
+        batch: Sequence[Sequence[OpCode]],
+        live: int,
+        *,
+        source: str,
+        key: str | None = None,
     ) -> list[Prepared | GanetiError]:
         if live < LIVE_WARNING <= live + len(batch):
             _log.warning("%d jobs are not archived; %d are the most", live, LIVE_LIMIT)
@@ -162,7 +173,9 @@ class Submission:
                         f"the queue has {LIVE_LIMIT} jobs, the most it takes; archive those that"
                         " have ended: `gnt-job autoarchive all`"
                     )
-                prepared.append(await self._prepare_one(ids[number], ops, prepared, key))
+                prepared.append(
+                    await self._prepare_one(ids[number], ops, prepared, key=key, source=source)
+                )
             except GanetiError as err:
                 prepared.append(err)
             if number % SLICE == SLICE - 1:
@@ -186,7 +199,9 @@ class Submission:
         job_id: int,
         ops: Sequence[OpCode],
         before: Sequence[Prepared | GanetiError],
+        *,
         key: str | None,
+        source: str,
     ) -> Prepared:
         if len(ops) > OPCODE_LIMIT:
             raise InputError(f"a job may have {OPCODE_LIMIT} opcodes, not {len(ops)}", "ops")
@@ -194,7 +209,8 @@ class Submission:
         resolved = [await self._resolve(op, before, depends) for op in ops]
         now = self._clock.time()
         states = tuple(OpState(op=without_secrets(op)) for op in resolved)  # type: ignore[arg-type]  # every OpCode is one of AnyOpCode
-        stored = StoredJob(id=job_id, ops=states, received=now, end=None if ops else now)
+        end = None if ops else now
+        stored = StoredJob(id=job_id, ops=states, received=now, end=end, source=source)
         job = LiveJob(stored)
         job.depends = depends
         job.secrets = {index: op for index, op in enumerate(resolved) if states[index].op is not op}

@@ -53,6 +53,8 @@ class Cluster(Stored, frozen=True, kw_only=True):
     file_storage_dir: str = ""
     shared_file_storage_dir: str = ""
     max_running_jobs: int = 1000
+    remote_hvparams: tuple[str, ...] = ()
+    """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
     tags: tuple[str, ...] = ()
 
 
@@ -129,6 +131,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     hvparams: Params = {}
     beparams: Params = {}
     osparams: dict[str, str] = {}
+    network_port: int | None = None
+    """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""
     tags: tuple[str, ...] = ()
 
     @property

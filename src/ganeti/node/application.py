@@ -16,6 +16,7 @@ from ganeti.node import (
     allocator,
     candidate,
     files,
+    hardware,
     info,
     instance,
     master_ip,
@@ -88,6 +89,7 @@ def _handlers(
     return [
         info.handlers(paths, drivers, facts, clock),
         instance.handlers(drivers, disks, locks),
+        hardware.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),
         os.handlers(scripts, disks, locks),
         allocator.handlers(paths, run),

@@ -83,6 +83,8 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     master_netmask: int | None = None
     file_storage_dir: str | None = None
     shared_file_storage_dir: str | None = None
+    remote_hvparams: list[str] | None = None
+    """Names of hypervisor parameters that touch the host, and that REST users may set all the same."""
     force: bool = False
     # Clients of Ganeti name all that they know, without values; what has one is refused.
     hv_state: Any = None

@@ -174,8 +174,8 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         "network_port",
         "Network_port",
         _NUMBER,
-        "Port of the graphical console; none is used",
-        lambda _row: UNAVAILABLE,
+        "Port of the graphical console (VNC or SPICE), if it has one",
+        lambda r: UNAVAILABLE if r.instance.network_port is None else r.instance.network_port,
     ),
     Field(
         "hvparams",

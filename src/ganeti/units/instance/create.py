@@ -25,6 +25,7 @@ from ganeti.units.allocation import Demand, Wish, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
+from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
@@ -68,6 +69,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, node, instance)
         await self._check_on_node(ctx, node, instance)
+        instance = await with_pinned_hardware(ctx, node, instance)
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
         install = not op.no_install and template.has_disks

@@ -31,6 +31,7 @@ from ganeti.units.instance.access import (
     set_admin_state,
     spec_of,
 )
+from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, free_resources
 
 
@@ -67,6 +68,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
         check_not_offline(instance)
         node = primary_node(ctx, instance)
         check_online(node)
+        check_may_set(ctx, instance.hypervisor, self.op.hvparams)
         instance = self._with_given_params(instance)
         is_up = await is_running(ctx, node, instance)
         if not is_up:

@@ -75,7 +75,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "os_instance": instance.osparams,
             "os_actual": filled_osparams(cluster, instance),
             "hypervisor": instance.hypervisor,
-            "network_port": None,
+            "network_port": instance.network_port,
             "hv_instance": instance.hvparams,
             "hv_actual": {
                 name: value
