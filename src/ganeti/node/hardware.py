@@ -41,7 +41,8 @@ def handlers(
 
 @dataclass(frozen=True)
 class _Hardware:
-    hypervisors: Mapping[str, Hypervisor]
+    hypervisors: Mapping[str, object]
+    """Looked at for what they can do, not for what all of them can."""
     device: DeviceFactory
     locks: InstanceLocks
 

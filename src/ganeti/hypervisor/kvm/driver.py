@@ -11,6 +11,7 @@ from typing import ClassVar
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
+from ganeti.hypervisor.abilities import KeepsFirmware, PinsMachine, TakesScreenshots
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import firmware, migration
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
@@ -48,7 +49,7 @@ _STATES = {
 _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
-class KvmHypervisor(Hypervisor):
+class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
     name: ClassVar[str] = "kvm"
@@ -229,31 +230,26 @@ class KvmHypervisor(Hypervisor):
         return problems
 
     async def pinned(self, hvparams: Params) -> Params:
-        """See `hypervisor.abilities.PinsMachine`."""
         filled = complete(hvparams)
         wanted = str(filled["machine_version"]) or DEFAULT_MACHINE
         known = await machines(self._run, find_program(filled))
         return {"machine_version": known[wanted]} if wanted in known else {}
 
     async def screenshot(self, instance: InstanceSpec) -> bytes:
-        """See `hypervisor.abilities.TakesScreenshots`."""
         return await screenshot(await self._here(self._guests.files(instance.uuid), instance))
 
     async def read_firmware(
         self, instance: InstanceSpec, disk_paths: Sequence[str]
     ) -> bytes | None:
-        """See `hypervisor.abilities.KeepsFirmware`."""
         return await asyncio.to_thread(firmware.read, self._paths, instance, disk_paths)
 
     async def write_firmware(
         self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
     ) -> None:
-        """See `hypervisor.abilities.KeepsFirmware`."""
         self._check_down(instance)
         await asyncio.to_thread(firmware.write, self._paths, instance, disk_paths, content)
 
     async def forget_firmware(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
-        """See `hypervisor.abilities.KeepsFirmware`."""
         self._check_down(instance)
         await asyncio.to_thread(firmware.forget, self._paths, instance, disk_paths)
 
