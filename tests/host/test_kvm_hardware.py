@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -235,7 +236,7 @@ async def test_the_screen_of_a_guest_is_a_picture_and_a_guest_without_one_says_s
 )
 async def test_qemu_takes_what_the_parameters_ask_for(
     driver: KvmHypervisor, guest: Path, disk: Path, paths: Paths, tmp_path: Path,
-    hvparams: dict[str, object],
+    hvparams: dict[str, Any],
 ) -> None:  # fmt: skip
     write_password(paths)
     given = dict(hvparams)

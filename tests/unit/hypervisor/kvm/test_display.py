@@ -1,6 +1,7 @@
 """The words for displays, sound, USB and channels."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -136,7 +137,7 @@ def test_agents_have_channels() -> None:
 )
 def test_no_text_of_a_display_becomes_another_property(text: str, name: str) -> None:
     if name == "vnc_x509_path":
-        given: dict[str, object] = {"vnc_bind_address": "::1", "vnc_tls": True}
+        given: dict[str, Any] = {"vnc_bind_address": "::1", "vnc_tls": True}
     else:
         given = {"spice_bind": "::1", "spice_use_tls": True}
     plain = words(**{**given, name: "x"})
