@@ -28,6 +28,7 @@ from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.query.screens import ScreenSource
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
@@ -141,6 +142,7 @@ class Mastership:
             config=_Shown(config, self._node.store),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
             watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
+            screens=ScreenSource(rpc),
             clock=self._clock,
         )
 

@@ -13,6 +13,7 @@ from ganeti.model.job import LogEntry, OpState
 from ganeti.model.opcodes import OpCode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.query.screens import ScreenSource
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
 
 
@@ -121,5 +122,6 @@ class Master:
             config=self.config,
             queries=queries,
             watcher_pause=self.pause,
+            screens=ScreenSource(self.nodes),
             clock=clock,
         )

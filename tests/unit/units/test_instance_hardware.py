@@ -18,9 +18,7 @@ pytestmark = pytest.mark.virtual_time
 async def master(world: World) -> AsyncIterator[Master]:
     """With kvm in place of the fake hypervisor."""
     one = await Master.begin(world)
-    await one.change(
-        lambda draft: draft.put(replace(draft.cluster, enabled_hypervisors=("kvm",)))
-    )
+    await one.change(lambda draft: draft.put(replace(draft.cluster, enabled_hypervisors=("kvm",))))
     yield one
     await one.end()
 
@@ -67,9 +65,7 @@ async def test_the_machine_that_the_node_has_today_is_kept(master: Master) -> No
     assert master.instance(NAME).hvparams == {"acpi": False, "machine_version": "pc-i440fx-7.2"}
 
 
-async def test_firmware_variables_go_away_with_their_instance(
-    master: Master, world: World
-) -> None:
+async def test_firmware_variables_go_away_with_their_instance(master: Master, world: World) -> None:
     succeeded(await master.run(create(start=False)))
     instance = master.instance(NAME)
     node = world.node(1)

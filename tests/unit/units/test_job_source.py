@@ -23,11 +23,10 @@ pytestmark = pytest.mark.virtual_time
 async def master(world: World) -> AsyncIterator[Master]:
     """With kvm in place of the fake hypervisor."""
     one = await Master.begin(world)
-    await one.change(
-        lambda draft: draft.put(replace(draft.cluster, enabled_hypervisors=("kvm",)))
-    )
+    await one.change(lambda draft: draft.put(replace(draft.cluster, enabled_hypervisors=("kvm",))))
     yield one
     await one.end()
+
 
 REMOTE = remote_source("web")
 OF_HOST = [param for param in HYPERVISOR_PARAMS["kvm"].values() if param.touches_host]
@@ -89,7 +88,9 @@ async def test_a_policy_of_the_cluster_allows_single_parameters_and_only_the_mas
     assert master.snapshot.cluster.remote_hvparams == ("kernel_path",)
     given = {"kernel_path": "/boot/vmlinuz"}
     succeeded(await run_as(master, REMOTE, replace(create(), hvparams=given)))
-    other = replace(create(), instance_name="web2.example.com", hvparams={"initrd_path": "/boot/initrd"})
+    other = replace(
+        create(), instance_name="web2.example.com", hvparams={"initrd_path": "/boot/initrd"}
+    )
     refused(await run_as(master, REMOTE, other), "hvparams.initrd_path")
 
 
