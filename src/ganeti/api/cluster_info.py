@@ -84,6 +84,7 @@ def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
         "master_netmask": cluster.master_netmask,
         "primary_ip_version": 6 if ":" in cluster.master_ip else 4,
         "default_iallocator": cluster.default_iallocator,
+        "remote_hvparams": list(cluster.remote_hvparams),
         "file_storage_dir": cluster.file_storage_dir,
         "shared_file_storage_dir": cluster.shared_file_storage_dir,
         "degraded": degraded,

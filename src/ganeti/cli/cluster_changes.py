@@ -48,6 +48,9 @@ MODIFY_OPTIONS = (
     option("--file-storage-dir", metavar="DIRECTORY", help="where disks are kept as files"),
     option("--shared-file-storage-dir", metavar="DIRECTORY",
            help="where disks are kept as files that all nodes see"),
+    option("--remote-hvparams", metavar="NAME,...",
+           help="hypervisor parameters that users of the REST interface may set although they reach"
+           " the host; '' for none"),
     option("--ipolicy-bounds-specs", dest="bounds", metavar="min:k=v,.../max:k=v,...",
            help="what instances may be; '//' between several pairs"),
     option("--ipolicy-std-specs", dest="std", metavar="k=v,...",
@@ -91,7 +94,7 @@ def modify(args: argparse.Namespace) -> int:
         "master_netdev", "master_netmask", "file_storage_dir", "shared_file_storage_dir",
     )  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in same}
-    for name in ("enabled_hypervisors", "enabled_disk_templates"):
+    for name in ("enabled_hypervisors", "enabled_disk_templates", "remote_hvparams"):
         given[name] = _words(getattr(args, name))
     for name in ("beparams", "nicparams", "ndparams"):
         if getattr(args, name):

@@ -203,6 +203,10 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
                 ("file storage path", found["file_storage_dir"]),
                 ("shared file storage path", found["shared_file_storage_dir"]),
                 ("default instance allocator", found["default_iallocator"]),
+                (
+                    "parameters of the host for REST users",
+                    ", ".join(found.get("remote_hvparams", [])),
+                ),
                 ("primary ip version", found["primary_ip_version"]),
                 ("OS search path", ", ".join(map(str, Paths().os_search_path))),
                 ("enabled disk templates", ", ".join(found["enabled_disk_templates"])),

@@ -33,6 +33,8 @@ class HypervisorParam:
     """Cannot be set for one instance (S83)."""
     is_path: bool = False
     """Names a file of the host."""
+    is_shared_file: bool = False
+    """Names a file that all nodes must have alike, because its instance may go to any (S71)."""
     touches_host: bool = False
     """Can reach the host beyond the guest; refused from remote users unless a policy allows it."""
     choices: tuple[str, ...] = ()

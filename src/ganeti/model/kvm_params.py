@@ -171,6 +171,7 @@ _DISPLAY = (
         VNC_PASSWORD_FILE,
         "file whose first line is the password of VNC; empty is no password",
         is_path=True,
+        is_shared_file=True,
         touches_host=True,
         check=absolute_or_empty,
     ),
@@ -207,7 +208,11 @@ _SPICE = (
         "which address of the interface spice_bind: 4, 6, or 0 for either",
         check=one_of(0, 4, 6),
     ),
-    _file("spice_password_file", "file whose first line is the password of SPICE; empty is none"),
+    HypervisorParam(
+        "spice_password_file", "",
+        "file whose first line is the password of SPICE; empty is none",
+        is_path=True, is_shared_file=True, touches_host=True, check=absolute_or_empty,
+    ),
     HypervisorParam(
         "spice_image_compression", "", "lossless compression of images",
         choices=("", "auto_glz", "auto_lz", "quic", "glz", "lz", "off"),

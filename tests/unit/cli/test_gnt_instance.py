@@ -1,3 +1,4 @@
+import base64
 import contextlib
 import io
 import os
@@ -240,6 +241,31 @@ def test_the_command_of_a_console_can_be_shown(master: FakeMaster, run: Run) -> 
     code, out, _err = run(table, "console", "--show-cmd", "web1")
     assert code == 0
     assert out.startswith("ssh -q -oEscapeChar=none -t root@node2.example.com 'socat STDIO,raw")
+
+
+def test_a_graphical_console_is_said_to_a_person_and_to_a_script(
+    master: FakeMaster, run: Run
+) -> None:
+    found = {"instance": "web1", "kind": "vnc", "host": "::1", "port": 11003, "display": 5103}
+    master.replies["QueryInstances"] = [["web1", found, None, True]]
+    code, out, _err = run(table, "console", "web1")
+    assert (code, out) == (
+        0, "Instance web1 has VNC on vnc://[::1]:11003/ (port 11003, display 5103)\n"
+    )  # fmt: skip
+    assert run(table, "console", "--show-cmd", "web1") == (0, "vnc://[::1]:11003/\n", "")
+
+
+def test_a_picture_of_the_screen_is_saved_whole(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    master.replies["InstanceScreenshot"] = base64.b64encode(b"picture").decode()
+    file = tmp_path / "screen.png"
+    assert run(table, "console", "--screenshot", str(file), "web1") == (0, "", "")
+    assert file.read_bytes() == b"picture"
+    assert master.args_of("InstanceScreenshot") == ["web1"]
+    code, _out, err = run(table, "console", "--screenshot", str(tmp_path / "no" / "x"), "web1")
+    assert code == 1
+    assert "cannot be written" in err
 
 
 def test_a_hypervisor_without_a_console_says_so(master: FakeMaster, run: Run) -> None:
