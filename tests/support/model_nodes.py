@@ -48,6 +48,7 @@ from ganeti.rpc.procedures.programs import (
     OsValidateArgs,
     ScriptResult,
 )
+from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
 
 PORT = 8102
@@ -107,6 +108,8 @@ class ModelNode:
     refuses_start: str = ""
     migration_fails: str = ""
     wrong_hvparams: list[str] = field(default_factory=list)
+    uid_conflicts: list[str] = field(default_factory=list)
+    uids_in_use: list[int] = field(default_factory=list)
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
@@ -322,6 +325,11 @@ class ModelNode:
 
     def on_instance_console(self, args: InstanceArgs) -> ConsoleInfo:
         return ConsoleInfo(kind="msg", message=f"{args.instance.name} has no console")
+
+    def on_uid_pool_use(self, args: UidPoolArgs) -> UidPoolUse:
+        asked = {uid for low, high in args.uid_pool for uid in range(low, high + 1)}
+        in_use = [uid for uid in self.uids_in_use if uid in asked]
+        return UidPoolUse(conflicts=self.uid_conflicts, in_use=in_use)
 
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
         return self.wrong_hvparams
