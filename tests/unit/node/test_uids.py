@@ -1,5 +1,6 @@
 """What a node knows about the user ids of a pool."""
 
+import asyncio
 import grp
 import os
 import pwd
@@ -44,12 +45,12 @@ async def test_ids_of_people_services_and_groups_are_told(monkeypatch: pytest.Mo
     ]
 
 
-async def test_ids_of_processes_are_told() -> None:
+def test_ids_of_processes_are_told() -> None:
     if os.getuid() != 0:
         pytest.skip("only root can run a process under another user id")
     with subprocess.Popen(["sleep", "60"], user=61003) as process:
         try:
-            assert (await ask((61000, 61009))).in_use == [61003]
+            assert asyncio.run(ask((61000, 61009))).in_use == [61003]
         finally:
             process.kill()
 
