@@ -45,6 +45,7 @@ from ganeti.rpc.procedures.programs import (
     AllocatorOutput,
     OsCreateArgs,
     OsInfo,
+    OsRenameArgs,
     OsValidateArgs,
     ScriptResult,
 )
@@ -107,9 +108,12 @@ class ModelNode:
     left: bool = False
     refuses_start: str = ""
     migration_fails: str = ""
+    rename_script_fails: str = ""
     wrong_hvparams: list[str] = field(default_factory=list)
     uid_conflicts: list[str] = field(default_factory=list)
     uids_in_use: list[int] = field(default_factory=list)
+    installed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Disk -> the OS that was put onto it, and the name that its system believes to have."""
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
@@ -277,7 +281,17 @@ class ModelNode:
 
     def on_os_create(self, args: OsCreateArgs) -> ScriptResult:
         self._check_disks(args.instance)
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")
+
+    def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
+        self._check_disks(args.instance)
+        if self.rename_script_fails:
+            raise GuestOsError(self.rename_script_fails)
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
+        return ScriptResult(tail=f"renamed from {args.old_name}", log_path="/log")
 
     def on_allocator_run(self, args: AllocatorArgs) -> AllocatorOutput:
         program = self.allocators.get(args.name)

@@ -25,6 +25,7 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
@@ -39,7 +40,9 @@ from ganeti.units.instance.create import LUInstanceCreate
 from ganeti.units.instance.migrate import LUInstanceMigrate
 from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LUInstanceStartup
 from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
+from ganeti.units.instance.reinstall import LUInstanceReinstall
 from ganeti.units.instance.remove import LUInstanceRemove
+from ganeti.units.instance.rename import LUInstanceRename
 from ganeti.units.node.add import LUNodeAdd
 from ganeti.units.node.modify import LUNodeSetParams
 from ganeti.units.node.remove import LUNodeRemove
@@ -65,7 +68,9 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpInstanceMigrate: LUInstanceMigrate,
     OpInstanceQueryData: LUInstanceQueryData,
     OpInstanceReboot: LUInstanceReboot,
+    OpInstanceReinstall: LUInstanceReinstall,
     OpInstanceRemove: LUInstanceRemove,
+    OpInstanceRename: LUInstanceRename,
     OpInstanceShutdown: LUInstanceShutdown,
     OpInstanceStartup: LUInstanceStartup,
     OpNodeAdd: LUNodeAdd,

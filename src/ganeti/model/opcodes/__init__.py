@@ -27,6 +27,7 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
@@ -48,7 +49,9 @@ AnyOpCode = (
     | OpInstanceMigrate
     | OpInstanceQueryData
     | OpInstanceReboot
+    | OpInstanceReinstall
     | OpInstanceRemove
+    | OpInstanceRename
     | OpInstanceShutdown
     | OpInstanceStartup
     | OpNodeAdd
