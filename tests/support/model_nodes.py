@@ -49,6 +49,7 @@ from ganeti.rpc.procedures.programs import (
     OsValidateArgs,
     ScriptResult,
 )
+from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
 
 PORT = 8102
@@ -109,6 +110,8 @@ class ModelNode:
     migration_fails: str = ""
     rename_script_fails: str = ""
     wrong_hvparams: list[str] = field(default_factory=list)
+    uid_conflicts: list[str] = field(default_factory=list)
+    uids_in_use: list[int] = field(default_factory=list)
     installed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Disk -> the OS that was put onto it, and the name that its system believes to have."""
 
@@ -336,6 +339,11 @@ class ModelNode:
 
     def on_instance_console(self, args: InstanceArgs) -> ConsoleInfo:
         return ConsoleInfo(kind="msg", message=f"{args.instance.name} has no console")
+
+    def on_uid_pool_use(self, args: UidPoolArgs) -> UidPoolUse:
+        asked = {uid for low, high in args.uid_pool for uid in range(low, high + 1)}
+        in_use = [uid for uid in self.uids_in_use if uid in asked]
+        return UidPoolUse(conflicts=self.uid_conflicts, in_use=in_use)
 
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
         return self.wrong_hvparams

@@ -53,6 +53,8 @@ class Cluster(Stored, frozen=True, kw_only=True):
     file_storage_dir: str = ""
     shared_file_storage_dir: str = ""
     max_running_jobs: int = 1000
+    uid_pool: tuple[tuple[int, int], ...] = ()
+    """First and last user id of ranges that guests run under (S103)."""
     tags: tuple[str, ...] = ()
 
 

@@ -22,6 +22,7 @@ from ganeti.node import (
     membership,
     os,
     storage,
+    uids,
 )
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.register import NodeRegister
@@ -93,6 +94,7 @@ def _handlers(
         allocator.handlers(paths, run),
         files.handlers(paths, drivers),
         master_ip.handlers(run),
+        uids.handlers(),
     ]
 
 
