@@ -27,6 +27,7 @@ from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
 from ganeti.node.tasks import Tasks
+from ganeti.node.voter import VoterFacts
 from ganeti.rpc.calls import Handlers
 from ganeti.rpc.server import RunningCalls
 from ganeti.storage.assemble import device
@@ -50,7 +51,9 @@ class NodeApplication:
         self.running = RunningCalls()
         self.tasks = Tasks(paths.tasks, clock, scope)
         self._register_file = RegisterFile(paths.register)
-        self.register = NodeRegister(self._register_file, self._older_calls, clock)
+        self.register = NodeRegister(
+            self._register_file, self._older_calls, clock, VoterFacts(paths)
+        )
         self.allowed = membership.CandidateCertificates(paths)
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid)
         own.append(self.register.handlers())
