@@ -204,7 +204,8 @@ def vote_of(state: RegisterState) -> Vote | NoVote:
 def _voter_of(state: RegisterState) -> Voter:
     tail = None
     if state.position >= 0:
-        tail = Tail(Position.from_int(state.position), bytes.fromhex(state.digest))
+        with contextlib.suppress(ValueError):
+            tail = Tail(Position.from_int(state.position), bytes.fromhex(state.digest))
     return Voter(
         state.role,
         state.master_capable,
