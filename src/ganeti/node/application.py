@@ -22,6 +22,7 @@ from ganeti.node import (
     membership,
     os,
     storage,
+    transfers,
     uids,
 )
 from ganeti.node.instance_locks import InstanceLocks
@@ -98,6 +99,7 @@ def _handlers(
         info.handlers(paths, drivers, facts, clock),
         instance.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),
+        transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),
         allocator.handlers(paths, run),
         files.handlers(paths, drivers),

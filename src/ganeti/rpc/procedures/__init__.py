@@ -15,6 +15,7 @@ from ganeti.rpc.procedures import (
     mastership,
     migration,
     programs,
+    transfers,
     uids,
 )
 from ganeti.rpc.procedures.form import Procedure
@@ -34,6 +35,16 @@ _MODULES = (
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
     for module in _MODULES
+    for module in (
+        disks,
+        files,
+        host,
+        instances,
+        mastership,
+        migration,
+        programs,
+        transfers,
+    )
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }
