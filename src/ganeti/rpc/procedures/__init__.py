@@ -29,22 +29,13 @@ _MODULES = (
     mastership,
     migration,
     programs,
+    transfers,
     uids,
 )
 
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
     for module in _MODULES
-    for module in (
-        disks,
-        files,
-        host,
-        instances,
-        mastership,
-        migration,
-        programs,
-        transfers,
-    )
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }
