@@ -10,10 +10,10 @@ import msgspec
 
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.watcher_pause import WatcherPauseFile
-from ganeti.base import certificates, tls
+from ganeti.base import tls
 from ganeti.base.addresses import is_loopback
 from ganeti.base.clock import SystemClock
-from ganeti.base.errors import GanetiError, NotMaster, StoreError
+from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.config.config import Config
@@ -25,15 +25,15 @@ from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.objects import Node
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
+from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Identity, Lease
-from ganeti.store.register import RegisterFile
 from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.worker import Worker
 from ganeti.units.placements import Placements
@@ -141,6 +141,7 @@ class Mastership:
             config=_Shown(config, self._node.store),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
             watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
+            backups=BackupFiles(self._node.store, self._node.worker),
             clock=self._clock,
         )
 
@@ -182,15 +183,6 @@ async def _push_ssconf(
     """Give a node a set of ssconf files; RpcError if it does not have the set afterwards."""
     args = SsconfArgs(position=position, values=dict(values))
     await rpc.call(node, WRITE_SSCONF, args, key=f"ssconf/{position}")
-
-
-def own_identity(paths: Paths) -> Identity:
-    """Which node this is, by its certificate, and of which cluster, by its register."""
-    node_uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
-    register = RegisterFile(paths.register).read()
-    if register is None:
-        raise StoreError(f"{paths.register} does not exist: this node has joined no cluster")
-    return Identity(register.cluster_uuid, NodeUuid(node_uuid))
 
 
 async def _say_who_is_master(config: Config, identity: Identity) -> None:

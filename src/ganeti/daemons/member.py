@@ -20,8 +20,9 @@ from ganeti.base import tls
 from ganeti.base.addresses import address_of_environment, is_loopback
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.membership import own_identity
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters, TlsPeers, listening
-from ganeti.daemons.master import CandidateParts, Mastership, own_identity
+from ganeti.daemons.master import CandidateParts, Mastership
 from ganeti.daemons.watchdog import LoopWatchdog
 from ganeti.model.objects import NodeUuid
 from ganeti.node.membership import CandidateCertificates

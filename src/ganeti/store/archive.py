@@ -1,7 +1,7 @@
 """The archive of jobs: a second SQLite file, outside snapshots and transactions (F10)."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +24,20 @@ _KIND = "archive"
 _MOST_IDS = 10_000
 
 T = TypeVar("T")
+
+IdRange = tuple[int, int]
+"""The first and the last id."""
+
+
+def ranges_of(ids: Iterable[int]) -> list[IdRange]:
+    """Ascending ids as few ranges."""
+    ranges: list[IdRange] = []
+    for job_id in ids:
+        if ranges and ranges[-1][1] == job_id - 1:
+            ranges[-1] = ranges[-1][0], job_id
+        else:
+            ranges.append((job_id, job_id))
+    return ranges
 
 
 class JobArchive:
@@ -56,6 +70,18 @@ class JobArchive:
     async def ids(self, *, limit: int = _MOST_IDS, below: int | None = None) -> list[int]:
         """The greatest ids below `below`, descending."""
         return await self._call(lambda: self._ids(limit, below))
+
+    async def ranges(self, after: int, limit: int = _MOST_IDS) -> list[IdRange]:
+        """The ids above `after`, at most so many, as ranges in order; none at the end."""
+        return await self._call(lambda: self._ranges(after, limit))
+
+    async def missing(self, ranges: Sequence[IdRange]) -> list[int]:
+        """Which ids of these ranges are not in the archive; for at most some 10,000 ids at a time."""
+        return await self._call(lambda: self._missing(ranges))
+
+    async def some(self, ids: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Those of these jobs that are in the archive, as `append` takes them."""
+        return await self._call(lambda: self._some(ids))
 
     async def count(self) -> int:
         return await self._call(lambda: self._number("SELECT count(*) FROM jobs"))
@@ -129,6 +155,27 @@ class JobArchive:
             (2**63 - 1 if below is None else below, limit),
         )
         return [job_id for (job_id,) in rows]
+
+    def _ranges(self, after: int, limit: int) -> list[IdRange]:
+        found = self._opened().execute(
+            "SELECT id FROM jobs WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+        )
+        return ranges_of(job_id for (job_id,) in found)
+
+    def _missing(self, ranges: Sequence[IdRange]) -> list[int]:
+        missing: list[int] = []
+        for first, last in ranges:
+            rows = self._opened().execute(
+                "SELECT id FROM jobs WHERE id BETWEEN ? AND ?", (first, last)
+            )
+            here = {job_id for (job_id,) in rows}
+            if len(here) <= last - first:
+                missing += [job_id for job_id in range(first, last + 1) if job_id not in here]
+        return missing
+
+    def _some(self, ids: Sequence[int]) -> list[tuple[int, bytes]]:
+        found = ((job_id, self._get(job_id)) for job_id in ids)
+        return [(job_id, content) for job_id, content in found if content is not None]
 
     def _number(self, query: str) -> int:
         (number,) = self._opened().execute(query).fetchone()
