@@ -182,9 +182,10 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as err:
         raise PrereqError(f"cannot read {path}: {err.strerror}", ErrorCode.WRONG_INPUT) from err
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PrereqError(f"{path} is no regular file", ErrorCode.WRONG_INPUT)
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise PrereqError(f"{path} is no regular file", ErrorCode.WRONG_INPUT)
         yield file
 
 
