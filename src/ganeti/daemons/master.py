@@ -13,7 +13,7 @@ from ganeti.api.watcher_pause import WatcherPauseFile
 from ganeti.base import tls
 from ganeti.base.addresses import is_loopback
 from ganeti.base.clock import SystemClock
-from ganeti.base.errors import GanetiError, NotMaster
+from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.config.config import Config
@@ -32,6 +32,7 @@ from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
+from ganeti.store.archive_feed import ReplicatedArchive
 from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Identity, Lease
 from ganeti.store.replicated import ReplicatedStore
@@ -53,6 +54,8 @@ class CandidateParts:
     directory: NodeDirectory
     worker: Worker
     """For what blocks and is nobody's thread."""
+    archive: JobArchive | None = None
+    """None where it could not be opened."""
 
 
 class Mastership:
@@ -108,7 +111,12 @@ class Mastership:
             ssconf=distributor,
             candidates=members,
         )
-        archive = await JobArchive.open(self._paths.job_archive, self._node.worker)
+        archive = self._node.archive
+        if archive is None:
+            raise StoreError(
+                f"the archive of jobs {self._paths.job_archive} could not be opened when this daemon"
+                " started; its log says why"
+            )
         queue = JobQueue(
             store,
             lease,
@@ -116,7 +124,7 @@ class Mastership:
             locks,
             Processor(services),
             clock=self._clock,
-            archive=archive,
+            archive=ReplicatedArchive(archive, store.archived),
             raise_ceiling=partial(store.raise_ceiling, lease),
         )
         self._opened.push_async_callback(queue.close)
