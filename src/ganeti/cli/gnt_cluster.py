@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
+from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import UID_POOL, add_change_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
@@ -381,6 +382,7 @@ def queue(args: argparse.Namespace) -> int:
 
 
 add_change_commands(table)
+add_backup_commands(table)
 add_tag_commands(table, "cluster")
 
 
