@@ -87,9 +87,7 @@ class OsScripts:
         info, chosen = self._choose(choice)
         check_hypervisor(info, instance.hypervisor)
         script = {"INSTANCE_REINSTALL": "1"} if reinstall else {}
-        environment = instance_environment(
-            chosen, instance, disk_paths, debug=debug, script=script
-        )
+        environment = instance_environment(chosen, instance, disk_paths, debug=debug, script=script)
         return await self._run_on(key, info, "create", instance, environment)
 
     async def rename(

@@ -80,9 +80,7 @@ async def test_a_running_guest_is_left_alone(master: Master, op: OpCode) -> None
 
 
 @pytest.mark.parametrize("op", [reinstall(), rename()])
-async def test_a_guest_that_runs_against_the_wish_is_left_alone(
-    master: Master, op: OpCode
-) -> None:
+async def test_a_guest_that_runs_against_the_wish_is_left_alone(master: Master, op: OpCode) -> None:
     await stopped(master)
     succeeded(await master.run(OpInstanceStartup(instance_name=NAME, no_remember=True)))
     master.rpc.reset()

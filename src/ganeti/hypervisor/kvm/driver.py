@@ -14,6 +14,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.monitor import Ask, Monitor, MonitorGone, MonitorSilent
@@ -72,6 +73,7 @@ class KvmHypervisor(Hypervisor):
                 files.read()
             except HypervisorError as err:
                 problems.append(str(err))
+        problems += self._guests.confinement.pool_problems()
         try:
             self._guests.files("0" * 36).check_lengths()
         except HypervisorError as err:
@@ -216,6 +218,7 @@ class KvmHypervisor(Hypervisor):
             for name in ("kernel_path", "initrd_path")
             if filled[name] and not _is_readable_file(str(filled[name]))
         ]
+        problems += user_problems(filled)
         try:
             program = find_program(filled)
             machine = str(filled["machine_version"])

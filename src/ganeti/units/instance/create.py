@@ -138,9 +138,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             )
         if not self.op.no_install and instance.os:
             osparams = self._osparams(ctx, instance)
-            await check_os(
-                ctx, node, instance.os, osparams, force_variant=self.op.force_variant
-            )
+            await check_os(ctx, node, instance.os, osparams, force_variant=self.op.force_variant)
 
     def _osparams(self, ctx: UnitContext, instance: Instance) -> dict[str, str]:
         """The OS parameters with those that are not stored or not shown."""

@@ -108,7 +108,9 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
             if err.wire_error != GuestOsError.wire_name:
                 raise
             # The cluster's name for it does not depend on what the guest believes its name to be.
-            ctx.warn(f"{err}; the instance is renamed all the same, its system must be told by hand")
+            ctx.warn(
+                f"{err}; the instance is renamed all the same, its system must be told by hand"
+            )
 
 
 def _rename(draft: Draft, uuid: InstanceUuid, name: str) -> None:
