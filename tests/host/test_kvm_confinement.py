@@ -9,20 +9,25 @@ import asyncio
 import itertools
 import os
 import re
+import secrets
 import signal
 import stat
+import uuid
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from msgspec.structs import replace
 
 from ganeti import ssconf, uidpool
 from ganeti.base.errors import HypervisorError
 from ganeti.base.process import run
+from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
-from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from tests.host.test_kvm_driver import (  # noqa: F401 - fixtures are found by their names
     Node,
     acceleration,
@@ -140,10 +145,42 @@ def check_nothing_is_left(node: Node, instance: InstanceSpec) -> None:
     assert not locks.exists() or list(locks.iterdir()) == []
 
 
+@pytest_asyncio.fixture
+async def bridge() -> AsyncIterator[str]:
+    """A bridge of this host, on which nothing else is."""
+    name = f"gt{secrets.token_hex(4)}"
+    await run(["ip", "link", "add", name, "type", "bridge"])
+    yield name
+    await run(["ip", "link", "delete", name])
+
+
+async def plug(
+    node: Node, instance: InstanceSpec, second: Path, bridge: str
+) -> tuple[InstanceSpec, list[str]]:
+    """Give the confined guest a disk and a NIC while it runs; what it has then, and the disk's path."""
+    make_disk(second, 8).chmod(0o600)
+    disk = DiskSpec(
+        uuid=str(uuid.uuid4()), index=1, size=8, template="sharedfile", logical_id=("loop", "/x")
+    )
+    nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link=bridge)
+    hotplug = node.driver.hotplug
+    await hotplug.add_disk(instance, disk, str(second))
+    wanted = replace(instance, disks=(*instance.disks, disk))
+    await hotplug.add_nic(wanted, nic)
+    return replace(wanted, nics=(nic,)), [str(second)]
+
+
+async def unplug(node: Node, instance: InstanceSpec) -> None:
+    """Take them again; the guest has to let them go."""
+    await node.driver.hotplug.remove_nic(instance, instance.nics[0])
+    await node.driver.hotplug.remove_disk(instance, instance.disks[1])
+
+
 async def whole_life(
     nodes: list[Node],
     guest: Path,
     disk: Path,
+    bridge: str,
     model: str,
     *,
     chroot: bool,
@@ -159,8 +196,12 @@ async def whole_life(
     await wait_for_text(here.console(instance), r"READY hostname=\S+ boot=2")
     assert check_rights(here, instance, model, chroot=chroot) == first
 
-    info = await here.driver.migration_info(instance)
-    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    wanted, paths = await plug(here, instance, disk.with_name("second-disk"), bridge)
+    info = await here.driver.migration_info(wanted)
+    coming = incoming_instance(wanted, info)
+    assert len(coming.disks) == 2
+    assert len(coming.nics) == 1
+    incoming = await there.driver.accept(coming, [str(disk), *paths], "127.0.0.1", info)
     second = check_rights(there, instance, model, chroot=chroot)
     if model == "pool":
         assert second.uids != first.uids, "both run now, so they have different ids"
@@ -171,6 +212,7 @@ async def whole_life(
     check_nothing_is_left(here, instance)
     await there.beats(instance)
     assert are_consecutive(heartbeats(here.console(instance), there.console(instance)))
+    await unplug(there, wanted)
     await migrate(there, here, instance, disk)
     await here.beats(instance, 1)
     check_rights(here, instance, model, chroot=chroot)
@@ -184,8 +226,9 @@ async def test_a_guest_of_the_pool_in_a_directory_of_its_own_lives_a_whole_life(
     nodes: list[Node],
     guest: Path,
     disk: Path,
+    bridge: str,
 ) -> None:
-    await whole_life(nodes, guest, disk, "pool", chroot=True)
+    await whole_life(nodes, guest, disk, bridge, "pool", chroot=True)
 
 
 @pytest.mark.requirement("S228")
@@ -193,8 +236,9 @@ async def test_a_guest_with_a_user_lives_a_whole_life(
     nodes: list[Node],
     guest: Path,
     disk: Path,
+    bridge: str,
 ) -> None:
-    await whole_life(nodes, guest, disk, "user", chroot=False)
+    await whole_life(nodes, guest, disk, bridge, "user", chroot=False)
 
 
 @pytest.mark.soak
@@ -204,11 +248,12 @@ async def test_every_way_of_confinement_lets_a_guest_live_a_whole_life(
     nodes: list[Node],
     guest: Path,
     disk: Path,
+    bridge: str,
     model: str,
     *,
     chroot: bool,
 ) -> None:
-    await whole_life(nodes, guest, disk, model, chroot=chroot)
+    await whole_life(nodes, guest, disk, bridge, model, chroot=chroot)
 
 
 @pytest.mark.requirement("S102", "S230", "A65", "G12")
@@ -323,22 +368,18 @@ async def test_a_confined_guest_has_its_network(
     nodes: list[Node],
     guest: Path,
     disk: Path,
+    bridge: str,
 ) -> None:
     node = nodes[0]
-    bridge = f"gntc{os.getpid() % 10000}"
-    await run(["ip", "link", "add", bridge, "type", "bridge"])
-    try:
-        instance = confined_instance(guest, "pool", chroot=True)
-        nic = NicSpec(uuid="1", index=0, mac="aa:00:00:11:22:33", link=bridge)
-        instance = replace(instance, nics=(nic,))
-        await node.driver.start(instance, [str(disk)])
-        [tap] = node.record(instance).taps
-        link = await run(["ip", "-o", "link", "show", tap])
-        assert f"master {bridge}".encode() in link.stdout
-        assert b"LOWER_UP" in link.stdout, "QEMU has it open"
-        check_rights(node, instance, "pool", chroot=True)
-        await node.driver.stop(instance, 0)
-        check_nothing_is_left(node, instance)
-        assert (await run(["ip", "link", "show", tap], check=False)).status != 0
-    finally:
-        await run(["ip", "link", "delete", bridge])
+    instance = confined_instance(guest, "pool", chroot=True)
+    nic = NicSpec(uuid="1", index=0, mac="aa:00:00:11:22:33", link=bridge)
+    instance = replace(instance, nics=(nic,))
+    await node.driver.start(instance, [str(disk)])
+    [tap] = node.record(instance).taps
+    link = await run(["ip", "-o", "link", "show", tap])
+    assert f"master {bridge}".encode() in link.stdout
+    assert b"LOWER_UP" in link.stdout, "QEMU has it open"
+    check_rights(node, instance, "pool", chroot=True)
+    await node.driver.stop(instance, 0)
+    check_nothing_is_left(node, instance)
+    assert (await run(["ip", "link", "show", tap], check=False)).status != 0

@@ -1,5 +1,7 @@
 """Reinstalling and renaming instances, with failures at every step."""
 
+from typing import Any
+
 import pytest
 
 from ganeti.model.names import AdminState, JobStatus
@@ -8,7 +10,7 @@ from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
-from ganeti.units.instance.rename import LUInstanceRename
+from ganeti.units import name_lookup
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 
@@ -26,7 +28,7 @@ def rename(new_name: str = NEW, **fields: object) -> OpInstanceRename:
     return OpInstanceRename(instance_name=NAME, new_name=new_name, **fields)  # type: ignore[arg-type]  # as above
 
 
-async def stopped(master: Master, **fields: object) -> str:
+async def stopped(master: Master, **fields: Any) -> str:
     """An instance that is down; its UUID."""
     succeeded(await master.run(create(start=False, **fields)))
     master.rpc.reset()
@@ -173,7 +175,7 @@ async def test_a_failing_script_does_not_keep_the_old_name(master: Master) -> No
     view = await master.run(rename())
     succeeded(view)
     assert "must be told by hand" in said(view)
-    assert master.instance(NEW)
+    assert master.instance(NEW).uuid
     master.check()
 
 
@@ -184,7 +186,7 @@ async def test_without_an_answer_of_the_script_the_old_name_stays(
     await stopped(master)
     master.rpc.fail(1, fault)
     failed(await master.run(rename()))
-    assert master.instance(NAME)
+    assert master.instance(NAME).uuid
     master.check()
     succeeded(await master.run(rename()))
     assert installed(master, NEW) == {("tiny", NEW)}
@@ -196,7 +198,7 @@ async def test_a_refused_commit_leaves_one_of_both_names(master: Master, number:
     job_id = await master.submit(rename())
     master.store.inject(Refuse(), after=number)
     view = await master.final(job_id)
-    assert master.instance(NEW if view.status is JobStatus.SUCCESS else NAME)
+    assert master.instance(NEW if view.status is JobStatus.SUCCESS else NAME).uuid
     assert len(master.snapshot.instances) == 1
     master.check()
 
@@ -236,8 +238,8 @@ async def test_a_name_that_is_checked_must_have_a_free_address(
         asked.append(address)
         return True
 
-    monkeypatch.setattr(LUInstanceRename, "address_of", staticmethod(address_of))
-    monkeypatch.setattr(LUInstanceRename, "is_answering", staticmethod(is_answering))
+    monkeypatch.setattr(name_lookup, "address_of", address_of)
+    monkeypatch.setattr(name_lookup, "is_answering", is_answering)
     await stopped(master)
     text, code = failed(await master.run(rename(name_check=True, ip_check=True)))[1]
     assert (code, asked) == ("resource_not_unique", [NEW, "192.0.2.77"])

@@ -8,19 +8,34 @@ from typing import Any
 
 from ganeti.rpc.procedures import (
     disks,
+    earlier,
     files,
     host,
     instances,
     mastership,
     migration,
     programs,
+    transfers,
     uids,
 )
 from ganeti.rpc.procedures.form import Procedure
 
+_MODULES = (
+    disks,
+    earlier,
+    files,
+    host,
+    instances,
+    mastership,
+    migration,
+    programs,
+    transfers,
+    uids,
+)
+
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
-    for module in (disks, files, host, instances, mastership, migration, programs, uids)
+    for module in _MODULES
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

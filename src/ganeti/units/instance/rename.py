@@ -1,8 +1,6 @@
 """Giving an instance another name."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -18,10 +16,10 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.objects import Instance, InstanceUuid
 from ganeti.model.opcodes.instance_system import OpInstanceRename
 from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
+from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
 from ganeti.units.instance.install import osparams_with, show_tail
-from ganeti.units.name_lookup import address_of, is_answering
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,6 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
     All else refers to the instance's UUID, disks included: their paths keep the name under which
     they were made.
     """
-
-    address_of: ClassVar[Callable[[str], Awaitable[str]]] = staticmethod(address_of)
-    is_answering: ClassVar[Callable[[str], Awaitable[bool]]] = staticmethod(is_answering)
 
     def check_arguments(self) -> None:
         if host_name(self.op.new_name, "new_name") != self.op.new_name:
@@ -77,8 +72,8 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
     async def _check_address(self, name: str) -> None:
         if not self.op.name_check:
             return
-        address = await self.address_of(name)
-        if self.op.ip_check and await self.is_answering(address):
+        address = await name_lookup.address_of(name)
+        if self.op.ip_check and await name_lookup.is_answering(address):
             raise PrereqError(
                 f"somebody answers already at {address}, the address of {name}",
                 ErrorCode.NOT_UNIQUE,

@@ -4,6 +4,7 @@ import json
 import pwd
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -237,29 +238,36 @@ async def test_a_start_that_fails_at_any_step_gives_the_id_back(
 
 @pytest.mark.virtual_time
 @pytest.mark.requirement("S230", "A65")
-async def test_during_a_start_nobody_else_gets_the_id(
-    kvm: KvmHypervisor, host: Host, paths: Paths
-) -> None:
-    seen: list[bool] = []
-    ask = host._ask
+async def test_during_a_start_nobody_else_gets_the_id(host: Host, paths: Paths) -> None:
+    kvm = KvmHypervisor(paths, no_commands, processes=host, monitor=lambda _path: asked)
+    asked = Watched(host, paths)
+    await kvm.start(POOLED, [], paused=True)
+    assert asked.seen
+    assert all(asked.seen)
 
-    async def looking(command: str, *rest: object, **named: object) -> object:
+
+class Watched:
+    """A monitor during whose every answer somebody else wants the only id."""
+
+    def __init__(self, host: Host, paths: Paths) -> None:
+        self._host, self._paths = host, paths
+        self.seen: list[bool] = []
+
+    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        await self._host.with_file(file, commands)
+
+    async def __call__(
+        self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float = 20.0
+    ) -> Any:
+        directory = uidpool.lock_directory(self._paths)
         try:
-            uid = uidpool.RequestUnusedUid(
-                [61400], directory=uidpool.lock_directory(paths), uids_in_use=lambda: {0}
-            )
+            uid = uidpool.RequestUnusedUid([61400], directory=directory, uids_in_use=lambda: {0})
         except PrereqError:
-            seen.append(True)
+            self.seen.append(True)
         else:
             uid.Unlock()
-            seen.append(False)
-        return await ask(command, *rest, **named)  # type: ignore[arg-type] # passed on as they are
-
-    host.monitor = lambda _path: looking  # type: ignore[method-assign,assignment] # pretended
-    kvm = KvmHypervisor(paths, no_commands, processes=host, monitor=host.monitor)
-    await kvm.start(POOLED, [], paused=True)
-    assert seen
-    assert all(seen)
+            self.seen.append(False)
+        return await self._host(command, arguments, timeout_s=timeout_s)
 
 
 @pytest.mark.virtual_time
