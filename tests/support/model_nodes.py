@@ -40,6 +40,7 @@ from ganeti.rpc.procedures.migration import (
     MigrateArgs,
     MigrationResult,
 )
+from ganeti.rpc.procedures.networks import NicsArgs
 from ganeti.rpc.procedures.programs import (
     AllocatorArgs,
     AllocatorOutput,
@@ -108,6 +109,7 @@ class ModelNode:
     refuses_start: str = ""
     migration_fails: str = ""
     rename_script_fails: str = ""
+    bridges: set[str] = field(default_factory=lambda: {"br0", "br1"})
     wrong_hvparams: list[str] = field(default_factory=list)
     installed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Disk -> the OS that was put onto it, and the name that its system believes to have."""
@@ -336,6 +338,13 @@ class ModelNode:
 
     def on_instance_console(self, args: InstanceArgs) -> ConsoleInfo:
         return ConsoleInfo(kind="msg", message=f"{args.instance.name} has no console")
+
+    def on_nics_check(self, args: NicsArgs) -> list[str]:
+        return [
+            f"NIC {nic.index}: there is no bridge {nic.link!r}"
+            for nic in args.nics
+            if nic.mode == "bridged" and nic.link not in self.bridges
+        ]
 
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
         return self.wrong_hvparams

@@ -22,6 +22,7 @@ from ganeti.model.param_checks import (
     check_backend_params,
     check_node_params,
     check_os_params,
+    check_vlan,
 )
 from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params, layered
 
@@ -193,10 +194,12 @@ def _nicparams(cluster: Cluster, given: Params) -> dict[str, Params]:
         checked[name] = None if value is None else typed_value(value, NIC_DEFAULTS[name], where)
     if (mode := checked.get("mode")) is not None:
         if mode not in NIC_MODES:
-            raise InputError("must be bridged or routed", "nicparams.mode")
+            raise InputError("must be bridged, routed or openvswitch", "nicparams.mode")
         checked["mode"] = NIC_MODES[mode]
     if (link := checked.get("link")) is not None:
         interface_name(link, "nicparams.link")
+    if (vlan := checked.get("vlan")) is not None:
+        checked["vlan"] = check_vlan(vlan, "nicparams.vlan")
     return {**cluster.nicparams, DEFAULT: changed(cluster.nicparams.get(DEFAULT, {}), checked)}
 
 

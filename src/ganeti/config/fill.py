@@ -114,4 +114,5 @@ def _nic_spec(cluster: Cluster, index: int, nic: Nic) -> NicSpec:
         ip=nic.ip,
         mode=filled["mode"],
         link=filled["link"],
+        vlan=filled["vlan"],
     )

@@ -16,7 +16,7 @@ from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.monitor import Ask, MonitorGone, MonitorSilent
-from ganeti.hypervisor.kvm.network import make_taps, remove_taps
+from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
 from ganeti.hypervisor.kvm.processes import PROC, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
 from ganeti.model.hypervisor_params import hypervisor_defaults
@@ -129,7 +129,7 @@ class Guests:
         files.check_lengths()
         hvparams = what.hvparams
         disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
-        taps = await make_taps(self._run, self._paths.root, what.instance)
+        taps = tap_names(self._paths.root, what.instance)
         record = None
         try:
             files.prepare()
@@ -144,12 +144,12 @@ class Guests:
                 is_incoming=what.is_incoming,
             )
             record = _new_record(what, taps, qemu_command(what.instance, resolved))
+            # Before the taps are made: whatever ends this daemon, the next one knows of them.
             files.write(record)
+            await make_taps(self._run, self._paths.root, what.instance, self._paths.etc)
             return await self._spawn(files, record)
         except BaseException:
-            if record is None:
-                await remove_taps(self._run, taps)
-            else:
+            if record is not None:
                 await self._abandon(files, record)
             raise
 

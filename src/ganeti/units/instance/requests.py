@@ -10,7 +10,7 @@ from ganeti.base.ids import IdSource
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
 from ganeti.model.objects import Cluster, Disk, Nic
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
-from ganeti.model.param_checks import NIC_MODES
+from ganeti.model.param_checks import NIC_MODES, check_vlan
 from ganeti.model.params import Params
 
 MAX_DISKS, MAX_NICS = 16, 8
@@ -76,9 +76,11 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
         if nic.ip is not None:
             check_address(nic.ip, f"{where}.ip")
         if nic.mode is not None and nic.mode not in NIC_MODES:
-            raise InputError("must be bridged or routed", f"{where}.mode")
+            raise InputError("must be bridged, routed or openvswitch", f"{where}.mode")
         if nic.link is not None:
             interface_name(nic.link, f"{where}.link")
+        if nic.vlan is not None:
+            check_vlan(nic.vlan, f"{where}.vlan")
         if nic.name is not None:
             plain_name(nic.name, f"{where}.name")
     _check_distinct("mac", [nic.mac.lower() for nic in nics])
@@ -107,7 +109,11 @@ def check_address(text: str, field: str) -> None:
 
 def nic_params(nic: NicRequest) -> Params:
     """What this interface sets that the cluster's defaults do not."""
-    given = {"mode": NIC_MODES[nic.mode] if nic.mode else None, "link": nic.link}
+    given = {
+        "mode": NIC_MODES[nic.mode] if nic.mode else None,
+        "link": nic.link,
+        "vlan": None if nic.vlan is None else check_vlan(nic.vlan, "vlan"),
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 
