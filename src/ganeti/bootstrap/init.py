@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from ganeti import ssconf
+from ganeti import ssconf, uidpool
 from ganeti.base import certificates, tls
 from ganeti.base.addresses import is_address
 from ganeti.base.clock import Clock, SystemClock
@@ -69,11 +69,13 @@ class InitOptions:
     hvparams: Mapping[str, Params] = field(default_factory=dict)
     beparams: Params = field(default_factory=dict)
     nicparams: Params = field(default_factory=dict)
+    diskparams: Mapping[str, Params] = field(default_factory=dict)
     ipolicy: Params = field(default_factory=dict)
     candidate_pool_size: int = 10
     default_iallocator: str = ""
     file_storage_dir: str = DEFAULT_FILE_DIR
     shared_file_storage_dir: str = DEFAULT_SHARED_DIR
+    uid_pool: Sequence[uidpool.UidRange] = ()
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,8 @@ def check_options(options: InitOptions) -> None:
     _check_addresses(options)
     plain_name(options.group_name, "group_name")
     _configured(_BLANK, options)
+    if problems := uidpool.host_conflicts(options.uid_pool):
+        raise InputError(f"on this node {'; '.join(problems)}", "uid_pool")
 
 
 async def answers(paths: Paths, limit_s: float = ANSWER_LIMIT_S) -> None:
@@ -305,6 +309,7 @@ def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
         hvparams=dict(options.hvparams),
         beparams=options.beparams,
         nicparams=options.nicparams,
+        diskparams=dict(options.diskparams),
         ipolicy=options.ipolicy,
         candidate_pool_size=options.candidate_pool_size,
         default_iallocator=options.default_iallocator,
@@ -313,6 +318,7 @@ def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
         master_netmask=options.master_netmask,
         file_storage_dir=options.file_storage_dir,
         shared_file_storage_dir=options.shared_file_storage_dir,
+        uid_pool=list(options.uid_pool),
     )
     check_cluster_wish(wish)
     return msgspec.structs.replace(cluster, **changed_cluster(cluster, wish))

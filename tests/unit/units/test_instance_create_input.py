@@ -60,7 +60,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"disks": disk() + disk(size=2**40)}, WRONG, "disks[1].size: "),
         ({"disks": disk(mode="rx")}, WRONG, "disks[0].mode: must be rw or ro"),
         ({"disks": disk(name="a/b")}, WRONG, "disks[0].name: "),
-        ({"disks": disk(params={"a": 1})}, WRONG, "disks[0].params: "),
+        ({"disks": disk(params={"a": 1})}, WRONG, "disks[0].params.a: "),
         ({"nics": nic() * 9}, WRONG, "nics: 9 network interfaces: at most 8"),
         ({"nics": nic(mac="zz")}, WRONG, "nics[0].mac: "),
         ({"nics": nic(mac="01:00:00:00:00:01")}, WRONG, "nics[0].mac: "),

@@ -18,6 +18,7 @@ INTERFACE_NAME_LIMIT = 15
 OWN_SCRIPT = Path(__file__).with_name("kvm-ifup")
 CUSTOM_SCRIPT = "kvm-vif-bridge"
 """In the directory of the node's settings; used in place of ours where it is executable."""
+RULE_FAMILIES = ("-4", "-6")
 _PREFIX = "gnt"
 _MODES = ("bridged", "routed", "openvswitch")
 
@@ -88,14 +89,14 @@ def script_words(settings: Path) -> list[str]:
 
 
 async def make_taps(
-    run: Run, root: Path, instance: InstanceSpec, settings: Path | None = None
+    run: Run, root: Path, instance: InstanceSpec, settings: Path
 ) -> tuple[str, ...]:
     """One tap device for each NIC, connected; on failure none is left."""
     taps = tap_names(root, instance)
     await remove_taps(run, taps)
     try:
         for tap, nic in zip(taps, instance.nics, strict=True):
-            await make_tap(run, tap, nic, instance, settings or root / "etc/ganeti")
+            await make_tap(run, tap, nic, instance, settings)
     except BaseException:
         await remove_taps(run, taps)
         raise
@@ -106,7 +107,7 @@ async def remove_taps(run: Run, taps: Sequence[str]) -> None:
     """Remove those that exist, and what was made for them."""
     for tap in taps:
         await run(tap_remove(tap), check=False)
-        for family in ("-4", "-6"):
+        for family in RULE_FAMILIES:
             await run(rule_remove(tap, family), check=False)
 
 
@@ -114,6 +115,17 @@ async def make_tap(
     run: Run, tap: str, nic: NicSpec, instance: InstanceSpec, settings: Path
 ) -> None:
     """Make one tap device and connect it; after a failure it may be there."""
+    try:
+        await run(tap_add(tap))
+    except HostError as err:
+        raise HypervisorError(f"NIC {nic.index}: no tap device can be made: {err}") from err
+    await connect_tap(run, tap, nic, instance, settings)
+
+
+async def connect_tap(
+    run: Run, tap: str, nic: NicSpec, instance: InstanceSpec, settings: Path
+) -> None:
+    """Join an existing tap device to the network that the NIC asks for."""
     if nic.mode not in _MODES:
         raise HypervisorError(
             f"NIC {nic.index} has the mode {nic.mode!r:.20}, which KVM cannot offer"
@@ -121,10 +133,6 @@ async def make_tap(
     if nic.mode == "routed" and nic.ip is None:
         raise HypervisorError(f"NIC {nic.index} is routed, but has no IP address; give it one")
     environment = nic_environment(tap, nic, instance)
-    try:
-        await run(tap_add(tap))
-    except HostError as err:
-        raise HypervisorError(f"NIC {nic.index}: no tap device can be made: {err}") from err
     try:
         await run(script_words(settings), env=environment)
     except HypervisorError:

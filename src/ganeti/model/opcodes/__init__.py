@@ -28,6 +28,12 @@ from ganeti.model.opcodes.instance import (
     OpInstanceStartup,
 )
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import (
+    OpInstanceFailover,
+    OpInstanceMove,
+    OpNodeEvacuate,
+    OpNodeMigrate,
+)
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
@@ -46,7 +52,9 @@ AnyOpCode = (
     | OpClusterVerifyGroup
     | OpInstanceConsole
     | OpInstanceCreate
+    | OpInstanceFailover
     | OpInstanceMigrate
+    | OpInstanceMove
     | OpInstanceQueryData
     | OpInstanceReboot
     | OpInstanceReinstall
@@ -55,6 +63,8 @@ AnyOpCode = (
     | OpInstanceShutdown
     | OpInstanceStartup
     | OpNodeAdd
+    | OpNodeEvacuate
+    | OpNodeMigrate
     | OpNodeRemove
     | OpNodeRename
     | OpNodeSetParams

@@ -8,6 +8,7 @@ from typing import Any
 
 from ganeti.rpc.procedures import (
     disks,
+    earlier,
     files,
     host,
     instances,
@@ -15,12 +16,28 @@ from ganeti.rpc.procedures import (
     migration,
     networks,
     programs,
+    transfers,
+    uids,
 )
 from ganeti.rpc.procedures.form import Procedure
 
+_MODULES = (
+    disks,
+    earlier,
+    files,
+    host,
+    instances,
+    mastership,
+    migration,
+    networks,
+    programs,
+    transfers,
+    uids,
+)
+
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
-    for module in (disks, files, host, instances, mastership, migration, networks, programs)
+    for module in _MODULES
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

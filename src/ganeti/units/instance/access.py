@@ -68,6 +68,16 @@ async def is_running(ctx: UnitContext, node: Node, instance: Instance) -> bool:
     return state is not None and state.has_guest and state.state != "shutdown"
 
 
+def check_nothing_there(state: RunningInstance | None, node: Node, instance: Instance) -> None:
+    """Refuse to bring an instance to a node where something of it is left."""
+    if state is not None:
+        raise PrereqError(
+            f"something of {instance.name} is on {node.name} already, from an earlier migration;"
+            f" run: gnt-instance migrate --cleanup {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
 def set_admin_state(uuid: InstanceUuid, state: AdminState) -> Change:
     """The change of configuration that records what the administrator wants."""
 

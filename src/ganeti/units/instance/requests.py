@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, mac_address, plain_name
 from ganeti.base.ids import IdSource
+from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
 from ganeti.model.objects import Cluster, Disk, Nic
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
@@ -54,8 +55,8 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
             raise InputError("must be rw or ro", f"{where}.mode")
         if disk.name is not None:
             plain_name(disk.name, f"{where}.name")
-        if disk.params:
-            raise InputError("disk templates in files have no parameters", f"{where}.params")
+        if template is not None:
+            check_disk_params(template.name, disk.params, f"{where}.params")
     if template is not None:
         if template.has_disks and not disks:
             raise InputError(
@@ -165,6 +166,12 @@ def build_disks(
                 logical_id=("loop", f"{directory}/{uuid}.{template.name}.disk{index}"),
                 mode="ro" if request.mode.lower() in ("r", "ro") else "rw",
                 name=request.name,
+                params=_own_params(request, template),
             )
         )
     return tuple(disks)
+
+
+def _own_params(request: DiskRequest, template: DiskTemplate) -> Params:
+    checked = check_disk_params(template.name, request.params, "disks")
+    return {name: value for name, value in checked.items() if value is not None}

@@ -20,6 +20,7 @@ from ganeti.hypervisor.kvm.network import (
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 
 ROOT = Path("/")
+ETC = Path("/nosuch")
 BRIDGED = NicSpec(uuid="n1", index=0, mac="aa:00:00:00:00:01", link="br0")
 ROUTED = NicSpec(
     uuid="n2", index=1, mac="aa:00:00:00:00:02", mode="routed", link="100", ip="192.0.2.7"
@@ -106,13 +107,13 @@ def test_a_value_that_would_become_more_than_a_value_is_refused(link: str) -> No
 async def test_a_nic_that_cannot_be_connected_is_refused(nic: NicSpec, text: str) -> None:
     host = Host()
     with pytest.raises(HypervisorError, match=f"NIC 0.*{text}"):
-        await make_taps(host, ROOT, instance(nic))
+        await make_taps(host, ROOT, instance(nic), ETC)
     assert host.taps == set()
 
 
 async def test_taps_are_made_and_removed_again() -> None:
     host = Host()
-    taps = await make_taps(host, ROOT, instance(BRIDGED, ROUTED))
+    taps = await make_taps(host, ROOT, instance(BRIDGED, ROUTED), ETC)
     assert host.taps == set(taps)
     assert [told["MODE"] for told in host.connected] == ["bridged", "routed"]
     await remove_taps(host, taps)
@@ -123,7 +124,7 @@ async def test_a_missing_bridge_is_named_and_nothing_is_left() -> None:
     host = Host()
     missing = NicSpec(uuid="n3", index=1, mac="m", link="br9")
     with pytest.raises(HypervisorError, match=r"NIC 1 .*'br9'.*make that bridge"):
-        await make_taps(host, ROOT, instance(BRIDGED, missing))
+        await make_taps(host, ROOT, instance(BRIDGED, missing), ETC)
     assert (host.taps, host.rules) == (set(), set())
 
 
