@@ -40,6 +40,7 @@ from ganeti.rpc.procedures.migration import (
     MigrateArgs,
     MigrationResult,
 )
+from ganeti.rpc.procedures.networks import NicsArgs
 from ganeti.rpc.procedures.programs import (
     AllocatorArgs,
     AllocatorOutput,
@@ -120,6 +121,7 @@ class ModelNode:
     refuses_start: str = ""
     migration_fails: str = ""
     rename_script_fails: str = ""
+    bridges: set[str] = field(default_factory=lambda: {"br0", "br1"})
     copy_fails: str = ""
     mirrors_disks: bool = True
     let_go_on: set[str] = field(default_factory=set)
@@ -388,6 +390,13 @@ class ModelNode:
 
     def on_instance_console(self, args: InstanceArgs) -> ConsoleInfo:
         return ConsoleInfo(kind="msg", message=f"{args.instance.name} has no console")
+
+    def on_nics_check(self, args: NicsArgs) -> list[str]:
+        return [
+            f"NIC {nic.index}: there is no bridge {nic.link!r}"
+            for nic in args.nics
+            if nic.mode == "bridged" and nic.link not in self.bridges
+        ]
 
     def on_uid_pool_use(self, args: UidPoolArgs) -> UidPoolUse:
         asked = {uid for low, high in args.uid_pool for uid in range(low, high + 1)}

@@ -20,6 +20,7 @@ from ganeti.node import (
     instance,
     master_ip,
     membership,
+    networks,
     os,
     storage,
     transfers,
@@ -98,6 +99,7 @@ def _handlers(
     return [
         info.handlers(paths, drivers, facts, clock),
         instance.handlers(drivers, disks, locks),
+        networks.handlers(drivers),
         storage.handlers(disks, locks),
         transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),

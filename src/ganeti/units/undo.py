@@ -49,6 +49,11 @@ def _node(services: Services, arguments: dict[str, Any]) -> Node | None:
     return services.config.snapshot.nodes.get(arguments["node"])
 
 
+async def _end_scripts(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    """Nothing more: whoever runs steps ends what may still run on their node before (R11)."""
+    del services, key, arguments
+
+
 async def _forget_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
     del key
 
@@ -72,6 +77,7 @@ async def _settle_migration(services: Services, key: str, arguments: dict[str, A
 UNDO_PROCEDURES: dict[str, UndoProcedure] = {
     "remove_disk": _remove_disk,
     "stop_instance": _stop_instance,
+    "end_scripts": _end_scripts,
     "forget_instance": _forget_instance,
     "settle_migration": _settle_migration,
 }

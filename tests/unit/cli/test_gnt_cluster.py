@@ -128,7 +128,7 @@ def test_init_passes_on_what_was_said(
     master.job()
     words = (
         "init --enabled-hypervisors=fake,kvm -H kvm:kernel_path=/boot/k,no_acpi -B memory=256"
-        " -N mode=routed,link=100 --enabled-disk-templates=file,diskless -I hail -C 3"
+        " -N mode=routed,link=100 -D plain:stripes=2 --enabled-disk-templates=file,diskless -I hail -C 3"
         " --file-storage-dir=/srv/f --shared-file-storage-dir=/srv/s -m aa:00:01"
         " --master-netdev=lo --master-netmask=8 -s 192.0.2.9 --primary-ip=192.0.2.1"
         " --node-port=1911 --uid-pool=61000-61009 --primary-ip-version=4 --no-etc-hosts --no-ssh-init cluster.invalid"
@@ -149,6 +149,7 @@ def test_init_passes_on_what_was_said(
         hvparams={"kvm": {"kernel_path": "/boot/k", "acpi": False}},
         beparams={"minmem": 256, "maxmem": 256},
         nicparams={"mode": "routed", "link": "100"},
+        diskparams={"plain": {"stripes": "2"}},
         candidate_pool_size=3,
         default_iallocator="hail",
         uid_pool=[(61000, 61009)],
