@@ -65,9 +65,9 @@ class EarlierWork:
 
     async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
         """As `RpcClient.call`; RpcFailed, and nothing was sent, where earlier work is in the way."""
-        if procedure.changes and not node.offline and procedure.name not in ENDING:
-            if instance := concerned_instance(args):
-                await self._leave_alone(node, instance)
+        acts = procedure.changes and procedure.name not in ENDING
+        if acts and not node.offline and (instance := concerned_instance(args)):
+            await self._leave_alone(node, instance)
         return await self._rpc.call(node, procedure, args, key=key)
 
     async def call_all(
@@ -139,4 +139,6 @@ async def end_calls(rpc: Caller, node: Node, keys: Iterable[str]) -> None:
     result: EndWorkResult = await rpc.call(node, WORK_END, EndWorkArgs(keys=sorted(keys)))
     if result.unfinished:
         what = ", ".join(one.what for one in result.unfinished)
-        raise RpcFailed(node.name, f"it still carries out {what}, which cannot be ended", EARLIER_WORK)
+        raise RpcFailed(
+            node.name, f"it still carries out {what}, which cannot be ended", EARLIER_WORK
+        )
