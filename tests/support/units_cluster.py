@@ -125,7 +125,9 @@ class World:
         }
 
     def check_no_guest_runs_twice(self) -> None:
-        """G5, to be held after every single act."""
+        """G5, to be held after every single act; and nothing else that must never happen has."""
+        for node in self.nodes.values():
+            assert node.violations == []
         for uuid in {uuid for node in self.nodes.values() for uuid in node.guests}:
             running = [
                 name
@@ -364,6 +366,14 @@ class Master:
             for disk in instance.disks
         }
         assert self.world.disks() == known
+        for node in self.snapshot.nodes.values():
+            local = {
+                str(disk.logical_id[1])
+                for instance in self.snapshot.instances_on(node.uuid)
+                for disk in instance.disks
+                if disk.template == "file"
+            }
+            assert set(self.world.nodes[node.name].local.disks) == local, node.name
 
     def check_guests_are_those_of_the_configuration(self) -> None:
         """Exactly the instances that are to be up run, where they should, and nothing else is there."""

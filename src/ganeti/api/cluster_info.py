@@ -38,7 +38,6 @@ _ABSENT: dict[str, Any] = {
     "modify_ssh_setup": False,
     "prealloc_wipe_disks": False,
     "reserved_lvs": [],
-    "uid_pool": [],
     "use_external_mip_script": False,
     "volume_group_name": None,
     "zeroing_image": "",
@@ -86,6 +85,7 @@ def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
         "default_iallocator": cluster.default_iallocator,
         "file_storage_dir": cluster.file_storage_dir,
         "shared_file_storage_dir": cluster.shared_file_storage_dir,
+        "uid_pool": cluster.uid_pool,
         "degraded": degraded,
     }
     answer: dict[str, Any] = wire.plain({**_ABSENT, **described})

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from ganeti import ssconf
+from ganeti import ssconf, uidpool
 from ganeti.base import certificates, tls
 from ganeti.base.addresses import is_address
 from ganeti.base.clock import Clock, SystemClock
@@ -74,6 +74,7 @@ class InitOptions:
     default_iallocator: str = ""
     file_storage_dir: str = DEFAULT_FILE_DIR
     shared_file_storage_dir: str = DEFAULT_SHARED_DIR
+    uid_pool: Sequence[uidpool.UidRange] = ()
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,8 @@ def check_options(options: InitOptions) -> None:
     _check_addresses(options)
     plain_name(options.group_name, "group_name")
     _configured(_BLANK, options)
+    if problems := uidpool.host_conflicts(options.uid_pool):
+        raise InputError(f"on this node {'; '.join(problems)}", "uid_pool")
 
 
 async def answers(paths: Paths, limit_s: float = ANSWER_LIMIT_S) -> None:
@@ -313,6 +316,7 @@ def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
         master_netmask=options.master_netmask,
         file_storage_dir=options.file_storage_dir,
         shared_file_storage_dir=options.shared_file_storage_dir,
+        uid_pool=list(options.uid_pool),
     )
     check_cluster_wish(wish)
     return msgspec.structs.replace(cluster, **changed_cluster(cluster, wish))

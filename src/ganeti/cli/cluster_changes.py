@@ -19,9 +19,15 @@ from ganeti.cli.key_values import (
 from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
 from ganeti.cli.output import format_time
 from ganeti.clients.luxi import LuxiClient
+from ganeti.uidpool import ParseUidPool
 
 _SIZES = ("memory-size", "disk-size")
 _BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
+
+UID_POOL = option(
+    "--uid-pool", metavar="UID,LOW-HIGH,...",
+    help="user ids that guests of KVM run under, one each, as 61000-61199; '' for none",
+)  # fmt: skip
 
 MODIFY_OPTIONS = (
     option("--enabled-hypervisors", metavar="NAME,...", help="hypervisors; the first is the default"),
@@ -58,6 +64,10 @@ MODIFY_OPTIONS = (
            help="virtual processors for each physical one"),
     option("--ipolicy-spindle-ratio", dest="spindle_ratio", type=float, metavar="RATIO",
            help="instances for each spindle"),
+    UID_POOL,
+    option("--add-uids", metavar="UID,LOW-HIGH,...", help="more user ids for the pool"),
+    option("--remove-uids", metavar="UID,LOW-HIGH,...",
+           help="user ids that no new guest gets any more"),
 )  # fmt: skip
 
 
@@ -103,6 +113,9 @@ def modify(args: argparse.Namespace) -> int:
             hvparams.setdefault(hypervisor, {}).update(values)
         given["hvparams"] = hvparams
     given["ipolicy"] = _policy(args) or None
+    for name in ("uid_pool", "add_uids", "remove_uids"):
+        if (text := getattr(args, name)) is not None:
+            given[name] = ParseUidPool(text)
     if all(value is None for value in given.values()):
         raise InputError("say what is to be changed; see --help", "options")
     with LuxiClient() as client:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
-from ganeti.cli.cluster_changes import add_change_commands
+from ganeti.cli.cluster_changes import UID_POOL, add_change_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.jobs import run_job, wait_for_result
@@ -16,6 +16,7 @@ from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
+from ganeti.uidpool import FormatUidPool, ParseUidPool
 
 TAKE_OVER_LIMIT_S = 90.0
 PING_LIMIT_S = 10.0
@@ -67,6 +68,7 @@ _OPTIONAL_INIT = {
     option("--node-port", type=int, metavar="PORT", help="port of this node's node daemon (1811)"),
     option("-C", "--candidate-pool-size", type=int, metavar="N",
            help="how many nodes are kept as master candidates"),
+    UID_POOL,
     option("--primary-ip-version", type=int, choices=(4, 6),
            help="family of primary addresses; accepted, the address says it"),
     option("--no-etc-hosts", action="store_true", help="accepted: /etc/hosts is never changed"),
@@ -95,6 +97,8 @@ def init(args: argparse.Namespace) -> int:
             given[word] = tuple(getattr(args, word).split(","))
     if args.hvparams:
         given["hvparams"] = _hypervisor_params(args.hvparams)
+    if args.uid_pool is not None:
+        given["uid_pool"] = ParseUidPool(args.uid_pool)
     given["beparams"] = _backend_bounds(args.beparams)
     given["nicparams"] = merged_key_values(args.nicparams, "nicparams")
     options = InitOptions(
@@ -204,6 +208,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
                 ("file storage path", found["file_storage_dir"]),
                 ("shared file storage path", found["shared_file_storage_dir"]),
                 ("default instance allocator", found["default_iallocator"]),
+                ("uid pool", FormatUidPool(found["uid_pool"])),
                 ("primary ip version", found["primary_ip_version"]),
                 ("OS search path", ", ".join(map(str, Paths().os_search_path))),
                 ("enabled disk templates", ", ".join(found["enabled_disk_templates"])),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
+from ganeti import uidpool
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, os_name, plain_name
 from ganeti.model.disk_templates import DISK_TEMPLATES
@@ -38,6 +39,7 @@ _SETTABLE = frozenset(
         *("beparams", "nicparams", "ndparams", "ipolicy", "candidate_pool_size"),
         *("max_running_jobs", "default_iallocator", "mac_prefix", "master_netdev"),
         *("master_netmask", "file_storage_dir", "shared_file_storage_dir", "force"),
+        *("uid_pool", "add_uids", "remove_uids"),
         *OpCode.__struct_fields__,
     )
 )
@@ -124,7 +126,20 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
         _check_range(
             op.master_netmask, ip_address(cluster.master_ip).max_prefixlen, "master_netmask"
         )
+    plain |= _uid_pool(cluster, op)
     return {name: value for name, value in plain.items() if value != getattr(cluster, name)}
+
+
+def _uid_pool(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
+    """The pool overwritten, then with ids added, then with ids removed (S106)."""
+    pool: list[uidpool.UidRange] = list(cluster.uid_pool)
+    if op.uid_pool is not None:
+        pool = uidpool.CheckUidPool(op.uid_pool)
+    if op.add_uids:
+        pool = uidpool.AddToUidPool(pool, op.add_uids)
+    if op.remove_uids:
+        pool = uidpool.RemoveFromUidPool(pool, op.remove_uids)
+    return {"uid_pool": tuple(pool)}
 
 
 def _hvparams(cluster: Cluster, given: Mapping[str, Params]) -> dict[str, Params]:

@@ -22,6 +22,8 @@ from ganeti.node import (
     membership,
     os,
     storage,
+    transfers,
+    uids,
 )
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.register import NodeRegister
@@ -97,10 +99,12 @@ def _handlers(
         info.handlers(paths, drivers, facts, clock),
         instance.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),
+        transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),
         allocator.handlers(paths, run),
         files.handlers(paths, drivers),
         master_ip.handlers(run),
+        uids.handlers(),
     ]
 
 

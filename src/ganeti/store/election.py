@@ -174,10 +174,20 @@ def judge_survey(electing: Electing, ballot: Ballot, own_epoch: int) -> int | Re
         return _no_majority(ballot, answered, voters)
     epoch = max([own_epoch, *(found.register.promised.epoch for found in answered.values())]) + 1
     if electing.kind is CampaignKind.FORCE:
-        epoch += _forced_stride(electing.candidate)
+        epoch = forced_epoch(electing.candidate, epoch)
     if epoch > MAX_EPOCH:
         return Refusal("there are no epochs left")
     return epoch
+
+
+def forced_epoch(candidate: NodeUuid, epoch: int) -> int:
+    """Force jumps: those whom it skips may have a master in the very next epoch, or force too."""
+    return epoch + FORCED_STRIDE + zlib.crc32(candidate.encode()) % FORCED_STRIDE
+
+
+def forced_ceiling(candidate: NodeUuid, ceiling: int) -> int:
+    """Above which the job ids of a master are that cannot know which ids others have given out."""
+    return ceiling + FORCED_IDS * (1 + zlib.crc32(candidate.encode()) % FORCED_PLACES)
 
 
 def _is_unfit(electing: Electing, answered: Mapping[NodeUuid, Vote]) -> Refusal | None:
@@ -217,11 +227,6 @@ def release(software: str) -> tuple[int, int]:
         return int(numbers[0]), int(numbers[1])
     except (ValueError, IndexError):
         return (0, 0)
-
-
-def _forced_stride(candidate: NodeUuid) -> int:
-    """How far force jumps: those whom it skips may have a master in the very next epoch, or force too."""
-    return FORCED_STRIDE + zlib.crc32(candidate.encode()) % FORCED_STRIDE
 
 
 def judge_promises(electing: Electing, ballot: Ballot) -> Accepted | Refusal | None:
@@ -283,7 +288,7 @@ def first_registration(
     `tails` has the candidate's own as it is after copying.
     """
     if electing.kind is CampaignKind.FORCE:
-        ceiling += FORCED_IDS * (1 + zlib.crc32(electing.candidate.encode()) % FORCED_PLACES)
+        ceiling = forced_ceiling(electing.candidate, ceiling)
     own = tails[electing.candidate]
     known = accepted.sync_set if accepted else frozenset()
     same = sorted(

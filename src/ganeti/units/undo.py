@@ -14,7 +14,7 @@ from ganeti.model.job import UndoStep
 from ganeti.model.objects import InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
-from ganeti.units.instance.settle import settle_migration
+from ganeti.units.instance.settle import Attempt, settle_migration
 from ganeti.units.services import Services
 
 UndoProcedure = Callable[[Services, str, dict[str, Any]], Awaitable[None]]
@@ -60,13 +60,13 @@ async def _forget_instance(services: Services, key: str, arguments: dict[str, An
 
 
 async def _settle_migration(services: Services, key: str, arguments: dict[str, Any]) -> None:
-    await settle_migration(
-        services,
-        key,
+    attempt = Attempt(
         InstanceUuid(arguments["instance"]),
         NodeUuid(arguments["source"]),
         NodeUuid(arguments["target"]),
+        copied=arguments.get("copied", False),
     )
+    await settle_migration(services, key, attempt)
 
 
 UNDO_PROCEDURES: dict[str, UndoProcedure] = {

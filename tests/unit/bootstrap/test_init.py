@@ -48,6 +48,8 @@ def test_the_defaults_are_sound() -> None:
         ({"beparams": {"nonsense": 1}}, "beparams.nonsense"),
         ({"nicparams": {"nonsense": "x"}}, "nicparams.nonsense"),
         ({"ipolicy": {"nonsense": 1}}, "ipolicy.nonsense"),
+        ({"uid_pool": [(5, 1)]}, "uid_pool"),
+        ({"uid_pool": [(1, 99)]}, "uid_pool"),  # services of this host have some
         ({"candidate_pool_size": 0}, "candidate_pool_size"),
         ({"default_iallocator": "../hail"}, "default_iallocator"),
         ({"file_storage_dir": "srv"}, "file_storage_dir"),

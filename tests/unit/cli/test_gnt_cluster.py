@@ -1,9 +1,12 @@
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from ganeti import uidpool
 from ganeti.api.cluster_info import cluster_info
 from ganeti.base.errors import HostError
 from ganeti.bootstrap import destroy as bootstrap_destroy
@@ -87,6 +90,20 @@ def test_info_says_if_the_state_has_one_copy_only(master: FakeMaster, run: Run) 
     assert "State: degraded: held by the master alone" in run(table, "info")[1]
 
 
+@pytest.mark.requirement("S109")
+def test_info_shows_the_pool_of_user_ids_as_modify_takes_it(master: FakeMaster, run: Run) -> None:
+    pool = ((61000, 61009), (62000, 62000))
+    known = snapshot()
+    known = replace(known, cluster=structs.replace(known.cluster, uid_pool=pool))
+    master.replies["QueryClusterInfo"] = cluster_info(known, degraded=False)
+    [line] = [line for line in run(table, "info")[1].splitlines() if "uid pool" in line]
+    definition = line.partition(":")[2].strip()
+    assert uidpool.ParseUidPool(definition) == list(pool)
+    master.job()
+    assert run(table, "modify", f"--uid-pool={definition}")[0] == 0
+    assert master.args_of("SubmitJob")[0][0]["uid_pool"] == [list(one) for one in pool]
+
+
 def test_version_shows_all_interfaces(master: FakeMaster, run: Run) -> None:
     master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=False)
     code, out, _err = run(table, "version")
@@ -125,7 +142,7 @@ def test_init_passes_on_what_was_said(
         " -N mode=routed,link=100 --enabled-disk-templates=file,diskless -I hail -C 3"
         " --file-storage-dir=/srv/f --shared-file-storage-dir=/srv/s -m aa:00:01"
         " --master-netdev=lo --master-netmask=8 -s 192.0.2.9 --primary-ip=192.0.2.1"
-        " --node-port=1911 --primary-ip-version=4 --no-etc-hosts --no-ssh-init cluster.invalid"
+        " --node-port=1911 --uid-pool=61000-61009 --primary-ip-version=4 --no-etc-hosts --no-ssh-init cluster.invalid"
     )
     assert run(table, *words.split()) == (0, "", "")
     [options] = founded
@@ -145,6 +162,7 @@ def test_init_passes_on_what_was_said(
         nicparams={"mode": "routed", "link": "100"},
         candidate_pool_size=3,
         default_iallocator="hail",
+        uid_pool=[(61000, 61009)],
         file_storage_dir="/srv/f",
         shared_file_storage_dir="/srv/s",
     )

@@ -137,7 +137,9 @@ def test_all_of_a_node_can_be_chosen_and_is_confirmed(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     master.job()
-    master.replies["QueryInstances"] = [["a", "n1"], ["b", "n2"], ["c", "n1"]]
+    master.replies["QueryInstances"] = [
+        ["a", "n1", [], []], ["b", "n2", [], []], ["c", "n1", [], []],
+    ]  # fmt: skip
     master.replies["QueryNodes"] = [["n1"]]
     code, _out, err = run(table, "reboot", "--node", "n1", "-t", "soft")
     assert code == 13

@@ -12,11 +12,13 @@ from typing import ClassVar
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
+from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
-from ganeti.hypervisor.kvm.monitor import Ask, Monitor, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.hotplug import KvmHotplug
+from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import InstanceSpec
@@ -56,10 +58,15 @@ class KvmHypervisor(Hypervisor):
         run: Run,
         *,
         processes: Processes | None = None,
-        monitor: Callable[[Path], Ask] = Monitor,
+        monitor: Callable[[Path], Talk] = Monitor,
     ) -> None:
         self._paths, self._run = paths, run
         self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
+        self._hotplug = KvmHotplug(paths, run, self._guests)
+
+    @property
+    def hotplug(self) -> KvmHotplug:
+        return self._hotplug
 
     async def verify(self) -> list[str]:
         problems = []
@@ -138,8 +145,13 @@ class KvmHypervisor(Hypervisor):
         return console_info(await self._here(self._guests.files(instance.uuid), instance))
 
     async def migration_info(self, instance: InstanceSpec) -> Params:
-        guest = await self._here(self._guests.files(instance.uuid), instance)
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self.hotplug.settled(await self._here(files, instance))
         return {
+            **guest_hardware(guest.instance),
+            "places": guest.record.places,
+            "memory": guest.record.memory,
             "machine": guest.record.machine,
             "qemu_version": guest.record.qemu_version,
             "accelerator": guest.record.accelerator,
@@ -170,6 +182,8 @@ class KvmHypervisor(Hypervisor):
                     accelerator=accelerator,
                     machine=str(info.get("machine", "")),
                     is_incoming=True,
+                    places=info.get("places"),
+                    memory=int(info.get("memory", 0)),
                     resume=bool(info.get("running", True)),
                 )
             )
@@ -256,7 +270,7 @@ class KvmHypervisor(Hypervisor):
             name=instance.name,
             uuid=instance.uuid,
             hypervisor=self.name,
-            memory=instance.memory,
+            memory=guest.memory,
             vcpus=instance.vcpus,
             state=state,
             cpu_time_s=self._guests.cpu_time_s(guest),

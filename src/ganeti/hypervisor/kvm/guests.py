@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +15,9 @@ from ganeti.base.process import Run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
 from ganeti.hypervisor.kvm.disks import resolve_disks
-from ganeti.hypervisor.kvm.monitor import Ask, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.monitor import MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.network import make_taps, remove_taps
+from ganeti.hypervisor.kvm.places import initial_places
 from ganeti.hypervisor.kvm.processes import PROC, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
 from ganeti.model.hypervisor_params import hypervisor_defaults
@@ -38,11 +39,17 @@ class Guest:
 
     files: GuestFiles
     record: Record
-    ask: Ask
+    ask: Talk
 
     @property
     def instance(self) -> InstanceSpec:
+        """The instance as its guest has it now, which is not what the next start will give it."""
         return self.record.instance
+
+    @property
+    def memory(self) -> int:
+        """MiB that the guest may use."""
+        return self.record.memory or self.record.instance.memory
 
     async def status(self, *, timeout_s: float = 20.0) -> str:
         """QEMU's run state, such as `running`, `paused`, `inmigrate`, `postmigrate`."""
@@ -61,6 +68,9 @@ class Launch:
     machine: str
     is_incoming: bool = False
     resume: bool = True
+    places: Mapping[str, int] | None = None
+    """Where a guest that comes has its devices; None for a new one."""
+    memory: int = 0
 
     @property
     def hvparams(self) -> Params:
@@ -76,12 +86,12 @@ class Guests:
     """All guests of this node. Whoever changes one holds its lock."""
 
     def __init__(
-        self, paths: Paths, run: Run, processes: Processes, monitor: Callable[[Path], Ask]
+        self, paths: Paths, run: Run, processes: Processes, monitor: Callable[[Path], Talk]
     ) -> None:
         self._paths, self._run, self._processes, self._monitor = paths, run, processes, monitor
         self.acceleration = Acceleration(paths, run)
         self._locks: dict[str, asyncio.Lock] = {}
-        self._monitors: dict[Path, Ask] = {}
+        self._monitors: dict[Path, Talk] = {}
 
     def files(self, instance_uuid: str) -> GuestFiles:
         return GuestFiles.of(self._paths, instance_uuid)
@@ -130,6 +140,7 @@ class Guests:
         hvparams = what.hvparams
         disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
         taps = await make_taps(self._run, self._paths.root, what.instance)
+        places = initial_places(what.instance) if what.places is None else dict(what.places)
         record = None
         try:
             files.prepare()
@@ -142,8 +153,9 @@ class Guests:
                 disks=disks,
                 taps=taps,
                 is_incoming=what.is_incoming,
+                places=places,
             )
-            record = _new_record(what, taps, qemu_command(what.instance, resolved))
+            record = _new_record(what, resolved, qemu_command(what.instance, resolved))
             files.write(record)
             return await self._spawn(files, record)
         except BaseException:
@@ -177,7 +189,7 @@ class Guests:
     def cpu_time_s(self, guest: Guest) -> float:
         return self._processes.cpu_time_s(guest.record.process)
 
-    def _ask(self, files: GuestFiles) -> Ask:
+    def _ask(self, files: GuestFiles) -> Talk:
         """One monitor for all who ask the same guest, so that they take turns."""
         if files.monitor not in self._monitors:
             self._monitors[files.monitor] = self._monitor(files.monitor)
@@ -243,13 +255,15 @@ class Guests:
         files.forget()
 
 
-def _new_record(what: Launch, taps: tuple[str, ...], argv: Sequence[str]) -> Record:
+def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record:
     return Record(
         instance=what.instance,
         argv=tuple(argv),
         accelerator=what.accelerator,
         boot_id=boot_id(),
-        taps=taps,
+        taps=tuple(resolved.taps),
+        places=dict(resolved.places),
+        memory=what.memory,
         is_incoming=what.is_incoming,
         resume=what.resume,
     )

@@ -40,6 +40,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """QEMU's full name of the virtual hardware."""
     qemu_version: str = ""
     taps: tuple[str, ...] = ()
+    places: dict[str, int] = {}
+    """Where its disks and NICs sit (`ganeti.hypervisor.kvm.places`)."""
+    memory: int = 0
+    """MiB that were left to the running guest; 0: all that it was started with."""
     is_incoming: bool = False
     """Waits for a guest from another node, or has it and was not told yet to go on."""
     resume: bool = True

@@ -27,6 +27,13 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import (
+    OpInstanceFailover,
+    OpInstanceMove,
+    OpNodeEvacuate,
+    OpNodeMigrate,
+)
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
@@ -45,13 +52,19 @@ AnyOpCode = (
     | OpClusterVerifyGroup
     | OpInstanceConsole
     | OpInstanceCreate
+    | OpInstanceFailover
     | OpInstanceMigrate
+    | OpInstanceMove
     | OpInstanceQueryData
     | OpInstanceReboot
+    | OpInstanceReinstall
     | OpInstanceRemove
+    | OpInstanceRename
     | OpInstanceShutdown
     | OpInstanceStartup
     | OpNodeAdd
+    | OpNodeEvacuate
+    | OpNodeMigrate
     | OpNodeRemove
     | OpNodeRename
     | OpNodeSetParams

@@ -83,6 +83,9 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     master_netmask: int | None = None
     file_storage_dir: str | None = None
     shared_file_storage_dir: str | None = None
+    uid_pool: list[tuple[int, int]] | None = None
+    add_uids: list[tuple[int, int]] | None = None
+    remove_uids: list[tuple[int, int]] | None = None
     force: bool = False
     # Clients of Ganeti name all that they know, without values; what has one is refused.
     hv_state: Any = None
@@ -91,9 +94,6 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     osparams_private_cluster: Any = None
     diskparams: Any = None
     max_tracked_jobs: Any = None
-    uid_pool: Any = None
-    add_uids: Any = None
-    remove_uids: Any = None
     maintain_node_health: Any = None
     prealloc_wipe_disks: Any = None
     drbd_helper: Any = None

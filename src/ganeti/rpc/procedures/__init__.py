@@ -15,12 +15,27 @@ from ganeti.rpc.procedures import (
     mastership,
     migration,
     programs,
+    transfers,
+    uids,
 )
 from ganeti.rpc.procedures.form import Procedure
 
+_MODULES = (
+    disks,
+    earlier,
+    files,
+    host,
+    instances,
+    mastership,
+    migration,
+    programs,
+    transfers,
+    uids,
+)
+
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
-    for module in (disks, earlier, files, host, instances, mastership, migration, programs)
+    for module in _MODULES
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

@@ -13,9 +13,10 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
 from ganeti.hypervisor.kvm import driver as driver_module
 from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
-from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
+from ganeti.model import wire
 from ganeti.model.instance_spec import InstanceSpec
 
 pytestmark = pytest.mark.virtual_time
@@ -73,10 +74,13 @@ class Host:
         return 1.5
 
     # monitors
-    def monitor(self, path: Path) -> Ask:
-        return self._ask
+    def monitor(self, path: Path) -> Talk:
+        return self
 
-    async def _ask(
+    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        raise AssertionError("nobody plugs anything in here")
+
+    async def __call__(
         self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float = 20.0
     ) -> Any:
         if not self.alive:
@@ -135,6 +139,9 @@ async def test_a_start_is_recorded_with_what_another_node_must_know(
     assert (kept.machine, kept.qemu_version, kept.accelerator) == ("pc-i440fx-7.2", "7.2.22", "tcg")
     info = await kvm.migration_info(INSTANCE)
     assert info == {
+        "instance": wire.plain(INSTANCE),
+        "places": {},
+        "memory": 0,
         "machine": "pc-i440fx-7.2",
         "qemu_version": "7.2.22",
         "accelerator": "tcg",
