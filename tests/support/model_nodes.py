@@ -22,6 +22,7 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.placement.allocate import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
+from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
@@ -130,6 +131,15 @@ class ModelNode:
     """What must never happen, and did."""
     listening: dict[str, DiskListenArgs] = field(default_factory=dict)
     wrong_hvparams: list[str] = field(default_factory=list)
+    call: Call = field(default_factory=Call)
+    """The call that is being answered."""
+    scripts_stay: bool = False
+    """Whether create scripts go on although their call has been answered: it was given up."""
+    scripts: dict[str, tuple[int, InstanceSpec]] = field(default_factory=dict)
+    """Key -> epoch and instance, of scripts that run."""
+    ended_scripts: list[str] = field(default_factory=list)
+    refuses_to_end: bool = False
+    """Whether scripts resist being ended."""
     uid_conflicts: list[str] = field(default_factory=list)
     uids_in_use: list[int] = field(default_factory=list)
     installed: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -145,6 +155,7 @@ class ModelNode:
 
     def _handler(self, act: Callable[[Any], Any]) -> Handler:
         async def handle(args: Any, call: Call) -> Any:
+            self.call = call
             return act(args)
 
         return handle
@@ -265,6 +276,10 @@ class ModelNode:
         return DiskInfo(exists=True, path=path, size=args.disk.size)
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
+        for key, (_epoch, spec) in self.scripts.items():
+            if spec.name == args.instance_name:
+                raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
+        self._place(args).disks.pop(str(args.disk.logical_id[1]), None)
         path, place = str(args.disk.logical_id[1]), self._place(args)
         place.disks.pop(path, None)
         place.contents.pop(path, None)
@@ -332,6 +347,28 @@ class ModelNode:
 
     def on_os_create(self, args: OsCreateArgs) -> ScriptResult:
         self._check_disks(args.instance)
+        if self.call.key in self.ended_scripts:
+            raise GuestOsError(f"{self.call.key} was ended before it began")
+        if self.scripts_stay:
+            self.scripts[self.call.key] = self.call.epoch, args.instance
+        return ScriptResult(tail="installed", log_path="/log")
+
+    def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
+        chosen = {
+            key
+            for key, (epoch, _spec) in self.scripts.items()
+            if key in args.keys or (args.older and epoch < self.call.epoch)
+        }
+        if self.refuses_to_end:
+            left = [
+                UnfinishedWork(what=f"task {key}", instance=self.scripts[key][1].name)
+                for key in sorted(chosen)
+            ]
+            return EndWorkResult(ended=[], unfinished=left)
+        for key in chosen:
+            del self.scripts[key]
+        self.ended_scripts += sorted({*chosen, *args.keys})
+        return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
         for disk in args.instance.disks:
             self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")

@@ -30,6 +30,7 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes import OpCode
+from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
@@ -154,8 +155,9 @@ class _Archive:
 class WatchedRpc(FakeRpc):
     """Checks after every act that no guest runs twice, and can let the master die around one."""
 
-    def __init__(self, world: World, is_dead: Callable[[], bool]) -> None:
-        super().__init__({name: node.handlers() for name, node in world.nodes.items()})
+    def __init__(self, world: World, is_dead: Callable[[], bool], epoch: int = 1) -> None:
+        nodes = {name: node.handlers() for name, node in world.nodes.items()}
+        super().__init__(nodes, lambda: (epoch, "master"))
         self._world = world
         self._is_dead = is_dead
         self.before_act: Callable[[int], None] | None = None
@@ -236,12 +238,18 @@ class Master:
         self.config = config
         clock = LoopClock()
         self.locks = LockManager(clock)
-        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost))
+        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost), lease.epoch)
         self.placements = Placements()
         self.ssconf = PushedFiles(config, self.rpc)
         self.candidates = RecordedCandidates()
         self.services = Services(
-            config, self.rpc, world.ids, clock, self.placements, self.ssconf, self.candidates
+            config,
+            EarlierWork(self.rpc),
+            world.ids,
+            clock,
+            self.placements,
+            self.ssconf,
+            self.candidates,
         )
         self.processor = Processor(self.services)
         self.queue = JobQueue(

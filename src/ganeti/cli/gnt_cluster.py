@@ -1,6 +1,7 @@
 """gnt-cluster: the cluster as a whole."""
 
 import argparse
+import sys
 from typing import Any, NoReturn
 
 from ganeti import __version__
@@ -310,10 +311,15 @@ def master_failover(args: argparse.Namespace) -> int:
 
 @table.command("master-ping")
 def master_ping(args: argparse.Namespace) -> int:
-    """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node."""
+    """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node.
+
+    Says so on standard error if the master alone holds the state (degraded).
+    """
     del args
     with LuxiClient(timeout_s=PING_LIMIT_S) as client:
         client.config_values("cluster_name")
+        if client.is_degraded:
+            print("degraded: the master alone holds the cluster's state", file=sys.stderr)
     return 0
 
 

@@ -114,6 +114,7 @@ class Mastership:
             placements=Placements(),
             ssconf=distributor,
             candidates=members,
+            is_degraded=lambda: store.is_degraded,
         )
         archive = self._node.archive
         if archive is None:
@@ -135,7 +136,7 @@ class Mastership:
         queue.on_lost = self._step_down
         distributor.start()
         await queue.load()
-        self._keep(earlier.sweep(lambda: config.snapshot.nodes_by_name()), "earlier work")
+        self._keep(earlier.sweep(lambda: list(config.snapshot.nodes.values())), "earlier work")
         members.start()
         self._opened.push_async_callback(members.close)
         address = MasterAddress(config, rpc, lease.epoch)

@@ -46,6 +46,17 @@ def test_verify_follows_the_jobs_that_its_job_submits(
     assert (op["error_codes"], op["ignore_errors"]) == (True, ["ENODEVERSION"])
 
 
+@pytest.mark.parametrize("is_degraded", [False, True])
+def test_a_ping_says_whether_the_state_has_one_copy_only(
+    master: FakeMaster, run: Run, is_degraded: bool
+) -> None:
+    master.replies["QueryConfigValues"] = ["cluster.example.com"]
+    master.is_degraded = is_degraded
+    found, out, err = run(table, "master-ping")
+    assert (found, out) == (0, "")
+    assert ("degraded" in err) == is_degraded
+
+
 def test_verify_fails_if_one_of_its_jobs_does(master: FakeMaster, run: Run) -> None:
     verify_job(master, True)
     normal = master.replies["QueryJobs"]
