@@ -1,7 +1,6 @@
 """Devices that come and go in a running guest, with real QEMU processes."""
 
 import asyncio
-import contextlib
 import re
 import secrets
 import socket
@@ -13,7 +12,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.hotplug import incoming_instance
@@ -23,7 +21,6 @@ from ganeti.hypervisor.kvm.network import tap_name
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from tests.support.tiny_guest import (
-    are_consecutive,
     build_tiny_guest,
     heartbeats,
     install,
@@ -118,16 +115,14 @@ async def bridge() -> AsyncIterator[str]:
     await run(["ip", "link", "delete", name])
 
 
-def data_disk(index: int, size: int = 8, **fields: object) -> DiskSpec:
+def data_disk(index: int, size: int = 8) -> DiskSpec:
     return DiskSpec(
         uuid=str(uuid.uuid4()), index=index, size=size, template="sharedfile",
-        logical_id=("loop", "/x"), **fields,
+        logical_id=("loop", "/x"),
     )  # fmt: skip
 
 
-async def migrate(
-    source: Node, target: Node, wanted: InstanceSpec, paths: dict[str, Path]
-) -> None:
+async def migrate(source: Node, target: Node, wanted: InstanceSpec, paths: dict[str, Path]) -> None:
     """The steps of the master, in its order; `wanted` is what the configuration says."""
     info = await source.driver.migration_info(wanted)
     coming = incoming_instance(wanted, info)

@@ -15,6 +15,7 @@ from ganeti.hypervisor.registry import hypervisors
 from ganeti.node import (
     allocator,
     candidate,
+    devices,
     files,
     info,
     instance,
@@ -88,6 +89,7 @@ def _handlers(
     return [
         info.handlers(paths, drivers, facts, clock),
         instance.handlers(drivers, disks, locks),
+        devices.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),
         os.handlers(scripts, disks, locks),
         allocator.handlers(paths, run),

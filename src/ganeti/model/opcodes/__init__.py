@@ -27,6 +27,13 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceRecreateDisks,
+    OpInstanceSetParams,
+)
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
@@ -43,12 +50,17 @@ AnyOpCode = (
     | OpClusterVerify
     | OpClusterVerifyConfig
     | OpClusterVerifyGroup
+    | OpInstanceActivateDisks
     | OpInstanceConsole
     | OpInstanceCreate
+    | OpInstanceDeactivateDisks
+    | OpInstanceGrowDisk
     | OpInstanceMigrate
     | OpInstanceQueryData
     | OpInstanceReboot
+    | OpInstanceRecreateDisks
     | OpInstanceRemove
+    | OpInstanceSetParams
     | OpInstanceShutdown
     | OpInstanceStartup
     | OpNodeAdd

@@ -67,6 +67,15 @@ async def is_running(ctx: UnitContext, node: Node, instance: Instance) -> bool:
     return state is not None and state.has_guest and state.state != "shutdown"
 
 
+def put_instance(instance: Instance) -> Change:
+    """The change of configuration that makes an instance, which is locked, what a plan says."""
+
+    def change(draft: Draft) -> None:
+        draft.put(instance)
+
+    return change
+
+
 def set_admin_state(uuid: InstanceUuid, state: AdminState) -> Change:
     """The change of configuration that records what the administrator wants."""
 

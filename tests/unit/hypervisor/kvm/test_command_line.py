@@ -203,7 +203,9 @@ def test_a_root_path_of_two_words_is_refused() -> None:
         kernel_command_line(hvparams)
 
 
-@pytest.mark.parametrize(("order", "first"), [("disk", "disk_0b7d5e0a9c0f4f6e8a520a1b"), ("network", "nic_1")])
+@pytest.mark.parametrize(
+    ("order", "first"), [("disk", "disk_0b7d5e0a9c0f4f6e8a520a1b"), ("network", "nic_1")]
+)
 def test_the_boot_order_marks_the_first_device(order: str, first: str) -> None:
     instance = msgspec.structs.replace(INSTANCE, nics=(NIC,))
     words = qemu_command(instance, resolved(taps=("gnt0",), boot_order=order))
