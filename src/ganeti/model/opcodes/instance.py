@@ -58,7 +58,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     tags: list[str] = []
 
     summary_field: ClassVar[str | None] = "instance_name"
-    secret_fields: ClassVar[tuple[str, ...]] = ("osparams_private", "osparams_secret")
+    secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
 
 
 class OnInstance(OpCode, frozen=True, kw_only=True):
