@@ -283,7 +283,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             undo.commit(put_instance(plan.after), then=superfluous)
         for name in plan.later:
             ctx.info(f"{name} takes effect at the next start of {plan.after.name}")
-        return Outcome(plan.results)
+        return Outcome(_reported(plan))
 
     async def _create_disks(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
         name = plan.before.name
@@ -321,7 +321,12 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             ctx.warn(f"the guest uses {result.memory} MiB so far; it may still follow")
 
     def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan) -> Any:
-        return plan.results
+        return _reported(plan)
+
+
+def _reported(plan: ModifyPlan) -> list[list[Any]]:
+    """What was changed, as pairs of name and value."""
+    return [list(pair) for pair in plan.results]
 
 
 def _os_of(instance: Instance) -> tuple[Any, ...]:
