@@ -184,7 +184,9 @@ async def test_a_sender_finds_out_that_somebody_else_listens(
 def _send_raw(node: Node, port: int, frames: list[bytes]) -> dict[str, Any]:
     """Greet as the sender does, send these frames, and return the receiver's answer."""
     paths = node.paths
-    context = tls.client_context(paths.node_certificate, paths.node_key, paths.authority_certificate)
+    context = tls.client_context(
+        paths.node_certificate, paths.node_key, paths.authority_certificate
+    )
     with (
         socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
         context.wrap_socket(plain) as stream,

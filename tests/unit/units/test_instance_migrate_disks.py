@@ -45,9 +45,7 @@ async def test_after_any_failed_call_the_guest_and_its_data_are_in_one_place(
     await with_data(master)
     master.rpc.fail(number, fault)
     failed(await master.run(migrate()))
-    has_gone_on = number > FINISH_TARGET or (
-        number == FINISH_TARGET and fault is Fault.LOST_ANSWER
-    )
+    has_gone_on = number > FINISH_TARGET or (number == FINISH_TARGET and fault is Fault.LOST_ANSWER)
     assert runs_at(master) is master.world.node(2 if has_gone_on else 1)
     check_data(master)
     succeeded(await master.run(migrate(target_node="node3.example.com")))

@@ -33,6 +33,12 @@ from ganeti.model.opcodes.moving import (
     OpInstanceMove,
     OpNodeEvacuate,
     OpNodeMigrate,
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceRecreateDisks,
+    OpInstanceSetParams,
 )
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
@@ -50,9 +56,12 @@ AnyOpCode = (
     | OpClusterVerify
     | OpClusterVerifyConfig
     | OpClusterVerifyGroup
+    | OpInstanceActivateDisks
     | OpInstanceConsole
     | OpInstanceCreate
     | OpInstanceFailover
+    | OpInstanceDeactivateDisks
+    | OpInstanceGrowDisk
     | OpInstanceMigrate
     | OpInstanceMove
     | OpInstanceQueryData
@@ -60,6 +69,9 @@ AnyOpCode = (
     | OpInstanceReinstall
     | OpInstanceRemove
     | OpInstanceRename
+    | OpInstanceRecreateDisks
+    | OpInstanceRemove
+    | OpInstanceSetParams
     | OpInstanceShutdown
     | OpInstanceStartup
     | OpNodeAdd

@@ -9,6 +9,8 @@ from typing import Any
 from ganeti.rpc.procedures import (
     disks,
     earlier,
+    devices,
+    disks,
     files,
     host,
     instances,
@@ -18,6 +20,7 @@ from ganeti.rpc.procedures import (
     programs,
     transfers,
     uids,
+    programs,
 )
 from ganeti.rpc.procedures.form import Procedure
 
@@ -38,6 +41,7 @@ _MODULES = (
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
     for module in _MODULES
+    for module in (devices, disks, files, host, instances, mastership, migration, programs)
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }
