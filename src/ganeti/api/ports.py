@@ -1,6 +1,7 @@
 """What the LUXI methods need of the rest of the master."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from ganeti.base.errors import GanetiError
@@ -8,6 +9,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.job import LogEntry
 from ganeti.model.opcodes import OpCode
 from ganeti.query.world import JobRow
+from ganeti.store.interface import Position
 
 
 class Queue(Protocol):
@@ -90,4 +92,12 @@ class Screens(Protocol):
 
     async def screenshot(self, snapshot: Snapshot, instance: str) -> str:
         """A PNG picture in base64; PrereqError, RpcError."""
+        ...
+
+
+class Backups(Protocol):
+    """Backups of the state (`store.backup_file.BackupFiles`)."""
+
+    async def write(self, path: Path, /) -> Position:
+        """Write one as a file; HostError or StoreError, and then there is none."""
         ...

@@ -130,7 +130,7 @@ _DISKS = (
     HypervisorParam(
         "kvm_pci_reservations",
         12,
-        "PCI slots kept free, where disks and network interfaces can be added to a running guest",
+        "accepted: a running guest has places for all disks and network interfaces that it may get",
         check=between(0, 28),
     ),
 )

@@ -4,9 +4,10 @@ A value never becomes part of another option: each option is made by `option` (A
 parts that every guest has, its disks and its network; `machine`, `display` and `images` make the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.display import Spice, channel_words, display_words
@@ -26,13 +27,15 @@ from ganeti.hypervisor.kvm.machine import (
     is_q35,
     machine_words,
     memory_words,
-    port_words,
 )
 from ganeti.hypervisor.kvm.options import option
+from ganeti.hypervisor.kvm.places import device_id, disk_slot, nic_slot, pci_place, root_ports
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.params import Params
 
+BALLOON = "balloon"
+"""The device through which a running guest gives memory back."""
 _DISK_DRIVERS = {
     "paravirtual": "virtio-blk-pci",
     "scsi": "scsi-hd",
@@ -40,6 +43,7 @@ _DISK_DRIVERS = {
     "ide": "ide-hd",
 }
 _LSI_DISKS = 7
+_ISA_NICS = frozenset(("ne2k_isa",))
 _SERIAL_LIMIT = 20
 """Bytes that virtio-blk has for a serial number."""
 
@@ -69,6 +73,8 @@ class Resolved:
     disks: Sequence[DiskBackend] = ()
     taps: Sequence[str] = ()
     is_incoming: bool = False
+    places: Mapping[str, int] = field(default_factory=dict)
+    """UUID of a disk or NIC -> its place; without one, its index (`ganeti.hypervisor.kvm.places`)."""
     firmware: Firmware | None = None
     """Flash chips, for a UEFI guest."""
     spice: Spice = field(default_factory=Spice)
@@ -94,10 +100,11 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         *_monitor("people", resolved.files.people_monitor),
         *_serial(resolved),
         *_kernel(resolved.hvparams),
-        *port_words(resolved.machine, resolved.hvparams),
+        *("-device", option("virtio-balloon-pci", id=BALLOON)),
+        *_ports(resolved.machine),
         *_disks(instance, resolved),
-        *image_words(resolved.machine, resolved.hvparams, _ide_disks(instance, resolved)),
         *_nics(instance, resolved),
+        *image_words(resolved.machine, resolved.hvparams, _ide_disks(instance, resolved)),
         *display_words(instance, resolved.hvparams, resolved.spice),
         *channel_words(resolved.hvparams, resolved.files.guest_agent),
         *(("-incoming", "defer") if resolved.is_incoming else ()),
@@ -149,23 +156,14 @@ def _kernel(hvparams: Params) -> list[str]:
     return words
 
 
+def _ports(machine: str) -> list[str]:
+    """The slots into which devices can be put while the guest runs, where the machine has none by itself."""
+    return [word for port in root_ports(machine) for word in ("-device", _device(port))]
+
+
 def _ide_disks(instance: InstanceSpec, resolved: Resolved) -> int:
     """How many places of IDE the disks take."""
     return len(instance.disks) if resolved.hvparams["disk_type"] == "ide" else 0
-
-
-def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
-    hvparams = resolved.hvparams
-    _check_places(instance, resolved)
-    words: list[str] = []
-    if str(hvparams["disk_type"]).startswith("scsi") and instance.disks:
-        words += ["-device", option(str(hvparams["scsi_controller_type"]), id="scsi0")]
-    if hvparams["cdrom_disk_type"] == "scsi":
-        words += ["-device", option("virtio-scsi-pci", id="scsi-cd")]
-    for disk, backend in zip(instance.disks, resolved.disks, strict=True):
-        words += _backend(disk, backend, hvparams)
-        words += ["-device", _disk_device(disk, backend, resolved)]
-    return words
 
 
 def _check_places(instance: InstanceSpec, resolved: Resolved) -> None:
@@ -182,28 +180,50 @@ def _check_places(instance: InstanceSpec, resolved: Resolved) -> None:
         )
 
 
-def _backend(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> list[str]:
-    """The file below, and the format above it: named as raw, never probed."""
-    opened: dict[str, str | int | bool] = {
-        "driver": "host_device" if backend.is_block else "file",
-        "node_name": node_name("file", disk),
-        "filename": backend.path,
-    }
+def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
+    _check_places(instance, resolved)
+    words: list[str] = []
+    if str(resolved.hvparams["disk_type"]).startswith("scsi"):
+        words += ["-device", option(str(resolved.hvparams["scsi_controller_type"]), id="scsi0")]
+    if resolved.hvparams["cdrom_disk_type"] == "scsi":
+        words += ["-device", option("virtio-scsi-pci", id="scsi-cd")]
+    for disk, backend in zip(instance.disks, resolved.disks, strict=True):
+        for node in backend_nodes(disk, backend, resolved.hvparams):
+            words += ["-blockdev", option(**_flat(node))]
+        place = resolved.places.get(disk.uuid, disk.index)
+        pairs = disk_device(disk, backend, resolved.hvparams, resolved.machine, place)
+        if boots_from(resolved.hvparams, "disk"):
+            pairs["bootindex"] = disk.index + 1
+        words += ["-device", _device(pairs)]
+    return words
+
+
+def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> list[dict[str, Any]]:
+    """The file below, and the format above it: named as raw, never probed. As `blockdev-add` takes them."""
     read_only = disk.mode == "ro"
-    further = _discard(hvparams)
-    lower = option(**opened, read_only=read_only, locking="auto", **_aio(disk, backend, hvparams))
-    cache = option(**{"cache.direct": backend.direct, "cache.no-flush": False}, **further)
-    upper = option(
-        driver="raw",
-        node_name=node_name("disk", disk),
-        file=node_name("file", disk),
-        read_only=read_only,
-    )
-    return ["-blockdev", f"{lower},{cache}", "-blockdev", f"{upper},{cache}"]
+    cache = {"direct": backend.direct, "no-flush": False}
+    lower = {
+        "driver": "host_device" if backend.is_block else "file",
+        "node-name": node_name("file", disk),
+        "filename": backend.path,
+        "read-only": read_only,
+        "locking": "auto",
+        "cache": cache,
+    }
+    upper = {
+        "driver": "raw",
+        "node-name": node_name("disk", disk),
+        "file": node_name("file", disk),
+        "read-only": read_only,
+        "cache": cache,
+    }
+    discard = str(hvparams["disk_discard"])
+    further = {} if discard == "default" else {"discard": discard}
+    return [lower | _aio(disk, backend, hvparams) | further, upper | further]
 
 
 def _aio(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> dict[str, str]:
-    """QEMU's own threads need no word; its other way to the kernel works past the host's cache only."""
+    """QEMU's own threads need no word; the kernel's older way works past the host's cache only."""
     how = str(hvparams["disk_aio"])
     if how == "native" and not backend.direct:
         raise HypervisorError(
@@ -213,45 +233,43 @@ def _aio(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> dict[str, st
     return {} if how == "threads" else {"aio": how}
 
 
-def _discard(hvparams: Params) -> dict[str, str]:
-    how = str(hvparams["disk_discard"])
-    return {} if how == "default" else {"discard": how}
-
-
-def _disk_device(disk: DiskSpec, backend: DiskBackend, resolved: Resolved) -> str:
-    hvparams = resolved.hvparams
+def disk_device(
+    disk: DiskSpec, backend: DiskBackend, hvparams: Params, machine: str, place: int
+) -> dict[str, Any]:
+    """What the guest sees of a disk, as `device_add` takes it."""
     kind = str(hvparams["disk_type"])
-    pairs: dict[str, str | int | bool] = {
-        "id": f"disk{disk.index}",
+    pairs: dict[str, Any] = {
+        "driver": _DISK_DRIVERS[kind],
+        "id": device_id("disk", disk.uuid),
         "drive": node_name("disk", disk),
         "serial": disk.uuid[:_SERIAL_LIMIT],
-        "write_cache": not backend.writethrough,
+        "write-cache": "off" if backend.writethrough else "on",
     }
     if kind == "ide":
-        pairs |= ide_place(disk.index, resolved.machine)
-    elif kind.startswith("scsi"):
-        pairs |= {"bus": "scsi0.0", "scsi_id": disk.index}
-    if boots_from(hvparams, "disk"):
-        pairs["bootindex"] = disk.index + 1
-    # The underscore in `write_cache` and `scsi_id` stands for a hyphen, as QEMU spells them.
-    return option(_DISK_DRIVERS[kind], **pairs)
+        return pairs | ide_place(disk.index, machine)
+    if kind.startswith("scsi"):
+        return pairs | {"bus": "scsi0.0", "scsi-id": place}
+    return pairs | pci_place(machine, disk_slot(place))
 
 
 def _nics(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     words: list[str] = []
     for nic, tap in zip(instance.nics, resolved.taps, strict=True):
-        words += ["-netdev", _netdev(nic, tap, resolved.hvparams)]
-        words += ["-device", _nic_device(nic, resolved.hvparams)]
+        place = resolved.places.get(nic.uuid, nic.index)
+        pairs = nic_device(nic, resolved.hvparams, resolved.machine, place)
+        if (queues := nic_queues(resolved.hvparams)) > 1:
+            # An interrupt for each direction of each queue, one for control, one for changes.
+            pairs |= {"mq": True, "vectors": 2 * queues + 2}
+        if boots_from(resolved.hvparams, "network"):
+            pairs["bootindex"] = nic.index + 1
+        words += ["-netdev", _netdev(nic, tap, resolved.hvparams), "-device", _device(pairs)]
     return words
 
 
 def _netdev(nic: NicSpec, tap: str, hvparams: Params) -> str:
     pairs: dict[str, str | int | bool] = {
-        "id": f"net{nic.index}",
-        "ifname": tap,
-        "script": "no",
-        "downscript": "no",
-    }
+        "id": netdev_id(nic), "ifname": tap, "script": "no", "downscript": "no"
+    }  # fmt: skip
     if not hvparams["vnet_hdr"]:
         pairs["vnet__hdr"] = False
     if hvparams["vhost_net"]:
@@ -262,20 +280,40 @@ def _netdev(nic: NicSpec, tap: str, hvparams: Params) -> str:
 
 
 def nic_queues(hvparams: Params) -> int:
-    """Queues of each interface; only paravirtual ones have more than one."""
+    """Queues of each interface from its start; only paravirtual ones have more than one."""
     return int(hvparams["virtio_net_queues"]) if hvparams["nic_type"] == "paravirtual" else 1
 
 
-def _nic_device(nic: NicSpec, hvparams: Params) -> str:
-    pairs: dict[str, str | int | bool] = {
-        "id": f"nic{nic.index}",
-        "netdev": f"net{nic.index}",
+def netdev_id(nic: NicSpec) -> str:
+    """The host's side of a NIC, in QEMU."""
+    return device_id("net", nic.uuid)
+
+
+def nic_device(nic: NicSpec, hvparams: Params, machine: str, place: int) -> dict[str, Any]:
+    """What the guest sees of a NIC, as `device_add` takes it."""
+    kind = str(hvparams["nic_type"])
+    pairs = {
+        "driver": "virtio-net-pci" if kind == "paravirtual" else kind,
+        "id": device_id("nic", nic.uuid),
+        "netdev": netdev_id(nic),
         "mac": nic.mac,
     }
-    if (queues := nic_queues(hvparams)) > 1:
-        # An interrupt for each direction of each queue, one for control, one for changes.
-        pairs |= {"mq": True, "vectors": 2 * queues + 2}
-    if boots_from(hvparams, "network"):
-        pairs["bootindex"] = nic.index + 1
-    kind = str(hvparams["nic_type"])
-    return option("virtio-net-pci" if kind == "paravirtual" else kind, **pairs)
+    if kind in _ISA_NICS:
+        return pairs
+    if hvparams["boot_order"] != "network":
+        pairs["romfile"] = ""  # nothing boots from it, and a confined QEMU could not open the file
+    return pairs | pci_place(machine, nic_slot(place))
+
+
+def _device(pairs: Mapping[str, Any]) -> str:
+    """What `device_add` takes, on a command line."""
+    return option(pairs["driver"], **{name: pairs[name] for name in pairs if name != "driver"})
+
+
+def _flat(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values with dots in their names, as on a command line."""
+    flat: dict[str, Any] = {}
+    for name, value in node.items():
+        inner = value.items() if isinstance(value, dict) else None
+        flat |= {f"{name}.{key}": one for key, one in inner} if inner else {name: value}
+    return flat

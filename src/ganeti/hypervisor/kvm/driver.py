@@ -12,18 +12,20 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.abilities import KeepsFirmware, PinsMachine, TakesScreenshots
+from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
-from ganeti.hypervisor.kvm import firmware, migration
+from ganeti.hypervisor.kvm import firmware, links, migration
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
+from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
-from ganeti.hypervisor.kvm.monitor import Ask, Monitor, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.screenshot import screenshot
 from ganeti.hypervisor.kvm.validation import machines, problems_here
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.kvm_params import VNC_PASSWORD_FILE
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
@@ -62,10 +64,15 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
         run: Run,
         *,
         processes: Processes | None = None,
-        monitor: Callable[[Path], Ask] = Monitor,
+        monitor: Callable[[Path], Talk] = Monitor,
     ) -> None:
         self._paths, self._run = paths, run
         self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
+        self._hotplug = KvmHotplug(paths, run, self._guests)
+
+    @property
+    def hotplug(self) -> KvmHotplug:
+        return self._hotplug
 
     async def verify(self) -> list[str]:
         problems = []
@@ -78,6 +85,7 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
                 files.read()
             except HypervisorError as err:
                 problems.append(str(err))
+        problems += self._guests.confinement.pool_problems()
         try:
             self._guests.files("0" * 36).check_lengths()
         except HypervisorError as err:
@@ -150,8 +158,13 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
         return console_info(await self._here(self._guests.files(instance.uuid), instance))
 
     async def migration_info(self, instance: InstanceSpec) -> Params:
-        guest = await self._here(self._guests.files(instance.uuid), instance)
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self.hotplug.settled(await self._here(files, instance))
         return {
+            **guest_hardware(guest.instance),
+            "places": guest.record.places,
+            "memory": guest.record.memory,
             "machine": guest.record.machine,
             "qemu_version": guest.record.qemu_version,
             "accelerator": guest.record.accelerator,
@@ -180,6 +193,8 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
                     accelerator=chosen,
                     machine=str(info.get("machine", "")),
                     is_incoming=True,
+                    places=info.get("places"),
+                    memory=int(info.get("memory", 0)),
                     resume=bool(info.get("running", True)),
                 )
             )
@@ -259,6 +274,10 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
                 f"{instance.name} runs on this node; its firmware's variables are in use"
             )
 
+    async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
+        """See `ganeti.hypervisor.networking.ChecksNics`."""
+        return links.wrong_nics(nics)
+
     # --- pieces of the operations above ------------------------------------------------------
 
     async def _here(self, files: GuestFiles, instance: InstanceSpec) -> Guest:
@@ -289,7 +308,7 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
             name=instance.name,
             uuid=instance.uuid,
             hypervisor=self.name,
-            memory=instance.memory,
+            memory=guest.memory,
             vcpus=instance.vcpus,
             state=state,
             cpu_time_s=self._guests.cpu_time_s(guest),

@@ -10,14 +10,15 @@ from pathlib import Path
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.options import option
+from ganeti.hypervisor.kvm.places import has_root_ports
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 
 DEFAULT_MACHINE = "pc"
 _LESS_KIB = 8
 _SMALL_TRANSLATION_CACHE_MIB, _BIG_TRANSLATION_CACHE_MIB, _SMALL_GUEST_MIB = 32, 128, 512
+is_q35 = has_root_ports
 _SPEAKER = "pcspk"
-_FIRST_PORT_SLOT, _FUNCTIONS = 0x18, 8
 AUDIO = "audio"
 """Id of the sound that a card plays."""
 
@@ -28,33 +29,6 @@ class Firmware:
 
     code: Path
     variables: Path
-
-
-def is_q35(machine: str) -> bool:
-    """Whether a machine type has PCI Express and SATA, not PCI and IDE."""
-    return "q35" in machine
-
-
-def hotplug_ports(machine: str, hvparams: Params) -> list[str]:
-    """Ids of the ports into which devices can be plugged while the guest runs; the PCI bus of `pc` takes them as it is."""
-    count = int(hvparams["kvm_pci_reservations"]) if is_q35(machine) else 0
-    return [f"hot{number}" for number in range(count)]
-
-
-def port_words(machine: str, hvparams: Params) -> list[str]:
-    """The ports of `hotplug_ports`, eight to a slot of the board, which has only 32."""
-    words: list[str] = []
-    for number, name in enumerate(hotplug_ports(machine, hvparams)):
-        slot, function = divmod(number, _FUNCTIONS)
-        pairs = {"multifunction": True} if function == 0 else {}
-        words += [
-            "-device",
-            option(
-                "pcie-root-port", id=name, chassis=number + 1, port=number,
-                addr=f"0x{_FIRST_PORT_SLOT + slot:x}.{function}", **pairs,
-            ),
-        ]  # fmt: skip
-    return words
 
 
 def machine_words(machine: str, hvparams: Params, firmware: Firmware | None) -> list[str]:

@@ -73,11 +73,6 @@ def _spice(hvparams: Params) -> list[str]:
 
 def _host(hvparams: Params) -> list[str]:
     found = []
-    model, user = hvparams["security_model"], hvparams["security_domain"]
-    if model == "user" and not user:
-        found.append("security_domain: security_model=user needs the name of a user")
-    if model != "user" and user:
-        found.append("security_domain: needs security_model=user")
     wanted = {"enabled": "kvm", "disabled": "tcg"}.get(str(hvparams["kvm_flag"]))
     if wanted and hvparams["accelerator"] not in ("auto", wanted):
         found.append(

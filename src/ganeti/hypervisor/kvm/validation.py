@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import pwd
 import re
 from ipaddress import ip_address
 from pathlib import Path
@@ -12,6 +11,7 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
 from ganeti.hypervisor.kvm import firmware
+from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm.display import devices_needed, has_spice
 from ganeti.hypervisor.kvm.images import IMAGES, image_problem
 from ganeti.hypervisor.kvm.passwords import password_files, read_password
@@ -27,7 +27,7 @@ _NAME = re.compile(r'^name "([^"]+)"(?:.*alias "([^"]+)")?', re.MULTILINE)
 
 async def problems_here(paths: Paths, run: Run, program: str, hvparams: Params) -> list[str]:
     """A sentence for each; `hvparams` are complete."""
-    found = contradictions(hvparams)
+    found = [*contradictions(hvparams), *user_problems(hvparams)]
     found += await asyncio.to_thread(_files, paths, hvparams)
     found += await _known_to_qemu(run, program, hvparams)
     if has_spice(hvparams):
@@ -111,11 +111,6 @@ def _places(hvparams: Params) -> list[str]:
     for name, path in (("vnc_bind_address", address), ("mem_path", memory)):
         if path.startswith("/") and not Path(path).is_dir():
             found.append(f"{name}: {path} is not a directory of this node")
-    if user := str(hvparams["security_domain"]):
-        try:
-            pwd.getpwnam(user)
-        except KeyError:
-            found.append(f"security_domain: this node has no user {user}")
     keymap = str(hvparams["keymap"])
     if keymap and KEYMAPS.is_dir() and not (KEYMAPS / keymap).is_file():
         found.append(f"keymap: QEMU has no keymap {keymap} on this node")

@@ -11,11 +11,8 @@ from ganeti.hypervisor.kvm.machine import (
     clock_words,
     cpu_words,
     extra_words,
-    hotplug_ports,
-    is_q35,
     machine_words,
     memory_words,
-    port_words,
 )
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.params import Params
@@ -34,17 +31,6 @@ def test_uefi_is_two_flash_chips_of_which_one_is_the_guests_own() -> None:
     drives = [parsed(one) for one in values(words, "-blockdev")]
     assert drives[0][2:] == ["filename=/code,1", "read-only=on"]
     assert drives[2][2:] == ["filename=/own", "read-only=off"]
-
-
-def test_q35_has_ports_for_hot_plug_and_pc_needs_none() -> None:
-    assert is_q35("pc-q35-7.2")
-    assert hotplug_ports("pc-i440fx-7.2", params()) == []
-    assert len(hotplug_ports("q35", params())) == 12
-    assert port_words("q35", params(kvm_pci_reservations=0)) == []
-    words = values(port_words("q35", params(kvm_pci_reservations=9)), "-device")
-    assert "multifunction=on" in words[0]
-    assert "addr=0x18.7" in words[7]
-    assert words[8] == "pcie-root-port,id=hot8,chassis=9,port=8,addr=0x19.0,multifunction=on"
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ def test_the_defaults_do_not_contradict_each_other() -> None:
         ({"spice_use_tls": True}, "spice_use_tls"),
         ({"spice_password_file": "/p"}, "spice_password_file"),
         ({"spice_bind": "::1", "spice_ip_version": 4}, "spice_ip_version"),
-        ({"security_model": "user"}, "security_domain"),
-        ({"security_model": "pool", "security_domain": "nobody"}, "security_domain"),
         ({"kvm_flag": "enabled", "accelerator": "tcg"}, "kvm_flag"),
         ({"nic_type": "e1000", "vhost_net": True}, "vhost_net"),
         ({"nic_type": "e1000", "virtio_net_queues": 2}, "virtio_net_queues"),
