@@ -20,6 +20,7 @@ from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.names import JobStatus
+from ganeti.model.opcodes import OpCode
 from ganeti.store.faulty import Crash, Refuse
 from tests.unit.config.sample import sample_instance
 from tests.unit.jobs.rig import Rig, act, create, delay, settle, statuses
@@ -225,7 +226,12 @@ async def test_the_same_key_gives_the_same_job() -> None:
 @pytest.mark.requirement("F16")
 async def test_the_same_key_gives_the_same_batch_also_after_a_crash() -> None:
     rig = await Rig.loaded()
-    batch = [[act()], [act(depends=[(-1, [])])], [act(depends=[(9999, [])])], [delay()]]
+    batch: list[list[OpCode]] = [
+        [act()],
+        [act(depends=[(-1, [])])],
+        [act(depends=[(9999, [])])],
+        [delay()],
+    ]
     answers = await asyncio.gather(*(rig.queue.submit_many(batch, key="k") for _ in range(3)))
     ids = [answer for answer in answers[0] if isinstance(answer, int)]
     assert len(ids) == 3
@@ -250,7 +256,9 @@ async def test_the_same_key_gives_the_same_batch_also_after_a_crash() -> None:
 
 @pytest.mark.requirement("F16", "G1")
 async def test_a_batch_that_was_written_in_part_is_completed_and_nothing_is_there_twice() -> None:
-    batch = [[act(depends=[(-1, [])] if number else [])] for number in range(160)]
+    batch: list[list[OpCode]] = [
+        [act(depends=[(-1, [])] if number else [])] for number in range(160)
+    ]
     for after in range(8):
         rig = await Rig.loaded()
         rig.store.inject(Crash(written=bool(after % 2)), after=after)
@@ -271,9 +279,9 @@ async def test_a_repeated_batch_may_depend_on_jobs_that_are_archived_by_now() ->
     assert isinstance(first, int)
     await rig.final(first)
     keys = rig.queue._keys
-    keys.forget_all_but = lambda _ids: None  # type: ignore[method-assign] # archived just now
+    keys.forget_all_but = lambda _ids: None  # type: ignore[method-assign, assignment] # archived just now
     assert await rig.queue.archive(first)
-    batch = [[act()], [act()], [act(depends=[(-2, ["success"])])]]
+    batch: list[list[OpCode]] = [[act()], [act()], [act(depends=[(-2, ["success"])])]]
     again = await rig.queue.submit_many(batch, key="k")
     assert again[:2] == [first, second]
     assert isinstance(again[2], int)
