@@ -1,10 +1,12 @@
 """The master, put together: state, jobs, calls to nodes, and the socket that clients talk to."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -29,6 +31,7 @@ from ganeti.model.objects import Node
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.rpc.client import RpcClient
+from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
@@ -102,14 +105,16 @@ class Mastership:
             authority_key=self._paths.authority_key,
             directory=self._node.directory,
         )
+        earlier = EarlierWork(rpc)
         services = Services(
             config=config,
-            rpc=rpc,
+            rpc=earlier,
             ids=self._ids,
             clock=self._clock,
             placements=Placements(),
             ssconf=distributor,
             candidates=members,
+            is_degraded=lambda: store.is_degraded,
         )
         archive = self._node.archive
         if archive is None:
@@ -131,6 +136,7 @@ class Mastership:
         queue.on_lost = self._step_down
         distributor.start()
         await queue.load()
+        self._keep(earlier.sweep(lambda: list(config.snapshot.nodes.values())), "earlier work")
         members.start()
         self._opened.push_async_callback(members.close)
         address = MasterAddress(config, rpc, lease.epoch)
@@ -138,6 +144,16 @@ class Mastership:
         self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run something for as long as this node is the master."""
+        task = asyncio.create_task(work, name=name)
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+        self._opened.push_async_callback(end)
 
     def _methods(
         self, queue: JobQueue, config: Config, locks: LockManager, rpc: RpcClient

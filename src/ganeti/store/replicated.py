@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from ganeti import __version__
 from ganeti.base.errors import CommitUnknown, NotMaster, ProtocolError, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
@@ -114,7 +115,7 @@ class ReplicatedStore(FollowingStore):
 
     async def _take_epoch(self, kind: CampaignKind) -> Lease:
         self._members = await self._commits.run(self._read_members)
-        electing = Electing(self._identity.node_uuid, kind, self._members.voters)
+        electing = Electing(self._identity.node_uuid, kind, self._members.voters, __version__)
         ballot = await self._ask(await self._everybody(electing), self._ports.voters.read)
         ballot = self._with_own_ears(ballot)
         epoch = _judged(election.judge_survey(electing, ballot, self._epoch))
@@ -123,6 +124,8 @@ class ReplicatedStore(FollowingStore):
             frozenset(ballot), lambda node: self._ports.voters.promise(node, request, kind)
         )
         accepted = _judged(election.judge_promises(electing, ballot))
+        for node, calls in election.older_calls(ballot).items():
+            _log.info("node %s still carries out for an earlier master: %s", node, calls)
         self._meets(epoch)
         await self._end_session()
         tails = await self._tails(electing, accepted, epoch)
@@ -449,6 +452,12 @@ class ReplicatedStore(FollowingStore):
     async def ask_for_hand_over(self, master: NodeUuid) -> None:
         """Ask the master to end in favour of this node; NotMaster if it does not."""
         identity = self._identity
+        register = await self._ports.beside(self._ports.register.read)
+        electing = Electing(
+            identity.node_uuid, CampaignKind.HAND_OVER, self._members.voters, __version__
+        )
+        if refusal := election.is_outdated(electing, register.accepted if register else None):
+            raise NotMaster(refusal.reason)
         try:
             channel = await self._ports.peers.connect(master)
             try:
