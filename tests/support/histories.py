@@ -96,7 +96,8 @@ class HistoryRpc(WatchedRpc):
         if procedure.changes or key.startswith("earlier"):
             history.epochs[node.name] = max(history.epochs.get(node.name, 0), master.epoch)
         fault = None
-        if procedure.changes and history.dice.random() < history.loss:
+        loss = history.script_loss if procedure is OS_CREATE else history.loss
+        if procedure.changes and history.dice.random() < loss:
             fault = history.dice.choice(list(Fault))
             self.fail(1, fault)
         if procedure is OS_CREATE:
@@ -156,6 +157,7 @@ class History:
         self.dice = random.Random(seed)
         self.world = World(ids=CountingIds())
         self.loss = self.dice.choice((0.0, 0.02, 0.15))
+        self.script_loss = max(self.loss, self.dice.choice((0.0, 0.0, 0.5)))
         self.masters: list[HistoryMaster] = []
         self.current: HistoryMaster | None = None
         self.epochs: dict[str, int] = {}
@@ -409,7 +411,7 @@ class History:
 
     async def _settle(self) -> None:
         """All is well again: the last master ends every job, and nothing is lost or left over."""
-        self.loss = 0.0
+        self.loss = self.script_loss = 0.0
         self.cut_nodes.clear()
         for master in self.masters:
             master.is_cut = False
@@ -453,7 +455,8 @@ class History:
             for disk in instance.disks
         }
         results = [str(view.ops[-1].result) for view in views if view is not None]
-        if broken := [result for result in results if "internal error" in result]:
+        faults = ("internal error", "lost a disk under its hands")
+        if broken := [one for one in results if any(fault in one for fault in faults)]:
             raise Violation(broken[0])
         left = self.world.disks() - known
         if left and not any(
