@@ -13,6 +13,7 @@ from typing import Any, Self
 from ganeti.base.errors import ExecError, NotMaster
 from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
+from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import Draft, put_row
@@ -389,6 +390,17 @@ class Master:
                 if instance.admin_state == "up"
             }
             assert set(self.world.nodes[node.name].guests) == wanted, node.name
+
+    def check_guests_have_what_the_configuration_says(self) -> None:
+        """Every running guest has the disks and NICs of its instance, in order."""
+        for instance in self.snapshot.instances.values():
+            guest = self.world.nodes[self.snapshot.nodes[instance.primary_node].name].guests.get(
+                instance.uuid
+            )
+            if guest is not None:
+                wanted = instance_spec(self.snapshot, instance)
+                assert guest.spec.disks == wanted.disks
+                assert guest.spec.nics == wanted.nics
 
     def check(self) -> None:
         """Everything is as the configuration says, and nothing is left over."""
