@@ -79,6 +79,7 @@ def whole_set(cluster: VirtualCluster) -> None:
 
 
 def p99(taken: list[float]) -> float:
+    """What 99 of 100 were below."""
     return statistics.quantiles(taken, n=100)[-1]
 
 
