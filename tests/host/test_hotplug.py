@@ -138,7 +138,7 @@ def taps_on(bridge: str) -> list[str]:
     return sorted(path.name for path in Path(f"/sys/class/net/{bridge}/brif").iterdir())
 
 
-def installed(guest: Path, tmp_path: Path, **hvparams: object) -> tuple[InstanceSpec, Path]:
+def installed(guest: Path, tmp_path: Path, **hvparams: str) -> tuple[InstanceSpec, Path]:
     """An instance, and its disk with the small guest on it."""
     instance = tiny_instance(guest, template="sharedfile", **hvparams)
     system = make_disk(tmp_path / "system")
@@ -352,6 +352,20 @@ async def test_what_fails_leaves_the_guest_and_the_host_as_they_were(
     await monitor("cont")
     await hotplug.remove_disk(instance, disk)
     assert node.record(instance) == record
+
+
+async def test_qemu_needs_no_name_that_it_could_open(
+    nodes: list[Node], guest: Path, tmp_path: Path
+) -> None:
+    """A name that only leads to the disk in this process: a confined QEMU could not open any."""
+    node = nodes[0]
+    instance, system = installed(guest, tmp_path)
+    await node.boot(instance, system)
+    disk, file = data_disk(tmp_path, 1, 8)
+    with file.open("r+b") as opened:
+        await node.driver.hotplug.add_disk(instance, disk, f"/proc/self/fd/{opened.fileno()}")
+    await node.waits_for(instance, "cat /proc/partitions", r"8192 vdb\b")
+    assert str(file) in open_files(node.record(instance).pid)
 
 
 async def test_of_a_guest_that_does_not_run_nothing_is_changed(
