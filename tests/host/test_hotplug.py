@@ -14,7 +14,6 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.hotplug import incoming_instance

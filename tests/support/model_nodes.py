@@ -20,6 +20,11 @@ from ganeti.base.errors import (
     PrereqError,
     StorageError,
 )
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.placement.allocate import answer
+from ganeti.rpc.calls import Call, Handler, Handlers
+from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
+from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.placement.allocate import answer
@@ -49,17 +54,29 @@ from ganeti.rpc.procedures.migration import (
     MigrateArgs,
     MigrationResult,
 )
+from ganeti.rpc.procedures.networks import NicsArgs
 from ganeti.rpc.procedures.programs import (
     AllocatorArgs,
     AllocatorOutput,
     OsCreateArgs,
     OsInfo,
+    OsRenameArgs,
     OsValidateArgs,
     ScriptResult,
 )
+from ganeti.rpc.procedures.transfers import (
+    DiskListenArgs,
+    DiskListening,
+    DiskProgress,
+    DiskProgressArgs,
+    DiskSendArgs,
+    DiskSent,
+)
+from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
 
 PORT = 8102
+COPY_PORT = 40100
 
 
 @dataclass
@@ -78,6 +95,8 @@ class SharedDirectory:
 
     total: int = 100_000
     disks: dict[str, int] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
+    """What was written to a disk, where a test has written anything."""
 
     @property
     def free(self) -> int:
@@ -115,7 +134,29 @@ class ModelNode:
     left: bool = False
     refuses_start: str = ""
     migration_fails: str = ""
+    rename_script_fails: str = ""
+    bridges: set[str] = field(default_factory=lambda: {"br0", "br1"})
+    copy_fails: str = ""
+    mirrors_disks: bool = True
+    let_go_on: set[str] = field(default_factory=set)
+    """Guests that came by a migration and have run here."""
+    violations: list[str] = field(default_factory=list)
+    """What must never happen, and did."""
+    listening: dict[str, DiskListenArgs] = field(default_factory=dict)
     wrong_hvparams: list[str] = field(default_factory=list)
+    call: Call = field(default_factory=Call)
+    """The call that is being answered."""
+    scripts_stay: bool = False
+    """Whether create scripts go on although their call has been answered: it was given up."""
+    scripts: dict[str, tuple[int, InstanceSpec]] = field(default_factory=dict)
+    """Key -> epoch and instance, of scripts that run."""
+    ended_scripts: list[str] = field(default_factory=list)
+    refuses_to_end: bool = False
+    """Whether scripts resist being ended."""
+    uid_conflicts: list[str] = field(default_factory=list)
+    uids_in_use: list[int] = field(default_factory=list)
+    installed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Disk -> the OS that was put onto it, and the name that its system believes to have."""
     hotplug_obstacles: list[str] = field(default_factory=list)
 
     def handlers(self) -> Handlers:
@@ -128,6 +169,7 @@ class ModelNode:
 
     def _handler(self, act: Callable[[Any], Any]) -> Handler:
         async def handle(args: Any, call: Call) -> Any:
+            self.call = call
             return act(args)
 
         return handle
@@ -244,11 +286,46 @@ class ModelNode:
         if path not in place.disks and args.disk.size > place.free:
             raise StorageError(f"{path}: no space left on device")
         place.disks[path] = args.disk.size
+        place.contents.setdefault(path, "")
         return DiskInfo(exists=True, path=path, size=args.disk.size)
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
+        for key, (_epoch, spec) in self.scripts.items():
+            if spec.name == args.instance_name:
+                raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
         self._place(args).disks.pop(str(args.disk.logical_id[1]), None)
+        path, place = str(args.disk.logical_id[1]), self._place(args)
+        place.disks.pop(path, None)
+        place.contents.pop(path, None)
         return Nothing()
+
+    def on_disk_listen(self, args: DiskListenArgs) -> DiskListening:
+        self._check_disk(args.instance_name, args.disk)
+        self.listening[args.token] = args
+        return DiskListening(port=COPY_PORT)
+
+    def on_disk_send(self, args: DiskSendArgs) -> DiskSent:
+        self._check_disk(args.instance_name, args.disk)
+        if any(guest.spec.name == args.instance_name for guest in self.guests.values()):
+            self.violations.append(f"a disk of {args.instance_name} is copied while it runs")
+        receiver = self.peers[args.address]
+        wanted = receiver.listening.get(args.token)
+        if self.copy_fails or wanted is None or args.port != COPY_PORT:
+            raise StorageError(self.copy_fails or "nobody listens")
+        self._copy_to(receiver, args.disk)
+        return DiskSent(data_bytes=args.disk.size, seconds=0.1, sha256="0" * 64)
+
+    def on_disk_progress(self, args: DiskProgressArgs) -> DiskProgress | None:
+        return DiskProgress(done=1, total=2)
+
+    def _copy_to(self, receiver: "ModelNode", disk: DiskSpec) -> None:
+        path = str(disk.logical_id[1])
+        receiver.local.contents[path] = self.local.contents.get(path, "")
+
+    def _check_disk(self, instance_name: str, disk: DiskSpec) -> None:
+        place = self._place(DiskArgs(instance_name=instance_name, disk=disk))
+        if str(disk.logical_id[1]) not in place.disks:
+            raise StorageError(f"{instance_name}: disk {disk.logical_id[1]} does not exist")
 
     def on_blockdev_info(self, args: DiskArgs) -> DiskInfo:
         path = str(args.disk.logical_id[1])
@@ -303,7 +380,39 @@ class ModelNode:
 
     def on_os_create(self, args: OsCreateArgs) -> ScriptResult:
         self._check_disks(args.instance)
+        if self.call.key in self.ended_scripts:
+            raise GuestOsError(f"{self.call.key} was ended before it began")
+        if self.scripts_stay:
+            self.scripts[self.call.key] = self.call.epoch, args.instance
         return ScriptResult(tail="installed", log_path="/log")
+
+    def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
+        chosen = {
+            key
+            for key, (epoch, _spec) in self.scripts.items()
+            if key in args.keys or (args.older and epoch < self.call.epoch)
+        }
+        if self.refuses_to_end:
+            left = [
+                UnfinishedWork(what=f"task {key}", instance=self.scripts[key][1].name)
+                for key in sorted(chosen)
+            ]
+            return EndWorkResult(ended=[], unfinished=left)
+        for key in chosen:
+            del self.scripts[key]
+        self.ended_scripts += sorted({*chosen, *args.keys})
+        return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
+        return ScriptResult(tail="installed", log_path="/log")
+
+    def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
+        self._check_disks(args.instance)
+        if self.rename_script_fails:
+            raise GuestOsError(self.rename_script_fails)
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
+        return ScriptResult(tail=f"renamed from {args.old_name}", log_path="/log")
 
     def on_allocator_run(self, args: AllocatorArgs) -> AllocatorOutput:
         program = self.allocators.get(args.name)
@@ -352,6 +461,18 @@ class ModelNode:
     def on_instance_console(self, args: InstanceArgs) -> ConsoleInfo:
         return ConsoleInfo(kind="msg", message=f"{args.instance.name} has no console")
 
+    def on_nics_check(self, args: NicsArgs) -> list[str]:
+        return [
+            f"NIC {nic.index}: there is no bridge {nic.link!r}"
+            for nic in args.nics
+            if nic.mode == "bridged" and nic.link not in self.bridges
+        ]
+
+    def on_uid_pool_use(self, args: UidPoolArgs) -> UidPoolUse:
+        asked = {uid for low, high in args.uid_pool for uid in range(low, high + 1)}
+        in_use = [uid for uid in self.uids_in_use if uid in asked]
+        return UidPoolUse(conflicts=self.uid_conflicts, in_use=in_use)
+
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
         return self.wrong_hvparams
 
@@ -390,7 +511,8 @@ class ModelNode:
     # --- migration ---
 
     def on_migration_info(self, args: InstanceArgs) -> dict[str, Any]:
-        return {"running": self._here(args.instance).state == "running"}
+        running = self._here(args.instance).state == "running"
+        return {"running": running, "mirrors_disks": self.mirrors_disks}
 
     def on_migration_accept(self, args: IncomingArgs) -> Incoming:
         uuid = args.instance.uuid
@@ -398,7 +520,9 @@ class ModelNode:
             raise HypervisorError(f"{args.instance.name} is on this node already")
         self._check_disks(args.instance)
         self.guests[uuid] = Guest(args.instance, "incoming", runs_on=args.info["running"])
-        return Incoming(address=self.name, port=PORT)
+        self.let_go_on.discard(uuid)
+        disks_port = COPY_PORT if args.copies_disks else 0
+        return Incoming(address=self.name, port=PORT, disks_port=disks_port, certificate="pem")
 
     def on_migration_run(self, args: MigrateArgs) -> MigrationResult:
         guest = self._here(args.instance)
@@ -408,8 +532,12 @@ class ModelNode:
             return MigrationResult(
                 status="failed", total_ms=0, downtime_ms=0, transferred=0, error=problem
             )
+        if args.disks_port:
+            for disk in args.instance.disks:
+                self._copy_to(self.peers[args.address], disk)
         guest.runs_on = guest.state == "running"
         guest.state = "postmigrate"
+        self.let_go_on.discard(args.instance.uuid)
         return MigrationResult(status="completed", total_ms=9, downtime_ms=1, transferred=4096)
 
     def on_migration_finish_source(self, args: FinishMigrationArgs) -> Nothing:
@@ -421,6 +549,8 @@ class ModelNode:
         elif guest is None:
             raise HypervisorError(f"{args.instance.name} is gone from the node that keeps it")
         elif guest.state == "postmigrate":
+            if any(args.instance.uuid in peer.let_go_on for peer in self.peers.values()):
+                self.violations.append(f"{args.instance.name} goes on from a state of the past")
             guest.state = "running" if guest.runs_on else "paused"
         return Nothing()
 
@@ -431,6 +561,7 @@ class ModelNode:
                 raise HypervisorError(f"{args.instance.name} did not arrive here")
             if guest.state == "incoming":
                 self._check_arrived(args.instance)
+                self.let_go_on.add(args.instance.uuid)
                 guest.state = "running" if guest.runs_on else "paused"
         elif guest and guest.state != "incoming":
             raise HypervisorError(f"{args.instance.name} runs here; not ended")

@@ -31,6 +31,7 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes import OpCode
+from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
@@ -125,7 +126,9 @@ class World:
         }
 
     def check_no_guest_runs_twice(self) -> None:
-        """G5, to be held after every single act."""
+        """G5, to be held after every single act; and nothing else that must never happen has."""
+        for node in self.nodes.values():
+            assert node.violations == []
         for uuid in {uuid for node in self.nodes.values() for uuid in node.guests}:
             running = [
                 name
@@ -153,8 +156,9 @@ class _Archive:
 class WatchedRpc(FakeRpc):
     """Checks after every act that no guest runs twice, and can let the master die around one."""
 
-    def __init__(self, world: World, is_dead: Callable[[], bool]) -> None:
-        super().__init__({name: node.handlers() for name, node in world.nodes.items()})
+    def __init__(self, world: World, is_dead: Callable[[], bool], epoch: int = 1) -> None:
+        nodes = {name: node.handlers() for name, node in world.nodes.items()}
+        super().__init__(nodes, lambda: (epoch, "master"))
         self._world = world
         self._is_dead = is_dead
         self.before_act: Callable[[int], None] | None = None
@@ -235,12 +239,18 @@ class Master:
         self.config = config
         clock = LoopClock()
         self.locks = LockManager(clock)
-        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost))
+        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost), lease.epoch)
         self.placements = Placements()
         self.ssconf = PushedFiles(config, self.rpc)
         self.candidates = RecordedCandidates()
         self.services = Services(
-            config, self.rpc, world.ids, clock, self.placements, self.ssconf, self.candidates
+            config,
+            EarlierWork(self.rpc),
+            world.ids,
+            clock,
+            self.placements,
+            self.ssconf,
+            self.candidates,
         )
         self.processor = Processor(self.services)
         self.queue = JobQueue(
@@ -357,6 +367,14 @@ class Master:
             for disk in instance.disks
         }
         assert self.world.disks() == known
+        for node in self.snapshot.nodes.values():
+            local = {
+                str(disk.logical_id[1])
+                for instance in self.snapshot.instances_on(node.uuid)
+                for disk in instance.disks
+                if disk.template == "file"
+            }
+            assert set(self.world.nodes[node.name].local.disks) == local, node.name
 
     def check_guests_are_those_of_the_configuration(self) -> None:
         """Exactly the instances that are to be up run, where they should, and nothing else is there."""

@@ -67,6 +67,11 @@ class Paths:
         return self.data / "tasks"
 
     @property
+    def disk_copies(self) -> Path:
+        """Orders and results of copies of disks to other nodes."""
+        return self.data / "disk-copies"
+
+    @property
     def ssconf(self) -> Path:
         """A link to the directory of the current ssconf set."""
         return self.data / "ssconf"

@@ -38,6 +38,15 @@ class UndoLog:
         self._steps.append(UndoStep(procedure, arguments))
         await self._run.record_undo(self._steps)
 
+    async def turn(self, change: Change, steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """Make `change`, and from that moment on undo by `steps` in place of all that was pushed.
+
+        For what must go forward once the configuration has changed: removing what it left behind.
+        """
+        turned = [UndoStep(procedure, arguments) for procedure, arguments in steps]
+        await self._run.record_undo(turned, change)
+        self._steps = turned
+
     def commit(self, change: Change | None = None, *, then: Sequence[UndoStep] = ()) -> None:
         """What was done so far is good: nothing of it is undone when the block ends.
 

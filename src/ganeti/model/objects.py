@@ -53,6 +53,8 @@ class Cluster(Stored, frozen=True, kw_only=True):
     file_storage_dir: str = ""
     shared_file_storage_dir: str = ""
     max_running_jobs: int = 1000
+    uid_pool: tuple[tuple[int, int], ...] = ()
+    """First and last user id of ranges that guests run under (S103)."""
     tags: tuple[str, ...] = ()
 
 
@@ -120,6 +122,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     secondary_nodes: tuple[NodeUuid, ...] = ()
     migrating_to: NodeUuid | None = None
     """Where the guest may be besides its primary node, until a migration is settled (G5, F20)."""
+    handed_over: bool = False
+    """That other node has sent the guest, and the primary node may have let it go on."""
     os: str = ""
     hypervisor: str = "kvm"
     admin_state: AdminState = AdminState.DOWN

@@ -25,6 +25,12 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import (
+    OpInstanceFailover,
+    OpInstanceMove,
+    OpNodeEvacuate,
+    OpNodeMigrate,
 from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
     OpInstanceDeactivateDisks,
@@ -47,6 +53,12 @@ from ganeti.units.instance.activate_disks import (
     LUInstanceDeactivateDisks,
 )
 from ganeti.units.instance.create import LUInstanceCreate
+from ganeti.units.instance.failover import LUInstanceFailover
+from ganeti.units.instance.migrate import LUInstanceMigrate
+from ganeti.units.instance.move import LUInstanceMove
+from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LUInstanceStartup
+from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
+from ganeti.units.instance.reinstall import LUInstanceReinstall
 from ganeti.units.instance.grow_disk import LUInstanceGrowDisk
 from ganeti.units.instance.migrate import LUInstanceMigrate
 from ganeti.units.instance.modify import LUInstanceSetParams
@@ -54,7 +66,9 @@ from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LU
 from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
 from ganeti.units.instance.recreate_disks import LUInstanceRecreateDisks
 from ganeti.units.instance.remove import LUInstanceRemove
+from ganeti.units.instance.rename import LUInstanceRename
 from ganeti.units.node.add import LUNodeAdd
+from ganeti.units.node.evacuate import LUNodeEvacuate, LUNodeMigrate
 from ganeti.units.node.modify import LUNodeSetParams
 from ganeti.units.node.remove import LUNodeRemove
 from ganeti.units.node.rename import LUNodeRename
@@ -81,13 +95,19 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpInstanceSetParams: LUInstanceSetParams,
     OpInstanceConsole: LUInstanceConsole,
     OpInstanceCreate: LUInstanceCreate,
+    OpInstanceFailover: LUInstanceFailover,
     OpInstanceMigrate: LUInstanceMigrate,
+    OpInstanceMove: LUInstanceMove,
     OpInstanceQueryData: LUInstanceQueryData,
     OpInstanceReboot: LUInstanceReboot,
+    OpInstanceReinstall: LUInstanceReinstall,
     OpInstanceRemove: LUInstanceRemove,
+    OpInstanceRename: LUInstanceRename,
     OpInstanceShutdown: LUInstanceShutdown,
     OpInstanceStartup: LUInstanceStartup,
     OpNodeAdd: LUNodeAdd,
+    OpNodeEvacuate: LUNodeEvacuate,
+    OpNodeMigrate: LUNodeMigrate,
     OpNodeRemove: LUNodeRemove,
     OpNodeRename: LUNodeRename,
     OpNodeSetParams: LUNodeSetParams,

@@ -22,7 +22,7 @@ from ganeti.rpc.procedures.devices import (
 )
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
-from ganeti.units.instance.settle import settle_migration
+from ganeti.units.instance.settle import Attempt, settle_migration
 from ganeti.units.services import Services
 
 UndoProcedure = Callable[[Services, str, dict[str, Any]], Awaitable[None]]
@@ -57,6 +57,11 @@ def _node(services: Services, arguments: dict[str, Any]) -> Node | None:
     return services.config.snapshot.nodes.get(arguments["node"])
 
 
+async def _end_scripts(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    """Nothing more: whoever runs steps ends what may still run on their node before (R11)."""
+    del services, key, arguments
+
+
 async def _forget_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
     del key
 
@@ -68,13 +73,13 @@ async def _forget_instance(services: Services, key: str, arguments: dict[str, An
 
 
 async def _settle_migration(services: Services, key: str, arguments: dict[str, Any]) -> None:
-    await settle_migration(
-        services,
-        key,
+    attempt = Attempt(
         InstanceUuid(arguments["instance"]),
         NodeUuid(arguments["source"]),
         NodeUuid(arguments["target"]),
+        copied=arguments.get("copied", False),
     )
+    await settle_migration(services, key, attempt)
 
 
 async def _change_disk_of_guest(services: Services, key: str, arguments: dict[str, Any]) -> None:
@@ -98,6 +103,7 @@ async def _set_memory_of_guest(services: Services, key: str, arguments: dict[str
 UNDO_PROCEDURES: dict[str, UndoProcedure] = {
     "remove_disk": _remove_disk,
     "stop_instance": _stop_instance,
+    "end_scripts": _end_scripts,
     "forget_instance": _forget_instance,
     "settle_migration": _settle_migration,
     "change_disk_of_guest": _change_disk_of_guest,

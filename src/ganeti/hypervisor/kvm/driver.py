@@ -15,13 +15,15 @@ from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm.confinement import user_problems
+from ganeti.hypervisor.kvm import links, migration
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import Incoming, MigrationResult
@@ -79,6 +81,7 @@ class KvmHypervisor(Hypervisor):
                 files.read()
             except HypervisorError as err:
                 problems.append(str(err))
+        problems += self._guests.confinement.pool_problems()
         try:
             self._guests.files("0" * 36).check_lengths()
         except HypervisorError as err:
@@ -230,6 +233,7 @@ class KvmHypervisor(Hypervisor):
             for name in ("kernel_path", "initrd_path")
             if filled[name] and not _is_readable_file(str(filled[name]))
         ]
+        problems += user_problems(filled)
         try:
             program = find_program(filled)
             machine = str(filled["machine_version"])
@@ -239,6 +243,10 @@ class KvmHypervisor(Hypervisor):
         except HypervisorError as err:
             problems.append(str(err))
         return problems
+
+    async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
+        """See `ganeti.hypervisor.networking.ChecksNics`."""
+        return links.wrong_nics(nics)
 
     # --- pieces of the operations above ------------------------------------------------------
 

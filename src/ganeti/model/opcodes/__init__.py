@@ -27,6 +27,12 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import (
+    OpInstanceFailover,
+    OpInstanceMove,
+    OpNodeEvacuate,
+    OpNodeMigrate,
 from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
     OpInstanceDeactivateDisks,
@@ -53,17 +59,24 @@ AnyOpCode = (
     | OpInstanceActivateDisks
     | OpInstanceConsole
     | OpInstanceCreate
+    | OpInstanceFailover
     | OpInstanceDeactivateDisks
     | OpInstanceGrowDisk
     | OpInstanceMigrate
+    | OpInstanceMove
     | OpInstanceQueryData
     | OpInstanceReboot
+    | OpInstanceReinstall
+    | OpInstanceRemove
+    | OpInstanceRename
     | OpInstanceRecreateDisks
     | OpInstanceRemove
     | OpInstanceSetParams
     | OpInstanceShutdown
     | OpInstanceStartup
     | OpNodeAdd
+    | OpNodeEvacuate
+    | OpNodeMigrate
     | OpNodeRemove
     | OpNodeRename
     | OpNodeSetParams

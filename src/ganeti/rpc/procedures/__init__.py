@@ -7,6 +7,8 @@ disagree. Unknown fields are ignored here (nodes are upgraded first); sizes and 
 from typing import Any
 
 from ganeti.rpc.procedures import (
+    disks,
+    earlier,
     devices,
     disks,
     files,
@@ -14,12 +16,31 @@ from ganeti.rpc.procedures import (
     instances,
     mastership,
     migration,
+    networks,
+    programs,
+    transfers,
+    uids,
     programs,
 )
 from ganeti.rpc.procedures.form import Procedure
 
+_MODULES = (
+    disks,
+    earlier,
+    files,
+    host,
+    instances,
+    mastership,
+    migration,
+    networks,
+    programs,
+    transfers,
+    uids,
+)
+
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
+    for module in _MODULES
     for module in (devices, disks, files, host, instances, mastership, migration, programs)
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)

@@ -7,10 +7,11 @@ from pathlib import PurePosixPath
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, mac_address, plain_name
 from ganeti.base.ids import IdSource
+from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
 from ganeti.model.objects import Cluster, Disk, Nic
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
-from ganeti.model.param_checks import NIC_MODES
+from ganeti.model.param_checks import NIC_MODES, check_vlan
 from ganeti.model.params import Params
 
 MAX_DISKS, MAX_NICS = 16, 8
@@ -54,8 +55,8 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
             raise InputError("must be rw or ro", f"{where}.mode")
         if disk.name is not None:
             plain_name(disk.name, f"{where}.name")
-        if disk.params:
-            raise InputError("disk templates in files have no parameters", f"{where}.params")
+        if template is not None:
+            check_disk_params(template.name, disk.params, f"{where}.params")
     if template is not None:
         if template.has_disks and not disks:
             raise InputError(
@@ -81,9 +82,11 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
         if nic.ip is not None:
             check_address(nic.ip, f"{where}.ip")
         if nic.mode is not None and nic.mode not in NIC_MODES:
-            raise InputError("must be bridged or routed", f"{where}.mode")
+            raise InputError("must be bridged, routed or openvswitch", f"{where}.mode")
         if nic.link is not None:
             interface_name(nic.link, f"{where}.link")
+        if nic.vlan is not None:
+            check_vlan(nic.vlan, f"{where}.vlan")
         if nic.name is not None:
             plain_name(nic.name, f"{where}.name")
     _check_distinct("mac", [nic.mac.lower() for nic in nics])
@@ -112,7 +115,11 @@ def check_address(text: str, field: str) -> None:
 
 def nic_params(nic: NicRequest) -> Params:
     """What this interface sets that the cluster's defaults do not."""
-    given = {"mode": NIC_MODES[nic.mode] if nic.mode else None, "link": nic.link}
+    given = {
+        "mode": NIC_MODES[nic.mode] if nic.mode else None,
+        "link": nic.link,
+        "vlan": None if nic.vlan is None else check_vlan(nic.vlan, "vlan"),
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -169,6 +176,12 @@ def build_disks(
                 logical_id=("loop", f"{directory}/{uuid}.{template.name}.disk{index}"),
                 mode=disk_mode(request.mode),
                 name=request.name,
+                params=_own_params(request, template),
             )
         )
     return tuple(disks)
+
+
+def _own_params(request: DiskRequest, template: DiskTemplate) -> Params:
+    checked = check_disk_params(template.name, request.params, "disks")
+    return {name: value for name, value in checked.items() if value is not None}
