@@ -20,13 +20,8 @@ from ganeti.base.errors import (
     PrereqError,
     StorageError,
 )
-from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.placement.allocate import answer
-from ganeti.rpc.calls import Call, Handler, Handlers
-from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
-from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.placement.allocate import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.devices import (
@@ -36,6 +31,7 @@ from ganeti.rpc.procedures.devices import (
     NicChangeArgs,
 )
 from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo, GrowDiskArgs
+from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
@@ -384,6 +380,8 @@ class ModelNode:
             raise GuestOsError(f"{self.call.key} was ended before it began")
         if self.scripts_stay:
             self.scripts[self.call.key] = self.call.epoch, args.instance
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")
 
     def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
@@ -402,9 +400,6 @@ class ModelNode:
             del self.scripts[key]
         self.ended_scripts += sorted({*chosen, *args.keys})
         return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
-        for disk in args.instance.disks:
-            self.installed[disk.uuid] = (args.os, args.instance.name)
-        return ScriptResult(tail="installed", log_path="/log")
 
     def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
         self._check_disks(args.instance)

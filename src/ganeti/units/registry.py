@@ -25,18 +25,19 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
-from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
-from ganeti.model.opcodes.moving import (
-    OpInstanceFailover,
-    OpInstanceMove,
-    OpNodeEvacuate,
-    OpNodeMigrate,
 from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
     OpInstanceDeactivateDisks,
     OpInstanceGrowDisk,
     OpInstanceRecreateDisks,
     OpInstanceSetParams,
+)
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import (
+    OpInstanceFailover,
+    OpInstanceMove,
+    OpNodeEvacuate,
+    OpNodeMigrate,
 )
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
@@ -54,17 +55,14 @@ from ganeti.units.instance.activate_disks import (
 )
 from ganeti.units.instance.create import LUInstanceCreate
 from ganeti.units.instance.failover import LUInstanceFailover
-from ganeti.units.instance.migrate import LUInstanceMigrate
-from ganeti.units.instance.move import LUInstanceMove
-from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LUInstanceStartup
-from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
-from ganeti.units.instance.reinstall import LUInstanceReinstall
 from ganeti.units.instance.grow_disk import LUInstanceGrowDisk
 from ganeti.units.instance.migrate import LUInstanceMigrate
 from ganeti.units.instance.modify import LUInstanceSetParams
+from ganeti.units.instance.move import LUInstanceMove
 from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LUInstanceStartup
 from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
 from ganeti.units.instance.recreate_disks import LUInstanceRecreateDisks
+from ganeti.units.instance.reinstall import LUInstanceReinstall
 from ganeti.units.instance.remove import LUInstanceRemove
 from ganeti.units.instance.rename import LUInstanceRename
 from ganeti.units.node.add import LUNodeAdd

@@ -14,9 +14,8 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
-from ganeti.hypervisor.kvm import migration
-from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm import links, migration
+from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug

@@ -27,18 +27,19 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
-from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
-from ganeti.model.opcodes.moving import (
-    OpInstanceFailover,
-    OpInstanceMove,
-    OpNodeEvacuate,
-    OpNodeMigrate,
 from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
     OpInstanceDeactivateDisks,
     OpInstanceGrowDisk,
     OpInstanceRecreateDisks,
     OpInstanceSetParams,
+)
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import (
+    OpInstanceFailover,
+    OpInstanceMove,
+    OpNodeEvacuate,
+    OpNodeMigrate,
 )
 from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
 from ganeti.model.opcodes.os import OpOsDiagnose
@@ -59,18 +60,17 @@ AnyOpCode = (
     | OpInstanceActivateDisks
     | OpInstanceConsole
     | OpInstanceCreate
-    | OpInstanceFailover
     | OpInstanceDeactivateDisks
+    | OpInstanceFailover
     | OpInstanceGrowDisk
     | OpInstanceMigrate
     | OpInstanceMove
     | OpInstanceQueryData
     | OpInstanceReboot
+    | OpInstanceRecreateDisks
     | OpInstanceReinstall
     | OpInstanceRemove
     | OpInstanceRename
-    | OpInstanceRecreateDisks
-    | OpInstanceRemove
     | OpInstanceSetParams
     | OpInstanceShutdown
     | OpInstanceStartup

@@ -7,10 +7,9 @@ disagree. Unknown fields are ignored here (nodes are upgraded first); sizes and 
 from typing import Any
 
 from ganeti.rpc.procedures import (
-    disks,
-    earlier,
     devices,
     disks,
+    earlier,
     files,
     host,
     instances,
@@ -20,11 +19,11 @@ from ganeti.rpc.procedures import (
     programs,
     transfers,
     uids,
-    programs,
 )
 from ganeti.rpc.procedures.form import Procedure
 
 _MODULES = (
+    devices,
     disks,
     earlier,
     files,
