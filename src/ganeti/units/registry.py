@@ -49,10 +49,7 @@ from ganeti.units.cluster.master_ip import LUClusterActivateMasterIp, LUClusterD
 from ganeti.units.cluster.modify import LUClusterSetParams
 from ganeti.units.cluster.redistribute import LUClusterRedistConf
 from ganeti.units.cluster.verify import LUClusterVerify, LUClusterVerifyConfig, LUClusterVerifyGroup
-from ganeti.units.instance.activate_disks import (
-    LUInstanceActivateDisks,
-    LUInstanceDeactivateDisks,
-)
+from ganeti.units.instance.activate_disks import LUInstanceActivateDisks, LUInstanceDeactivateDisks
 from ganeti.units.instance.create import LUInstanceCreate
 from ganeti.units.instance.failover import LUInstanceFailover
 from ganeti.units.instance.grow_disk import LUInstanceGrowDisk
@@ -87,20 +84,20 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpClusterVerifyConfig: LUClusterVerifyConfig,
     OpClusterVerifyGroup: LUClusterVerifyGroup,
     OpInstanceActivateDisks: LUInstanceActivateDisks,
-    OpInstanceDeactivateDisks: LUInstanceDeactivateDisks,
-    OpInstanceGrowDisk: LUInstanceGrowDisk,
-    OpInstanceRecreateDisks: LUInstanceRecreateDisks,
-    OpInstanceSetParams: LUInstanceSetParams,
     OpInstanceConsole: LUInstanceConsole,
     OpInstanceCreate: LUInstanceCreate,
+    OpInstanceDeactivateDisks: LUInstanceDeactivateDisks,
     OpInstanceFailover: LUInstanceFailover,
+    OpInstanceGrowDisk: LUInstanceGrowDisk,
     OpInstanceMigrate: LUInstanceMigrate,
     OpInstanceMove: LUInstanceMove,
     OpInstanceQueryData: LUInstanceQueryData,
     OpInstanceReboot: LUInstanceReboot,
+    OpInstanceRecreateDisks: LUInstanceRecreateDisks,
     OpInstanceReinstall: LUInstanceReinstall,
     OpInstanceRemove: LUInstanceRemove,
     OpInstanceRename: LUInstanceRename,
+    OpInstanceSetParams: LUInstanceSetParams,
     OpInstanceShutdown: LUInstanceShutdown,
     OpInstanceStartup: LUInstanceStartup,
     OpNodeAdd: LUNodeAdd,
