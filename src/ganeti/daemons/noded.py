@@ -20,6 +20,7 @@ from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.base.pidfile import holding_pid_file, pid_file
 from ganeti.node.application import NodeApplication
+from ganeti.node.memory import lock_memory
 from ganeti.node.tasks import systemd_scope
 from ganeti.rpc.server import Gate, RpcServer, serving
 
@@ -50,11 +51,20 @@ def main(argv: Sequence[str] | None = None) -> int:
                 paths.log / "node-daemon.log", PROGRAM, level=level, stderr=args.foreground
             )
             opened.enter_context(logs)
+            if args.mlock:
+                _stay_in_memory()
             asyncio.run(_serve(args, paths, ready))
     except (GanetiError, OSError) as err:
         sys.stderr.write(f"{PROGRAM}: {err}\n")
         return 1
     return 0
+
+
+def _stay_in_memory() -> None:
+    try:
+        lock_memory()
+    except HostError as err:
+        log.warning("%s", err.message)
 
 
 async def _serve(args: argparse.Namespace, paths: Paths, ready: Callable[[], None]) -> None:
@@ -96,6 +106,12 @@ def _parser() -> argparse.ArgumentParser:
         help="listen only at this address (default: at all)",
     )
     parser.add_argument("-p", "--port", type=int, default=NODED_PORT, help="port to listen at")
+    parser.add_argument(
+        "--no-mlock",
+        dest="mlock",
+        action="store_false",
+        help="do not keep the daemon in memory, where it works on even without its disk",
+    )
     parser.add_argument("-f", "--foreground", action="store_true", help="log to standard error too")
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
     parser.add_argument("-d", "--debug", action="store_true", help="log everything")
