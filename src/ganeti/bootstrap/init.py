@@ -303,10 +303,14 @@ _BLANK = Cluster(uuid="", name="", master_node=NodeUuid(""))
 
 def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
     """The cluster with what the options say, by the rules of `gnt-cluster modify`."""
+    hvparams = {name: dict(params) for name, params in options.hvparams.items()}
+    if options.uid_pool and "kvm" in options.enabled_hypervisors:
+        # Where there are ids for guests, guests have them, unless somebody says otherwise.
+        hvparams["kvm"] = {"security_model": "pool", **hvparams.get("kvm", {})}
     wish = OpClusterSetParams(
         enabled_hypervisors=list(options.enabled_hypervisors),
         enabled_disk_templates=list(options.enabled_disk_templates),
-        hvparams=dict(options.hvparams),
+        hvparams=hvparams,
         beparams=options.beparams,
         nicparams=options.nicparams,
         diskparams=dict(options.diskparams),

@@ -1,11 +1,13 @@
 """gnt-cluster: the cluster as a whole."""
 
 import argparse
+import sys
 from typing import Any, NoReturn
 
 from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
+from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import UID_POOL, add_change_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
@@ -309,10 +311,15 @@ def master_failover(args: argparse.Namespace) -> int:
 
 @table.command("master-ping")
 def master_ping(args: argparse.Namespace) -> int:
-    """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node."""
+    """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node.
+
+    Says so on standard error if the master alone holds the state (degraded).
+    """
     del args
     with LuxiClient(timeout_s=PING_LIMIT_S) as client:
         client.config_values("cluster_name")
+        if client.is_degraded:
+            print("degraded: the master alone holds the cluster's state", file=sys.stderr)
     return 0
 
 
@@ -377,6 +384,7 @@ def queue(args: argparse.Namespace) -> int:
 
 
 add_change_commands(table)
+add_backup_commands(table)
 add_tag_commands(table, "cluster")
 
 

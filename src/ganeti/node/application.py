@@ -15,6 +15,7 @@ from ganeti.hypervisor.registry import hypervisors
 from ganeti.node import (
     allocator,
     candidate,
+    devices,
     files,
     info,
     instance,
@@ -102,6 +103,7 @@ def _handlers(
         info.handlers(paths, drivers, facts, clock),
         instance.handlers(drivers, disks, locks),
         networks.handlers(drivers),
+        devices.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),
         transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),

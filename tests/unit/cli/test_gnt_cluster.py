@@ -46,6 +46,17 @@ def test_verify_follows_the_jobs_that_its_job_submits(
     assert (op["error_codes"], op["ignore_errors"]) == (True, ["ENODEVERSION"])
 
 
+@pytest.mark.parametrize("is_degraded", [False, True])
+def test_a_ping_says_whether_the_state_has_one_copy_only(
+    master: FakeMaster, run: Run, is_degraded: bool
+) -> None:
+    master.replies["QueryConfigValues"] = ["cluster.example.com"]
+    master.is_degraded = is_degraded
+    found, out, err = run(table, "master-ping")
+    assert (found, out) == (0, "")
+    assert ("degraded" in err) == is_degraded
+
+
 def test_verify_fails_if_one_of_its_jobs_does(master: FakeMaster, run: Run) -> None:
     verify_job(master, True)
     normal = master.replies["QueryJobs"]
@@ -214,3 +225,19 @@ def test_the_queue_can_be_drained(master: FakeMaster, run: Run) -> None:
     assert run(table, "queue", "drain") == (0, "", "")
     assert run(table, "queue", "info")[1] == "The drain flag is set\n"
     assert run(table, "queue", "burn")[0] == 1
+
+
+def test_a_backup_is_asked_for_by_its_absolute_path(
+    master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    master.replies["BackupState"] = 8589934599
+    code, out, _err = run(table, "backup", "today")
+    assert (code, out) == (0, f"The state at position 8589934599 is in {tmp_path}/today.\n")
+    assert master.args_of("BackupState") == [f"{tmp_path}/today"]
+
+
+def test_a_restore_needs_a_member_of_a_cluster(run: Run, tmp_path: Path) -> None:
+    code, _out, err = run(table, "restore", str(tmp_path / "backup"))
+    assert code == 1
+    assert "no member of a cluster" in err

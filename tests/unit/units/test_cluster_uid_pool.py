@@ -7,6 +7,7 @@ import pytest
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from tests.support.units_cluster import Master, failed, node_name, said, succeeded
+from tests.unit.units.opcodes import NAME, create
 
 pytestmark = pytest.mark.virtual_time
 
@@ -88,3 +89,13 @@ async def test_ids_in_use_are_removed_with_a_warning_that_says_where(master: Mas
     assert "61008" not in said(view)
     view = await master.run(modify(add_uids=[(61004, 61004)]))
     assert "processes run with 61004 on node node3.example.com" in said(view)
+
+
+@pytest.mark.requirement("S105", "S230")
+async def test_who_needs_a_pool_that_is_not_there_is_named(master: Master) -> None:
+    instance = create(hypervisor="kvm", hvparams={"security_model": "pool"}, start=False)
+    succeeded(await master.run(instance))
+    view = await master.run(modify(hvparams={"kvm": {"acpi": False}}))
+    assert f"1 instances have security_model=pool, the first is {NAME}" in said(view)
+    view = await master.run(modify(uid_pool=[(61000, 61009)], hvparams={"kvm": {"acpi": True}}))
+    assert "security_model" not in said(view)

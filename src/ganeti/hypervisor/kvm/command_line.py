@@ -256,12 +256,15 @@ def netdev_id(nic: NicSpec) -> str:
 
 def nic_device(nic: NicSpec, hvparams: Params, machine: str, place: int) -> dict[str, Any]:
     """What the guest sees of a NIC, as `device_add` takes it."""
-    return {
+    pairs = {
         "driver": _NIC_DRIVERS[str(hvparams["nic_type"])],
         "id": device_id("nic", nic.uuid),
         "netdev": netdev_id(nic),
         "mac": nic.mac,
-    } | pci_place(machine, nic_slot(place))
+    }
+    if hvparams["boot_order"] != "network":
+        pairs["romfile"] = ""  # nothing boots from it, and a confined QEMU could not open the file
+    return pairs | pci_place(machine, nic_slot(place))
 
 
 def _device(pairs: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import links, migration
+from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
@@ -79,6 +80,7 @@ class KvmHypervisor(Hypervisor):
                 files.read()
             except HypervisorError as err:
                 problems.append(str(err))
+        problems += self._guests.confinement.pool_problems()
         try:
             self._guests.files("0" * 36).check_lengths()
         except HypervisorError as err:
@@ -230,6 +232,7 @@ class KvmHypervisor(Hypervisor):
             for name in ("kernel_path", "initrd_path")
             if filled[name] and not _is_readable_file(str(filled[name]))
         ]
+        problems += user_problems(filled)
         try:
             program = find_program(filled)
             machine = str(filled["machine_version"])

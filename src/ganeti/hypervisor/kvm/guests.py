@@ -14,6 +14,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import Run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
+from ganeti.hypervisor.kvm.confinement import Confined, Confinement
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.monitor import MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
@@ -90,6 +91,7 @@ class Guests:
     ) -> None:
         self._paths, self._run, self._processes, self._monitor = paths, run, processes, monitor
         self.acceleration = Acceleration(paths, run)
+        self.confinement = Confinement(paths, run)
         self._locks: dict[str, asyncio.Lock] = {}
         self._monitors: dict[Path, Talk] = {}
 
@@ -125,6 +127,8 @@ class Guests:
             record = files.read()
             if record is not None:
                 await self._clear(files, record)
+        else:
+            self.confinement.remember(guest.record)
         return guest
 
     def change(self, guest: Guest, **fields: object) -> Guest:
@@ -137,6 +141,10 @@ class Guests:
         """A new QEMU whose monitor answers, stopped before its first instruction; or nothing at all."""
         files = self.files(what.instance.uuid)
         files.check_lengths()
+        async with self.confinement.confined(files, what.hvparams, what.program) as confined:
+            return await self._launch(what, files, confined)
+
+    async def _launch(self, what: Launch, files: GuestFiles, confined: Confined) -> Guest:
         hvparams = what.hvparams
         disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
         taps = tap_names(self._paths.root, what.instance)
@@ -156,10 +164,14 @@ class Guests:
                 places=places,
             )
             record = _new_record(what, resolved, qemu_command(what.instance, resolved))
+            record = replace(
+                record, argv=(*record.argv, *confined.words), pool_uid=confined.pool_uid
+            )
             # Before the taps are made: whatever ends this daemon, the next one knows of them.
             files.write(record)
             await make_taps(self._run, self._paths.root, what.instance, self._paths.etc)
-            return await self._spawn(files, record)
+            self.confinement.prepare(files, hvparams)
+            return await self._spawn(files, record, confined.descriptors)
         except BaseException:
             if record is not None:
                 await self._abandon(files, record)
@@ -195,8 +207,9 @@ class Guests:
             self._monitors[files.monitor] = self._monitor(files.monitor)
         return self._monitors[files.monitor]
 
-    async def _spawn(self, files: GuestFiles, record: Record) -> Guest:
-        process = self._processes.spawn(_in_own_scope(record, files), files.qemu_log)
+    async def _spawn(self, files: GuestFiles, record: Record, keep: Sequence[int]) -> Guest:
+        argv = _in_own_scope(record, files)
+        process = self._processes.spawn(argv, files.qemu_log, keep=keep)
         record = replace(record, pid=process.pid, start_ticks=process.start_ticks)
         files.write(record)
         guest = Guest(files, record, self._ask(files))
@@ -252,6 +265,7 @@ class Guests:
     async def _clear(self, files: GuestFiles, record: Record) -> None:
         await remove_taps(self._run, record.taps)
         self._monitors.pop(files.monitor, None)
+        self.confinement.clear(files, record)
         files.forget()
 
 

@@ -113,10 +113,8 @@ class KvmHotplug(Hotplug):
             if guest is None:
                 return
             present = next((one for one in guest.instance.nics if one.uuid == nic.uuid), None)
-            if present is None:
-                raise HypervisorError(
-                    f"the running guest has no NIC {nic.index}: it gets it at its next start"
-                )
+            if present is None:  # it comes with the next start
+                return
             if present.mac == nic.mac:
                 for command in disconnect_commands(self._tap(nic), present):
                     await self._run(command, check=False)

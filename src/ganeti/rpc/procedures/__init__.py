@@ -7,6 +7,7 @@ disagree. Unknown fields are ignored here (nodes are upgraded first); sizes and 
 from typing import Any
 
 from ganeti.rpc.procedures import (
+    devices,
     disks,
     earlier,
     files,
@@ -40,6 +41,7 @@ _MODULES = (
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
     for module in _MODULES
+    for module in (devices, disks, files, host, instances, mastership, migration, programs)
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

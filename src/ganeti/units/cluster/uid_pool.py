@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from ganeti import uidpool
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.fill import filled_hvparams
@@ -20,14 +22,14 @@ async def check_uid_pool(
 
     With `force` such conflicts, and nodes that do not answer, are warnings too.
     """
+    warnings = _missing_pool(ctx.snapshot, fields)
     if "uid_pool" not in fields:
-        return ()
+        return tuple(warnings)
     old = set(uidpool.ExpandUidPool(ctx.snapshot.cluster.uid_pool))
     new = set(uidpool.ExpandUidPool(fields["uid_pool"]))
     asked = UidPoolArgs(uid_pool=_ranges(old ^ new))
     nodes = [node for node in ctx.snapshot.online_nodes() if node.vm_capable]
     answers = await ctx.call_all(nodes, UID_POOL_USE, asked)
-    warnings = _missing_pool(ctx.snapshot, new)
     for node in nodes:
         answer = answers[node.uuid]
         if isinstance(answer, RpcError):
@@ -58,14 +60,15 @@ def _uses(node: str, answer: UidPoolUse, old: set[int], new: set[int]) -> Iterab
         )
 
 
-def _missing_pool(snapshot: Snapshot, new: set[int]) -> list[str]:
+def _missing_pool(snapshot: Snapshot, fields: Mapping[str, Any]) -> list[str]:
     """Who could not be started any more without a pool."""
-    if new:
+    cluster = replace(snapshot.cluster, **fields)
+    if cluster.uid_pool or not fields.keys() & {"uid_pool", "hvparams", "os_hvp"}:
         return []
     users = sorted(
         instance.name
         for instance in snapshot.instances.values()
-        if filled_hvparams(snapshot.cluster, instance).get("security_model") == POOL_MODEL
+        if filled_hvparams(cluster, instance).get("security_model") == POOL_MODEL
     )
     if not users:
         return []

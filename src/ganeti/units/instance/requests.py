@@ -66,6 +66,11 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
             raise InputError(f"template {template.name} has no disks", "disks")
 
 
+def disk_mode(text: str) -> str:
+    """A checked access mode as it is stored."""
+    return "ro" if text.lower() in ("r", "ro") else "rw"
+
+
 def check_nics(nics: Sequence[NicRequest]) -> None:
     """Refuse network interfaces that could not work anywhere."""
     if len(nics) > MAX_NICS:
@@ -152,11 +157,16 @@ def storage_directory(
 
 
 def build_disks(
-    requests: Sequence[DiskRequest], template: DiskTemplate, directory: str, ids: IdSource
+    requests: Sequence[DiskRequest],
+    template: DiskTemplate,
+    directory: str,
+    ids: IdSource,
+    *,
+    first: int = 0,
 ) -> tuple[Disk, ...]:
-    """The disks that checked requests yield, each with a path of its own."""
+    """The disks that checked requests yield, each with a path of its own; `first` is the index of the first."""
     disks = []
-    for index, request in enumerate(requests):
+    for index, request in enumerate(requests, first):
         uuid = ids.uuid()
         disks.append(
             Disk(
@@ -164,7 +174,7 @@ def build_disks(
                 size=request.size,
                 template=template.name,
                 logical_id=("loop", f"{directory}/{uuid}.{template.name}.disk{index}"),
-                mode="ro" if request.mode.lower() in ("r", "ro") else "rw",
+                mode=disk_mode(request.mode),
                 name=request.name,
                 params=_own_params(request, template),
             )

@@ -45,9 +45,11 @@ class Host:
         self.is_silent = False
         self.dies_at_start = False
         self.survives_kill = False
+        self.kept: list[int] = []
 
     # processes
-    def spawn(self, argv: Sequence[str], log_path: Path) -> ProcessId:
+    def spawn(self, argv: Sequence[str], log_path: Path, *, keep: Sequence[int] = ()) -> ProcessId:
+        self.kept = list(keep)
         process = ProcessId(100 + len(self.asked), 1)
         if self.dies_at_start:
             log_path.write_text("cannot set up guest memory")
