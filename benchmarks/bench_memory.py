@@ -19,6 +19,11 @@ def status_mib(pid: int, field: str) -> float:
     return int(found[1]) / 1024
 
 
+def resident_mib(pid: int) -> float:
+    """VmRSS of a process."""
+    return status_mib(pid, "VmRSS")
+
+
 def main() -> None:
     """Print the figures as one JSON object; of the node daemons the largest."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -34,7 +39,7 @@ def main() -> None:
             if status_mib(pid, "VmLck") > 0:
                 keys.append(f"{name}_locked_mib")
             for key in keys:
-                sizes[key] = round(max(sizes.get(key, 0.0), status_mib(pid, "VmRSS")), 1)
+                sizes[key] = round(max(sizes.get(key, 0.0), resident_mib(pid)), 1)
         figures = {**sizes, "sync_ms": sync_ms(Path(cluster.directory)), "spin_ms": spin_ms()}
     print(json.dumps(figures))
 
