@@ -133,7 +133,7 @@ class ModelNode:
     migration_fails: str = ""
     rename_script_fails: str = ""
     restarts: int = 0
-    bridges: set[str] = field(default_factory=lambda: {"br0", "br1"})
+    bridges: set[str] = field(default_factory=lambda: {"br0", "br1", "br9"})
     copy_fails: str = ""
     mirrors_disks: bool = True
     let_go_on: set[str] = field(default_factory=set)
@@ -386,6 +386,8 @@ class ModelNode:
             raise GuestOsError(f"{self.call.key} was ended before it began")
         if self.scripts_stay:
             self.scripts[self.call.key] = self.call.epoch, args.instance
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")
 
     def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
@@ -404,9 +406,6 @@ class ModelNode:
             del self.scripts[key]
         self.ended_scripts += sorted({*chosen, *args.keys})
         return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
-        for disk in args.instance.disks:
-            self.installed[disk.uuid] = (args.os, args.instance.name)
-        return ScriptResult(tail="installed", log_path="/log")
 
     def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
         self._check_disks(args.instance)
