@@ -16,6 +16,7 @@ from ganeti.base.errors import HostError
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.node.application import NodeApplication
+from ganeti.node.memory import lock_memory
 from ganeti.node.tasks import systemd_scope
 from ganeti.rpc.server import Gate, RpcServer, serving
 
@@ -39,9 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return PROGRAM.run(args, paths, lambda ready, ending: _serve(args, paths, ready, ending))
 
 
+def _stay_in_memory() -> None:
+    try:
+        lock_memory()
+    except HostError as err:
+        log.warning("%s", err.message)
+
+
 async def _serve(
     args: argparse.Namespace, paths: Paths, ready: Callable[[], None], ending: Ending
 ) -> None:
+    if args.mlock:
+        _stay_in_memory()
     context = tls.server_context(
         paths.node_certificate, paths.node_key, paths.authority_certificate
     )
@@ -74,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         help="listen only at this address (default: at all)",
     )
     parser.add_argument("-p", "--port", type=int, default=NODED_PORT, help="port to listen at")
+    parser.add_argument(
+        "--no-mlock",
+        dest="mlock",
+        action="store_false",
+        help="do not keep the daemon in memory, where it works on even without its disk",
+    )
     return parser
 
 

@@ -7,7 +7,12 @@ import pytest
 
 from ganeti.base.errors import RpcError, RpcFailed, RpcOffline, RpcUnknown
 from ganeti.model.objects import Node
-from ganeti.rpc.client import NODES_AT_ONCE, REATTACH_DELAY_S, REATTACH_TRIES, RpcClient
+from ganeti.rpc.client import (
+    NODES_AT_ONCE,
+    REATTACH_DELAY_S,
+    REATTACH_TRIES,
+    RpcClient,
+)
 from ganeti.rpc.headers import EPOCH_HEADER, KEY_HEADER, MASTER_HEADER, UNREACHABLE
 from ganeti.rpc.procedures.form import Lane, Nothing, Procedure
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, HypervisorsArgs, LeaveArgs
