@@ -12,7 +12,9 @@ from contextlib import ExitStack
 from ganeti.base.errors import GanetiError
 from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import Paths
+from ganeti.base.permissions import begin_as
 from ganeti.base.pidfile import holding_pid_file, pid_file
+from ganeti.base.users import MASTERD
 from ganeti.daemons.member import Member
 
 PROGRAM = "ganeti-masterd"
@@ -44,19 +46,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ExitStack() as opened:
             paths.run.mkdir(parents=True, exist_ok=True)
             ready = opened.enter_context(holding_pid_file(pid_file(paths.run, PROGRAM), PROGRAM))
+            users = begin_as(paths, MASTERD)
             level = "debug" if args.debug else args.log_level
             opened.enter_context(
                 logging_to(
                     paths.log / "master-daemon.log", PROGRAM, level=level, stderr=args.foreground
                 )
             )
-            return asyncio.run(_serve(paths, ready, force=args.no_voting))
+            group = users.admin if users else None
+            return asyncio.run(_serve(paths, ready, force=args.no_voting, luxi_group=group))
     except (GanetiError, OSError) as err:
         sys.stderr.write(f"{PROGRAM}: {err}\n")
         return getattr(err, "exit_code", 1)
 
 
-async def _serve(paths: Paths, ready: Callable[[], None], *, force: bool) -> int:
+async def _serve(
+    paths: Paths, ready: Callable[[], None], *, force: bool, luxi_group: int | None
+) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[str] = loop.create_future()
 
@@ -66,7 +72,7 @@ async def _serve(paths: Paths, ready: Callable[[], None], *, force: bool) -> int
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, "")
-    member = Member(paths, end, force=force)
+    member = Member(paths, end, force=force, luxi_group=luxi_group)
     await member.start()
     try:
         ready()

@@ -18,7 +18,9 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import NODED_PORT, Paths
+from ganeti.base.permissions import mend
 from ganeti.base.pidfile import holding_pid_file, pid_file
+from ganeti.base.users import ServiceUsers
 from ganeti.node.application import NodeApplication
 from ganeti.node.tasks import systemd_scope
 from ganeti.rpc.server import Gate, RpcServer, serving
@@ -45,6 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with ExitStack() as opened:
             paths.run.mkdir(parents=True, exist_ok=True)
             ready = opened.enter_context(holding_pid_file(pid_file(paths.run, PROGRAM), PROGRAM))
+            if users := ServiceUsers.of_node(paths):
+                mend(paths, users)
             level = "debug" if args.debug else args.log_level
             logs = logging_to(
                 paths.log / "node-daemon.log", PROGRAM, level=level, stderr=args.foreground
