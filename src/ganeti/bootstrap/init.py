@@ -69,6 +69,7 @@ class InitOptions:
     hvparams: Mapping[str, Params] = field(default_factory=dict)
     beparams: Params = field(default_factory=dict)
     nicparams: Params = field(default_factory=dict)
+    diskparams: Mapping[str, Params] = field(default_factory=dict)
     ipolicy: Params = field(default_factory=dict)
     candidate_pool_size: int = 10
     default_iallocator: str = ""
@@ -312,6 +313,7 @@ def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
         hvparams=hvparams,
         beparams=options.beparams,
         nicparams=options.nicparams,
+        diskparams=dict(options.diskparams),
         ipolicy=options.ipolicy,
         candidate_pool_size=options.candidate_pool_size,
         default_iallocator=options.default_iallocator,

@@ -13,7 +13,7 @@ from ganeti.cli.key_values import (
     duration_s,
     key_values,
     merged_key_values,
-    name_and_values,
+    named_key_values,
     whole_number,
 )
 from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
@@ -40,6 +40,9 @@ MODIFY_OPTIONS = (
            help="NIC parameters, as mode=bridged,link=br0"),
     option("--node-parameters", dest="ndparams", action="append", metavar="k=v,...",
            help="node parameters"),
+    option("-D", "--disk-parameters", dest="diskparams", action="append",
+           metavar="TEMPLATE:k=v,...",
+           help="parameters of a disk template, as plain:stripes=2; '-k' takes the default again"),
     option("--enabled-disk-templates", metavar="NAME,...",
            help="disk templates; the first is the default"),
     option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
@@ -107,11 +110,8 @@ def modify(args: argparse.Namespace) -> int:
         if getattr(args, name):
             given[name] = merged_key_values(getattr(args, name), name)
     if args.hvparams:
-        hvparams: dict[str, dict[str, Any]] = {}
-        for text in args.hvparams:
-            hypervisor, values = name_and_values(text, "hvparams")
-            hvparams.setdefault(hypervisor, {}).update(values)
-        given["hvparams"] = hvparams
+        given["hvparams"] = named_key_values(args.hvparams, "hvparams")
+    given["diskparams"] = named_key_values(args.diskparams, "diskparams") or None
     given["ipolicy"] = _policy(args) or None
     for name in ("uid_pool", "add_uids", "remove_uids"):
         if (text := getattr(args, name)) is not None:

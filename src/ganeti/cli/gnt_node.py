@@ -13,6 +13,7 @@ from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NodeSetupError
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import merged_key_values
+from ganeti.cli.node_moves import add_move_commands
 from ganeti.cli.options import (
     FIELD_NAMES,
     JOB_OPTIONS,
@@ -281,6 +282,7 @@ def rename(args: argparse.Namespace) -> int:
     return 0
 
 
+add_move_commands(table)
 add_tag_commands(table, "node")
 
 

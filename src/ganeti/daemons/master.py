@@ -12,7 +12,7 @@ import msgspec
 
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.watcher_pause import WatcherPauseFile
-from ganeti.base import certificates, tls
+from ganeti.base import tls
 from ganeti.base.addresses import is_loopback
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError, NotMaster, StoreError
@@ -27,7 +27,7 @@ from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.objects import Node
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.rpc.client import RpcClient
@@ -35,8 +35,9 @@ from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
+from ganeti.store.archive_feed import ReplicatedArchive
+from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Identity, Lease
-from ganeti.store.register import RegisterFile
 from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.worker import Worker
 from ganeti.units.placements import Placements
@@ -56,6 +57,8 @@ class CandidateParts:
     directory: NodeDirectory
     worker: Worker
     """For what blocks and is nobody's thread."""
+    archive: JobArchive | None = None
+    """None where it could not be opened."""
 
 
 class Mastership:
@@ -111,8 +114,14 @@ class Mastership:
             placements=Placements(),
             ssconf=distributor,
             candidates=members,
+            is_degraded=lambda: store.is_degraded,
         )
-        archive = await JobArchive.open(self._paths.job_archive, self._node.worker)
+        archive = self._node.archive
+        if archive is None:
+            raise StoreError(
+                f"the archive of jobs {self._paths.job_archive} could not be opened when this daemon"
+                " started; its log says why"
+            )
         queue = JobQueue(
             store,
             lease,
@@ -120,14 +129,14 @@ class Mastership:
             locks,
             Processor(services),
             clock=self._clock,
-            archive=archive,
+            archive=ReplicatedArchive(archive, store.archived),
             raise_ceiling=partial(store.raise_ceiling, lease),
         )
         self._opened.push_async_callback(queue.close)
         queue.on_lost = self._step_down
         distributor.start()
         await queue.load()
-        self._keep(earlier.sweep(lambda: config.snapshot.nodes_by_name()), "earlier work")
+        self._keep(earlier.sweep(lambda: list(config.snapshot.nodes.values())), "earlier work")
         members.start()
         self._opened.push_async_callback(members.close)
         address = MasterAddress(config, rpc, lease.epoch)
@@ -156,6 +165,7 @@ class Mastership:
             config=_Shown(config, self._node.store),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
             watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
+            backups=BackupFiles(self._node.store, self._node.worker),
             clock=self._clock,
         )
 
@@ -197,15 +207,6 @@ async def _push_ssconf(
     """Give a node a set of ssconf files; RpcError if it does not have the set afterwards."""
     args = SsconfArgs(position=position, values=dict(values))
     await rpc.call(node, WRITE_SSCONF, args, key=f"ssconf/{position}")
-
-
-def own_identity(paths: Paths) -> Identity:
-    """Which node this is, by its certificate, and of which cluster, by its register."""
-    node_uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
-    register = RegisterFile(paths.register).read()
-    if register is None:
-        raise StoreError(f"{paths.register} does not exist: this node has joined no cluster")
-    return Identity(register.cluster_uuid, NodeUuid(node_uuid))
 
 
 async def _say_who_is_master(config: Config, identity: Identity) -> None:

@@ -133,6 +133,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     hvparams: Params = {}
     beparams: Params = {}
     osparams: dict[str, str] = {}
+    osparams_private: dict[str, str] = {}
+    """Never shown, logged or put into jobs (G23)."""
     tags: tuple[str, ...] = ()
 
     @property

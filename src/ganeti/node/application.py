@@ -15,11 +15,13 @@ from ganeti.hypervisor.registry import hypervisors
 from ganeti.node import (
     allocator,
     candidate,
+    devices,
     files,
     info,
     instance,
     master_ip,
     membership,
+    networks,
     os,
     storage,
     transfers,
@@ -98,6 +100,8 @@ def _handlers(
     return [
         info.handlers(paths, drivers, facts, clock),
         instance.handlers(drivers, disks, locks),
+        networks.handlers(drivers),
+        devices.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),
         transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),

@@ -171,6 +171,9 @@ class _Node:
             file_checksums=await asyncio.to_thread(checksums_of, self.paths, args.files),
             authority=authority,
             authority_not_after=authority_not_after,
+            states_aside=sorted(
+                str(path) for path in self.paths.data.glob(f"{self.paths.state.name}.aside-*")
+            ),
         )
 
     async def disk_files(self, args: DiskFilesArgs, _call: Call) -> list[DiskFile]:

@@ -65,9 +65,9 @@ class EarlierWork:
 
     async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
         """As `RpcClient.call`; RpcFailed, and nothing was sent, where earlier work is in the way."""
-        if procedure.changes and not node.offline and procedure.name not in ENDING:
-            if instance := concerned_instance(args):
-                await self._leave_alone(node, instance)
+        acts = procedure.changes and procedure.name not in ENDING
+        if acts and not node.offline and (instance := concerned_instance(args)):
+            await self._leave_alone(node, instance)
         return await self._rpc.call(node, procedure, args, key=key)
 
     async def call_all(

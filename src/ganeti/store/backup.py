@@ -10,10 +10,14 @@ import json
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
 
 from ganeti.base.errors import StoreError
 from ganeti.store.interface import (
     MAX_EPOCH,
+    MAX_SERIAL,
     MAX_TRANSACTION_BYTES,
     ByteSink,
     Position,
@@ -115,24 +119,21 @@ def _read_row(source: "_Source") -> tuple[Row, tuple[bytes, bytes]]:
         raise StoreError("the backup is damaged: a name is not valid text") from None
 
 
+class _Header(msgspec.Struct):
+    magic: Literal["ganeti-state"]
+    format: int
+    cluster_uuid: str
+    position: Annotated[int, msgspec.Meta(ge=0, le=(MAX_EPOCH << 32) + MAX_SERIAL)]
+
+
 def _decode_header(line: bytes) -> BackupHeader:
     try:
-        fields = json.loads(line)
-        if fields["magic"] != _MAGIC:
-            raise ValueError
-        if fields["format"] != _FORMAT:
-            raise StoreError(
-                f"format {str(fields['format'])[:20]} of the backup is not known: made by a newer"
-                " version?"
-            )
-        number, cluster_uuid = fields["position"], fields["cluster_uuid"]
-        if type(number) is not int or type(cluster_uuid) is not str:
-            raise TypeError
-        if not 0 <= number < (MAX_EPOCH + 1) << 32:
-            raise ValueError
-        return BackupHeader(cluster_uuid, Position.from_int(number))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        found = msgspec.json.decode(line, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise StoreError("this is no backup of a state store") from None
+    if found.format != _FORMAT:
+        raise StoreError(f"format {found.format} of the backup is not known: made by a newer one?")
+    return BackupHeader(found.cluster_uuid, Position.from_int(found.position))
 
 
 class _Source:

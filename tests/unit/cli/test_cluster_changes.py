@@ -18,7 +18,7 @@ def test_modify_sends_what_is_given(master: FakeMaster, run: Run) -> None:
     words = [
         "--enabled-hypervisors=fake,kvm", "-H", "kvm:acpi=false,-kernel_path", "-B", "memory=1g",
         "-N", "link=br1", "-C", "3", "-I", "", "--master-netdev=eth0", "--max-running-jobs=9",
-        "--node-parameters=spindle_count=2",
+        "--node-parameters=spindle_count=2", "-D", "drbd:protocol=A", "-D", "drbd:-metavg",
     ]  # fmt: skip
     assert run(table, "modify", *words)[0] == 0
     wanted = {
@@ -27,6 +27,7 @@ def test_modify_sends_what_is_given(master: FakeMaster, run: Run) -> None:
         "hvparams": {"kvm": {"acpi": "false", "kernel_path": None}},
         "beparams": {"memory": "1g"},
         "nicparams": {"link": "br1"},
+        "diskparams": {"drbd": {"protocol": "A", "metavg": None}},
         "ndparams": {"spindle_count": "2"},
         "candidate_pool_size": 3,
         "default_iallocator": "",

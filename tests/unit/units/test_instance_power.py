@@ -341,3 +341,14 @@ async def test_nodes_are_asked_about_many_instances_at_the_same_time(master: Mas
     shown = succeeded(await master.run(OpInstanceQueryData()))
     assert list(shown) == sorted(names)
     assert {one["run_state"] for one in shown.values()} == {"down"}
+
+
+async def test_a_guest_whose_bridge_is_gone_is_not_started(master: Master) -> None:
+    await stopped(master)
+    master.world.node(1).bridges.clear()
+    name, (text, code) = failed(await master.run(startup()))
+    assert (name, code) == ("OpPrereqError", "environment_error")
+    assert "node node1.example.com cannot connect instance" in text
+    assert "there is no bridge 'br0'" in text
+    assert master.rpc.acts() == []
+    master.check()

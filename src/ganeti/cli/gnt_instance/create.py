@@ -62,7 +62,7 @@ FORCE_VARIANT = option(
     option("-m", "--memory", "--mem", dest="memory", metavar="SIZE",
            help="memory; old form, use -B memory="),
     option("--net", action="append", metavar="N:k=v,...",
-           help="network interface N with mac, ip, mode, link, name; may be repeated"),
+           help="network interface N with mac, ip, mode, link, vlan, name; may be repeated"),
     option("--no-nics", "--no-nic", dest="no_nics", action="store_true",
            help="no network interface"),
     option("-B", "--backend-parameters", dest="beparams", action="append", metavar="k=v,...",

@@ -14,7 +14,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
-from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm import links, migration
 from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
@@ -22,7 +22,7 @@ from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import Incoming, MigrationResult
@@ -242,6 +242,10 @@ class KvmHypervisor(Hypervisor):
         except HypervisorError as err:
             problems.append(str(err))
         return problems
+
+    async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
+        """See `ganeti.hypervisor.networking.ChecksNics`."""
+        return links.wrong_nics(nics)
 
     # --- pieces of the operations above ------------------------------------------------------
 

@@ -17,7 +17,7 @@ from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
 from ganeti.hypervisor.kvm.confinement import Confined, Confinement
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.monitor import MonitorGone, MonitorSilent, Talk
-from ganeti.hypervisor.kvm.network import make_taps, remove_taps
+from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
 from ganeti.hypervisor.kvm.places import initial_places
 from ganeti.hypervisor.kvm.processes import PROC, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
@@ -147,7 +147,7 @@ class Guests:
     async def _launch(self, what: Launch, files: GuestFiles, confined: Confined) -> Guest:
         hvparams = what.hvparams
         disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
-        taps = await make_taps(self._run, self._paths.root, what.instance)
+        taps = tap_names(self._paths.root, what.instance)
         places = initial_places(what.instance) if what.places is None else dict(what.places)
         record = None
         try:
@@ -167,13 +167,13 @@ class Guests:
             record = replace(
                 record, argv=(*record.argv, *confined.words), pool_uid=confined.pool_uid
             )
+            # Before the taps are made: whatever ends this daemon, the next one knows of them.
             files.write(record)
+            await make_taps(self._run, self._paths.root, what.instance, self._paths.etc)
             self.confinement.prepare(files, hvparams)
             return await self._spawn(files, record, confined.descriptors)
         except BaseException:
-            if record is None:
-                await remove_taps(self._run, taps)
-            else:
+            if record is not None:
                 await self._abandon(files, record)
             raise
 

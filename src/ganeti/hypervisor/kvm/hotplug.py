@@ -27,7 +27,7 @@ from ganeti.hypervisor.kvm.command_line import (
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.monitor import CommandRefused
-from ganeti.hypervisor.kvm.network import connect_commands, make_taps, remove_taps, tap_name
+from ganeti.hypervisor.kvm.network import connect_tap, make_taps, remove_taps, tap_name
 from ganeti.hypervisor.kvm.places import DISK_PLACES, NIC_PLACES, device_id, free_place
 from ganeti.hypervisor.kvm.taps import disconnect_commands, open_tap
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
@@ -113,15 +113,12 @@ class KvmHotplug(Hotplug):
             if guest is None:
                 return
             present = next((one for one in guest.instance.nics if one.uuid == nic.uuid), None)
-            if present is None:
-                raise HypervisorError(
-                    f"the running guest has no NIC {nic.index}: it gets it at its next start"
-                )
+            if present is None:  # it comes with the next start
+                return
             if present.mac == nic.mac:
                 for command in disconnect_commands(self._tap(nic), present):
                     await self._run(command, check=False)
-                for command in connect_commands(self._tap(nic), nic):
-                    await self._run(command)
+                await connect_tap(self._run, self._tap(nic), nic, guest.instance, self._paths.etc)
                 self._change(guest, with_nic(guest.instance, nic))
                 return
             await self._check(guest)
@@ -203,7 +200,8 @@ class KvmHotplug(Hotplug):
         )
         try:
             await self._drop_netdev(guest, nic)
-            await make_taps(self._run, self._paths.root, replace(guest.instance, nics=(nic,)))
+            spec = replace(guest.instance, nics=(nic,))
+            await make_taps(self._run, self._paths.root, spec, self._paths.etc)
             name = device_id("fd", nic.uuid)
             with open_tap(self._tap(nic)) as file:
                 netdev = {"type": "tap", "id": netdev_id(nic), "fd": name}

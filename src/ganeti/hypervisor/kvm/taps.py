@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 
 from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.network import RULE_FAMILIES, rule_remove
 from ganeti.model.instance_spec import NicSpec
 
 _TUN = "/dev/net/tun"
@@ -39,5 +40,10 @@ def disconnect_commands(tap: str, nic: NicSpec) -> list[list[str]]:
     """What takes a tap device from the network that its NIC was connected to; all may fail."""
     if nic.mode == "bridged":
         return [["ip", "link", "set", "dev", tap, "nomaster"]]
+    if nic.mode == "openvswitch":
+        return [["ovs-vsctl", "--if-exists", "del-port", tap]]
     table = ["table", nic.link] if nic.link else []
-    return [["ip", "route", "delete", nic.ip or "default", "dev", tap, *table]]
+    return [
+        ["ip", "route", "delete", nic.ip or "default", "dev", tap, *table],
+        *(rule_remove(tap, family) for family in RULE_FAMILIES),
+    ]

@@ -73,6 +73,7 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     osparams: dict[str, Params] | None = None
     beparams: Params | None = None
     nicparams: Params | None = None
+    diskparams: dict[str, Params] | None = None
     ndparams: Params | None = None
     ipolicy: Params | None = None
     candidate_pool_size: int | None = None
@@ -92,7 +93,6 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     disk_state: Any = None
     vg_name: Any = None
     osparams_private_cluster: Any = None
-    diskparams: Any = None
     max_tracked_jobs: Any = None
     maintain_node_health: Any = None
     prealloc_wipe_disks: Any = None

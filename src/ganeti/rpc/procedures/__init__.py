@@ -7,6 +7,7 @@ disagree. Unknown fields are ignored here (nodes are upgraded first); sizes and 
 from typing import Any
 
 from ganeti.rpc.procedures import (
+    devices,
     disks,
     earlier,
     files,
@@ -14,6 +15,7 @@ from ganeti.rpc.procedures import (
     instances,
     mastership,
     migration,
+    networks,
     programs,
     transfers,
     uids,
@@ -28,6 +30,7 @@ _MODULES = (
     instances,
     mastership,
     migration,
+    networks,
     programs,
     transfers,
     uids,
@@ -36,6 +39,7 @@ _MODULES = (
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
     for module in _MODULES
+    for module in (devices, disks, files, host, instances, mastership, migration, programs)
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

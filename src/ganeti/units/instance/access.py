@@ -78,6 +78,15 @@ def check_nothing_there(state: RunningInstance | None, node: Node, instance: Ins
         )
 
 
+def put_instance(instance: Instance) -> Change:
+    """The change of configuration that makes an instance, which is locked, what a plan says."""
+
+    def change(draft: Draft) -> None:
+        draft.put(instance)
+
+    return change
+
+
 def set_admin_state(uuid: InstanceUuid, state: AdminState) -> Change:
     """The change of configuration that records what the administrator wants."""
 

@@ -25,6 +25,7 @@ from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.install import check_os, install_os, osparams_with
+from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
@@ -136,6 +137,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 f"node {node.name}, hypervisor parameters: {'; '.join(wrong)}",
                 ErrorCode.WRONG_INPUT,
             )
+        await check_links(ctx, node, instance)
         if not self.op.no_install and instance.os:
             osparams = self._osparams(ctx, instance)
             await check_os(ctx, node, instance.os, osparams, force_variant=self.op.force_variant)

@@ -1,10 +1,14 @@
 """Running scripts of OS definitions on an instance's node: what creation and reinstallation share."""
 
 from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError, RpcFailed
 from ganeti.config.fill import filled_osparams, instance_spec
 from ganeti.model.objects import Instance, Node
+from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.programs import (
     OS_CREATE,
     OS_VALIDATE,
@@ -13,6 +17,8 @@ from ganeti.rpc.procedures.programs import (
     ScriptResult,
 )
 from ganeti.units.context import UnitContext
+
+A = TypeVar("A", bound=msgspec.Struct)
 
 
 def osparams_with(
@@ -48,7 +54,10 @@ async def install_os(
     debug_level: int,
     reinstall: bool = False,
 ) -> None:
-    """Run the create script, and show the end of what it said."""
+    """Run the create script, and show the end of what it said.
+
+    Of a new instance the caller removes the disks if this raises; those of a reinstalled one stay.
+    """
     args = OsCreateArgs(
         instance=instance_spec(ctx.snapshot, instance),
         os=instance.os,
@@ -57,7 +66,24 @@ async def install_os(
         force_variant=force_variant,
         reinstall=reinstall,
     )
-    show_tail(ctx, await ctx.call(node, OS_CREATE, args))
+    if reinstall:
+        show_tail(ctx, await run_script(ctx, node, OS_CREATE, args))
+    else:
+        show_tail(ctx, await ctx.call(node, OS_CREATE, args))
+
+
+async def run_script(
+    ctx: UnitContext, node: Node, procedure: Procedure[A], args: A
+) -> ScriptResult:
+    """Run a script on disks that stay; nothing of it runs any more when this raises.
+
+    So whoever starts the guest afterwards has its disks alone.
+    """
+    async with ctx.undo_log() as undo:
+        await undo.push("end_scripts", node=node.uuid)
+        done: ScriptResult = await ctx.call(node, procedure, args)
+        undo.commit()
+    return done
 
 
 def show_tail(ctx: UnitContext, done: ScriptResult) -> None:

@@ -17,7 +17,7 @@ from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSi
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model import wire
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
 
 pytestmark = pytest.mark.virtual_time
 
@@ -304,3 +304,24 @@ async def test_an_instance_without_serial_console_says_so(kvm: KvmHypervisor) ->
 def test_a_missing_qemu_is_named_with_the_remedy() -> None:
     with pytest.raises(HypervisorError, match=r"/nowhere/qemu.*install qemu-system-x86"):
         find_program({"kvm_path": "/nowhere/qemu"})
+
+
+@pytest.mark.requirement("G11")
+async def test_the_taps_are_known_before_they_are_made(paths: Paths, host: Host) -> None:
+    known: list[tuple[str, ...]] = []
+
+    async def run(
+        argv: Sequence[str], *, timeout_s: float = 60.0, stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None, check: bool = True,
+    ) -> Completed:  # fmt: skip
+        if list(argv[:3]) == ["ip", "tuntap", "add"]:
+            kept = record(paths)
+            assert kept is not None, "a crash now would leave a tap that nobody knows of"
+            known.append((argv[4], *kept.taps))
+        return await no_commands(argv, env=env)
+
+    kvm = KvmHypervisor(paths, run, processes=host, monitor=host.monitor)
+    nic = NicSpec(uuid="n1", index=0, mac="aa:00:00:00:00:01", link="br0")
+    await kvm.start(msgspec.structs.replace(INSTANCE, nics=(nic,)), [])
+    [(made, recorded)] = known
+    assert made == recorded
