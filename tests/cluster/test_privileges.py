@@ -8,12 +8,12 @@ import shutil
 import stat
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 import ganeti
@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 SOURCE = str(Path(ganeti.__file__).parents[1])
-IMPORTS = os.pathsep.join((SOURCE, sysconfig.get_path("purelib")))
+IMPORTS = os.pathsep.join((SOURCE, str(Path(aiohttp.__file__).parents[1])))
 STRANGER = 61950
 """A user id that is nobody's."""
 TRY = "import os, msgspec, aiohttp, cryptography, ganeti.daemons.masterd"

@@ -275,7 +275,7 @@ def test_a_guest_of_the_pool_is_made_moved_and_removed_by_the_real_commands(
     facts = [node.paths.data / "ssconf_uid_pool" for node in cluster.cluster.nodes]
     wait_until(lambda: {fact.read_text() for fact in facts} == {"61600-61609\n"}, "all know it")
     cluster.ok(
-        "gnt-instance", "add", "-n", "node1", "-H", "security_model=pool,use_chroot=true",
+        "gnt-instance", "add", "-n", "node1", "-H", "kvm:security_model=pool,use_chroot=true",
         *options(), name, timeout_s=120,
     )  # fmt: skip
     for _ in range(2):
