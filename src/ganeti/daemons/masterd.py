@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ganeti.base.paths import Paths
+from ganeti.base.permissions import begin_as
+from ganeti.base.users import MASTERD, ServiceUsers
 from ganeti.daemons.member import Member
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 
@@ -34,8 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
 
+    users: ServiceUsers | None = None
+
+    def become() -> None:
+        nonlocal users
+        users = begin_as(paths, MASTERD)
+
     async def serve(ready: Callable[[], None], ending: Ending) -> None:
-        member = Member(paths, ending.end, force=args.no_voting)
+        group = users.admin if users else None
+        member = Member(paths, ending.end, force=args.no_voting, luxi_group=group)
         await member.start()
         try:
             ready()
@@ -45,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if why:
             _log.error("this daemon steps down: %s", why)
 
-    return PROGRAM.run(args, paths, serve)
+    return PROGRAM.run(args, paths, serve, become)
 
 
 def _parser() -> argparse.ArgumentParser:

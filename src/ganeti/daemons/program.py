@@ -59,13 +59,23 @@ class DaemonProgram:
         sys.stderr.write(f"{self.name}: {why}\n")
         return code
 
-    def run(self, args: argparse.Namespace, paths: Paths, serve: Serve) -> int:
-        """Serve until SIGTERM, SIGINT or an ending; the exit code, 1 where something was wrong."""
+    def run(
+        self,
+        args: argparse.Namespace,
+        paths: Paths,
+        serve: Serve,
+        before_log: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Serve until SIGTERM, SIGINT or an ending; the exit code, 1 where something was wrong.
+
+        `before_log` is done once no other such daemon runs: it settles as whom this one runs.
+        """
         try:
             with ExitStack() as opened:
                 paths.run.mkdir(parents=True, exist_ok=True)
                 path = pid_file(paths.run, self.name)
                 ready = opened.enter_context(holding_pid_file(path, self.name))
+                before_log()
                 level = "debug" if args.debug else args.log_level
                 opened.enter_context(
                     logging_to(
