@@ -22,6 +22,14 @@ from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
 from ganeti.hypervisor.kvm.network import tap_name
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.params import Params
+from ganeti.rpc.procedures.migration import (
+    Incoming,
+    IncomingArgs,
+    MigrateArgs,
+    MigrationResult,
+)
+from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import (
     are_consecutive,
     build_tiny_guest,
@@ -89,14 +97,22 @@ def acceleration(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return known.read_bytes() if known.exists() else b""
 
 
+@pytest.fixture
+def authority() -> Authority:
+    return Authority()
+
+
 @pytest_asyncio.fixture
-async def nodes(tmp_path: Path, acceleration: bytes) -> AsyncIterator[list[Node]]:
+async def nodes(
+    tmp_path: Path, acceleration: bytes, authority: Authority
+) -> AsyncIterator[list[Node]]:
     """Two nodes that share this host; whatever they still run at the end is ended."""
     made = []
     for name in ("a", "b"):
         paths = Paths(tmp_path / name)
         paths.kvm.mkdir(parents=True)
         (paths.kvm / "acceleration").write_bytes(acceleration)
+        authority.equip(paths, f"{name}.example.com")
         made.append(Node(paths, KvmHypervisor(paths, run)))
     yield made
     for node in made:
@@ -308,11 +324,34 @@ async def test_commands_typed_on_the_console_reach_the_guest(
     await writer.wait_closed()
 
 
+async def accept(
+    node: Node, instance: InstanceSpec, disk: Path, info: Params, *, copies_disks: bool = False
+) -> Incoming:
+    wanted = IncomingArgs(
+        instance=instance, address="127.0.0.1", info=info, copies_disks=copies_disks
+    )
+    return await node.driver.accept(wanted, [str(disk)])
+
+
+async def send(
+    node: Node, instance: InstanceSpec, incoming: Incoming, *, live: bool = True
+) -> MigrationResult:
+    where = MigrateArgs(
+        instance=instance,
+        address=incoming.address,
+        port=incoming.port,
+        live=live,
+        disks_port=incoming.disks_port,
+        certificate=incoming.certificate,
+    )
+    return await node.driver.migrate(where)
+
+
 async def migrate(source: Node, target: Node, instance: InstanceSpec, disk: Path) -> None:
     """The steps of the master, in its order."""
     info = await source.driver.migration_info(instance)
-    incoming = await target.driver.accept(instance, [str(disk)], "127.0.0.1", info)
-    result = await source.driver.migrate(instance, incoming.address, incoming.port)
+    incoming = await accept(target, instance, disk, info)
+    result = await send(source, instance, incoming)
     assert (result.status, result.error) == ("completed", "")
     assert result.transferred > 0
     assert await source.state(instance) == "postmigrate"
@@ -363,8 +402,8 @@ async def test_a_migration_whose_target_dies_leaves_the_source_running(
     install(guest, disk, instance.name)
     await boot(here, instance, disk)
     info = await here.driver.migration_info(instance)
-    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
-    sending = asyncio.ensure_future(here.driver.migrate(instance, incoming.address, incoming.port))
+    incoming = await accept(there, instance, disk, info)
+    sending = asyncio.ensure_future(send(here, instance, incoming))
     await asyncio.sleep(0.5)
     os.kill(there.record(instance).pid, signal.SIGKILL)
     result = await sending
@@ -389,10 +428,10 @@ async def test_a_guest_that_arrived_can_be_taken_back_until_the_target_is_told_t
     install(guest, disk, instance.name)
     await boot(here, instance, disk)
     info = await here.driver.migration_info(instance)
-    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
-    again = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    incoming = await accept(there, instance, disk, info)
+    again = await accept(there, instance, disk, info)
     assert again == incoming
-    await here.driver.migrate(instance, incoming.address, incoming.port)
+    await send(here, instance, incoming)
     assert await there.state(instance) == "incoming"
     assert await here.state(instance) == "postmigrate"
     for node in nodes:
@@ -433,7 +472,7 @@ async def test_a_guest_is_not_accepted_by_other_acceleration_or_older_qemu(
     assert info["machine"].startswith("pc-i440fx-")
     for wrong in ({"accelerator": "kvm"}, {"qemu_version": "99.0.0"}):
         with pytest.raises(HypervisorError):
-            await there.driver.accept(instance, [str(disk)], "127.0.0.1", info | wrong)
+            await accept(there, instance, disk, info | wrong)
         assert nothing_is_left(there, instance)
 
 
@@ -450,12 +489,12 @@ async def test_a_taken_migration_port_is_replaced_by_a_free_one(
     instance = msgspec.structs.replace(
         instance, hvparams=instance.hvparams | {"migration_port": taken}
     )
-    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    incoming = await accept(there, instance, disk, info)
     assert incoming.port != taken
     listener.close()
     await listener.wait_closed()
     with pytest.raises(HypervisorError):
-        await here.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+        await accept(here, instance, disk, info)
 
 
 async def test_the_counting_guest_ends_under_emulation_and_the_choice_is_remembered(

@@ -123,6 +123,12 @@ _KVM = (
     HypervisorParam(
         "migration_downtime", 30, "milliseconds a guest may stand still at the end", check=_positive
     ),
+    HypervisorParam(
+        "migration_mode",
+        "live",
+        "whether guests go on while they are moved",
+        choices=("live", "non-live"),
+    ),
 )
 
 _FAKE = (

@@ -17,6 +17,8 @@ from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused, MonitorGone, Moni
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from tests.support.node_certificates import Authority
 
 pytestmark = pytest.mark.virtual_time
 
@@ -114,7 +116,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    return Paths(tmp_path)
+    paths = Paths(tmp_path)
+    Authority().equip(paths, "node1.example.com")
+    return paths
 
 
 @pytest.fixture
@@ -139,6 +143,8 @@ async def test_a_start_is_recorded_with_what_another_node_must_know(
         "qemu_version": "7.2.22",
         "accelerator": "tcg",
         "running": True,
+        "mirrors_disks": True,
+        "certificate": paths.node_certificate.read_text(),
     }
     [listed] = await kvm.running()
     assert (listed.name, listed.state, listed.cpu_time_s) == ("web1", "running", 1.5)
@@ -260,7 +266,7 @@ async def test_what_does_not_run_here_cannot_be_asked_for(kvm: KvmHypervisor) ->
     for question in (
         kvm.console(INSTANCE),
         kvm.migration_info(INSTANCE),
-        kvm.migrate(INSTANCE, "h", 1),
+        kvm.migrate(MigrateArgs(instance=INSTANCE, address="h", port=1)),
         kvm.reboot(INSTANCE, soft=False, timeout_s=0),
         kvm.finish_migration(INSTANCE, is_source=True, success=False),
         kvm.finish_migration(INSTANCE, is_source=False, success=True),
@@ -277,7 +283,7 @@ async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
     host.refuses = {"migrate-incoming"}
     info = {"accelerator": "tcg", "qemu_version": "7.2.22", "machine": "pc-i440fx-7.2"}
     with pytest.raises(HypervisorError, match="migrate-incoming"):
-        await kvm.accept(INSTANCE, [], "10.0.0.2", info)
+        await kvm.accept(IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info), [])
     assert host.alive == {}
     assert record(paths) is None
 
