@@ -6,13 +6,10 @@ import signal
 import socket
 import stat
 import uuid
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
@@ -20,126 +17,26 @@ from ganeti.base.process import run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
 from ganeti.hypervisor.kvm.network import tap_name
-from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
-from ganeti.model.params import Params
-from ganeti.rpc.procedures.migration import (
-    Incoming,
-    IncomingArgs,
-    MigrateArgs,
-    MigrationResult,
+from tests.support.kvm_nodes import (
+    READY,
+    Node,
+    accept,
+    boot,
+    nothing_is_left,
+    send,
 )
-from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import (
     are_consecutive,
-    build_tiny_guest,
     disk_heartbeats,
     heartbeats,
     install,
-    make_disk,
     open_files,
-    said,
     tiny_instance,
     wait_for_text,
 )
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(180)]
-
-READY = r"GANETI-TINY READY hostname=(\S+) boot=(\d+) heartbeat=(\d+)"
-
-
-@dataclass
-class Node:
-    """One node's side: its files, and a driver."""
-
-    paths: Paths
-    driver: KvmHypervisor
-
-    def files(self, instance: InstanceSpec) -> GuestFiles:
-        return GuestFiles.of(self.paths, instance.uuid)
-
-    def record(self, instance: InstanceSpec) -> Record:
-        record = self.files(instance).read()
-        assert record is not None
-        return record
-
-    def console(self, instance: InstanceSpec) -> Path:
-        return self.files(instance).console_log
-
-    async def state(self, instance: InstanceSpec) -> str | None:
-        for one in await self.driver.running():
-            if one.uuid == instance.uuid:
-                return one.state
-        return None
-
-    async def beats(self, instance: InstanceSpec, more: int = 3) -> None:
-        """Wait until the guest has said some further heartbeats."""
-        log = self.console(instance)
-        wanted = len(heartbeats(log)) + more
-        for _ in range(1200):
-            if len(heartbeats(log)) >= wanted:
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError(f"no further heartbeats; the console ends {said(log)[-300:]!r}")
-
-
-@pytest.fixture(scope="module")
-def guest() -> Path:
-    return build_tiny_guest()
-
-
-@pytest.fixture(scope="module")
-def acceleration(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What one look at this host found out, so that not every test has to look."""
-    paths = Paths(tmp_path_factory.mktemp("probe"))
-    asyncio.run(Acceleration(paths, run).kvm_works(find_program({})))
-    known = paths.kvm / "acceleration"
-    return known.read_bytes() if known.exists() else b""
-
-
-@pytest.fixture
-def authority() -> Authority:
-    return Authority()
-
-
-@pytest_asyncio.fixture
-async def nodes(
-    tmp_path: Path, acceleration: bytes, authority: Authority
-) -> AsyncIterator[list[Node]]:
-    """Two nodes that share this host; whatever they still run at the end is ended."""
-    made = []
-    for name in ("a", "b"):
-        paths = Paths(tmp_path / name)
-        paths.kvm.mkdir(parents=True)
-        (paths.kvm / "acceleration").write_bytes(acceleration)
-        authority.equip(paths, f"{name}.example.com")
-        made.append(Node(paths, KvmHypervisor(paths, run)))
-    yield made
-    for node in made:
-        for one in await node.driver.running():
-            spec = GuestFiles.of(node.paths, one.uuid).read()
-            assert spec is not None
-            await node.driver.stop(spec.instance, 0)
-
-
-@pytest.fixture
-def node(nodes: list[Node]) -> Node:
-    return nodes[0]
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Path:
-    return make_disk(tmp_path / "disk")
-
-
-async def boot(node: Node, instance: InstanceSpec, disk: Path) -> None:
-    await node.driver.start(instance, [str(disk)])
-    await wait_for_text(node.console(instance), READY)
-
-
-def nothing_is_left(node: Node, instance: InstanceSpec) -> bool:
-    files = node.files(instance)
-    return not files.record.exists() and not any(path.exists() for path in files.sockets)
 
 
 async def test_a_guest_boots_from_what_was_installed_beats_and_powers_off(
@@ -322,29 +219,6 @@ async def test_commands_typed_on_the_console_reach_the_guest(
     assert answer
     writer.close()
     await writer.wait_closed()
-
-
-async def accept(
-    node: Node, instance: InstanceSpec, disk: Path, info: Params, *, copies_disks: bool = False
-) -> Incoming:
-    wanted = IncomingArgs(
-        instance=instance, address="127.0.0.1", info=info, copies_disks=copies_disks
-    )
-    return await node.driver.accept(wanted, [str(disk)])
-
-
-async def send(
-    node: Node, instance: InstanceSpec, incoming: Incoming, *, live: bool = True
-) -> MigrationResult:
-    where = MigrateArgs(
-        instance=instance,
-        address=incoming.address,
-        port=incoming.port,
-        live=live,
-        disks_port=incoming.disks_port,
-        certificate=incoming.certificate,
-    )
-    return await node.driver.migrate(where)
 
 
 async def migrate(source: Node, target: Node, instance: InstanceSpec, disk: Path) -> None:

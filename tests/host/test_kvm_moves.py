@@ -14,19 +14,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.model.instance_spec import InstanceSpec
-from tests.host.test_kvm_driver import (
-    Node,
-    accept,
-    acceleration,
-    authority,
-    boot,
-    disk,
-    guest,
-    node,
-    nodes,
-    nothing_is_left,
-    send,
-)
+from tests.support.kvm_nodes import Node, accept, boot, nothing_is_left, send
 from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import (
     are_consecutive,
@@ -36,8 +24,6 @@ from tests.support.tiny_guest import (
     make_disk,
     tiny_instance,
 )
-
-__all__ = ["acceleration", "authority", "disk", "guest", "node", "nodes"]
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(180), pytest.mark.requirement("G5")]
 
@@ -52,8 +38,8 @@ def copy(tmp_path: Path) -> Path:
     return path
 
 
-async def booted(node: Node, guest: Path, disk: Path, **hvparams: object) -> InstanceSpec:
-    instance = tiny_instance(guest, migration_bandwidth=256, **hvparams)
+async def booted(node: Node, guest: Path, disk: Path) -> InstanceSpec:
+    instance = tiny_instance(guest, migration_bandwidth=256)
     install(guest, disk, instance.name)
     await boot(node, instance, disk)
     await node.beats(instance)

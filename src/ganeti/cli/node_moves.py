@@ -79,9 +79,7 @@ def migrate(args: argparse.Namespace) -> int:
         if not instances:
             print(f"No primary instances on node {name}, nothing to do.")
             return 0
-        confirm(
-            f"Migrate {len(instances)} instances ({', '.join(instances)})?", is_sure=args.force
-        )
+        confirm(f"Migrate {len(instances)} instances ({', '.join(instances)})?", is_sure=args.force)
         op = OpNodeMigrate(
             node_name=name,
             mode=args.mode,

@@ -85,9 +85,7 @@ def main(argv: list[str]) -> int:
 def send(order: CopyOrder, file: Path) -> dict[str, Any]:
     """Send the disk; returns once the receiver has all of it on its disk."""
     begun = time.monotonic()
-    context = tls.client_context(
-        Path(order.certificate), Path(order.key), Path(order.authority)
-    )
+    context = tls.client_context(Path(order.certificate), Path(order.key), Path(order.authority))
     with (
         socket.create_connection((order.address, order.port), timeout=SILENCE_S) as plain,
         context.wrap_socket(plain) as stream,
@@ -214,9 +212,7 @@ def receive(order: CopyOrder, file: Path) -> dict[str, Any]:
 
 def _expected(order: CopyOrder, file: Path) -> ssl.SSLSocket:
     """The connection of the one sender that is meant; others are hung up on."""
-    context = tls.server_context(
-        Path(order.certificate), Path(order.key), Path(order.authority)
-    )
+    context = tls.server_context(Path(order.certificate), Path(order.key), Path(order.authority))
     family = socket.AF_INET6 if ":" in order.address else socket.AF_INET
     end = time.monotonic() + WAIT_S
     with socket.create_server((order.address, 0), family=family, backlog=8) as listener:

@@ -43,9 +43,7 @@ KEPT_S = 24 * 3600.0
 """How long the files of a copy that has ended are kept."""
 
 
-def handlers(
-    paths: Paths, tasks: Tasks, device: DeviceFactory, locks: InstanceLocks
-) -> Handlers:
+def handlers(paths: Paths, tasks: Tasks, device: DeviceFactory, locks: InstanceLocks) -> Handlers:
     """The answers to all calls that copy disks between nodes."""
     transfers = _Transfers(paths, tasks, device, locks)
     return {

@@ -22,7 +22,14 @@ def submitted(master: FakeMaster) -> dict[str, Any]:
 def test_failover_has_its_options(master: FakeMaster, run: Run) -> None:
     master.job()
     master.replies["QueryInstances"] = [["web1.example.com"]]
-    words = ["-f", "-n", "node2", "--ignore-consistency", "--shutdown-timeout=5", "--ignore-ipolicy"]
+    words = [
+        "-f",
+        "-n",
+        "node2",
+        "--ignore-consistency",
+        "--shutdown-timeout=5",
+        "--ignore-ipolicy",
+    ]
     assert run(instances, "failover", *words, "web1")[0] == 0
     op = submitted(master)
     assert op["OP_ID"] == "OP_INSTANCE_FAILOVER"

@@ -39,9 +39,7 @@ async def on_node_3(master: Master, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("template", ["sharedfile", "diskless"])
-async def test_a_guest_is_stopped_and_then_started_elsewhere(
-    master: Master, template: str
-) -> None:
+async def test_a_guest_is_stopped_and_then_started_elsewhere(master: Master, template: str) -> None:
     disks: dict[str, Any] = {} if template == "sharedfile" else {"disks": []}
     uuid = await on_node_3(master, disk_template=template, **disks)
     view = await master.run(failover())

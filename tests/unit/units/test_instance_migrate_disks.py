@@ -1,5 +1,7 @@
 """Live migration that takes the disks along: the data is whole, on the one node that has the guest."""
 
+from typing import Any
+
 import pytest
 
 from ganeti.model.names import JobStatus
@@ -45,9 +47,7 @@ async def test_after_any_failed_call_the_guest_and_its_data_are_in_one_place(
     await with_data(master)
     master.rpc.fail(number, fault)
     failed(await master.run(migrate()))
-    has_gone_on = number > FINISH_TARGET or (
-        number == FINISH_TARGET and fault is Fault.LOST_ANSWER
-    )
+    has_gone_on = number > FINISH_TARGET or (number == FINISH_TARGET and fault is Fault.LOST_ANSWER)
     assert runs_at(master) is master.world.node(2 if has_gone_on else 1)
     check_data(master)
     succeeded(await master.run(migrate(target_node="node3.example.com")))
@@ -211,7 +211,7 @@ async def test_a_target_without_space_is_refused(master: Master) -> None:
     [({}, True), ({"live": False}, False), ({"mode": "non-live"}, False), ({"mode": "live"}, True)],
 )
 async def test_a_guest_may_stand_still_while_it_is_moved(
-    master: Master, fields: dict[str, object], is_live: bool
+    master: Master, fields: dict[str, Any], is_live: bool
 ) -> None:
     await with_data(master)
     succeeded(await master.run(migrate(**fields)))

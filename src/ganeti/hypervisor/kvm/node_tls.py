@@ -7,6 +7,7 @@ moment it is told of them, so they exist only for that moment, readable by that 
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,10 +118,11 @@ def _readable_by(paths: Paths, guest: Guest, files: Mapping[str, bytes]) -> Iter
     """Have files that only the guest's process can read; yields their directory as that process sees it."""
     process = PROC / str(guest.record.pid)
     try:
-        root = os.readlink(process / "root")
-        owner = (process / "status").stat()
-        place = paths.kvm_tls if root == "/" else Path(root)
-        if root == "/":
+        root = (process / "root").readlink()
+        uid, gid = _owner(process)
+        is_confined = root != Path("/")
+        place = root if is_confined else paths.kvm_tls
+        if not is_confined:
             place.mkdir(mode=SEARCHABLE, parents=True, exist_ok=True)
             place.chmod(SEARCHABLE)
         directory = place / f"tls-{guest.files.short_uuid}"
@@ -129,12 +131,21 @@ def _readable_by(paths: Paths, guest: Guest, files: Mapping[str, bytes]) -> Iter
     except OSError as err:
         raise HypervisorError(f"certificates for QEMU cannot be put down: {err}") from err
     try:
-        _fill(directory, files, owner.st_uid, owner.st_gid)
-        yield str(directory) if root == "/" else f"/{directory.name}"
+        _fill(directory, files, uid, gid)
+        yield f"/{directory.name}" if is_confined else str(directory)
     except OSError as err:
         raise HypervisorError(f"certificates for QEMU cannot be put down: {err}") from err
     finally:
         _remove(directory)
+
+
+def _owner(process: Path) -> tuple[int, int]:
+    """The user and group with whose rights a process opens files, whoever started it."""
+    found = re.findall(
+        r"^[UG]id:(?:\s+\d+){3}\s+(\d+)$", (process / "status").read_text(), re.MULTILINE
+    )
+    uid, gid = (int(number) for number in found)
+    return uid, gid
 
 
 def _fill(directory: Path, files: Mapping[str, bytes], uid: int, gid: int) -> None:

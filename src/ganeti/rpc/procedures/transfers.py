@@ -57,9 +57,7 @@ class DiskProgress(Message, frozen=True, kw_only=True):
 
 DISK_LISTEN = Procedure("disk_listen", DiskListenArgs, DiskListening, NORMAL_S, changes=True)
 
-DISK_SEND = Procedure(
-    "disk_send", DiskSendArgs, DiskSent, HOURS_S, changes=True, is_long=True
-)
+DISK_SEND = Procedure("disk_send", DiskSendArgs, DiskSent, HOURS_S, changes=True, is_long=True)
 
 DISK_PROGRESS = Procedure(
     "disk_progress", DiskProgressArgs, DiskProgress | None, QUICK_S, changes=False

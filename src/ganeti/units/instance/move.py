@@ -69,9 +69,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
     @property
     def _choice(self) -> TargetChoice:
         op = self.op
-        return TargetChoice(
-            op.target_node_uuid or op.target_node, ignore_policy=op.ignore_ipolicy
-        )
+        return TargetChoice(op.target_node_uuid or op.target_node, ignore_policy=op.ignore_ipolicy)
 
     def check_arguments(self) -> None:
         check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
@@ -168,7 +166,9 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         ctx.info(f"disk {disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s")
 
 
-def _removals(ctx: UnitContext, instance: Instance, node: Node) -> list[tuple[str, dict[str, object]]]:
+def _removals(
+    ctx: UnitContext, instance: Instance, node: Node
+) -> list[tuple[str, dict[str, object]]]:
     """The steps that remove the disks of an instance from a node."""
     spec = spec_of(ctx, instance)
     return [
@@ -184,13 +184,13 @@ async def _remove_disks(ctx: UnitContext, instance: Instance, node: Node) -> Non
         try:
             await ctx.call(node, BLOCKDEV_REMOVE, DiskArgs(instance_name=spec.name, disk=disk))
         except RpcError as err:
-            ctx.warn(f"disk {disk.index} is left on {node.name}: {err}; gnt-cluster verify shows it")
+            ctx.warn(
+                f"disk {disk.index} is left on {node.name}: {err}; gnt-cluster verify shows it"
+            )
 
 
 @contextlib.asynccontextmanager
-async def _telling(
-    ctx: UnitContext, node: Node, token: str, disk: DiskSpec
-) -> AsyncIterator[None]:
+async def _telling(ctx: UnitContext, node: Node, token: str, disk: DiskSpec) -> AsyncIterator[None]:
     """Say from time to time how far the copy of a disk has come."""
 
     async def tell() -> None:

@@ -67,9 +67,7 @@ def mark_handed_over(uuid: InstanceUuid, source: NodeUuid, target: NodeUuid) -> 
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        draft.put(
-            replace(instance, primary_node=target, migrating_to=source, handed_over=True)
-        )
+        draft.put(replace(instance, primary_node=target, migrating_to=source, handed_over=True))
 
     return change
 
@@ -79,9 +77,7 @@ def mark_taken_back(uuid: InstanceUuid, source: NodeUuid, target: NodeUuid) -> C
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        draft.put(
-            replace(instance, primary_node=source, migrating_to=target, handed_over=False)
-        )
+        draft.put(replace(instance, primary_node=source, migrating_to=target, handed_over=False))
 
     return change
 
@@ -91,9 +87,7 @@ def mark_settled(uuid: InstanceUuid, primary: NodeUuid) -> Change:
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        settled = replace(
-            instance, primary_node=primary, migrating_to=None, handed_over=False
-        )
+        settled = replace(instance, primary_node=primary, migrating_to=None, handed_over=False)
         if settled != instance:
             draft.put(settled)
 

@@ -38,7 +38,9 @@ class TargetChoice:
         nodes = {*instance.all_nodes, resolve_node(snapshot, given).uuid} if given else ALL
         return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, nodes, Mode.SHARED)]
 
-    async def choose(self, ctx: UnitContext, instance: Instance, source: Node, *, verb: str) -> Node:
+    async def choose(
+        self, ctx: UnitContext, instance: Instance, source: Node, *, verb: str
+    ) -> Node:
         """A node other than `source` that takes instances; `verb` is for errors."""
         wish = Wish(
             Demand.of(ctx.snapshot.cluster, instance),

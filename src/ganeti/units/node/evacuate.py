@@ -93,9 +93,7 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
             )
         if op.mode == SECONDARY_ONLY:
             return []
-        return [
-            [self._job(instance, node, remote)] for instance in _primaries(ctx.snapshot, node)
-        ]
+        return [[self._job(instance, node, remote)] for instance in _primaries(ctx.snapshot, node)]
 
     def _job(self, instance: Instance, node: Node, remote: Node | None) -> OpCode:
         """How one primary instance leaves the node: live if it runs, with its disks where they are its own."""

@@ -1,6 +1,7 @@
 """The driver's decisions, with pretended processes and monitors."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Host:
 
     # processes
     def spawn(self, argv: Sequence[str], log_path: Path) -> ProcessId:
-        process = ProcessId(100 + len(self.asked), 1)
+        process = ProcessId(os.getpid(), 1 + len(self.asked))
         if self.dies_at_start:
             log_path.write_text("cannot set up guest memory")
         else:
@@ -281,7 +282,12 @@ async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
     kvm: KvmHypervisor, host: Host, paths: Paths
 ) -> None:
     host.refuses = {"migrate-incoming"}
-    info = {"accelerator": "tcg", "qemu_version": "7.2.22", "machine": "pc-i440fx-7.2"}
+    info = {
+        "accelerator": "tcg",
+        "qemu_version": "7.2.22",
+        "machine": "pc-i440fx-7.2",
+        "certificate": paths.node_certificate.read_text(),
+    }
     with pytest.raises(HypervisorError, match="migrate-incoming"):
         await kvm.accept(IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info), [])
     assert host.alive == {}
