@@ -243,3 +243,23 @@ def test_down_ends_real_machines(name: str) -> None:
         directory = cluster.directory
     assert not directory.exists()
     wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in running), "it ended", 5)
+
+
+def test_a_renamed_and_reinstalled_guest_knows_its_name_and_begins_anew(
+    cluster: LocalCluster, name: str
+) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
+    beats(cluster, name)
+    assert "must be down" in cluster.fails("gnt-instance", "reinstall", "-f", name)
+    cluster.ok("gnt-instance", "shutdown", name)
+    new = f"shop-{name}"
+    cluster.ok("gnt-instance", "rename", name, new)
+    assert cluster.names("instance") == {new}
+    cluster.ok("gnt-instance", "startup", new)
+    beats(cluster, new)
+    assert f"READY hostname={new} boot=2" in said(console(cluster, new))
+    cluster.ok("gnt-instance", "shutdown", new)
+    cluster.ok("gnt-instance", "reinstall", "-f", "-O", "ignore_acpi=yes", new, timeout_s=120)
+    cluster.ok("gnt-instance", "startup", new)
+    beats(cluster, new)
+    assert f"READY hostname={new} boot=1 heartbeat=0" in said(console(cluster, new))

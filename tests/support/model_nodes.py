@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from ganeti import __version__
 from ganeti.base.errors import (
     ErrorCode,
@@ -18,10 +20,18 @@ from ganeti.base.errors import (
     PrereqError,
     StorageError,
 )
+from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.placement.allocate import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
-from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
+from ganeti.rpc.procedures.devices import (
+    DiskChangeArgs,
+    MemoryArgs,
+    MemoryResult,
+    NicChangeArgs,
+)
+from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo, GrowDiskArgs
+from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
@@ -40,11 +50,13 @@ from ganeti.rpc.procedures.migration import (
     MigrateArgs,
     MigrationResult,
 )
+from ganeti.rpc.procedures.networks import NicsArgs
 from ganeti.rpc.procedures.programs import (
     AllocatorArgs,
     AllocatorOutput,
     OsCreateArgs,
     OsInfo,
+    OsRenameArgs,
     OsValidateArgs,
     ScriptResult,
 )
@@ -56,6 +68,7 @@ from ganeti.rpc.procedures.transfers import (
     DiskSendArgs,
     DiskSent,
 )
+from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
 
 PORT = 8102
@@ -117,6 +130,8 @@ class ModelNode:
     left: bool = False
     refuses_start: str = ""
     migration_fails: str = ""
+    rename_script_fails: str = ""
+    bridges: set[str] = field(default_factory=lambda: {"br0", "br1"})
     copy_fails: str = ""
     mirrors_disks: bool = True
     let_go_on: set[str] = field(default_factory=set)
@@ -125,6 +140,20 @@ class ModelNode:
     """What must never happen, and did."""
     listening: dict[str, DiskListenArgs] = field(default_factory=dict)
     wrong_hvparams: list[str] = field(default_factory=list)
+    call: Call = field(default_factory=Call)
+    """The call that is being answered."""
+    scripts_stay: bool = False
+    """Whether create scripts go on although their call has been answered: it was given up."""
+    scripts: dict[str, tuple[int, InstanceSpec]] = field(default_factory=dict)
+    """Key -> epoch and instance, of scripts that run."""
+    ended_scripts: list[str] = field(default_factory=list)
+    refuses_to_end: bool = False
+    """Whether scripts resist being ended."""
+    uid_conflicts: list[str] = field(default_factory=list)
+    uids_in_use: list[int] = field(default_factory=list)
+    installed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Disk -> the OS that was put onto it, and the name that its system believes to have."""
+    hotplug_obstacles: list[str] = field(default_factory=list)
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
@@ -136,6 +165,7 @@ class ModelNode:
 
     def _handler(self, act: Callable[[Any], Any]) -> Handler:
         async def handle(args: Any, call: Call) -> Any:
+            self.call = call
             return act(args)
 
         return handle
@@ -256,6 +286,10 @@ class ModelNode:
         return DiskInfo(exists=True, path=path, size=args.disk.size)
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
+        for key, (_epoch, spec) in self.scripts.items():
+            if spec.name == args.instance_name:
+                raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
+        self._place(args).disks.pop(str(args.disk.logical_id[1]), None)
         path, place = str(args.disk.logical_id[1]), self._place(args)
         place.disks.pop(path, None)
         place.contents.pop(path, None)
@@ -293,6 +327,25 @@ class ModelNode:
         path = str(args.disk.logical_id[1])
         return DiskInfo(exists=path in self._place(args).disks, path=path, size=args.disk.size)
 
+    def on_blockdev_grow(self, args: GrowDiskArgs) -> DiskInfo:
+        path = str(args.disk.logical_id[1])
+        place = self._place(DiskArgs(instance_name=args.instance_name, disk=args.disk))
+        if path not in place.disks:
+            raise StorageError(f"{path} does not exist")
+        if args.size - place.disks[path] > place.free:
+            raise StorageError(f"{path}: no space left on device")
+        place.disks[path] = max(args.size, place.disks[path])
+        return DiskInfo(exists=True, path=path, size=args.size)
+
+    def on_blockdev_assemble(self, args: DiskArgs) -> DiskInfo:
+        found = self.on_blockdev_info(args)
+        if not found.exists:
+            raise StorageError(f"{found.path} does not exist")
+        return found
+
+    def on_blockdev_shutdown(self, args: DiskArgs) -> Nothing:
+        return Nothing()
+
     def _check_disks(self, spec: InstanceSpec) -> None:
         for disk in spec.disks:
             place = self._place(DiskArgs(instance_name=spec.name, disk=disk))
@@ -323,7 +376,39 @@ class ModelNode:
 
     def on_os_create(self, args: OsCreateArgs) -> ScriptResult:
         self._check_disks(args.instance)
+        if self.call.key in self.ended_scripts:
+            raise GuestOsError(f"{self.call.key} was ended before it began")
+        if self.scripts_stay:
+            self.scripts[self.call.key] = self.call.epoch, args.instance
         return ScriptResult(tail="installed", log_path="/log")
+
+    def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
+        chosen = {
+            key
+            for key, (epoch, _spec) in self.scripts.items()
+            if key in args.keys or (args.older and epoch < self.call.epoch)
+        }
+        if self.refuses_to_end:
+            left = [
+                UnfinishedWork(what=f"task {key}", instance=self.scripts[key][1].name)
+                for key in sorted(chosen)
+            ]
+            return EndWorkResult(ended=[], unfinished=left)
+        for key in chosen:
+            del self.scripts[key]
+        self.ended_scripts += sorted({*chosen, *args.keys})
+        return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
+        return ScriptResult(tail="installed", log_path="/log")
+
+    def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
+        self._check_disks(args.instance)
+        if self.rename_script_fails:
+            raise GuestOsError(self.rename_script_fails)
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
+        return ScriptResult(tail=f"renamed from {args.old_name}", log_path="/log")
 
     def on_allocator_run(self, args: AllocatorArgs) -> AllocatorOutput:
         program = self.allocators.get(args.name)
@@ -372,6 +457,18 @@ class ModelNode:
     def on_instance_console(self, args: InstanceArgs) -> ConsoleInfo:
         return ConsoleInfo(kind="msg", message=f"{args.instance.name} has no console")
 
+    def on_nics_check(self, args: NicsArgs) -> list[str]:
+        return [
+            f"NIC {nic.index}: there is no bridge {nic.link!r}"
+            for nic in args.nics
+            if nic.mode == "bridged" and nic.link not in self.bridges
+        ]
+
+    def on_uid_pool_use(self, args: UidPoolArgs) -> UidPoolUse:
+        asked = {uid for low, high in args.uid_pool for uid in range(low, high + 1)}
+        in_use = [uid for uid in self.uids_in_use if uid in asked]
+        return UidPoolUse(conflicts=self.uid_conflicts, in_use=in_use)
+
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
         return self.wrong_hvparams
 
@@ -379,6 +476,33 @@ class ModelNode:
         if spec.uuid not in self.guests:
             raise HypervisorError(f"{spec.name} does not run on this node")
         return self.guests[spec.uuid]
+
+    # --- running guests that change ---
+
+    def on_hotplug_obstacles(self, args: InstanceArgs) -> list[str]:
+        return self.hotplug_obstacles if args.instance.uuid in self.guests else []
+
+    def on_hotplug_disk(self, args: DiskChangeArgs) -> Nothing:
+        if guest := self.guests.get(args.instance.uuid):
+            if args.action == "remove":
+                guest.spec = without_disk(guest.spec, args.disk.uuid)
+            else:
+                self.on_blockdev_assemble(DiskArgs(instance_name=guest.spec.name, disk=args.disk))
+                guest.spec = with_disk(guest.spec, args.disk)
+        return Nothing()
+
+    def on_hotplug_nic(self, args: NicChangeArgs) -> Nothing:
+        if guest := self.guests.get(args.instance.uuid):
+            if args.action == "remove":
+                guest.spec = without_nic(guest.spec, args.nic.uuid)
+            else:
+                guest.spec = with_nic(guest.spec, args.nic)
+        return Nothing()
+
+    def on_instance_memory(self, args: MemoryArgs) -> MemoryResult:
+        if guest := self.guests.get(args.instance.uuid):
+            guest.spec = replace(guest.spec, memory=args.memory)
+        return MemoryResult(memory=args.memory if guest else 0)
 
     # --- migration ---
 

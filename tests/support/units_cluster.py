@@ -13,6 +13,7 @@ from typing import Any
 from ganeti.base.errors import ExecError, NotMaster
 from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
+from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import Draft, put_row
@@ -30,6 +31,7 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes import OpCode
+from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
@@ -154,8 +156,9 @@ class _Archive:
 class WatchedRpc(FakeRpc):
     """Checks after every act that no guest runs twice, and can let the master die around one."""
 
-    def __init__(self, world: World, is_dead: Callable[[], bool]) -> None:
-        super().__init__({name: node.handlers() for name, node in world.nodes.items()})
+    def __init__(self, world: World, is_dead: Callable[[], bool], epoch: int = 1) -> None:
+        nodes = {name: node.handlers() for name, node in world.nodes.items()}
+        super().__init__(nodes, lambda: (epoch, "master"))
         self._world = world
         self._is_dead = is_dead
         self.before_act: Callable[[int], None] | None = None
@@ -236,12 +239,18 @@ class Master:
         self.config = config
         clock = LoopClock()
         self.locks = LockManager(clock)
-        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost))
+        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost), lease.epoch)
         self.placements = Placements()
         self.ssconf = PushedFiles(config, self.rpc)
         self.candidates = RecordedCandidates()
         self.services = Services(
-            config, self.rpc, world.ids, clock, self.placements, self.ssconf, self.candidates
+            config,
+            EarlierWork(self.rpc),
+            world.ids,
+            clock,
+            self.placements,
+            self.ssconf,
+            self.candidates,
         )
         self.processor = Processor(self.services)
         self.queue = JobQueue(
@@ -376,6 +385,17 @@ class Master:
                 if instance.admin_state == "up"
             }
             assert set(self.world.nodes[node.name].guests) == wanted, node.name
+
+    def check_guests_have_what_the_configuration_says(self) -> None:
+        """Every running guest has the disks and NICs of its instance, in order."""
+        for instance in self.snapshot.instances.values():
+            guest = self.world.nodes[self.snapshot.nodes[instance.primary_node].name].guests.get(
+                instance.uuid
+            )
+            if guest is not None:
+                wanted = instance_spec(self.snapshot, instance)
+                assert guest.spec.disks == wanted.disks
+                assert guest.spec.nics == wanted.nics
 
     def check(self) -> None:
         """Everything is as the configuration says, and nothing is left over."""

@@ -1,6 +1,7 @@
 """What the LUXI methods need of the rest of the master."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from ganeti.base.errors import GanetiError
@@ -8,6 +9,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.job import LogEntry
 from ganeti.model.opcodes import OpCode
 from ganeti.query.world import JobRow
+from ganeti.store.interface import Position
 
 
 class Queue(Protocol):
@@ -83,3 +85,11 @@ class WatcherPause(Protocol):
         ...
 
     async def set(self, until: float | None) -> None: ...
+
+
+class Backups(Protocol):
+    """Backups of the state (`store.backup_file.BackupFiles`)."""
+
+    async def write(self, path: Path, /) -> Position:
+        """Write one as a file; HostError or StoreError, and then there is none."""
+        ...

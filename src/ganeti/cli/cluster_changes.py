@@ -13,15 +13,21 @@ from ganeti.cli.key_values import (
     duration_s,
     key_values,
     merged_key_values,
-    name_and_values,
+    named_key_values,
     whole_number,
 )
 from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
 from ganeti.cli.output import format_time
 from ganeti.clients.luxi import LuxiClient
+from ganeti.uidpool import ParseUidPool
 
 _SIZES = ("memory-size", "disk-size")
 _BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
+
+UID_POOL = option(
+    "--uid-pool", metavar="UID,LOW-HIGH,...",
+    help="user ids that guests of KVM run under, one each, as 61000-61199; '' for none",
+)  # fmt: skip
 
 MODIFY_OPTIONS = (
     option("--enabled-hypervisors", metavar="NAME,...", help="hypervisors; the first is the default"),
@@ -34,6 +40,9 @@ MODIFY_OPTIONS = (
            help="NIC parameters, as mode=bridged,link=br0"),
     option("--node-parameters", dest="ndparams", action="append", metavar="k=v,...",
            help="node parameters"),
+    option("-D", "--disk-parameters", dest="diskparams", action="append",
+           metavar="TEMPLATE:k=v,...",
+           help="parameters of a disk template, as plain:stripes=2; '-k' takes the default again"),
     option("--enabled-disk-templates", metavar="NAME,...",
            help="disk templates; the first is the default"),
     option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
@@ -58,6 +67,10 @@ MODIFY_OPTIONS = (
            help="virtual processors for each physical one"),
     option("--ipolicy-spindle-ratio", dest="spindle_ratio", type=float, metavar="RATIO",
            help="instances for each spindle"),
+    UID_POOL,
+    option("--add-uids", metavar="UID,LOW-HIGH,...", help="more user ids for the pool"),
+    option("--remove-uids", metavar="UID,LOW-HIGH,...",
+           help="user ids that no new guest gets any more"),
 )  # fmt: skip
 
 
@@ -97,12 +110,12 @@ def modify(args: argparse.Namespace) -> int:
         if getattr(args, name):
             given[name] = merged_key_values(getattr(args, name), name)
     if args.hvparams:
-        hvparams: dict[str, dict[str, Any]] = {}
-        for text in args.hvparams:
-            hypervisor, values = name_and_values(text, "hvparams")
-            hvparams.setdefault(hypervisor, {}).update(values)
-        given["hvparams"] = hvparams
+        given["hvparams"] = named_key_values(args.hvparams, "hvparams")
+    given["diskparams"] = named_key_values(args.diskparams, "diskparams") or None
     given["ipolicy"] = _policy(args) or None
+    for name in ("uid_pool", "add_uids", "remove_uids"):
+        if (text := getattr(args, name)) is not None:
+            given[name] = ParseUidPool(text)
     if all(value is None for value in given.values()):
         raise InputError("say what is to be changed; see --help", "options")
     with LuxiClient() as client:

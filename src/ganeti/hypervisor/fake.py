@@ -6,7 +6,7 @@ the error), or when it is named in `failures`. State survives the node daemon.
 
 # ruff: noqa: ARG002 - a pretended guest needs no time, no address and no port
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +16,8 @@ from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.fake_hotplug import FakeHotplug
+from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -53,6 +55,11 @@ class FakeHypervisor(Hypervisor):
         self._memory_mib = memory_mib
         self._failures = failures or {}
         self._clock = clock or SystemClock()
+        self._hotplug = FakeHotplug(self._change, self._meet)
+
+    @property
+    def hotplug(self) -> FakeHotplug:
+        return self._hotplug
 
     async def verify(self) -> list[str]:
         try:
@@ -96,7 +103,8 @@ class FakeHypervisor(Hypervisor):
 
     async def migration_info(self, instance: InstanceSpec) -> Params:
         self._meet("migration_info")
-        return {"running": self._here(instance).state == "running"}
+        guest = self._here(instance)
+        return {**guest_hardware(guest.instance), "running": guest.state == "running"}
 
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
         self._meet("accept")
@@ -164,6 +172,15 @@ class FakeHypervisor(Hypervisor):
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         guest = _Guest(instance=instance, state=state, started=self._clock.time(), resume=resume)
         write_atomically(self._path(instance), encode(guest))
+
+    def _change(
+        self, instance: InstanceSpec, change: Callable[[InstanceSpec], InstanceSpec]
+    ) -> bool:
+        """Change what a guest has; False if it is not here."""
+        guest = self._read(instance)
+        if guest is not None:
+            self._write(change(guest.instance), guest.state, resume=guest.resume)
+        return guest is not None
 
     def _remove(self, instance: InstanceSpec) -> None:
         self._path(instance).unlink(missing_ok=True)

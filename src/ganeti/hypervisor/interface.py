@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
@@ -31,6 +32,11 @@ class Hypervisor(abc.ABC):
     capabilities: ClassVar[Capabilities]
     ancillary_files: ClassVar[tuple[str, ...]] = ()
     """Files of the host that must be the same on all nodes, as far as the master has them (S67)."""
+
+    @property
+    def hotplug(self) -> Hotplug | None:
+        """What changes the devices of running guests, where the driver can."""
+        return None
 
     @abc.abstractmethod
     async def verify(self) -> list[str]:

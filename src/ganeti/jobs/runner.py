@@ -60,7 +60,7 @@ def _internal(err: BaseException) -> ExecError:
 
 
 CANCELED = Ending(JobStatus.CANCELED, "the job was cancelled")
-_NOT_RUN = ["OpExecError", ["an opcode before this one failed"]]
+NOT_RUN = ["OpExecError", ["an opcode before this one failed"]]
 
 
 class Runner:
@@ -261,7 +261,7 @@ def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list
     )
     rest: tuple[JobStatus, Any] | None = None
     if ending.status is JobStatus.ERROR:
-        rest = JobStatus.ERROR, _NOT_RUN
+        rest = JobStatus.ERROR, NOT_RUN
     elif ending.status is JobStatus.CANCELED or cancel:
         rest = JobStatus.CANCELED, CANCELED.result
     if rest is not None:

@@ -53,6 +53,8 @@ class Cluster(Stored, frozen=True, kw_only=True):
     file_storage_dir: str = ""
     shared_file_storage_dir: str = ""
     max_running_jobs: int = 1000
+    uid_pool: tuple[tuple[int, int], ...] = ()
+    """First and last user id of ranges that guests run under (S103)."""
     tags: tuple[str, ...] = ()
 
 
@@ -131,6 +133,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     hvparams: Params = {}
     beparams: Params = {}
     osparams: dict[str, str] = {}
+    osparams_private: dict[str, str] = {}
+    """Never shown, logged or put into jobs (G23)."""
     tags: tuple[str, ...] = ()
 
     @property

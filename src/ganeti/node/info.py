@@ -18,7 +18,7 @@ from ganeti.model.disk_templates import FILE, SHARED_FILE, DiskTemplate
 from ganeti.node.files import checksums_of
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import DISK_FILES, DiskFile, DiskFilesArgs
-from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
 from ganeti.rpc.procedures.host import (
     NODE_INFO,
     NODE_VERIFY,
@@ -31,9 +31,6 @@ from ganeti.rpc.procedures.host import (
     VerifyReport,
 )
 from ganeti.storage.space import directory_space, disk_files, storage_problems
-
-PROTOCOL_VERSION = 1
-"""Of the node RPC; raised when a procedure changes so that older ends cannot follow."""
 
 CPUS_OF_THE_HOST = 1
 """Processors that are kept for the host itself."""
@@ -171,6 +168,9 @@ class _Node:
             file_checksums=await asyncio.to_thread(checksums_of, self.paths, args.files),
             authority=authority,
             authority_not_after=authority_not_after,
+            states_aside=sorted(
+                str(path) for path in self.paths.data.glob(f"{self.paths.state.name}.aside-*")
+            ),
         )
 
     async def disk_files(self, args: DiskFilesArgs, _call: Call) -> list[DiskFile]:

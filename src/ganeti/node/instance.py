@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ganeti.base.errors import HypervisorError, InputError
+from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.names import RebootType
 from ganeti.model.params import Params
@@ -131,7 +132,8 @@ class _Instances:
         return await self._hypervisor(args.instance.hypervisor).migration_info(args.instance)
 
     async def accept(self, args: IncomingArgs, _call: Call) -> Incoming:
-        instance = args.instance
+        """The guest brings the hardware that it has, whatever the configuration gives it next time."""
+        instance = incoming_instance(args.instance, args.info)
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
             disks = InstanceDisks(self.device, instance)

@@ -5,12 +5,14 @@ Nothing here waits for storage work: the register has a thread of its own, for i
 
 from collections.abc import Callable
 
+import msgspec
+
 from ganeti import __version__
 from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import InputError
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
 from ganeti.rpc.procedures.mastership import (
     REGISTER_ACCEPT,
     REGISTER_PROMISE,
@@ -21,7 +23,7 @@ from ganeti.rpc.procedures.mastership import (
     RegisterState,
     RenewArgs,
 )
-from ganeti.store.election import Heard, vote
+from ganeti.store.election import SILENCE_S, Heard, Voter, vote
 from ganeti.store.interface import CampaignKind
 from ganeti.store.register import (
     Accepted,
@@ -35,6 +37,7 @@ from ganeti.store.register import (
 )
 from ganeti.store.worker import Worker
 
+SOFTWARE_LENGTH = 64
 NO_EPOCH = "a changing call needs the epoch and the UUID of the master"
 
 
@@ -46,10 +49,13 @@ class NodeRegister:
         keeper: RegisterKeeper,
         older_calls: Callable[[int], list[str]],
         clock: Clock | None = None,
+        voter: Callable[[str], Voter] | None = None,
     ) -> None:
+        """`voter` looks at this node, given the UUID of a master that is heard now, or ''."""
         self._keeper = keeper
         self._older_calls = older_calls
         self._clock = clock or SystemClock()
+        self._voter = voter or (lambda _heard_master: Voter(software=__version__))
         self._heard: tuple[NodeUuid, float] | None = None
         self._worker = Worker("register")
 
@@ -73,7 +79,7 @@ class NodeRegister:
 
     async def _read(self, _args: Nothing, _call: Call) -> RegisterState:
         register = await self._worker.call(self._keeper.read)
-        return self._state(Answer(granted=True, register=register))
+        return await self._whole_state(Answer(granted=True, register=register))
 
     async def _promise(self, args: PromiseArgs, _call: Call) -> RegisterState:
         request = PromiseRequest(args.cluster_uuid, args.epoch, NodeUuid(args.candidate_uuid))
@@ -82,7 +88,8 @@ class NodeRegister:
         except ValueError:
             raise InputError(f"{args.kind!r:.40} is no way to ask for an epoch", "kind") from None
         heard = self._heard_last()
-        return self._state(await self._decide(lambda old: vote(old, request, kind, heard)))
+        answer = await self._decide(lambda old: vote(old, request, kind, heard))
+        return await self._whole_state(answer)
 
     async def _renew(self, args: RenewArgs, _call: Call) -> RegisterState:
         """A master that this node may follow is heard (R8)."""
@@ -107,12 +114,35 @@ class NodeRegister:
         members = frozenset(NodeUuid(uuid) for uuid in args.sync_set)
         master = NodeUuid(args.master_uuid)
         voters = frozenset(NodeUuid(uuid) for uuid in args.voters)
-        accepted = Accepted(args.epoch, args.version, master, members, args.job_id_ceiling, voters)
+        accepted = Accepted(
+            args.epoch,
+            args.version,
+            master,
+            members,
+            args.job_id_ceiling,
+            voters,
+            args.software[:SOFTWARE_LENGTH],
+        )
         request = AcceptRequest(args.cluster_uuid, accepted)
         return self._state(await self._decide(lambda old: accept(old, request)))
 
     async def _decide(self, rule: Callable[[Register | None], Answer]) -> Answer:
         return await self._worker.call(lambda: self._keeper.decide(rule))
+
+    async def _whole_state(self, answer: Answer) -> RegisterState:
+        """With what the node says of itself; looked at after its promise, so that it is not older."""
+        heard = self._heard_last()
+        current = heard.master if heard and heard.seconds < SILENCE_S else ""
+        voter = await self._worker.call(lambda: self._voter(current))
+        tail = voter.tail
+        return msgspec.structs.replace(
+            self._state(answer),
+            role=voter.role,
+            master_capable=voter.master_capable,
+            position=tail.position.as_int() if tail else -1,
+            digest=tail.digest.hex() if tail else "",
+            last_job_id=voter.last_job_id,
+        )
 
     def _state(self, answer: Answer) -> RegisterState:
         register = answer.register
@@ -135,5 +165,7 @@ class NodeRegister:
             heard_master=heard.master if heard else "",
             heard_s=heard.seconds if heard else -1.0,
             software=__version__,
+            protocol=PROTOCOL_VERSION,
+            accepted_software=accepted.software if accepted else "",
             older_calls=self._older_calls(epoch),
         )

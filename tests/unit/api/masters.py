@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ganeti.api.luxi_methods import LuxiMethods
@@ -13,6 +14,7 @@ from ganeti.model.job import LogEntry, OpState
 from ganeti.model.opcodes import OpCode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.store.interface import Position
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
 
 
@@ -104,6 +106,15 @@ class FakePause:
 
 
 @dataclass
+class FakeBackups:
+    written: list[Path] = field(default_factory=list)
+
+    async def write(self, path: Path, /) -> Position:
+        self.written.append(path)
+        return Position(2, 7)
+
+
+@dataclass
 class Master:
     """The LUXI methods and what is behind them."""
 
@@ -111,6 +122,7 @@ class Master:
     config: FakeConfig = field(default_factory=FakeConfig)
     pause: FakePause = field(default_factory=FakePause)
     nodes: FakeNodes = field(default_factory=FakeNodes)
+    backups: FakeBackups = field(default_factory=FakeBackups)
 
     def methods(self) -> LuxiMethods:
         clock = FrozenClock()
@@ -121,5 +133,6 @@ class Master:
             config=self.config,
             queries=queries,
             watcher_pause=self.pause,
+            backups=self.backups,
             clock=clock,
         )

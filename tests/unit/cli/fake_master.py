@@ -27,6 +27,7 @@ class FakeMaster:
         self.path = path
         self.replies: dict[str, Reply] = {}
         self.requests: list[tuple[str, list[Any]]] = []
+        self.is_degraded = False
         self.raw: bytes | None = None
         """Sent in place of any answer; empty hangs up."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -97,7 +98,7 @@ class FakeMaster:
             reply = reply(*args)
         if isinstance(reply, GanetiError):
             return Answer(False, error_to_wire(reply))
-        return Answer(True, reply)
+        return Answer(True, reply, degraded=self.is_degraded)
 
 
 @contextlib.contextmanager

@@ -62,7 +62,9 @@ def test_add_takes_disks_interfaces_and_parameters(master: FakeMaster, run: Run)
     assert op["snode"] == "n2"
     assert [disk["size"] for disk in op["disks"]] == [10240, 512]
     assert op["disks"][1]["mode"] == "ro"
-    assert op["nics"] == [{"mac": "auto", "ip": None, "mode": None, "link": "br1", "name": None}]
+    assert op["nics"] == [
+        {"mac": "auto", "ip": None, "mode": None, "link": "br1", "vlan": None, "name": None}
+    ]
     assert op["hypervisor"] == "kvm"
     assert op["hvparams"] == {"kernel_path": "/k", "acpi": False}
     assert op["osparams"] == {"a": "1"}
@@ -137,7 +139,9 @@ def test_all_of_a_node_can_be_chosen_and_is_confirmed(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     master.job()
-    master.replies["QueryInstances"] = [["a", "n1"], ["b", "n2"], ["c", "n1"]]
+    master.replies["QueryInstances"] = [
+        ["a", "n1", [], []], ["b", "n2", [], []], ["c", "n1", [], []],
+    ]  # fmt: skip
     master.replies["QueryNodes"] = [["n1"]]
     code, _out, err = run(table, "reboot", "--node", "n1", "-t", "soft")
     assert code == 13

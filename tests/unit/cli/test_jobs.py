@@ -161,6 +161,9 @@ def test_several_instances_are_started_by_one_submission(master: FakeMaster, run
         "Submitted jobs 7, 8\n"
         "Waiting for job 7 for a.example.com ...\n"
         "Waiting for job 8 for b.example.com ...\n"
+        "Instance      Job Result\n"
+        "a.example.com 7   success\n"
+        "b.example.com 8   success\n"
     )
     [jobs] = master.args_of("SubmitManyJobs")
     assert [op["instance_name"] for [op] in jobs] == ["a.example.com", "b.example.com"]
@@ -176,7 +179,12 @@ def test_one_that_was_refused_does_not_stop_the_others(master: FakeMaster, run: 
     code, out, err = run(gnt_instance, "shutdown", "a", "b")
     assert code == 1
     assert "Failed to submit job for a: the queue is full" in err
-    assert out == "Waiting for job 8 for b ...\n"
+    assert out == (
+        "Waiting for job 8 for b ...\n"
+        "Instance Job Result\n"
+        "a        -   not submitted\n"
+        "b        8   success\n"
+    )
 
 
 def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(master: FakeMaster, run: Run) -> None:

@@ -4,16 +4,20 @@ A value never becomes part of another option: each option is made by `option`, w
 commas, the only character that ends a value, and refuses control characters (A44).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.places import device_id, disk_slot, nic_slot, pci_place, root_ports
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.params import Params
 
 DEFAULT_MACHINE = "pc"
+BALLOON = "balloon"
+"""The device through which a running guest gives memory back."""
 IDE_DISKS = 4
 _DISK_DRIVERS = {"paravirtual": "virtio-blk-pci", "scsi": "scsi-hd", "ide": "ide-hd"}
 _NIC_DRIVERS = {"paravirtual": "virtio-net-pci", "e1000": "e1000", "rtl8139": "rtl8139"}
@@ -49,6 +53,8 @@ class Resolved:
     disks: Sequence[DiskBackend] = ()
     taps: Sequence[str] = ()
     is_incoming: bool = False
+    places: Mapping[str, int] = field(default_factory=dict)
+    """UUID of a disk or NIC -> its place; without one, its index (`ganeti.hypervisor.kvm.places`)."""
 
 
 def option(*words: str, **pairs: str | int | bool) -> str:
@@ -78,6 +84,8 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         *_monitor("people", resolved.files.people_monitor),
         *_serial(resolved),
         *_kernel(resolved.hvparams),
+        *("-device", option("virtio-balloon-pci", id=BALLOON)),
+        *_ports(resolved.machine),
         *_disks(instance, resolved),
         *_nics(instance, resolved),
         *(("-incoming", "defer") if resolved.is_incoming else ()),
@@ -162,6 +170,11 @@ def _kernel(hvparams: Params) -> list[str]:
     return words
 
 
+def _ports(machine: str) -> list[str]:
+    """The slots into which devices can be put while the guest runs, where the machine has none by itself."""
+    return [word for port in root_ports(machine) for word in ("-device", _device(port))]
+
+
 def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     kind = str(resolved.hvparams["disk_type"])
     if kind == "ide" and len(instance.disks) > IDE_DISKS:
@@ -170,68 +183,99 @@ def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
             " disk_type=paravirtual takes more"
         )
     words: list[str] = []
-    if kind == "scsi" and instance.disks:
+    if kind == "scsi":
         words += ["-device", option("virtio-scsi-pci", id="scsi0")]
     for disk, backend in zip(instance.disks, resolved.disks, strict=True):
-        words += _backend(disk, backend)
-        words += ["-device", _disk_device(disk, backend, resolved.hvparams)]
+        for node in backend_nodes(disk, backend):
+            words += ["-blockdev", option(**_flat(node))]
+        place = resolved.places.get(disk.uuid, disk.index)
+        pairs = disk_device(disk, backend, resolved.hvparams, resolved.machine, place)
+        if resolved.hvparams["boot_order"] == "disk" and not resolved.hvparams["kernel_path"]:
+            pairs["bootindex"] = disk.index + 1
+        words += ["-device", _device(pairs)]
     return words
 
 
-def _backend(disk: DiskSpec, backend: DiskBackend) -> list[str]:
-    """The file below, and the format above it: named as raw, never probed."""
-    opened = {
-        "driver": "host_device" if backend.is_block else "file",
-        "node_name": node_name("file", disk),
-        "filename": backend.path,
-    }
+def backend_nodes(disk: DiskSpec, backend: DiskBackend) -> list[dict[str, Any]]:
+    """The file below, and the format above it: named as raw, never probed. As `blockdev-add` takes them."""
     read_only = disk.mode == "ro"
-    lower = option(**opened, read_only=read_only, locking="auto")
-    cache = option(**{"cache.direct": backend.direct, "cache.no-flush": False})
-    upper = option(
-        driver="raw",
-        node_name=node_name("disk", disk),
-        file=node_name("file", disk),
-        read_only=read_only,
-    )
-    return ["-blockdev", f"{lower},{cache}", "-blockdev", f"{upper},{cache}"]
+    cache = {"direct": backend.direct, "no-flush": False}
+    lower = {
+        "driver": "host_device" if backend.is_block else "file",
+        "node-name": node_name("file", disk),
+        "filename": backend.path,
+        "read-only": read_only,
+        "locking": "auto",
+        "cache": cache,
+    }
+    upper = {
+        "driver": "raw",
+        "node-name": node_name("disk", disk),
+        "file": node_name("file", disk),
+        "read-only": read_only,
+        "cache": cache,
+    }
+    return [lower, upper]
 
 
-def _disk_device(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> str:
+def disk_device(
+    disk: DiskSpec, backend: DiskBackend, hvparams: Params, machine: str, place: int
+) -> dict[str, Any]:
+    """What the guest sees of a disk, as `device_add` takes it."""
     kind = str(hvparams["disk_type"])
-    pairs: dict[str, str | int | bool] = {
-        "id": f"disk{disk.index}",
+    pairs: dict[str, Any] = {
+        "driver": _DISK_DRIVERS[kind],
+        "id": device_id("disk", disk.uuid),
         "drive": node_name("disk", disk),
         "serial": disk.uuid[:_SERIAL_LIMIT],
-        "write_cache": not backend.writethrough,
+        "write-cache": "off" if backend.writethrough else "on",
     }
     if kind == "ide":
-        pairs |= {"bus": f"ide.{disk.index // 2}", "unit": disk.index % 2}
-    elif kind == "scsi":
-        pairs |= {"bus": "scsi0.0", "scsi_id": disk.index}
-    if hvparams["boot_order"] == "disk" and not hvparams["kernel_path"]:
-        pairs["bootindex"] = disk.index + 1
-    # The underscore in `write_cache` and `scsi_id` stands for a hyphen, as QEMU spells them.
-    return option(_DISK_DRIVERS[kind], **pairs)
+        return pairs | {"bus": f"ide.{disk.index // 2}", "unit": disk.index % 2}
+    if kind == "scsi":
+        return pairs | {"bus": "scsi0.0", "scsi-id": place}
+    return pairs | pci_place(machine, disk_slot(place))
 
 
 def _nics(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     words: list[str] = []
     for nic, tap in zip(instance.nics, resolved.taps, strict=True):
-        words += [
-            "-netdev",
-            option("tap", id=f"net{nic.index}", ifname=tap, script="no", downscript="no"),
-        ]
-        words += ["-device", _nic_device(nic, resolved.hvparams)]
+        netdev = option("tap", id=netdev_id(nic), ifname=tap, script="no", downscript="no")
+        place = resolved.places.get(nic.uuid, nic.index)
+        pairs = nic_device(nic, resolved.hvparams, resolved.machine, place)
+        if resolved.hvparams["boot_order"] == "network" and not resolved.hvparams["kernel_path"]:
+            pairs["bootindex"] = nic.index + 1
+        words += ["-netdev", netdev, "-device", _device(pairs)]
     return words
 
 
-def _nic_device(nic: NicSpec, hvparams: Params) -> str:
-    pairs: dict[str, str | int | bool] = {
-        "id": f"nic{nic.index}",
-        "netdev": f"net{nic.index}",
+def netdev_id(nic: NicSpec) -> str:
+    """The host's side of a NIC, in QEMU."""
+    return device_id("net", nic.uuid)
+
+
+def nic_device(nic: NicSpec, hvparams: Params, machine: str, place: int) -> dict[str, Any]:
+    """What the guest sees of a NIC, as `device_add` takes it."""
+    pairs = {
+        "driver": _NIC_DRIVERS[str(hvparams["nic_type"])],
+        "id": device_id("nic", nic.uuid),
+        "netdev": netdev_id(nic),
         "mac": nic.mac,
     }
-    if hvparams["boot_order"] == "network" and not hvparams["kernel_path"]:
-        pairs["bootindex"] = nic.index + 1
-    return option(_NIC_DRIVERS[str(hvparams["nic_type"])], **pairs)
+    if hvparams["boot_order"] != "network":
+        pairs["romfile"] = ""  # nothing boots from it, and a confined QEMU could not open the file
+    return pairs | pci_place(machine, nic_slot(place))
+
+
+def _device(pairs: Mapping[str, Any]) -> str:
+    """What `device_add` takes, on a command line."""
+    return option(pairs["driver"], **{name: pairs[name] for name in pairs if name != "driver"})
+
+
+def _flat(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested values with dots in their names, as on a command line."""
+    flat: dict[str, Any] = {}
+    for name, value in node.items():
+        inner = value.items() if isinstance(value, dict) else None
+        flat |= {f"{name}.{key}": one for key, one in inner} if inner else {name: value}
+    return flat

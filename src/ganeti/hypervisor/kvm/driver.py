@@ -12,15 +12,18 @@ from typing import ClassVar
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
+from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
-from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm import links, migration
+from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
-from ganeti.hypervisor.kvm.monitor import Ask, Monitor, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.hotplug import KvmHotplug
+from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.moves import CERTIFICATE, Moves
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
@@ -57,11 +60,16 @@ class KvmHypervisor(Hypervisor):
         run: Run,
         *,
         processes: Processes | None = None,
-        monitor: Callable[[Path], Ask] = Monitor,
+        monitor: Callable[[Path], Talk] = Monitor,
     ) -> None:
         self._paths, self._run = paths, run
         self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
         self._moves = Moves(paths)
+        self._hotplug = KvmHotplug(paths, run, self._guests)
+
+    @property
+    def hotplug(self) -> KvmHotplug:
+        return self._hotplug
 
     async def verify(self) -> list[str]:
         problems = []
@@ -74,6 +82,7 @@ class KvmHypervisor(Hypervisor):
                 files.read()
             except HypervisorError as err:
                 problems.append(str(err))
+        problems += self._guests.confinement.pool_problems()
         try:
             self._guests.files("0" * 36).check_lengths()
         except HypervisorError as err:
@@ -140,8 +149,13 @@ class KvmHypervisor(Hypervisor):
         return console_info(await self._here(self._guests.files(instance.uuid), instance))
 
     async def migration_info(self, instance: InstanceSpec) -> Params:
-        guest = await self._here(self._guests.files(instance.uuid), instance)
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self.hotplug.settled(await self._here(files, instance))
         return {
+            **guest_hardware(guest.instance),
+            "places": guest.record.places,
+            "memory": guest.record.memory,
             "machine": guest.record.machine,
             "qemu_version": guest.record.qemu_version,
             "accelerator": guest.record.accelerator,
@@ -173,6 +187,8 @@ class KvmHypervisor(Hypervisor):
                     accelerator=accelerator,
                     machine=str(info.get("machine", "")),
                     is_incoming=True,
+                    places=info.get("places"),
+                    memory=int(info.get("memory", 0)),
                     resume=bool(info.get("running", True)),
                 )
             )
@@ -224,6 +240,7 @@ class KvmHypervisor(Hypervisor):
             for name in ("kernel_path", "initrd_path")
             if filled[name] and not _is_readable_file(str(filled[name]))
         ]
+        problems += user_problems(filled)
         try:
             program = find_program(filled)
             machine = str(filled["machine_version"])
@@ -233,6 +250,10 @@ class KvmHypervisor(Hypervisor):
         except HypervisorError as err:
             problems.append(str(err))
         return problems
+
+    async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
+        """See `ganeti.hypervisor.networking.ChecksNics`."""
+        return links.wrong_nics(nics)
 
     # --- pieces of the operations above ------------------------------------------------------
 
@@ -264,7 +285,7 @@ class KvmHypervisor(Hypervisor):
             name=instance.name,
             uuid=instance.uuid,
             hypervisor=self.name,
-            memory=instance.memory,
+            memory=guest.memory,
             vcpus=instance.vcpus,
             state=state,
             cpu_time_s=self._guests.cpu_time_s(guest),

@@ -40,6 +40,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """QEMU's full name of the virtual hardware."""
     qemu_version: str = ""
     taps: tuple[str, ...] = ()
+    pool_uid: int = 0
+    """The user id that it has from the pool; 0 without one."""
+    places: dict[str, int] = {}
+    """Where its disks and NICs sit (`ganeti.hypervisor.kvm.places`)."""
+    memory: int = 0
+    """MiB that were left to the running guest; 0: all that it was started with."""
     is_incoming: bool = False
     """Waits for a guest from another node, or has it and was not told yet to go on."""
     resume: bool = True
@@ -88,6 +94,11 @@ class GuestFiles:
     @property
     def console(self) -> Path:
         return self.directory / f"{self.short_uuid}.s"
+
+    @property
+    def chroot(self) -> Path:
+        """What a confined QEMU sees as the root of all files."""
+        return self.directory / f"{self.short_uuid}.root"
 
     @property
     def console_log(self) -> Path:

@@ -27,6 +27,14 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceRecreateDisks,
+    OpInstanceSetParams,
+)
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.model.opcodes.moving import (
     OpInstanceFailover,
     OpInstanceMove,
@@ -49,14 +57,21 @@ AnyOpCode = (
     | OpClusterVerify
     | OpClusterVerifyConfig
     | OpClusterVerifyGroup
+    | OpInstanceActivateDisks
     | OpInstanceConsole
     | OpInstanceCreate
+    | OpInstanceDeactivateDisks
     | OpInstanceFailover
+    | OpInstanceGrowDisk
     | OpInstanceMigrate
     | OpInstanceMove
     | OpInstanceQueryData
     | OpInstanceReboot
+    | OpInstanceRecreateDisks
+    | OpInstanceReinstall
     | OpInstanceRemove
+    | OpInstanceRename
+    | OpInstanceSetParams
     | OpInstanceShutdown
     | OpInstanceStartup
     | OpNodeAdd

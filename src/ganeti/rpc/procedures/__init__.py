@@ -7,29 +7,39 @@ disagree. Unknown fields are ignored here (nodes are upgraded first); sizes and 
 from typing import Any
 
 from ganeti.rpc.procedures import (
+    devices,
     disks,
+    earlier,
     files,
     host,
     instances,
     mastership,
     migration,
+    networks,
     programs,
     transfers,
+    uids,
 )
 from ganeti.rpc.procedures.form import Procedure
 
+_MODULES = (
+    disks,
+    earlier,
+    files,
+    host,
+    instances,
+    mastership,
+    migration,
+    networks,
+    programs,
+    transfers,
+    uids,
+)
+
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
-    for module in (
-        disks,
-        files,
-        host,
-        instances,
-        mastership,
-        migration,
-        programs,
-        transfers,
-    )
+    for module in _MODULES
+    for module in (devices, disks, files, host, instances, mastership, migration, programs)
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

@@ -7,6 +7,9 @@ import msgspec
 
 A = TypeVar("A", bound=msgspec.Struct)
 
+PROTOCOL_VERSION = 1
+"""Of the node RPC as a whole; it changes only where an older end would misunderstand a call."""
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The form of all arguments and results."""

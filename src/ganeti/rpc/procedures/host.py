@@ -75,6 +75,8 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     authority: str = ""
     """Fingerprint of the cluster's authority, as this node has it."""
     authority_not_after: float | None = None
+    states_aside: list[str] = []
+    """Files with the state of an old master, kept when this node took the new one's (R9)."""
 
 
 class TestDelayArgs(Message, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
 from ganeti.units.allocation import Demand
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
+from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit
@@ -45,6 +46,7 @@ class ClusterChange:
 
     fields: dict[str, Any]
     promoted: tuple[Node, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
@@ -71,7 +73,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         promoted: tuple[Node, ...] = ()
         if "candidate_pool_size" in fields:
             promoted = tuple(missing_candidates(snapshot, new.candidate_pool_size))
-        plan = ClusterChange(fields, promoted)
+        warnings = await check_uid_pool(ctx, fields, force=self.op.force)
+        plan = ClusterChange(fields, promoted, warnings)
         ctx.check_change(lambda draft: _apply(draft, plan))
         return plan
 
@@ -101,6 +104,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         new = replace(ctx.snapshot.cluster, **plan.fields)
         if "ipolicy" in plan.fields:
             _warn_of_policy(ctx, new)
+        for text in plan.warnings:
+            ctx.warn(text)
         await make_fit(ctx, [replace(node, master_candidate=True) for node in plan.promoted])
         if not any(name in plan.fields for name in _ADDRESS):
             return Outcome(change=lambda draft: _apply(draft, plan))

@@ -31,6 +31,7 @@ from ganeti.units.instance.access import (
     set_admin_state,
     spec_of,
 )
+from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.node_choice import check_memory, check_online, free_resources
 
 
@@ -96,7 +97,8 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
 
 
 async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> None:
-    """Refuse to start a guest for which its node has too little memory."""
+    """Refuse to start a guest for which its node has too little memory, or not the networks."""
+    await check_links(ctx, node, instance)
     what = f"starting instance {instance.name}"
     demand = Demand.of(ctx.snapshot.cluster, instance)
     ctx.services.placements.place(Wish(demand).placed_on(ctx, node))
