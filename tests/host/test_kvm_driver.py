@@ -23,6 +23,7 @@ from tests.support.kvm_nodes import (
     Node,
     accept,
     boot,
+    migrate,
     nothing_is_left,
     send,
 )
@@ -219,18 +220,6 @@ async def test_commands_typed_on_the_console_reach_the_guest(
     assert answer
     writer.close()
     await writer.wait_closed()
-
-
-async def migrate(source: Node, target: Node, instance: InstanceSpec, disk: Path) -> None:
-    """The steps of the master, in its order."""
-    info = await source.driver.migration_info(instance)
-    incoming = await accept(target, instance, disk, info)
-    result = await send(source, instance, incoming)
-    assert (result.status, result.error) == ("completed", "")
-    assert result.transferred > 0
-    assert await source.state(instance) == "postmigrate"
-    await target.driver.finish_migration(instance, is_source=False, success=True)
-    await source.driver.finish_migration(instance, is_source=True, success=True)
 
 
 @pytest.mark.requirement("G5")

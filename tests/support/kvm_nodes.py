@@ -86,3 +86,15 @@ async def send(
         certificate=incoming.certificate,
     )
     return await node.driver.migrate(where)
+
+
+async def migrate(source: Node, target: Node, instance: InstanceSpec, disk: Path) -> None:
+    """The steps of the master, in its order."""
+    info = await source.driver.migration_info(instance)
+    incoming = await accept(target, instance, disk, info)
+    result = await send(source, instance, incoming)
+    assert (result.status, result.error) == ("completed", "")
+    assert result.transferred > 0
+    assert await source.state(instance) == "postmigrate"
+    await target.driver.finish_migration(instance, is_source=False, success=True)
+    await source.driver.finish_migration(instance, is_source=True, success=True)

@@ -380,6 +380,8 @@ class ModelNode:
             raise GuestOsError(f"{self.call.key} was ended before it began")
         if self.scripts_stay:
             self.scripts[self.call.key] = self.call.epoch, args.instance
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")
 
     def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
@@ -398,9 +400,6 @@ class ModelNode:
             del self.scripts[key]
         self.ended_scripts += sorted({*chosen, *args.keys})
         return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
-        for disk in args.instance.disks:
-            self.installed[disk.uuid] = (args.os, args.instance.name)
-        return ScriptResult(tail="installed", log_path="/log")
 
     def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
         self._check_disks(args.instance)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.interface import Hypervisor
@@ -139,7 +141,7 @@ class _Instances:
             disks = InstanceDisks(self.device, instance)
             disk_paths = await disks.assemble()
             try:
-                return await hypervisor.accept(args, disk_paths)
+                return await hypervisor.accept(replace(args, instance=instance), disk_paths)
             except BaseException:
                 await disks.abandon()
                 raise

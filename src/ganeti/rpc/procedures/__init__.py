@@ -23,6 +23,7 @@ from ganeti.rpc.procedures import (
 from ganeti.rpc.procedures.form import Procedure
 
 _MODULES = (
+    devices,
     disks,
     earlier,
     files,
@@ -39,7 +40,6 @@ _MODULES = (
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
     for module in _MODULES
-    for module in (devices, disks, files, host, instances, mastership, migration, programs)
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,9 @@ class Qemu:
             if "dir" in given:
                 self._look(Path(given["dir"]))
         return {}
+
+    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        raise AssertionError("no file is handed over")
 
     def _look(self, directory: Path) -> None:
         self.modes = {stat.S_IMODE(directory.stat().st_mode)}
