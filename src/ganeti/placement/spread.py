@@ -100,7 +100,9 @@ class Chunk:
         self.amounts = self._amounts(state)
         rules = state.tags
         self.clashes = rules.clashes(which) if rules.has_exclusion else None
-        self.relief = rules.relief(which, self.primary) if rules.has_exclusion else 0.0
+        self.relief: Floats | float = (
+            rules.relief(which, self.primary) if rules.has_exclusion else 0.0
+        )
         self._fit_targets()
 
     def _amounts(self, state: State) -> Floats:
@@ -125,9 +127,9 @@ class Chunk:
         self.soft_disk = fit.soft_disk(demands, field.room)
         targets = np.broadcast_to(field.live, self.hard_disk.shape).copy()
         rows = np.arange(len(self.which))
-        targets[rows, self.primary] = False
-        mirrored = self.secondary != NO_NODE
-        targets[rows[mirrored], self.secondary[mirrored]] = False
+        for nodes in (self.primary, self.secondary):
+            there = nodes != NO_NODE
+            targets[rows[there], nodes[there]] = False
         self.targets = targets
 
     # The changes at fixed nodes, each (spreads, instances).

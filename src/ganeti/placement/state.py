@@ -22,7 +22,6 @@ from ganeti.placement.description import (
     Instance,
     Mirror,
     Node,
-    facts,
 )
 from ganeti.placement.tagrules import TagRules
 
@@ -37,11 +36,15 @@ DISK_LOAD = 2
 
 _MIRRORS = {name: index for index, name in enumerate(Mirror)}
 MIRROR_NONE, MIRROR_INTERNAL, MIRROR_EXTERNAL = (_MIRRORS[name] for name in Mirror)
-_TEMPLATE_NAMES = list(TEMPLATES)
 _TEMPLATE_ROWS = np.array(
     [(_MIRRORS[one.mirror], one.is_local, one.is_movable) for one in TEMPLATES.values()]
 )
-_TEMPLATE_INDEX = {name: index for index, name in enumerate(_TEMPLATE_NAMES)}
+_TEMPLATE_INDEX = {name: index for index, name in enumerate(TEMPLATES)}
+
+
+def template_index(name: str) -> int:
+    """The number that stands for a disk template in arrays; -1 if it is none."""
+    return _TEMPLATE_INDEX.get(name, -1)
 
 
 def _floats(values: Sequence[float]) -> Floats:
@@ -54,6 +57,7 @@ class Instances:
     _COLUMNS = (
         *("memory", "disk", "vcpus", "spindle_use", "spindles", "uses_memory", "counts"),
         *("reserve", "mirror", "is_local", "is_movable", "auto_balance", "loads"),
+        *("template", "disks", "smallest_disk", "largest_disk"),
     )
 
     def __init__(self, given: Sequence[Instance], cluster: Cluster) -> None:
@@ -66,7 +70,11 @@ class Instances:
         self.counts = np.array([one.status != SWITCHED_OFF for one in given], dtype=bool)
         self.auto_balance = np.array([one.auto_balance for one in given], dtype=bool)
         self.reserve = np.where(self.counts & self.auto_balance, self.memory, 0.0)
-        rows = _TEMPLATE_ROWS[_template_indices(given)]
+        self.template = _template_indices(given)
+        self.disks = _floats([len(one.disks) for one in given])
+        self.smallest_disk = _floats([min(one.disks, default=0) for one in given])
+        self.largest_disk = _floats([max(one.disks, default=0) for one in given])
+        rows = _TEMPLATE_ROWS[self.template]
         self.mirror: Indices = rows[:, 0].astype(np.intp)
         self.is_local: Bools = rows[:, 1].astype(bool)
         self.is_movable: Bools = rows[:, 2].astype(bool)
@@ -89,7 +97,7 @@ def _template_indices(given: Sequence[Instance]) -> Indices:
     try:
         return np.array([_TEMPLATE_INDEX[one.template] for one in given], dtype=np.intp)
     except KeyError as err:
-        raise AssertionError(facts(str(err.args[0]))) from err
+        return _refuse(f"unknown disk template {str(err.args[0])!r:.40}")
 
 
 class State:
