@@ -117,7 +117,7 @@ def message(given: Cluster, request: dict[str, Any]) -> dict[str, Any]:
         "version": 2,
         "cluster_name": "bench.example.com",
         "cluster_tags": list(given.tags),
-        "enabled_hypervisors": ["kvm"],
+        "enabled_hypervisors": ["xen-pvm"],
         "ipolicy": given.policy,
         "nodegroups": {
             one.uuid: {

@@ -10,18 +10,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.placement import fit
 from ganeti.placement.dedicated import lost_allocations
 from ganeti.placement.description import Failure, Group, Instance
-from ganeti.placement.fit import Demands, Room
 from ganeti.placement.policy_fit import policy_failure
 from ganeti.placement.redundancy import doomed_nodes
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import TIE, added_scores, pair_scores
 from ganeti.placement.spread import Chunk, Field
 from ganeti.placement.state import NO_NODE, Bools, Floats, State
+
+Causes = npt.NDArray[np.str_]
 
 ALLOCATION_ORDER = {"preferred": 0, "last_resort": 1, "unallocable": 2}
 CAPACITY_TRIES = 2000
@@ -40,6 +41,8 @@ class Rules:
     ignored_groups: Collection[int] = ()
     """Groups whose nodes need not be losable."""
     allow_unallocable: bool = False
+    only_primary: int | None = None
+    """The primary node is this one."""
 
 
 @dataclass
@@ -111,12 +114,19 @@ def allocate_in(state: State, wanted: Instance, group: int, rules: Rules) -> Pla
     open_ = (state.group == group) & ~state.offline
     if rules.only_nodes is not None:
         open_ &= np.array([node.name in rules.only_nodes for node in state.nodes], dtype=bool)
+    place = allocate_on(state, wanted, open_, rules)
+    place.group = group
+    return place
+
+
+def allocate_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> Place:
+    """The best place on the open nodes, whatever their groups; without nodes if there is none."""
     if int(open_.sum()) < wanted.nodes_needed:
         few = "Not enough online nodes" if wanted.nodes_needed > 1 else "No online nodes"
-        return Place(group, note=few)
+        return Place(0, note=few)
     state.admit([wanted])
     try:
-        return _Search(state, wanted, group, open_, rules).run()
+        return _Search(state, wanted, open_, rules).run()
     finally:
         state.dismiss()
 
@@ -124,50 +134,66 @@ def allocate_in(state: State, wanted: Instance, group: int, rules: Rules) -> Pla
 class _Search:
     """One search; the wanted instance is the last one of the state, on no node."""
 
-    def __init__(self, state: State, wanted: Instance, group: int, open_: Bools, rules: Rules) -> None:
+    def __init__(self, state: State, wanted: Instance, open_: Bools, rules: Rules) -> None:
         self.state, self.wanted, self.open, self.rules = state, wanted, open_, rules
-        self.place = Place(group)
+        self.place = Place(0)
         self.index = len(state.names) - 1
         self.chunk = Chunk(Field(state, everywhere(state)), np.array([self.index]))
+        self.partners = open_ & (state.group[:, None] == state.group) if self.is_pair else open_
+
+    @property
+    def is_pair(self) -> bool:
+        return self.wanted.nodes_needed > 1
 
     def run(self) -> Place:
-        policy = self.state.groups[self.place.group].policy
-        exclusive = bool(self.state.exclusive[self.open].any())
-        forbidden = policy_failure(policy, self.wanted, exclusive=exclusive)
-        nodes = int(self.open.sum())
-        is_pair = self.wanted.nodes_needed > 1
-        if forbidden is not None:
-            self.place.failures[forbidden] = nodes * (nodes - 1) if is_pair else nodes
-            return self.place
-        causes = primary_causes(self.chunk, force=self.rules.ignore_soft_errors)
+        state = self.state
+        causes = np.where(
+            self._forbidden() == "",
+            primary_causes(self.chunk, force=self.rules.ignore_soft_errors),
+            self._forbidden(),
+        )
         fits = self.open & (causes == "")
-        weight = nodes - 1 if is_pair else 1
-        for cause in causes[self.open & ~fits]:
-            self.place.failures[Failure(cause)] += weight
-        if is_pair:
+        if self.rules.only_primary is not None:
+            fits &= np.arange(len(fits)) == self.rules.only_primary
+        weight = self.partners.sum(axis=1) - 1 if self.is_pair else np.ones(len(fits))
+        for node in np.flatnonzero(self.open & (causes != "")):
+            self.place.failures[Failure(str(causes[node]))] += int(weight[node])
+        if self.is_pair:
             self._pairs(fits)
-        elif exclusive:
+        elif state.exclusive[self.open].any():
             self._dedicated(fits)
         else:
             scores = added_scores(self.chunk)[0]
             self._choose(np.where(fits, scores, np.inf)[:, None])
+        if self.place.nodes:
+            self.place.group = int(state.group[self.place.nodes[0]])
         return self.place
 
+    def _forbidden(self) -> Causes:
+        """By node: what the policy of its group forbids."""
+        state = self.state
+        causes = np.full(len(self.open), "", dtype="U16")
+        for group in np.unique(state.group[self.open]):
+            mine = self.open & (state.group == group)
+            exclusive = bool(state.exclusive[mine].any())
+            policy = state.groups[group].policy
+            causes[mine] = policy_failure(policy, self.wanted, exclusive=exclusive) or ""
+        return causes
+
     def _pairs(self, fits: Bools) -> None:
-        """Pairs of nodes of the group that are not the same."""
+        """Pairs of different nodes of one group."""
         rows, columns = np.flatnonzero(fits), np.flatnonzero(self.open)
-        secondary = secondary_causes(self.chunk)
         scores = np.full((len(fits),) * 2, np.inf)
         if len(rows):
-            causes = secondary[np.ix_(rows, columns)]
-            same = rows[:, None] == columns[None, :]
-            possible = (causes == 0) & ~same
-            counted = np.bincount(causes[~same], minlength=len(CAUSES))
+            part = np.ix_(rows, columns)
+            causes = secondary_causes(self.chunk)[part]
+            others = self.partners[part] & (rows[:, None] != columns[None, :])
+            counted = np.bincount(causes[others], minlength=len(CAUSES))
             for number, cause in enumerate(CAUSES[1:], start=1):
                 self.place.failures[cause] += int(counted[number])
+            possible = (causes == 0) & others
             if possible.any():
-                every = pair_scores(self.chunk)
-                scores[np.ix_(rows, columns)] = np.where(possible, every[np.ix_(rows, columns)], np.inf)
+                scores[part] = np.where(possible, pair_scores(self.chunk)[part], np.inf)
         self._choose(scores)
 
     def _dedicated(self, fits: Bools) -> None:
@@ -242,7 +268,7 @@ CAUSES = (Failure.INTERNAL, Failure.DISK, Failure.SPINDLES, Failure.MEMORY)
 """Why a node cannot be secondary, by the numbers of `secondary_causes`; 0 is "it can"."""
 
 
-def primary_causes(chunk: Chunk, *, force: bool) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+def primary_causes(chunk: Chunk, *, force: bool) -> Causes:
     """By node: the first reason why the chunk's only instance cannot be its primary, or nothing."""
     demands, room = chunk.demands, chunk.field.room
     soft = [
@@ -266,25 +292,22 @@ def primary_causes(chunk: Chunk, *, force: bool) -> np.ndarray[tuple[int], np.dt
     return causes
 
 
-def secondary_causes(chunk: Chunk) -> np.ndarray[tuple[int, int], np.dtype[np.int8]]:
+def secondary_causes(chunk: Chunk) -> npt.NDArray[np.int8]:
     """(primary, secondary): the number in CAUSES of the first reason against the secondary."""
     demands, field = chunk.demands, chunk.field
     state, room = field.state, field.room
     reserve = float(demands.reserve[0, 0])
     alone = np.zeros(len(field.live), dtype=np.int8)
-    for fits, number in (
-        (reserve < state.free, 3),
-        ((demands.spindle_use <= room.spindle_use)[0], 1),
-        ((demands.spindles <= room.spindles)[0], 2),
-        (fit.soft_disk(demands, room)[0] | (demands.disk > room.disk_above_low)[0], 1),
-        ((demands.disk < room.disk)[0] & (demands.disk <= room.disk_above_low)[0], 1),
-    ):
-        alone = np.where(fits, alone, number).astype(np.int8)
+    rules = (
+        ((demands.disk < room.disk) & (demands.disk <= room.disk_above_low), Failure.DISK),
+        (demands.spindles <= room.spindles, Failure.SPINDLES),
+        (demands.spindle_use <= room.spindle_use, Failure.DISK),
+        (demands.reserve < state.free, Failure.MEMORY),
+    )
+    for fits, cause in reversed(rules):
+        alone = np.where(fits[0], alone, CAUSES.index(cause)).astype(np.int8)
     reserved = field.peers_by_primary + reserve
     np.maximum(reserved, state.reserved, out=reserved)
     too_little = (state.free <= reserved) & ~state.fails
-    result = np.where((alone == 0) & too_little, np.int8(3), alone)
-    return result
+    return np.where((alone == 0) & too_little, np.int8(CAUSES.index(Failure.MEMORY)), alone)
 
-
-__all__ = ["CAUSES", "Demands", "Place", "Room", "Rules", "allocate", "allocate_in", "describe_group"]

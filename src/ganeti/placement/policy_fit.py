@@ -9,9 +9,10 @@ from ganeti.placement.state import Bools, Indices, State, template_index
 
 
 def policy_failure(policy: Policy, one: Instance, *, exclusive: bool = False) -> Failure | None:
-    """What of an instance the policy of a group forbids, in one word; numbers of interfaces that are not known pass.
+    """What of an instance the policy of a group forbids, in one word.
 
-    With exclusive storage the disks' spindles count in place of the instance's share.
+    With exclusive storage the disks' spindles count in place of the instance's share. Interfaces are not
+    counted: whoever creates the instance does that (`policy_violations`).
     """
     if one.template not in policy.get("disk-templates", (one.template,)):
         return Failure.DISK
@@ -34,7 +35,6 @@ def _first_outside(
         ("cpu-count", one.vcpus, Failure.CPU),
         ("spindle-use", spindles, Failure.SPINDLES),
         ("disk-count", len(one.disks), Failure.DISK_COUNT),
-        ("nic-count", one.nics, Failure.INTERNAL),
     ]
     if one.template == "diskless":
         values = [value for value in values if not value[0].startswith("disk")]

@@ -16,7 +16,7 @@ from ganeti.placement.fit import Demands, Room
 from ganeti.placement.policy_fit import policy_fits
 from ganeti.placement.singles import added_scores, last_of_equals
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import MIRROR_INTERNAL, Bools, Floats, Indices, State
+from ganeti.placement.state import MIRROR_INTERNAL, NO_NODE, Bools, Floats, Indices, State
 
 _ANY = Options(disk_moves=False, ignore_soft_errors=True)
 
@@ -65,7 +65,6 @@ def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
     takers, losers = np.divmod(pairs, size)
     fits = state.free[takers] > taken
     fits &= (state.free_disk[takers] > 0) & ((state.free_disk[losers] > 0) | state.offline[losers])
-    fits &= ~state.offline[takers]
     sure = np.ones(size, dtype=bool)
     sure[losers[~fits]] = False
     return sure
@@ -142,7 +141,7 @@ def _fail_over(state: State, index: int, node: int) -> bool:
     if forbidden is not None and forbidden[node, other]:
         return False
     has_disk = state.free_disk[other] > 0 and (state.free_disk[node] > 0 or state.offline[node])
-    if state.offline[other] or not has_disk or state.free[other] <= memory:
+    if not has_disk or state.free[other] <= memory:
         return False
     state.settle_at(index, other, node)
     return True
@@ -152,10 +151,20 @@ def _move_away(state: State, index: int, scope: Bools) -> bool:
     field = Field(state, scope)
     for _which, kinds in every_move(field, np.array([index]), _ANY):
         target = last_of_equals(kinds[0].scores[0])
+        if target is None:
+            target = _drained_refuge(state, index, scope)
         if target is not None:
-            state.settle_at(index, target, -1)
+            state.settle_at(index, target, NO_NODE)
             return True
     return False
+
+
+def _drained_refuge(state: State, index: int, scope: Bools) -> int | None:
+    """A node that takes no instances else but has room: better than losing the instance."""
+    room = fit.hard(Demands.of(state, np.array([index])), Room.of(state))[0]
+    room &= scope & state.offline
+    room[state.primary[index]] = False
+    return int(np.flatnonzero(room)[-1]) if room.any() else None
 
 
 def _recreate(state: State, index: int, scope: Bools) -> bool:
@@ -165,6 +174,8 @@ def _recreate(state: State, index: int, scope: Bools) -> bool:
     chunk = Chunk(field, which, force=True)
     fits = fit.hard(Demands.of(state, which), Room.of(state)) & chunk.targets & scope
     target = last_of_equals(np.where(fits, added_scores(chunk), np.inf)[0])
+    if target is None:
+        target = _drained_refuge(state, index, scope)
     if target is None:
         return False
     state.add_primary(index, target)

@@ -6,6 +6,8 @@ an amount of the instance and a coefficient of the node. So the sum of squares a
 of many instances is one product of small matrices (`Field.spread`).
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from ganeti.placement import fit
@@ -48,8 +50,17 @@ class Field:
         self.fixed = self.score - self._sum_of_spreads()
         self.reserved_now = float(SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number))
         self.is_risky = bool((state.fails & self.live).any()) or self._has_strays()
-        self.second = _second_largest(state.peers)
         self.coefficients = self._coefficients()
+
+    @cached_property
+    def second(self) -> Floats:
+        """By node: the second largest of what it reserves for each other node."""
+        peers = self.state.peers.copy()
+        if not len(peers):
+            return np.zeros(0)
+        peers[np.arange(len(peers)), peers.argmax(axis=1)] = 0.0
+        second: Floats = peers.max(axis=1)
+        return second
 
     def _sum_of_spreads(self) -> float:
         return float((SPREAD_WEIGHTS * np.sqrt(self.squares / self.number)).sum())
@@ -79,13 +90,6 @@ class Field:
         peers, reserved = self.state.peers[node, primary], self.state.reserved[node]
         rest = np.where(peers < reserved, reserved, self.second[node])
         return np.maximum(rest, np.where(peers < reserved, 0.0, peers - reserve))
-
-
-def _second_largest(peers: Floats) -> Floats:
-    if peers.shape[1] < 2:  # noqa: PLR2004 - there is no second
-        return np.zeros(len(peers))
-    second: Floats = np.partition(peers, -2, axis=1)[:, -2]
-    return second
 
 
 class Chunk:

@@ -159,7 +159,8 @@ class State:
 
         def summed(where: Indices, values: Floats) -> Floats:
             there = where >= 0
-            return np.bincount(where[there], weights=values[there], minlength=size)
+            total = np.bincount(where[there], weights=values[there], minlength=size)
+            return total.astype(np.float64)
 
         one = np.ones(len(these))
         both = these.is_local & (self.secondary >= 0)

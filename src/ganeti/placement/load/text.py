@@ -8,18 +8,32 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ganeti.base.errors import InputError
-from ganeti.model.params import IPOLICY_DEFAULTS
 from ganeti.placement.description import Cluster, Group, Instance, Node, Policy, facts
 
 SPEC_KEYS = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
 SECTIONS = 5
+DEFAULT_POLICY: Policy = {
+    "std": dict(zip(SPEC_KEYS, (128, 1, 1024, 1, 1, 1), strict=True)),
+    "minmax": [
+        {
+            "min": dict(zip(SPEC_KEYS, (128, 1, 1024, 1, 1, 1), strict=True)),
+            "max": dict(zip(SPEC_KEYS, (32768, 8, 1048576, 16, 8, 12), strict=True)),
+        }
+    ],
+    "disk-templates": [
+        *("diskless", "file", "sharedfile", "plain", "blockdev", "drbd", "rbd", "ext", "gluster"),
+    ],
+    "vcpu-ratio": 4.0,
+    "spindle-ratio": 32.0,
+}
+"""The policy of a description that names none, as upstream's tools have it."""
 
 
 def parse(text: str) -> Cluster:
     """A cluster from its text; InputError says which line is wrong."""
     groups, nodes, instances, tags, policies = _sections(text)
     found = _policies(policies)
-    cluster_policy = found.get("", IPOLICY_DEFAULTS)
+    cluster_policy = found.get("", DEFAULT_POLICY)
     made = [_group(line, found, cluster_policy) for line in groups]
     return Cluster(
         groups=made,
