@@ -14,6 +14,14 @@ from ganeti.placement import fit
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.fit import Demands, Room
 from ganeti.placement.policy_fit import policy_fits
+from ganeti.placement.score import (
+    DISK,
+    FAILING_WEIGHT,
+    OFFLINE_PRIMARY_WEIGHT,
+    OFFLINE_WEIGHT,
+    RESERVED,
+    SPREAD_WEIGHTS,
+)
 from ganeti.placement.singles import added_scores, last_of_equals
 from ganeti.placement.spread import Chunk, Field
 from ganeti.placement.state import MIRROR_INTERNAL, NO_NODE, Bools, Floats, Indices, State
@@ -83,26 +91,32 @@ def _most_taken_over(state: State, mirrored: Bools) -> Floats:
 
 
 def _rooms_suffice(state: State, others: Indices, free: Floats) -> Bools:
-    """By node: the rest of its group has rooms for its instances, were they all as large as the largest."""
+    """By node: whatever the order, the rest of its group has room for its instances."""
     size, these = len(state.nodes), state.instances
     where = state.primary[others]
     number = np.bincount(where, minlength=size)
-    memory, disk = np.zeros(size), np.zeros(size)
-    np.maximum.at(memory, where, these.memory[others] * these.uses_memory[others])
-    np.maximum.at(disk, where, these.disk[others] * these.is_local[others])
+    memory = these.memory[others] * these.uses_memory[others]
+    disk = these.disk[others] * these.is_local[others]
     sure = number == 0
     for group in range(len(state.groups)):
         members = state.group == group
-        open_ = members & ~state.offline
-        asked = members & ~sure
-        if not asked.any():
+        mine = members[where]
+        if not mine.any():
             continue
-        rooms = _rooms(free, state.free_disk, memory[asked].max(), disk[asked].max()) * open_
-        sure |= asked & (rooms.sum() - rooms >= number)
+        room = np.where(members & ~state.offline, free, -np.inf)
+        most = number[members].max()
+        rooms = _rooms(room, state.free_disk, memory[mine].max(), disk[mine].max())
+        sure |= members & (rooms.sum() - rooms >= most)
         for node in np.flatnonzero(members & ~sure):
-            rooms = _rooms(free, state.free_disk, memory[node], disk[node]) * open_
-            sure[node] = rooms.sum() - rooms[node] >= number[node]
+            own = where == node
+            sure[node] = _surely_fit(_without(room, node), state.free_disk, memory[own], disk[own])
     return sure
+
+
+def _without(room: Floats, node: int) -> Floats:
+    rest = room.copy()
+    rest[node] = -np.inf
+    return rest
 
 
 def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Floats:
@@ -111,6 +125,21 @@ def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Float
     by_memory = np.ceil(free / memory) - 1 if memory else np.where(free > 0, many, 0.0)
     by_disk = np.ceil(free_disk / disk) - 1 if disk else np.full(len(free), many)
     return np.maximum(0.0, np.minimum(by_memory, by_disk))
+
+
+def _surely_fit(free: Floats, free_disk: Floats, memory: Floats, disk: Floats) -> bool:
+    """Whether instances find a place one after the other, the largest first, wherever earlier ones went.
+
+    A node is out for an instance only after it took some earlier ones, each of the largest size at most.
+    """
+    order = np.argsort(-memory, kind="stable")
+    memory, disk = memory[order][:, None], disk[order][:, None]
+    takes = np.floor((free - memory - 1) / max(1.0, float(memory.max()))) + 1
+    if disk.any():
+        most = max(1.0, float(disk.max()))
+        takes = np.minimum(takes, np.floor((free_disk - disk - 1) / most) + 1)
+    needed = np.arange(1, len(memory) + 1)
+    return bool((np.maximum(takes, 0.0).sum(axis=1) >= needed).all())
 
 
 def can_be_lost(state: State, node: int) -> bool:
@@ -131,7 +160,7 @@ def can_be_lost(state: State, node: int) -> bool:
     if not policy_fits(state)[fixed].all():
         return False
     largest_first = fixed[np.argsort(-these.memory[fixed], kind="stable")]
-    return all(_recreate(after, int(index), scope) for index in largest_first)
+    return not len(fixed) or _Refuge(after, scope, node).takes(largest_first)
 
 
 def _fail_over(state: State, index: int, node: int) -> bool:
@@ -167,16 +196,73 @@ def _drained_refuge(state: State, index: int, scope: Bools) -> int | None:
     return int(np.flatnonzero(room)[-1]) if room.any() else None
 
 
-def _recreate(state: State, index: int, scope: Bools) -> bool:
-    """Put a copy elsewhere; the lost one stays on its node, whose score it is part of."""
-    field = Field(state, np.ones(len(state.nodes), dtype=bool))
-    which = np.array([index])
-    chunk = Chunk(field, which, force=True)
-    fits = fit.hard(Demands.of(state, which), Room.of(state)) & chunk.targets & scope
-    target = last_of_equals(np.where(fits, added_scores(chunk), np.inf)[0])
-    if target is None:
-        target = _drained_refuge(state, index, scope)
-    if target is None:
-        return False
-    state.add_primary(index, target)
-    return True
+class _Refuge:
+    """Copies of lost instances on other nodes, one after the other; the lost ones stay in the score."""
+
+    def __init__(self, state: State, scope: Bools, lost: int) -> None:
+        self.state = state
+        field = self.field = Field(state, np.ones(len(state.nodes), dtype=bool))
+        self.values, self.squares = field.values.copy(), field.squares.copy()
+        self.sums = np.zeros(len(self.squares))
+        self.free, self.free_disk = state.free.copy(), state.free_disk.copy()
+        self.free_spindles = np.where(state.exclusive, state.free_spindles, np.inf)
+        self.both, self.fails = state.primaries + state.secondaries, state.fails.copy()
+        self.open = scope.copy()
+        self.open[lost] = False
+
+    def takes(self, which: Indices) -> bool:
+        """Whether all of them find a place."""
+        rules = self.state.tags
+        if rules.has_exclusion or rules.has_locations:
+            return all(self._take_by_all_rules(int(index)) for index in which)
+        return all(self._take(int(index), chunk) for index, chunk in self._each(which))
+
+    def _each(self, which: Indices) -> Iterator[tuple[int, int]]:
+        self.chunk = Chunk(self.field, which, force=True)
+        return ((int(index), row) for row, index in enumerate(which))
+
+    def _take(self, index: int, row: int) -> bool:
+        state, chunk, number = self.state, self.chunk, self.field.number
+        demands = chunk.demands
+        memory = max(0.0, float(demands.memory[row, 0]))
+        fits = (memory < self.free) & (demands.disk[row] < self.free_disk) & self.open
+        fits &= demands.spindles[row] <= self.free_spindles
+        if not fits.any():
+            return False
+        amounts = chunk.amounts[:, row, None]
+        change = amounts * self.field.coefficients
+        if state.exclusive.any():
+            own = chunk.spindle_amount[row] * self.field.coefficients[DISK]
+            change[DISK] = np.where(state.exclusive, own, change[DISK])
+        change[RESERVED] = 0.0
+        square = change * (2 * self.values + change)
+        spread = (self.squares[:, None] + square) / number
+        spread -= ((self.sums[:, None] + change) / number) ** 2
+        scores = SPREAD_WEIGHTS @ np.sqrt(np.maximum(spread, 0.0))
+        failing = self.free - memory <= state.reserved
+        scores += FAILING_WEIGHT * (failing * (self.both + 1) - self.fails * self.both)
+        scores += (OFFLINE_WEIGHT + OFFLINE_PRIMARY_WEIGHT) * state.offline
+        target = last_of_equals(np.where(fits, scores, np.inf))
+        if target is None:
+            return False
+        self.values[:, target] += change[:, target]
+        self.squares += square[:, target]
+        self.sums += change[:, target]
+        self.free[target] -= memory
+        self.free_disk[target] -= max(0.0, float(demands.disk[row, 0]))
+        self.free_spindles[target] -= max(0.0, float(np.nan_to_num(state.instances.spindles[index])))
+        self.both[target] += 1
+        self.fails[target] = failing[target]
+        return True
+
+    def _take_by_all_rules(self, index: int) -> bool:
+        state, which = self.state, np.array([index])
+        field = Field(state, self.field.scope)
+        chunk = Chunk(field, which, force=True)
+        fits = fit.hard(Demands.of(state, which), Room.of(state)) & self.open
+        penalty = (OFFLINE_WEIGHT + OFFLINE_PRIMARY_WEIGHT) * state.offline
+        target = last_of_equals(np.where(fits, added_scores(chunk) + penalty, np.inf)[0])
+        if target is None:
+            return False
+        state.add_primary(index, target)
+        return True

@@ -4,7 +4,6 @@ Components and weights are those that `hbal` publishes, so that figures can be c
 component is a standard deviation over the online nodes, a sum over them, or a count on offline ones.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +69,8 @@ def components(state: State, scope: Bools | None = None) -> list[Component]:
     """All components, in the order in which `hbal` prints them, of the nodes in `scope` (None: all)."""
     scope = everywhere(state) if scope is None else scope
     live, gone = scope & ~state.offline, scope & state.offline
-    deviation = _deviations(spreads(state)[:, live])
+    values = spreads(state)
+    deviation = _deviations(values[:, live])
     both = state.primaries + state.secondaries
     rules = state.tags
     half = 0.5
@@ -94,7 +94,7 @@ def components(state: State, scope: Bools | None = None) -> list[Component]:
         Component("location_exclusion_score", rules.same_domain(live.astype(float)), 1.0),
         Component(
             "reserved_mem_rtotal",
-            float(spreads(state)[RESERVED, live].sum()),
+            float(values[RESERVED, live].sum()),
             RESERVED_TOTAL_WEIGHT,
         ),
     ]
@@ -118,9 +118,27 @@ def location_score(state: State, live: Bools) -> float:
     return float(total)
 
 
+def beside_spreads(state: State, scope: Bools, values: Floats) -> float:
+    """The score without its standard deviations; `values` are the `spreads`."""
+    live, gone = scope & ~state.offline, scope & state.offline
+    both, rules = state.primaries + state.secondaries, state.tags
+    total = FAILING_WEIGHT * float(both[live & state.fails].sum())
+    total += OFFLINE_WEIGHT * float(both[gone].sum())
+    total += OFFLINE_PRIMARY_WEIGHT * float(state.primaries[gone].sum())
+    total += RESERVED_TOTAL_WEIGHT * float(values[RESERVED, live].sum())
+    if rules.has_exclusion:
+        total += CONFLICT_WEIGHT * float(rules.conflicts()[live].sum())
+    if rules.has_locations:
+        total += rules.same_domain(live.astype(float))
+    return total + location_score(state, live)
+
+
 def score(state: State, scope: Bools | None = None) -> float:
-    """The score of the nodes in `scope` (None: all)."""
-    return sum(one.value * one.weight for one in components(state, scope))
+    """The score of the nodes in `scope` (None: all); what the `components` add up to."""
+    scope = everywhere(state) if scope is None else scope
+    values = spreads(state)
+    deviation = _deviations(values[:, scope & ~state.offline])
+    return float(SPREAD_WEIGHTS @ np.array(deviation)) + beside_spreads(state, scope, values)
 
 
 def best_possible(state: State, scope: Bools | None = None) -> float:
@@ -135,6 +153,3 @@ def best_possible(state: State, scope: Bools | None = None) -> float:
         return 0.0
     mirrored = state.peers[scope].sum()
     return float(RESERVED_TOTAL_WEIGHT * (mirrored / without_biggest - mirrored / total))
-
-
-Scorer = Callable[[State], float]

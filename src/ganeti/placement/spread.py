@@ -24,7 +24,7 @@ from ganeti.placement.score import (
     SPINDLES,
     SPREAD_WEIGHTS,
     SPREADS,
-    score,
+    beside_spreads,
     spreads,
 )
 from ganeti.placement.state import LOADS, NO_NODE, Bools, Floats, Indices, State
@@ -46,8 +46,7 @@ class Field:
         self.squares = (self.values**2).sum(axis=1)
         self.room = Room.of(state)
         self.peers_by_primary = np.ascontiguousarray(state.peers.T)
-        self.score = score(state, scope)
-        self.fixed = self.score - self._sum_of_spreads()
+        self.fixed = beside_spreads(state, scope, values)
         self.reserved_now = float(SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number))
         self.is_risky = bool((state.fails & self.live).any()) or self._has_strays()
         self.coefficients = self._coefficients()
@@ -61,9 +60,6 @@ class Field:
         peers[np.arange(len(peers)), peers.argmax(axis=1)] = 0.0
         second: Floats = peers.max(axis=1)
         return second
-
-    def _sum_of_spreads(self) -> float:
-        return float((SPREAD_WEIGHTS * np.sqrt(self.squares / self.number)).sum())
 
     def _has_strays(self) -> bool:
         state = self.state
