@@ -101,7 +101,11 @@ def _rules(state: State, request: Request, settings: Settings) -> Rules:
         groups = _groups(state, [str(group)])
         rules = replace(rules, groups=groups, allow_unallocable=True)
     if rules.capacity:
-        bad = {int(state.group[node]) for node in doomed_nodes(state)} if len(state.groups) > 1 else ()
+        bad = (
+            {int(state.group[node]) for node in doomed_nodes(state)}
+            if len(state.groups) > 1
+            else ()
+        )
         wanted = rules.groups if rules.groups is not None else range(len(state.groups))
         rules = replace(rules, ignored_groups=set(bad) - set(wanted if group is not None else ()))
     return rules

@@ -250,7 +250,9 @@ class _Refuge:
         self.sums += change[:, target]
         self.free[target] -= memory
         self.free_disk[target] -= max(0.0, float(demands.disk[row, 0]))
-        self.free_spindles[target] -= max(0.0, float(np.nan_to_num(state.instances.spindles[index])))
+        self.free_spindles[target] -= max(
+            0.0, float(np.nan_to_num(state.instances.spindles[index]))
+        )
         self.both[target] += 1
         self.fails[target] = failing[target]
         return True

@@ -125,4 +125,3 @@ def _secondary_failing(chunk: Chunk, reserve: float) -> Floats:
     reserved = np.maximum(chunk.field.peers_by_primary + reserve, state.reserved)
     change = (state.free <= reserved) * (both + 1) - state.fails * both
     return np.asarray(FAILING_WEIGHT * change * chunk.field.online)
-

@@ -311,7 +311,9 @@ class State:
         changes = {
             "nodes": [
                 _changed(node, free_disk=disk, free_memory=free)
-                for node, disk, free in zip(self.nodes, self.free_disk, self.reported_free, strict=True)
+                for node, disk, free in zip(
+                    self.nodes, self.free_disk, self.reported_free, strict=True
+                )
             ],
             "instances": [
                 _changed(one, primary=names[first], secondary=names[second])
@@ -324,7 +326,9 @@ class State:
 
 
 def _changed(struct: Any, **changes: Any) -> Any:
-    return copy.replace(struct, **changes) if hasattr(copy, "replace") else _replace(struct, changes)
+    return (
+        copy.replace(struct, **changes) if hasattr(copy, "replace") else _replace(struct, changes)
+    )
 
 
 def _replace(struct: Any, changes: dict[str, Any]) -> Any:

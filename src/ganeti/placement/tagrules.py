@@ -45,7 +45,9 @@ class TagRules:
         self.forbidden = _forbidden(tags, [one.tags for one in nodes])
         """(from, to): True where a migration is not possible; None if all are."""
 
-    def _of(self, given: Sequence[Instance], names: dict[str, int], prefixes: Sequence[str]) -> Floats:
+    def _of(
+        self, given: Sequence[Instance], names: dict[str, int], prefixes: Sequence[str]
+    ) -> Floats:
         if not names or not prefixes:
             return np.zeros((len(given), len(names)))
         return _matrix(names, [_under(one.tags, prefixes) for one in given])
@@ -163,5 +165,8 @@ def _forbidden(tags: Sequence[str], rows: Sequence[Sequence[str]]) -> npt.NDArra
         wanted, _, receiver = rule.partition("::")
         allowed.setdefault(receiver, set()).add(wanted)
     own = [set(_under(row, prefixes)) for row in rows]
-    taken = [one.union(*(allowed.get(tag, set()) for tag in row)) for one, row in zip(own, rows, strict=True)]
+    taken = [
+        one.union(*(allowed.get(tag, set()) for tag in row))
+        for one, row in zip(own, rows, strict=True)
+    ]
     return np.array([[not source <= target for target in taken] for source in own], dtype=bool)
