@@ -14,18 +14,30 @@ CPUS = 64
 SPINDLES = 8
 POLICY: dict[str, Any] = {
     "std": {
-        **{"memory-size": 4 * GIB, "cpu-count": 2, "disk-size": 20 * GIB},
-        **{"disk-count": 1, "nic-count": 1, "spindle-use": 1},
+        "memory-size": 4 * GIB,
+        "cpu-count": 2,
+        "disk-size": 20 * GIB,
+        "disk-count": 1,
+        "nic-count": 1,
+        "spindle-use": 1,
     },
     "minmax": [
         {
             "min": {
-                **{"memory-size": 128, "cpu-count": 1, "disk-size": GIB},
-                **{"disk-count": 1, "nic-count": 1, "spindle-use": 1},
+                "memory-size": 128,
+                "cpu-count": 1,
+                "disk-size": GIB,
+                "disk-count": 1,
+                "nic-count": 1,
+                "spindle-use": 1,
             },
             "max": {
-                **{"memory-size": 16 * GIB, "cpu-count": 8, "disk-size": 200 * GIB},
-                **{"disk-count": 16, "nic-count": 8, "spindle-use": 12},
+                "memory-size": 16 * GIB,
+                "cpu-count": 8,
+                "disk-size": 200 * GIB,
+                "disk-count": 16,
+                "nic-count": 8,
+                "spindle-use": 12,
             },
         }
     ],
@@ -121,8 +133,11 @@ def message(given: Cluster, request: dict[str, Any]) -> dict[str, Any]:
         "ipolicy": given.policy,
         "nodegroups": {
             one.uuid: {
-                **{"name": one.name, "alloc_policy": one.alloc_policy, "networks": []},
-                **{"ipolicy": one.policy, "tags": list(one.tags)},
+                "name": one.name,
+                "alloc_policy": one.alloc_policy,
+                "networks": [],
+                "ipolicy": one.policy,
+                "tags": list(one.tags),
             }
             for one in given.groups
         },
@@ -134,15 +149,31 @@ def message(given: Cluster, request: dict[str, Any]) -> dict[str, Any]:
 
 def _node(one: Node) -> dict[str, Any]:
     return {
-        **{"total_memory": one.total_memory, "reserved_memory": one.node_memory},
-        **{"free_memory": one.free_memory, "total_disk": one.total_disk},
-        **{"free_disk": one.free_disk, "total_cpus": one.total_cpus, "reserved_cpus": one.node_cpus},
-        **{"total_spindles": 0, "free_spindles": 0, "group": one.group, "tags": list(one.tags)},
-        **{"offline": one.offline, "drained": False, "vm_capable": True, "master_capable": True},
-        **{"master_candidate": True, "primary_ip": "192.0.2.1", "secondary_ip": "198.51.100.1"},
-        **{"i_pri_memory": 0, "i_pri_up_memory": 0, "hv_state": {}, "disk_state": {}},
+        "total_memory": one.total_memory,
+        "reserved_memory": one.node_memory,
+        "free_memory": one.free_memory,
+        "total_disk": one.total_disk,
+        "free_disk": one.free_disk,
+        "total_cpus": one.total_cpus,
+        "reserved_cpus": one.node_cpus,
+        "total_spindles": 0,
+        "free_spindles": 0,
+        "group": one.group,
+        "tags": list(one.tags),
+        "offline": one.offline,
+        "drained": False,
+        "vm_capable": True,
+        "master_capable": True,
+        "master_candidate": True,
+        "primary_ip": "192.0.2.1",
+        "secondary_ip": "198.51.100.1",
+        "i_pri_memory": 0,
+        "i_pri_up_memory": 0,
+        "hv_state": {},
+        "disk_state": {},
         "ndparams": {
-            **{"spindle_count": one.total_spindles, "exclusive_storage": one.exclusive_storage},
+            "spindle_count": one.total_spindles,
+            "exclusive_storage": one.exclusive_storage,
             "oob_program": None,
         },
     }
@@ -151,7 +182,8 @@ def _node(one: Node) -> dict[str, Any]:
 def _instance(one: Instance) -> dict[str, Any]:
     return {
         **wanted(one),
-        **{"admin_state": "up", "admin_state_source": "admin"},
+        "admin_state": "up",
+        "admin_state_source": "admin",
         "nodes": [name for name in (one.primary, one.secondary) if name],
     }
 
@@ -159,12 +191,23 @@ def _instance(one: Instance) -> dict[str, Any]:
 def wanted(one: Instance) -> dict[str, Any]:
     """An instance as a request and a message both have it."""
     return {
-        **{"memory": one.memory, "vcpus": one.vcpus, "spindle_use": one.spindle_use},
-        **{"disk_template": one.template, "tags": list(one.tags), "hypervisor": "kvm", "os": "noop"},
+        "memory": one.memory,
+        "vcpus": one.vcpus,
+        "spindle_use": one.spindle_use,
+        "disk_template": one.template,
+        "tags": list(one.tags),
+        "hypervisor": "kvm",
+        "os": "noop",
         "disks": [{"mode": "rw", "size": size, "spindles": None} for size in one.disks],
         "disk_space_total": one.disk,
         "nics": [
-            {"ip": None, "mac": "aa:00:00:00:00:01", "mode": "bridged", "link": "br0", "bridge": "br0"}
+            {
+                "ip": None,
+                "mac": "aa:00:00:00:00:01",
+                "mode": "bridged",
+                "link": "br0",
+                "bridge": "br0",
+            }
         ],
     }
 

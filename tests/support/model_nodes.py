@@ -19,7 +19,7 @@ from ganeti.base.errors import (
     StorageError,
 )
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.placement.allocate import answer
+from ganeti.placement.answers import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs

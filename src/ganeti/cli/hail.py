@@ -6,11 +6,14 @@ import sys
 from collections.abc import Sequence
 
 from ganeti.cli import placement_options as options
-from ganeti.cli.command import Argument
+from ganeti.cli.command import Argument, option
 from ganeti.cli.placement_input import read_file
 
-RESTRICT = options.option(
-    "--restrict-allocation-to", dest="only_nodes", metavar="NODE,...", help="allocate only on these nodes"
+RESTRICT = option(
+    "--restrict-allocation-to",
+    dest="only_nodes",
+    metavar="NODE,...",
+    help="allocate only on these nodes",
 )
 
 
@@ -57,7 +60,11 @@ TOOL = options.Tool(
         *(options.IGNORE_LOAD, options.SOFT_ERRORS, options.NO_CAPACITY, RESTRICT),
     ),
     hail,
-    (Argument("message_file", "the allocator's message; '-' is standard input", completion="file"),),
+    (
+        Argument(
+            "message_file", "the allocator's message; '-' is standard input", completion="file"
+        ),
+    ),
     "The answer is JSON on standard output: success, info, result. For a node that was not chosen because"
     " no place was found, info has the first rule that excluded it.",
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
-from ganeti.cli.command import EXIT_FAILURE
+from ganeti.cli.command import EXIT_FAILURE, option
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
     from ganeti.placement.balance import Goals
@@ -38,7 +38,11 @@ def hbal(args: argparse.Namespace) -> int:
     before = state.copy()
     first = score(state, scope)
     if options.verbosity(args) > 2:  # noqa: PLR2004 - upstream's level
-        print(f"Initial coefficients: overall {first:.8f}", *source.components(components(state, scope)), sep="\n")
+        print(
+            f"Initial coefficients: overall {first:.8f}",
+            *source.components(components(state, scope)),
+            sep="\n",
+        )
     else:
         print(f"Initial score: {first:.8f}")
     best = best_possible(state, scope)
@@ -87,9 +91,13 @@ def _introduce(state: "State", scope: "Bools", args: argparse.Namespace) -> None
     bad = scope & state.fails & ~state.offline
     touched = bad[state.primary] | (bad[state.secondary] & (state.secondary >= 0))
     if options.verbosity(args) >= 1:
-        print(f"Initial check done: {int(bad.sum())} bad nodes, {int(touched.sum())} bad instances.")
+        print(
+            f"Initial check done: {int(bad.sum())} bad nodes, {int(touched.sum())} bad instances."
+        )
     if bad.any():
-        print("Cluster is not N+1 happy, continuing but no guarantee that the cluster will end N+1 happy.")
+        print(
+            "Cluster is not N+1 happy, continuing but no guarantee that the cluster will end N+1 happy."
+        )
 
 
 def _line(before: "State", step: "Step", number: int, scope: "Bools") -> str:
@@ -122,7 +130,11 @@ def _conclude(state: "State", steps: "list[Step]", first: float, args: argparse.
     sets = job_sets(steps)[: 1 if args.first_group else None]
     lines = _commands(state, sets)
     if not args.commands:
-        print("\nCommands to run to reach the above solution:", *(f"  {one}" for one in lines), sep="\n")
+        print(
+            "\nCommands to run to reach the above solution:",
+            *(f"  {one}" for one in lines),
+            sep="\n",
+        )
         return
     try:
         Path(args.commands).write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
@@ -164,7 +176,9 @@ def _execute(state: "State", steps: "list[Step]", args: argparse.Namespace) -> i
     return 0 if all(how == "success" for how in status) else EXIT_FAILURE
 
 
-def _annotated(opcode: dict[str, Any], depends: list[Any], args: argparse.Namespace) -> dict[str, Any]:
+def _annotated(
+    opcode: dict[str, Any], depends: list[Any], args: argparse.Namespace
+) -> dict[str, Any]:
     import time
 
     reason = ["hbal", args.reason or "hbal called", time.time_ns()]
@@ -183,16 +197,16 @@ TOOL = options.Tool(
     "Balances a cluster: shows, or carries out, the moves that lower its score.",
     (
         *(options.PRINT_NODES, options.PRINT_INSTANCES),
-        options.option("-C", "--print-commands", dest="commands", nargs="?", const="", metavar="FILE",
+        option("-C", "--print-commands", dest="commands", nargs="?", const="", metavar="FILE",
                        help="show the commands of the solution, or write them to FILE"),
         *options.BACKENDS,
-        options.option("-X", "--exec", dest="execute", action="store_true",
+        option("-X", "--exec", dest="execute", action="store_true",
                        help="carry the moves out as jobs (with -L)"),
-        options.option("--first-job-group", dest="first_group", action="store_true",
+        option("--first-job-group", dest="first_group", action="store_true",
                        help="only the first set of jobs"),
-        options.option("--reason", metavar="REASON", help="why; kept with the jobs"),
-        options.option("--priority", choices=tuple(PRIORITIES), metavar="PRIO", help="priority of the jobs"),
-        options.option("--restricted-migration", dest="restricted", action="store_true",
+        option("--reason", metavar="REASON", help="why; kept with the jobs"),
+        option("--priority", choices=tuple(PRIORITIES), metavar="PRIO", help="priority of the jobs"),
+        option("--restricted-migration", dest="restricted", action="store_true",
                        help="migrate only off nodes that are offline or drained"),
         options.GROUP, options.VERBOSE, options.QUIET, options.SAVE, *options.BALANCING,
     ),

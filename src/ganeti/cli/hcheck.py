@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
-from ganeti.cli.command import EXIT_FAILURE
+from ganeti.cli.command import EXIT_FAILURE, option
 from ganeti.cli.hbal import goals
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
@@ -25,8 +25,8 @@ def hcheck(args: argparse.Namespace) -> int:
     is_machine = str(args.machine) == "yes"
     used = sorted({int(group) for group in state.group})
     if is_machine:
-        for number, group in enumerate(used):
-            print(f"HCHECK_GROUP_UUID_{number}='{state.groups[group].uuid}'")
+        for number, one in enumerate(state.groups):
+            print(f"HCHECK_GROUP_UUID_{number}='{one.uuid}'")
 
     def check(phase: str, after: "State") -> bool:
         found = [group_health(after, group, capacity=not args.no_capacity) for group in used]
@@ -36,21 +36,19 @@ def hcheck(args: argparse.Namespace) -> int:
         return whole.is_bad
 
     is_bad = check("initially", state)
-    needs_balancing = is_bad
-    if args.no_simulation:
-        if not is_machine:
-            print("Running in no-simulation mode.")
-    elif is_bad:
+    if args.no_simulation and not is_machine:
+        print("Running in no-simulation mode.")
+    if is_bad and not args.no_simulation:
         after = state.copy()
         for group in used:
             for _step in balance(after, goals(args), group_scope(after, group)):
                 pass
-        needs_balancing = check("after rebalancing", after)
-    elif not is_machine:
+        is_bad = check("after rebalancing", after)
+    elif not args.no_simulation and not is_machine:
         print("No need to rebalance cluster, no problems found.")
     if is_machine:
         print("HCHECK_OK=1")
-    return EXIT_FAILURE if needs_balancing else 0
+    return EXIT_FAILURE if is_bad else 0
 
 
 def _lines(phase: str, names: list[str], found: "list[Health]", whole: "Health") -> None:
@@ -87,7 +85,7 @@ TOOL = options.Tool(
     "Checks a cluster, and whether balancing it would help.",
     (
         *options.BACKENDS, *options.BALANCING, options.NO_CAPACITY, options.MACHINE,
-        options.option("--no-simulation", dest="no_simulation", action="store_true",
+        option("--no-simulation", dest="no_simulation", action="store_true",
                        help="only check, do not balance a copy"),
         options.VERBOSE, options.QUIET,
     ),

@@ -20,7 +20,11 @@ def hinfo(args: argparse.Namespace) -> int:
     if split.any():
         print(f"Instances split over node groups: {int(split.sum())}")
     bad = state.fails & ~state.offline
-    print(f"Cluster is not N+1 happy: {int(bad.sum())} nodes fail" if bad.any() else "Cluster is N+1 happy")
+    print(
+        f"Cluster is not N+1 happy: {int(bad.sum())} nodes fail"
+        if bad.any()
+        else "Cluster is N+1 happy"
+    )
     source.print_state(state, args, "Cluster", everywhere(state))
     print("Cluster coefficients:", *source.components(components(state)), sep="\n")
     print(f"Cluster score: {score(state):.8f}")

@@ -4,10 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.errors import ErrorCode as Code
+from ganeti.base.errors import InputError, PrereqError
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
+from ganeti.cli.command import option
 
 
 def hroller(args: argparse.Namespace) -> int:
@@ -18,7 +19,9 @@ def hroller(args: argparse.Namespace) -> int:
 
     state = source.state_of(source.load(args), args)
     if not any(node.is_master for node in state.nodes) and not args.force:
-        raise InputError("no master node found (perhaps the backend does not tell); -f goes on without", "data")
+        raise InputError(
+            "no master node found (perhaps the backend does not tell); -f goes on without", "data"
+        )
     nodes = ~state.offline
     if args.group is not None:
         nodes &= source.group_scope(state, args.group)
@@ -48,15 +51,15 @@ TOOL = options.Tool(
     "Tells which nodes can be rebooted together.",
     (
         *options.BACKENDS, options.OFFLINE, options.VERBOSE, options.QUIET, options.NO_HEADERS, options.GROUP,
-        options.option("--node-tags", dest="node_tags", metavar="TAG,...", help="only nodes with one of the tags"),
-        options.option("--offline-maintenance", dest="is_offline", action="store_true",
+        option("--node-tags", dest="node_tags", metavar="TAG,...", help="only nodes with one of the tags"),
+        option("--offline-maintenance", dest="is_offline", action="store_true",
                        help="all instances are shut down meanwhile"),
-        options.option("--skip-non-redundant", dest="skip_alone", action="store_true",
+        option("--skip-non-redundant", dest="skip_alone", action="store_true",
                        help="leave out nodes with instances that cannot go elsewhere"),
-        options.option("--ignore-non-redundant", dest="ignore_alone", action="store_true",
+        option("--ignore-non-redundant", dest="ignore_alone", action="store_true",
                        help="take no notice of instances that cannot go elsewhere"),
-        options.option("--one-step-only", dest="one_step", action="store_true", help="only the first group"),
-        options.option("-f", "--force", action="store_true", help="go on without a master node"),
+        option("--one-step-only", dest="one_step", action="store_true", help="only the first group"),
+        option("-f", "--force", action="store_true", help="go on without a master node"),
     ),
     hroller,
     text="Nodes of one line are not primary and secondary of one instance, and would not fail over to the same"

@@ -8,7 +8,7 @@ from pathlib import Path
 from ganeti.base.errors import GanetiError
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
-from ganeti.cli.command import EXIT_FAILURE, Argument
+from ganeti.cli.command import EXIT_FAILURE, Argument, option
 
 FIRST_LINE = f"{'Name':<24} {'Nodes':>5} {'Inst':>5} {'BNode':>5} {'BInst':>5}"
 FIRST_LINE += f" {'t_mem':>8} {'f_mem':>8} {'t_disk':>9} {'f_disk':>9} {'Score':>12}"
@@ -65,7 +65,7 @@ TOOL = options.Tool(
     "Saves the state of clusters in files that the other placement commands read with -t.",
     (
         *(options.PRINT_NODES, options.LUXI, options.VERBOSE, options.NO_HEADERS),
-        options.option("-d", "--output-dir", dest="directory", default=".", metavar="PATH",
+        option("-d", "--output-dir", dest="directory", default=".", metavar="PATH",
                        help="where to save (the current directory)"),
     ),
     hscan,

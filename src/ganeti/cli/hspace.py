@@ -10,6 +10,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
+from ganeti.cli.command import option
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
     from ganeti.placement.allocate import Rules
@@ -52,7 +53,11 @@ def hspace(args: argparse.Namespace) -> int:
         count = now.instances or "no"
         print(f"There are {count} initial instances on the cluster.")
     template = args.template or next(iter(cluster.policy["disk-templates"]))
-    use = args.spindle_use if args.spindle_use is not None else cluster.policy["std"].get("spindle-use", 1)
+    use = (
+        args.spindle_use
+        if args.spindle_use is not None
+        else cluster.policy["std"].get("spindle-use", 1)
+    )
     biggest = [one["max"] for one in cluster.policy["minmax"]]
     tiered = [_instance(_given(args.tiered, one), template, use) for one in biggest]
     standard = _instance(_given(args.standard, cluster.policy["std"]), template, use)
@@ -176,7 +181,12 @@ def _standard(run: _Run, wanted: "Instance") -> None:
 def _spec(run: _Run, one: "Instance", what: str, prefix: str) -> None:
     sizes = [("MEM", one.memory), ("DSK", one.disk), ("CPU", one.vcpus)]
     if run.is_machine:
-        _keys([(f"{prefix}_{key}", f"{value:.0f}") for key, value in [*sizes, ("SPN", one.spindles or 0)]])
+        _keys(
+            [
+                (f"{prefix}_{key}", f"{value:.0f}")
+                for key, value in [*sizes, ("SPN", one.spindles or 0)]
+            ]
+        )
         _keys([(f"{prefix}_RQN", str(one.nodes_needed)), (f"{prefix}_DISK_TEMPLATE", one.template)])
         return
     shown = ", ".join(f"{key} {value:.0f}" for key, value in sizes)
@@ -228,16 +238,30 @@ def _statistics(prefix: str, state: "State") -> list[tuple[str, str]]:
     values: list[tuple[str, float | str]] = [
         *(("SCORE", f"{now.score:.8f}"), ("INST_CNT", now.instances)),
         *(("MEM_FREE", now.memory_free), ("MEM_AVAIL", now.memory_available)),
-        *(("MEM_RESVD", now.memory_free - now.memory_available), ("MEM_INST", now.memory_instances)),
-        *(("MEM_OVERHEAD", now.memory_overhead), ("MEM_EFF", share(now.memory_instances, now.memory))),
+        *(
+            ("MEM_RESVD", now.memory_free - now.memory_available),
+            ("MEM_INST", now.memory_instances),
+        ),
+        *(
+            ("MEM_OVERHEAD", now.memory_overhead),
+            ("MEM_EFF", share(now.memory_instances, now.memory)),
+        ),
         *(("DSK_FREE", now.disk_free), ("DSK_AVAIL", now.disk_available)),
         *(("DSK_RESVD", now.disk_free - now.disk_available), ("DSK_INST", now.disk_instances)),
         *(("DSK_EFF", share(now.disk_instances, now.disk)), ("SPN_FREE", now.spindles_free)),
-        *(("SPN_INST", now.spindles_instances), ("SPN_EFF", share(now.spindles_instances, now.spindles))),
-        *(("CPU_INST", now.cpus_instances), ("CPU_EFF", share(now.cpus_instances, now.virtual_cpus))),
+        *(
+            ("SPN_INST", now.spindles_instances),
+            ("SPN_EFF", share(now.spindles_instances, now.spindles)),
+        ),
+        *(
+            ("CPU_INST", now.cpus_instances),
+            ("CPU_EFF", share(now.cpus_instances, now.virtual_cpus)),
+        ),
         *(("MNODE_MEM_AVAIL", now.largest_memory), ("MNODE_DSK_AVAIL", now.largest_disk)),
     ]
-    return [(f"{prefix}_{key}", one if isinstance(one, str) else f"{one:.0f}") for key, one in values]
+    return [
+        (f"{prefix}_{key}", one if isinstance(one, str) else f"{one:.0f}") for key, one in values
+    ]
 
 
 def _delta(before: "State", after: "State") -> list[tuple[str, str]]:
@@ -266,18 +290,18 @@ TOOL = options.Tool(
     "Tells how many more instances fit on a cluster.",
     (
         options.PRINT_NODES, *options.BACKENDS, options.SIMULATE,
-        options.option("--disk-template", dest="template", metavar="TEMPLATE", help="in place of the policy's"),
-        options.option("--spindle-use", dest="spindle_use", type=float, metavar="SPINDLES",
+        option("--disk-template", dest="template", metavar="TEMPLATE", help="in place of the policy's"),
+        option("--spindle-use", dest="spindle_use", type=float, metavar="SPINDLES",
                        help="spindles of an instance"),
         options.VERBOSE, options.QUIET, options.OFFLINE, options.NO_CAPACITY, options.MACHINE,
-        options.option("--independent-groups", dest="independent", action="store_true",
+        option("--independent-groups", dest="independent", action="store_true",
                        help="only groups with nodes that fail N+1 take nothing"),
-        options.option("--accept-existing-errors", dest="accept_errors", action="store_true",
+        option("--accept-existing-errors", dest="accept_errors", action="store_true",
                        help="allocate even where nodes fail N+1"),
         options.MAX_CPU, options.MIN_DISK, options.MAX_LENGTH, options.SAVE,
-        options.option("--standard-alloc", dest="standard", metavar="STDSPEC",
+        option("--standard-alloc", dest="standard", metavar="STDSPEC",
                        help="size of the fixed-size allocation: disk,memory,processors"),
-        options.option("--tiered-alloc", dest="tiered", metavar="TSPEC",
+        option("--tiered-alloc", dest="tiered", metavar="TSPEC",
                        help="first size of the shrinking allocation: disk,memory,processors"),
     ),
     hspace,

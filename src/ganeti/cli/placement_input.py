@@ -7,7 +7,7 @@ import os
 import ssl
 import sys
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ def load(args: argparse.Namespace) -> "Cluster":
     if len(given) != 1:
         what = "only one of" if given else "one of"
         raise InputError(f"{what} -t, -L, -m, -I or --simulate must be given", "backend")
-    cluster = _BACKENDS[given[0]](getattr(args, given[0]))
+    cluster: Cluster = _BACKENDS[given[0]](getattr(args, given[0]))
     return _with_options(cluster, args)
 
 
@@ -106,7 +106,7 @@ def _get(url: str, path: str, kind: type) -> Any:
     if parts.scheme != "https":
         raise InputError(f"{parts.scheme or 'no'} URL: RAPI is asked by https only", "master")
     host = parts.netloc.rpartition("@")[2]
-    request = urllib.request.Request(f"https://{host}{path}")  # noqa: S310 - the scheme is checked
+    request = urllib.request.Request(f"https://{host}{path}")
     if parts.username:
         pair = f"{parts.username}:{parts.password or ''}".encode()
         request.add_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
@@ -121,7 +121,7 @@ def _get(url: str, path: str, kind: type) -> Any:
     return value
 
 
-_BACKENDS = {
+_BACKENDS: dict[str, Callable[[Any], Any]] = {
     "text": _text,
     "luxi": _luxi,
     "rapi": _rapi,
@@ -163,7 +163,9 @@ def _loads(cluster: "Cluster", text: str) -> Mapping[str, tuple[float, ...]]:
     for line in filter(str.strip, text.splitlines()):
         name, *values = line.split()
         if name not in known or len(values) != LOAD_COLUMNS - 1:
-            raise InputError(f"line {line!r:.80} is not a known instance and four numbers", "dynu-file")
+            raise InputError(
+                f"line {line!r:.80} is not a known instance and four numbers", "dynu-file"
+            )
         try:
             loads[name] = tuple(map(float, values))
         except ValueError as err:
@@ -188,7 +190,9 @@ def _warn(state: "State") -> None:
         state.nodes, state.missing_memory, state.missing_disk, strict=True
     ):
         if not node.offline and (memory > MISSING_MEMORY_MIB or disk > MISSING_DISK_MIB):
-            lines.append(f"  - node {node.name} is missing {memory:.0f} MB ram and {disk // 1024:.0f} GB disk")
+            lines.append(
+                f"  - node {node.name} is missing {memory:.0f} MB ram and {disk // 1024:.0f} GB disk"
+            )
     if lines:
         print("Warning: cluster has inconsistent data:", *lines, "", sep="\n", file=sys.stderr)
 
@@ -250,7 +254,9 @@ def print_state(state: "State", args: argparse.Namespace, title: str, scope: Any
     from ganeti.placement.report import instance_table
 
     if getattr(args, "print_instances", False):
-        print("", f"{title} instance map:", *instance_table(state, scope), sep="\n", file=sys.stderr)
+        print(
+            "", f"{title} instance map:", *instance_table(state, scope), sep="\n", file=sys.stderr
+        )
     print_nodes(state, args, title, sys.stderr, scope)
 
 

@@ -36,8 +36,12 @@ VERBOSE = option("-v", "--verbose", action="count", default=1, help="say more")
 QUIET = option("-q", "--quiet", action="count", default=0, help="say less")
 OFFLINE = option("-O", "--offline", action="append", metavar="NODE", default=[], completion="node",
                  help="take a node as offline; may be repeated")  # fmt: skip
-GROUP = option("-G", "--group", metavar="ID", completion="group", help="only this node group (name or UUID)")
-NO_HEADERS = option("--no-headers", dest="no_headers", action="store_true", help="leave the heading out")
+GROUP = option(
+    "-G", "--group", metavar="ID", completion="group", help="only this node group (name or UUID)"
+)
+NO_HEADERS = option(
+    "--no-headers", dest="no_headers", action="store_true", help="leave the heading out"
+)
 MACHINE = option("--machine-readable", dest="machine", nargs="?", const="yes", default="no", choices=YES_NO,
                  metavar="CHOICE", help="print KEY=value lines (yes or no)")  # fmt: skip
 NODE_MEMORY = option("--static-kvm-node-memory", dest="node_memory", type=float, default=4096, metavar="N",
@@ -47,7 +51,9 @@ MAX_CPU = option("--max-cpu", dest="max_cpu", type=float, metavar="RATIO",
                  help="most virtual per physical processor, in place of the policy's")  # fmt: skip
 MIN_DISK = option("--min-disk", dest="min_disk", type=float, metavar="RATIO",
                   help="share of each node's disk that stays free (0)")  # fmt: skip
-IGNORE_LOAD = option("--ignore-dynu", dest="ignore_load", action="store_true", help="take all loads as nothing")
+IGNORE_LOAD = option(
+    "--ignore-dynu", dest="ignore_load", action="store_true", help="take all loads as nothing"
+)
 LOAD_FILE = option("-U", "--dynu-file", dest="load_file", metavar="FILE", completion="file",
                    help="loads of instances: name, processor, memory, disk, network")  # fmt: skip
 EXCLUSION = option("--exclusion-tags", dest="exclusion", metavar="TAG,...",

@@ -60,7 +60,9 @@ class Place:
 
     def describe(self, state: State) -> str:
         """As `hail` says it."""
-        count = ", ".join(f"{kind}: {self.failures[kind]}" for kind in Failure if self.failures[kind])
+        count = ", ".join(
+            f"{kind}: {self.failures[kind]}" for kind in Failure if self.failures[kind]
+        )
         if not self.nodes:
             return f"No valid allocation solutions, failure reasons: {count or 'unknown reasons'}"
         names = "/".join(state.nodes[node].name for node in self.nodes)
@@ -259,7 +261,9 @@ class _Capacity:
         if doomed is None:
             return True
         if self._last is None:
-            self.is_hopeless = next(doomed_nodes(self.state, self.rules.ignored_groups), None) is not None
+            self.is_hopeless = (
+                next(doomed_nodes(self.state, self.rules.ignored_groups), None) is not None
+            )
         self._last = doomed
         return False
 
@@ -310,4 +314,3 @@ def secondary_causes(chunk: Chunk) -> npt.NDArray[np.int8]:
     np.maximum(reserved, state.reserved, out=reserved)
     too_little = (state.free <= reserved) & ~state.fails
     return np.where((alone == 0) & too_little, np.int8(CAUSES.index(Failure.MEMORY)), alone)
-

@@ -20,7 +20,15 @@ from ganeti.placement.score import (
     RESERVED,
 )
 from ganeti.placement.spread import AS_PRIMARY, AS_SECONDARY, Chunk, Field
-from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, NO_NODE, Bools, Floats, Indices, State
+from ganeti.placement.state import (
+    MIRROR_EXTERNAL,
+    MIRROR_INTERNAL,
+    NO_NODE,
+    Bools,
+    Floats,
+    Indices,
+    State,
+)
 
 CHUNK = 65536
 """Candidates at once: their arrays stay in the processor's cache."""
@@ -80,7 +88,7 @@ class _Moves:
     def _target_failing(self, fails: Bools) -> Floats:
         state = self.state
         both = state.primaries + state.secondaries
-        return FAILING_WEIGHT * (fails * (both + 1) - state.fails * both)
+        return np.asarray(FAILING_WEIGHT * (fails * (both + 1) - state.fails * both))
 
     def _offline(self, *, all_p: float, all_s: float, primary: float) -> Floats:
         """What instances on offline nodes change by: `all_p` at the old primary node, and so on."""
@@ -116,7 +124,9 @@ class _Mirrored(_Moves):
         self.p_gone = chunk.at(self.p, AS_PRIMARY, -1.0)
         self.s_gone = chunk.at(self.s, AS_SECONDARY, -1.0)
         self.left = field.reserved_without(self.s, self.p, self.reserve)
-        self.left_change = (self.left - state.reserved[self.s]) * field.coefficients[RESERVED, self.s]
+        self.left_change = (self.left - state.reserved[self.s]) * field.coefficients[
+            RESERVED, self.s
+        ]
         self.s_fails = state.free[self.s] <= self.left
         self.waive_s = state.offline[self.s] | chunk.force
 
@@ -205,7 +215,9 @@ class _Mirrored(_Moves):
         result = self._total(
             self.chunk.spread([(self.s, self.s_gone)], AS_SECONDARY),
             self.chunk.reserved_spread(
-                [(self.s, self.left_change)], self._target_reserved(reserved), field.values[RESERVED]
+                [(self.s, self.left_change)],
+                self._target_reserved(reserved),
+                field.values[RESERVED],
             ),
             self._failing(self.p, state.free[self.p] <= state.reserved[self.p], 0),
             self._failing(self.s, self.s_fails, -1),
@@ -225,7 +237,7 @@ class _Mirrored(_Moves):
         return reserved, change
 
     def replace_and_failover(self) -> Floats:
-        """r f: the target becomes primary, the primary secondary."""
+        """R f: the target becomes primary, the primary secondary."""
         field, state = self.field, self.state
         target_fails, valid = self._primary_target(np.full(len(self.p), self.chunk.force))
         reserved, change = self._takes_peer(self.p, state.reserved[self.p])
@@ -251,7 +263,7 @@ class _Mirrored(_Moves):
         return np.where(valid, result, np.inf)
 
     def replace_primary(self) -> Floats:
-        """f r f: the target becomes primary, by way of the secondary, which stays."""
+        """F r f: the target becomes primary, by way of the secondary, which stays."""
         field, state = self.field, self.state
         target_fails, valid = self._primary_target(self.waive_p)
         reserved, change = self._takes_peer(self.s, self.left)
@@ -274,7 +286,7 @@ class _Mirrored(_Moves):
         return np.where(valid, result, np.inf)
 
     def failover_and_replace(self) -> Floats:
-        """f r: the secondary becomes primary, the target secondary."""
+        """F r: the secondary becomes primary, the target secondary."""
         field, state = self.field, self.state
         reserved, fails, valid = self._secondary_target(self.s, self.waive_p)
         hop = self._may_migrate(self.p, self.s)
@@ -286,7 +298,9 @@ class _Mirrored(_Moves):
         result = self._total(
             self.chunk.spread(changes, AS_SECONDARY),
             self.chunk.reserved_spread(
-                [(self.s, self.left_change)], self._target_reserved(reserved), field.values[RESERVED]
+                [(self.s, self.left_change)],
+                self._target_reserved(reserved),
+                field.values[RESERVED],
             ),
             self._failing(self.p, self.p_fails, -1),
             self._failing(self.s, state.free[self.s] - self.memory <= self.left, 0),
@@ -327,7 +341,6 @@ class _Shared(_Moves):
 
     def failover_to_any(self) -> Floats:
         """fa: the target becomes primary."""
-        state = self.state
         fails, valid = self._primary_target(self.waive_p)
         valid &= self._may_migrate(self.p)
         result = self._total(
@@ -385,7 +398,9 @@ def _location_change(
     return np.asarray(change)
 
 
-def every_move(field: Field, which: Indices, options: Options) -> Iterator[tuple[Indices, list[Scores]]]:
+def every_move(
+    field: Field, which: Indices, options: Options
+) -> Iterator[tuple[Indices, list[Scores]]]:
     """(instances, scores by kind) in portions; what cannot move at all is left out."""
     mirror = field.state.instances.mirror[which]
     size = max(1, CHUNK // max(1, len(field.live)))

@@ -54,4 +54,4 @@ def group_health(state: State, group: int, *, capacity: bool = True) -> Health:
 def cluster_health(groups: list[Health]) -> Health:
     """The sum over groups."""
     sums = [int(one) for one in np.sum([one[:5] for one in groups], axis=0)] if groups else [0] * 5
-    return Health(*sums, score=sum(one.score for one in groups))
+    return Health._make([*sums, sum(one.score for one in groups)])

@@ -25,7 +25,9 @@ def lost_allocations(state: State, wanted: Instance, node: int) -> tuple[tuple[f
 
 
 def _size(spec: Spec) -> tuple[float, ...]:
-    return tuple(spec.get(key, 0) for key in ("memory-size", "disk-size", "cpu-count", "spindle-use"))
+    return tuple(
+        spec.get(key, 0) for key in ("memory-size", "disk-size", "cpu-count", "spindle-use")
+    )
 
 
 def _rooms(state: State, node: int) -> dict[str, float]:

@@ -51,7 +51,8 @@ class Evacuation:
     def jobs(self, state: State) -> list[list[dict[str, object]]]:
         """A job for each instance that moved."""
         return [
-            [opcode for step in one.steps for opcode in opcodes(state, step.move)] for one in self.moved
+            [opcode for step in one.steps for opcode in opcodes(state, step.move)]
+            for one in self.moved
         ]
 
 
@@ -142,7 +143,9 @@ def _leave(
         raise _cannot(f"Instances of type {template} cannot be relocated")
     if mirror is Mirror.EXTERNAL:
         if mode is Mode.SECONDARY:
-            raise _cannot(f"Instances with disk template '{template}' can't execute change secondary")
+            raise _cannot(
+                f"Instances with disk template '{template}' can't execute change secondary"
+            )
         return [_one_node(state, index, Kind.FAILOVER_TO_ANY, group, open_, force=force)]
     if mode is Mode.PRIMARY:
         return [_fail_over(state, index, force=force)]
@@ -186,9 +189,9 @@ def _reasons(state: State, index: int, kind: Kind, open_: Bools) -> str:
     if kind is Kind.REPLACE_SECONDARY:
         causes = [CAUSES[number] for number in secondary_causes(chunk)[state.primary[index]]]
     else:
-        causes = list(primary_causes(chunk, force=False))  # type: ignore[arg-type]
+        causes = list(primary_causes(chunk, force=False))
     there = [node for node in np.flatnonzero(open_) if node != state.primary[index]]
-    listed = [f"Node {_name(state, node)} failed: {causes[node]}" for node in there]
+    listed = [f"Node {_name(state, int(node))} failed: {causes[node]}" for node in there]
     return "; ".join(listed) or "no nodes available"
 
 

@@ -60,7 +60,9 @@ class Room(NamedTuple):
             memory_and_reserve=np.where(state.fails, state.free, state.free - state.reserved),
             disk=state.free_disk,
             disk_above_low=state.free_disk - state.low_disk,
-            spindle_use=np.where(state.exclusive, np.inf, state.most_spindles - state.used_spindles),
+            spindle_use=np.where(
+                state.exclusive, np.inf, state.most_spindles - state.used_spindles
+            ),
             spindles=np.where(state.exclusive, state.free_spindles, np.inf),
             vcpus=np.where(state.cpu_ratio >= 0, whole, np.inf),
         )

@@ -64,7 +64,9 @@ DEFAULT_COLUMNS = (
 )
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]) -> list[str]:
+def table(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[bool]
+) -> list[str]:
     """Padded columns with one space between them."""
     every = [list(titles), *map(list, rows)]
     widths = [max(len(row[index]) for row in every) for index in range(len(titles))]
@@ -84,7 +86,9 @@ def node_table(state: State, fields: str, scope: Bools) -> list[str]:
     names = [*DEFAULT_COLUMNS, *wanted] if fields.startswith("+") or not wanted else wanted
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise InputError(f"unknown field {unknown[0]!r:.40}; known: {', '.join(COLUMNS)}", "print-nodes")
+        raise InputError(
+            f"unknown field {unknown[0]!r:.40}; known: {', '.join(COLUMNS)}", "print-nodes"
+        )
     columns = [COLUMNS[name] for name in names]
     rows = [[column.show(state, int(node)) for column in columns] for node in np.flatnonzero(scope)]
     return [

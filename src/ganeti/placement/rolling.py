@@ -14,7 +14,9 @@ from ganeti.placement.state import MIRROR_INTERNAL, NO_NODE, Bools, State
 def conflicts(state: State, *, is_offline: bool) -> Bools:
     """(nodes, nodes): True where both must not be down together; `is_offline`: all instances are down."""
     size = len(state.nodes)
-    mirrored = np.flatnonzero((state.instances.mirror == MIRROR_INTERNAL) & (state.secondary != NO_NODE))
+    mirrored = np.flatnonzero(
+        (state.instances.mirror == MIRROR_INTERNAL) & (state.secondary != NO_NODE)
+    )
     primary, secondary = state.primary[mirrored], state.secondary[mirrored]
     together = np.zeros((size, size), dtype=bool)
     together[primary, secondary] = together[secondary, primary] = True

@@ -24,4 +24,3 @@ def allocate_secondary(state: State, index: int, rules: Rules) -> Place:
     if not place.nodes:
         raise PrereqError(place.note or place.describe(state), ErrorCode.NO_RESOURCES)
     return place
-

@@ -32,6 +32,7 @@ from ganeti.placement.state import LOADS, NO_NODE, Bools, Floats, Indices, State
 AS_PRIMARY = [MEMORY, MEMORY_IF_ALL, DISK, CPU, *range(LOAD, LOAD + LOADS), SPINDLES]
 AS_SECONDARY = [DISK, DISK_LOAD_SPREAD, SPINDLES]
 
+
 class Field:
     """What the scores of all candidates are computed from; made anew after each change of the state."""
 
@@ -47,7 +48,9 @@ class Field:
         self.room = Room.of(state)
         self.peers_by_primary = np.ascontiguousarray(state.peers.T)
         self.fixed = beside_spreads(state, scope, values)
-        self.reserved_now = float(SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number))
+        self.reserved_now = float(
+            SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number)
+        )
         self.is_risky = bool((state.fails & self.live).any()) or self._has_strays()
         self.coefficients = self._coefficients()
 
@@ -120,7 +123,6 @@ class Chunk:
 
     def _fit_targets(self) -> None:
         field, demands = self.field, self.demands
-        state = field.state
         self.hard_primary = fit.hard(demands, field.room)
         self.hard_disk = fit.fits_disk(demands, field.room)
         self.soft_primary = fit.soft(demands, field.room, self.clashes)
@@ -145,9 +147,7 @@ class Chunk:
         change[role] = sign * amounts[role] * self.field.coefficients[role][:, node]
         return change
 
-    def spread(
-        self, parts: list[tuple[Indices, Floats]], role: list[int]
-    ) -> Floats:
+    def spread(self, parts: list[tuple[Indices, Floats]], role: list[int]) -> Floats:
         """(instances, nodes): the sum of the spreads but the reserved memory's, with the target in its role."""
         field = self.field
         number = field.number
@@ -223,5 +223,3 @@ def _rows(amount: Floats, total: Floats, scale: float, number: int) -> list[Floa
 
 def _columns(unit: Floats, value: Floats) -> list[Floats]:
     return [2.0 * unit * value, unit, unit**2]
-
-

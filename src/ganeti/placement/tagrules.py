@@ -45,7 +45,9 @@ class TagRules:
         self.forbidden = _forbidden(tags, [one.tags for one in nodes])
         """(from, to): True where a migration is not possible; None if all are."""
 
-    def _of(self, given: Sequence[Instance], names: dict[str, int], prefixes: Sequence[str]) -> Floats:
+    def _of(
+        self, given: Sequence[Instance], names: dict[str, int], prefixes: Sequence[str]
+    ) -> Floats:
         if not names or not prefixes:
             return np.zeros((len(given), len(names)))
         return _matrix(names, [_under(one.tags, prefixes) for one in given])
@@ -96,11 +98,11 @@ class TagRules:
 
     def relief(self, which: Indices, node: Indices) -> Floats:
         """How many clashes end if each instance leaves its primary `node`."""
-        return (self.exclusive[which] * (self.counts[:, node].T >= 2)).sum(axis=1)
+        return np.asarray((self.exclusive[which] * (self.counts[:, node].T > 1)).sum(axis=1))
 
     def conflicts(self) -> Floats:
         """By node: primaries beyond the first of each exclusion tag."""
-        return np.maximum(0.0, self.counts - 1).sum(axis=0)
+        return np.asarray(np.maximum(0.0, self.counts - 1).sum(axis=0))
 
     def shared_places(self) -> Floats:
         """(nodes, nodes): how many failure domains two nodes share."""
@@ -120,7 +122,7 @@ class TagRules:
         """(instances, nodes): what `same_domain` changes by if the primary goes from `source` to the node."""
         together = self.location @ (self.counts * online).T  # (locations, tags)
         gained = self.exclusive[which] @ (together >= 1).T
-        lost = self.exclusive[which] @ (together >= 2).T
+        lost = self.exclusive[which] @ (together > 1).T
         here = self.location[:, source].T * online[source, None]
         change: Floats = (gained * (1 - here)) @ self.location - (lost * here) @ (1 - self.location)
         return change
@@ -163,5 +165,8 @@ def _forbidden(tags: Sequence[str], rows: Sequence[Sequence[str]]) -> npt.NDArra
         wanted, _, receiver = rule.partition("::")
         allowed.setdefault(receiver, set()).add(wanted)
     own = [set(_under(row, prefixes)) for row in rows]
-    taken = [one.union(*(allowed.get(tag, set()) for tag in row)) for one, row in zip(own, rows, strict=True)]
+    taken = [
+        one.union(*(allowed.get(tag, set()) for tag in row))
+        for one, row in zip(own, rows, strict=True)
+    ]
     return np.array([[not source <= target for target in taken] for source in own], dtype=bool)

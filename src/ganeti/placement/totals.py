@@ -46,7 +46,9 @@ def totals(state: State) -> Totals:
         memory=float(state.total_memory.sum()),
         memory_free=float(state.free.sum()),
         memory_available=float(available.sum()),
-        memory_instances=float((state.total_memory - state.node_memory - missing - state.free).sum()),
+        memory_instances=float(
+            (state.total_memory - state.node_memory - missing - state.free).sum()
+        ),
         memory_overhead=float((missing + state.node_memory).sum()),
         largest_memory=float(available.max(initial=0.0)),
         disk=float(state.total_disk.sum()),

@@ -11,7 +11,18 @@ Row = Mapping[str, Any]
 """Values by field name; what is not known is missing or None."""
 
 NODE_FIELDS = (
-    *("name", "mtotal", "mnode", "mfree", "dtotal", "dfree", "ctotal", "cnos", "offline", "drained"),
+    *(
+        "name",
+        "mtotal",
+        "mnode",
+        "mfree",
+        "dtotal",
+        "dfree",
+        "ctotal",
+        "cnos",
+        "offline",
+        "drained",
+    ),
     *("vm_capable", "ndp/spindle_count", "group.uuid", "tags", "ndp/exclusive_storage", "sptotal"),
     *("spfree", "ndp/cpu_speed"),
 )

@@ -16,7 +16,9 @@ def simulated(descriptions: Sequence[str], size: Callable[[str], float]) -> Clus
     for number, text in enumerate(descriptions, 1):
         parts = text.split(",")
         if len(parts) < FEWEST_PARTS:
-            raise InputError(f"{text!r:.60} has {len(parts)} parts, not {FEWEST_PARTS} or 6", "simulate")
+            raise InputError(
+                f"{text!r:.60} has {len(parts)} parts, not {FEWEST_PARTS} or 6", "simulate"
+            )
         name, uuid = f"group-{number:02}", f"fake-uuid-{number:02}"
         policy = _POLICIES.get(parts[0], parts[0])
         if policy not in _POLICIES.values():

@@ -53,14 +53,18 @@ def _sections(text: str) -> list[list[str]]:
             sections.append([])
     sections = sections[:SECTIONS]
     if len(sections) < 3:  # noqa: PLR2004 - groups, nodes, instances
-        raise InputError(f"has {len(sections)} sections, not at least 3 (groups, nodes, instances)", "text")
+        raise InputError(
+            f"has {len(sections)} sections, not at least 3 (groups, nodes, instances)", "text"
+        )
     return sections + [[] for _ in range(SECTIONS - len(sections))]
 
 
 def _columns(line: str, fewest: int, what: str) -> list[str]:
     columns = line.split("|")
     if len(columns) < fewest:
-        raise InputError(f"{what} line {line!r:.80} has {len(columns)} columns, not {fewest}", "text")
+        raise InputError(
+            f"{what} line {line!r:.80} has {len(columns)} columns, not {fewest}", "text"
+        )
     return columns
 
 
@@ -162,7 +166,8 @@ def _policies(lines: Sequence[str]) -> dict[str, Policy]:
         found[owner] = {
             "std": _spec(std, what),
             "minmax": [
-                {"min": low, "max": high} for low, high in zip(bounds[::2], bounds[1::2], strict=True)
+                {"min": low, "max": high}
+                for low, high in zip(bounds[::2], bounds[1::2], strict=True)
             ],
             "disk-templates": list(_list(templates)),
             "vcpu-ratio": _number(vcpu_ratio, what),
