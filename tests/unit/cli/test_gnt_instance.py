@@ -431,12 +431,12 @@ def test_modify_refuses_what_has_no_meaning_before_the_master(
     master: FakeMaster, run: Run, words: str
 ) -> None:
     assert run(table, "modify", *words.split(), "web1")[0] == 1
-    assert master.args_of("SubmitJob") == []
+    assert master.requests == []
 
 
 def test_commands_about_disks_send_their_opcodes(master: FakeMaster, run: Run) -> None:
     master.job()
-    assert run(table, *"grow-disk --absolute web1 1 10g".split())[0] == 0
+    assert run(table, "grow-disk", "--absolute", "web1", "1", "10g")[0] == 0
     op = submitted(master)
     assert (op["disk"], op["amount"], op["absolute"]) == (1, 10240, True)
 
