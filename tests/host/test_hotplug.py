@@ -25,6 +25,8 @@ from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.network import tap_name
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import (
     build_tiny_guest,
     install,
@@ -94,12 +96,13 @@ async def nodes(
     probed = Paths(tmp_path_factory.getbasetemp() / "probe")
     await Acceleration(probed, run).kvm_works(find_program({}))
     known = probed.kvm / "acceleration"
-    made = []
+    made, authority = [], Authority()
     for name in ("a", "b"):
         paths = Paths(tmp_path / name)
         paths.kvm.mkdir(parents=True)
         if known.exists():
             (paths.kvm / "acceleration").write_bytes(known.read_bytes())
+        authority.equip(paths, f"{name}.example.com")
         made.append(Node(paths))
     yield made
     for node in made:
@@ -162,8 +165,17 @@ async def migrate(source: Node, target: Node, wanted: InstanceSpec, paths: dict[
     info = await source.driver.migration_info(wanted)
     coming = incoming_instance(wanted, info)
     disks = [str(paths[disk.uuid]) for disk in coming.disks]
-    place = await target.driver.accept(coming, disks, "127.0.0.1", info)
-    result = await source.driver.migrate(wanted, place.address, place.port)
+    place = await target.driver.accept(
+        IncomingArgs(instance=coming, address="127.0.0.1", info=info), disks
+    )
+    result = await source.driver.migrate(
+        MigrateArgs(
+            instance=wanted,
+            address=place.address,
+            port=place.port,
+            certificate=place.certificate,
+        )
+    )
     assert (result.status, result.error) == ("completed", "")
     await target.driver.finish_migration(wanted, is_source=False, success=True)
     await source.driver.finish_migration(wanted, is_source=True, success=True)
