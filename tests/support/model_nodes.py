@@ -133,7 +133,7 @@ class ModelNode:
     migration_fails: str = ""
     rename_script_fails: str = ""
     restarts: int = 0
-    bridges: set[str] = field(default_factory=lambda: {"br0", "br1", "br9"})
+    bridges: set[str] = field(default_factory=lambda: {f"br{number}" for number in range(10)})
     copy_fails: str = ""
     mirrors_disks: bool = True
     let_go_on: set[str] = field(default_factory=set)

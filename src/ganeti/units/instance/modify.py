@@ -51,6 +51,7 @@ from ganeti.units.instance.device_changes import parse_changes
 from ganeti.units.instance.disk_changes import changed_disks
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.nic_changes import changed_nics
+from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.param_changes import changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
@@ -183,6 +184,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         if self.op.force:
             return
         snapshot = ctx.snapshot
+        if after.nics != before.nics:
+            await check_links(ctx, node, after)
         try:
             if self.op.hvparams:
                 hvparams = filled_hvparams(snapshot.cluster, after)
