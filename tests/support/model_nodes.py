@@ -293,7 +293,7 @@ class ModelNode:
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
         for key, (_epoch, spec) in self.scripts.items():
-            if spec.name == args.instance_name:
+            if args.disk.logical_id in [disk.logical_id for disk in spec.disks]:
                 raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
         self._place(args).disks.pop(str(args.disk.logical_id[1]), None)
         path, place = str(args.disk.logical_id[1]), self._place(args)

@@ -23,7 +23,7 @@ from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.model.wire import decode, encode
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, MigrationResult
+from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
 
 INCOMING_PORT = 8102
 
@@ -112,21 +112,21 @@ class FakeHypervisor(Hypervisor):
         guest = self._here(instance)
         return {**guest_hardware(guest.instance), "running": guest.state == "running"}
 
-    async def accept(
-        self, instance: InstanceSpec, disk_paths: Sequence[str], address: str, info: Params
-    ) -> Incoming:
+    async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
         self._meet("accept")
+        instance = wanted.instance
         guest = self._read(instance.uuid)
         if guest is not None and guest.state != "incoming":
             raise HypervisorError(f"{instance.name} is on this node already")
         if guest is None:
             _check_disks(instance, disk_paths)
             self._check_memory(instance)
-            self._write(instance, "incoming", resume=bool(info.get("running", True)))
-        return Incoming(address=address, port=INCOMING_PORT)
+            self._write(instance, "incoming", resume=bool(wanted.info.get("running", True)))
+        return Incoming(address=wanted.address, port=INCOMING_PORT)
 
-    async def migrate(self, instance: InstanceSpec, address: str, port: int) -> MigrationResult:
+    async def migrate(self, where: MigrateArgs) -> MigrationResult:
         self._meet("migrate")
+        instance = where.instance
         guest = self._here(instance)
         if guest.state == "incoming":
             raise HypervisorError(f"{instance.name} has not arrived on this node yet")

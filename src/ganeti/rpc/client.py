@@ -10,10 +10,9 @@ node comes back: the node waits for, or answers with, what the first call began.
 """
 
 import asyncio
-import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,15 +21,13 @@ from ganeti.base.errors import InputError, RpcError, RpcFailed, RpcOffline, RpcU
 from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.headers import EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER, UNREACHABLE
-from ganeti.rpc.procedures.form import NORMAL_S, QUICK_S, Procedure
+from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent, Transport
 
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
 
 NODES_AT_ONCE = 30
-QUESTIONS_AT_ONCE = 16
-"""Questions of the normal kind that one node answers at a time."""
 REATTACH_TRIES = 30
 REATTACH_DELAY_S = 2.0
 log = logging.getLogger(__name__)
@@ -60,7 +57,6 @@ class RpcClient:
         self._mandate = mandate
         self._superseded = superseded
         self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
-        self._questions: dict[str, asyncio.Semaphore] = {}
         self.changes = 0
         """How many calls that change something have ended, well or not."""
 
@@ -71,8 +67,7 @@ class RpcClient:
         headers = self._headers(key)
         body = wire.encode(args)
         try:
-            async with self._turn(node, procedure) as left_s:
-                answer = await self._post(node, procedure, body, headers, left_s)
+            answer = await self._post(node, procedure, body, headers)
         except NotSent as err:
             raise RpcFailed(node.name, f"cannot be reached: {err}", UNREACHABLE) from err
         except NoAnswer as err:
@@ -101,42 +96,13 @@ class RpcClient:
         """Close all connections."""
         await self._transport.close()
 
-    @contextlib.asynccontextmanager
-    async def _turn(self, node: Node, procedure: Procedure[A]) -> AsyncIterator[float]:
-        """Wait for this call's turn; how much of its time is left. NotSent when it is over.
-
-        Only plain questions wait, so that a crowd of jobs does not open a connection each: neither
-        what the register hangs on, nor what may take long, ever stands behind them.
-        """
-        if procedure.changes or not QUICK_S < procedure.deadline_s <= NORMAL_S:
-            yield procedure.deadline_s
-            return
-        gate = self._questions.setdefault(node.uuid, asyncio.Semaphore(QUESTIONS_AT_ONCE))
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        try:
-            async with asyncio.timeout(procedure.deadline_s):
-                await gate.acquire()
-        except TimeoutError as err:
-            why = f"{QUESTIONS_AT_ONCE} other questions wait for its answer"
-            raise NotSent(why) from err
-        try:
-            yield procedure.deadline_s - (loop.time() - begun)
-        finally:
-            gate.release()
-
     def _headers(self, key: str) -> dict[str, str]:
         epoch, master_uuid = self._mandate()
         headers = {EPOCH_HEADER: str(epoch), MASTER_HEADER: master_uuid}
         return {**headers, KEY_HEADER: key} if key else headers
 
     async def _post(
-        self,
-        node: Node,
-        procedure: Procedure[A],
-        body: bytes,
-        headers: dict[str, str],
-        deadline_s: float,
+        self, node: Node, procedure: Procedure[A], body: bytes, headers: dict[str, str]
     ) -> Answer:
         tries = 1
         if not procedure.changes:
@@ -144,7 +110,7 @@ class RpcClient:
         elif procedure.is_long and KEY_HEADER in headers:
             tries = REATTACH_TRIES
         loop = asyncio.get_running_loop()
-        end = loop.time() + deadline_s
+        end = loop.time() + procedure.deadline_s
         lost: NoAnswer | None = None
         for _ in range(tries):
             left_s = end - loop.time()
@@ -155,7 +121,12 @@ class RpcClient:
                 break
             try:
                 return await self._transport.post(
-                    node, procedure.name, body, headers=headers, timeout_s=left_s
+                    node,
+                    procedure.name,
+                    body,
+                    headers=headers,
+                    timeout_s=left_s,
+                    lane=procedure.lane,
                 )
             except NoAnswer as err:
                 log.info("%s on %s: no answer: %s", procedure.name, node.name, err)

@@ -9,13 +9,12 @@ from ganeti.base.errors import RpcError, RpcFailed, RpcOffline, RpcUnknown
 from ganeti.model.objects import Node
 from ganeti.rpc.client import (
     NODES_AT_ONCE,
-    QUESTIONS_AT_ONCE,
     REATTACH_DELAY_S,
     REATTACH_TRIES,
     RpcClient,
 )
 from ganeti.rpc.headers import EPOCH_HEADER, KEY_HEADER, MASTER_HEADER, UNREACHABLE
-from ganeti.rpc.procedures.form import Nothing, Procedure
+from ganeti.rpc.procedures.form import Lane, Nothing, Procedure
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, HypervisorsArgs, LeaveArgs
 from ganeti.rpc.procedures.host import TestDelayArgs as DelayArgs
 from ganeti.rpc.procedures.instances import INSTANCES_INFO
@@ -39,6 +38,7 @@ class Script:
     def __init__(self, *outcomes: Answer | Exception | float) -> None:
         self.outcomes: Sequence[Answer | Exception | float] = outcomes
         self.sent: list[tuple[str, str, Mapping[str, str], Any]] = []
+        self.lanes: list[tuple[str, Lane]] = []
         self.at_once = self.most_at_once = 0
 
     async def post(
@@ -49,7 +49,9 @@ class Script:
         *,
         headers: Mapping[str, str],
         timeout_s: float,
+        lane: Lane,
     ) -> Answer:
+        self.lanes.append((procedure, lane))
         self.sent.append((node.name, procedure, headers, json.loads(body)))
         outcome = self.outcomes[min(len(self.sent), len(self.outcomes)) - 1]
         if isinstance(outcome, float):
@@ -196,43 +198,14 @@ async def test_many_nodes_are_asked_at_most_thirty_at_once_and_errors_stand_for_
     assert list(answers) == [one.uuid for one in nodes]
 
 
-QUESTION: Procedure[Any] = Procedure(TEST_DELAY.name, DelayArgs, Nothing, 60.0, changes=False)
-
-
-async def test_a_crowd_of_questions_to_one_node_takes_turns() -> None:
-    script = Script(1.0)
-    calls = client(script)
-    asked = [calls.call(node(), QUESTION, DelayArgs(duration_s=0)) for _ in range(100)]
-    await asyncio.gather(*asked)
-    assert script.most_at_once == QUESTIONS_AT_ONCE
-
-
-async def test_what_is_urgent_or_changes_something_never_waits_for_questions() -> None:
-    script = Script(59.0)
-    calls = client(script)
-    crowd = [
-        asyncio.create_task(calls.call(node(), QUESTION, DelayArgs(duration_s=0)))
-        for _ in range(QUESTIONS_AT_ONCE + 1)
+async def test_calls_take_lanes_by_how_long_they_may_take() -> None:
+    script = Script(NotSent("no"))
+    calls: list[tuple[Procedure[Any], Any]] = [
+        (REGISTER_READ, Nothing()),
+        (INSTANCES_INFO, HypervisorsArgs(hypervisors=[])),
+        (TEST_DELAY, DelayArgs(duration_s=1.0)),
     ]
-    await asyncio.sleep(0.1)
-    script.outcomes = [ok({})]
-    urgent: Procedure[Any] = Procedure(TEST_DELAY.name, DelayArgs, Nothing, 5.0, changes=False)
-    async with asyncio.timeout(1):
-        await calls.call(node(), urgent, DelayArgs(duration_s=0))
-        await calls.call(node(), LEAVE_CLUSTER, LEAVE, key="1/0/1")
-        await calls.call(node(2), QUESTION, DelayArgs(duration_s=0))
-    await asyncio.gather(*crowd)
-
-
-async def test_a_question_whose_turn_does_not_come_was_not_sent() -> None:
-    script = Script(1000.0)
-    calls = client(script)
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    asked = [calls.call(node(), QUESTION, DelayArgs(duration_s=0)) for _ in range(40)]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert loop.time() - begun < QUESTION.deadline_s + 1
-    late = [one for one in answers if isinstance(one, RpcFailed)]
-    assert late
-    assert {one.wire_error for one in late} == {UNREACHABLE}
-    assert all(isinstance(one, RpcError) for one in answers)
+    for procedure, args in calls:
+        with pytest.raises(RpcFailed):
+            await client(script).call(node(), procedure, args)
+    assert [lane for _, lane in script.lanes] == [Lane.QUICK, Lane.NORMAL, Lane.LONG]
