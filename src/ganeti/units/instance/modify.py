@@ -186,6 +186,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         if self.op.nics:
             await check_links(ctx, node, after)
         snapshot = ctx.snapshot
+        if after.nics != before.nics:
+            await check_links(ctx, node, after)
         try:
             if self.op.hvparams:
                 hvparams = filled_hvparams(snapshot.cluster, after)

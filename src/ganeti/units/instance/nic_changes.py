@@ -67,7 +67,7 @@ def _request(params: Params, field: str) -> NicRequest:
 def _modified(
     ctx: UnitContext, nic: Nic, params: Params, at: int, field: str
 ) -> tuple[Nic, Results]:
-    """A NIC with some things changed; `default` takes mode and link from the cluster again."""
+    """A NIC with some things changed; `default` takes mode, link and VLAN from the cluster again."""
     own = [name for name in ("mode", "link", "vlan") if params.get(name) in (None, "default")]
     request = _request({name: value for name, value in params.items() if name not in own}, field)
     changed, results = nic, Results()
@@ -86,7 +86,7 @@ def _modified(
             nicparams.pop(name, None)
             value = "default"
         else:
-            nicparams[name] = value = nic_params(request)[name]
+            value = nicparams[name] = nic_params(request)[name]
         results.append((f"nic.{name}/{at}", value))
     changed = replace(changed, nicparams=nicparams)
     link = filled_nicparams(ctx.snapshot.cluster, nic)["link"]
