@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.interface import Hypervisor
+from ganeti.hypervisor.single import one_running
 from ganeti.model.names import RebootType
 from ganeti.model.params import Params
 from ganeti.node.disks import DeviceFactory, InstanceDisks
@@ -87,8 +88,7 @@ class _Instances:
 
     async def one_running(self, args: InstanceArgs, _call: Call) -> RunningInstance | None:
         """Never waits for the instance's lock: it is asked while others change the instance."""
-        running = await self._hypervisor(args.instance.hypervisor).running()
-        return next((one for one in running if one.uuid == args.instance.uuid), None)
+        return await one_running(self._hypervisor(args.instance.hypervisor), args.instance.uuid)
 
     async def start(self, args: StartArgs, _call: Call) -> Nothing:
         instance = args.instance

@@ -97,6 +97,11 @@ class KvmHypervisor(Hypervisor):
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
         return [one for one in found if one is not None]
 
+    async def one_running(self, instance_uuid: str) -> RunningInstance | None:
+        """See `ganeti.hypervisor.single.LooksAtOne`."""
+        found = await self._look(self._guests.files(instance_uuid))
+        return found if found is not None and found.uuid == instance_uuid else None
+
     async def start(
         self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
     ) -> None:
