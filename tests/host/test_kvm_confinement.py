@@ -30,6 +30,7 @@ from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.wire import encode
+from ganeti.rpc.procedures.migration import IncomingArgs
 from tests.host.test_kvm_driver import (  # noqa: F401 - fixtures are found by their names
     Node,
     acceleration,
@@ -40,6 +41,7 @@ from tests.host.test_kvm_driver import (  # noqa: F401 - fixtures are found by t
     nodes,
     nothing_is_left,
 )
+from tests.support.kvm_nodes import Node, boot, migrate, nothing_is_left, send
 from tests.support.tiny_guest import (
     are_consecutive,
     heartbeats,
