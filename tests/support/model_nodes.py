@@ -287,7 +287,7 @@ class ModelNode:
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
         for key, (_epoch, spec) in self.scripts.items():
-            if spec.name == args.instance_name:
+            if args.disk.logical_id in [disk.logical_id for disk in spec.disks]:
                 raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
         self._place(args).disks.pop(str(args.disk.logical_id[1]), None)
         path, place = str(args.disk.logical_id[1]), self._place(args)
@@ -380,6 +380,8 @@ class ModelNode:
             raise GuestOsError(f"{self.call.key} was ended before it began")
         if self.scripts_stay:
             self.scripts[self.call.key] = self.call.epoch, args.instance
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")
 
     def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
@@ -398,9 +400,6 @@ class ModelNode:
             del self.scripts[key]
         self.ended_scripts += sorted({*chosen, *args.keys})
         return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
-        for disk in args.instance.disks:
-            self.installed[disk.uuid] = (args.os, args.instance.name)
-        return ScriptResult(tail="installed", log_path="/log")
 
     def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
         self._check_disks(args.instance)
