@@ -3,8 +3,6 @@
 Each cell starts a guest, reboots it, moves it to another node and back, and ends it.
 """
 
-# ruff: noqa: F811 - the fixtures of another module are arguments here
-
 import asyncio
 import itertools
 import os
@@ -31,16 +29,6 @@ from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.wire import encode
 from ganeti.rpc.procedures.migration import IncomingArgs
-from tests.host.test_kvm_driver import (  # noqa: F401 - fixtures are found by their names
-    Node,
-    acceleration,
-    boot,
-    disk,
-    guest,
-    migrate,
-    nodes,
-    nothing_is_left,
-)
 from tests.support.kvm_nodes import Node, boot, migrate, nothing_is_left, send
 from tests.support.tiny_guest import (
     are_consecutive,
@@ -205,11 +193,13 @@ async def whole_life(
     coming = incoming_instance(wanted, info)
     assert len(coming.disks) == 2
     assert len(coming.nics) == 1
-    incoming = await there.driver.accept(coming, [str(disk), *paths], "127.0.0.1", info)
+    incoming = await there.driver.accept(
+        IncomingArgs(instance=coming, address="127.0.0.1", info=info), [str(disk), *paths]
+    )
     second = check_rights(there, instance, model, chroot=chroot)
     if model == "pool":
         assert second.uids != first.uids, "both run now, so they have different ids"
-    result = await here.driver.migrate(instance, incoming.address, incoming.port)
+    result = await send(here, instance, incoming)
     assert (result.status, result.error) == ("completed", "")
     await there.driver.finish_migration(instance, is_source=False, success=True)
     await here.driver.finish_migration(instance, is_source=True, success=True)
