@@ -51,6 +51,7 @@ from ganeti.rpc.procedures.migration import (
     MigrationResult,
 )
 from ganeti.rpc.procedures.networks import NicsArgs
+from ganeti.rpc.procedures.power import PowercycleResult
 from ganeti.rpc.procedures.programs import (
     AllocatorArgs,
     AllocatorOutput,
@@ -131,7 +132,8 @@ class ModelNode:
     refuses_start: str = ""
     migration_fails: str = ""
     rename_script_fails: str = ""
-    bridges: set[str] = field(default_factory=lambda: {"br0", "br1"})
+    restarts: int = 0
+    bridges: set[str] = field(default_factory=lambda: {"br0", "br1", "br9"})
     copy_fails: str = ""
     mirrors_disks: bool = True
     let_go_on: set[str] = field(default_factory=set)
@@ -268,6 +270,10 @@ class ModelNode:
             if directory
             for path, size in place.disks.items()
         ]
+
+    def on_node_powercycle(self, args: Nothing) -> PowercycleResult:
+        self.restarts += 1
+        return PowercycleResult(delay_s=5)
 
     def on_test_delay(self, args: Any) -> Nothing:
         return Nothing()

@@ -147,7 +147,7 @@ def test_all_of_a_node_can_be_chosen_and_is_confirmed(
     assert code == 13
     assert "Reboot 2 instances (a, c)?" in err
     assert run(table, "reboot", "--node", "n1", "-t", "soft", "--force-multiple")[0] == 0
-    [jobs] = master.args_of("SubmitManyJobs")
+    jobs, _key = master.args_of("SubmitManyJobs")
     assert [(op["instance_name"], op["reboot_type"]) for [op] in jobs] == [
         ("a", "soft"),
         ("c", "soft"),

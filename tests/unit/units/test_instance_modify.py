@@ -171,10 +171,10 @@ async def test_a_guest_that_cannot_be_changed_now_gets_new_devices_at_its_next_s
 
 async def test_no_disk_is_taken_from_under_a_running_guest(master: Master) -> None:
     await instance(master)
-    remove = {"disks": [["remove", -1, {}]]}
-    for fields in ({}, {"hotplug_if_possible": True}):
-        master.world.node(1).hotplug_obstacles = ["it stands still"]
-        name, (text, code) = failed(await master.run(modify(**remove, **fields)))
+    master.world.node(1).hotplug_obstacles = ["it stands still"]
+    for if_possible in (False, True):
+        op = modify(disks=[["remove", -1, {}]], hotplug_if_possible=if_possible)
+        name, (text, code) = failed(await master.run(op))
         assert (name, code) == ("OpPrereqError", "wrong_state")
         assert "has disk 1 open" in text
         assert "gnt-instance shutdown" in text

@@ -136,6 +136,20 @@ async def test_a_failed_reinstallation_can_be_repeated(master: Master, fault: Fa
     assert installed(master) == {("small", NAME)}
 
 
+@pytest.mark.requirement("F24")
+@pytest.mark.parametrize("op", [reinstall(), rename()])
+async def test_a_script_whose_answer_was_lost_does_not_run_on_beside_a_guest(
+    master: Master, op: OpCode
+) -> None:
+    await stopped(master)
+    master.rpc.fail(1, Fault.LOST_ANSWER)
+    failed(await master.run(op))
+    [key] = master.world.node(1).ended_scripts
+    assert key.startswith("2/0/")
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    master.check()
+
+
 async def test_a_renamed_instance_keeps_all_but_its_name(master: Master) -> None:
     uuid = await stopped(master)
     before = master.instance(NAME)

@@ -220,7 +220,9 @@ async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
         raise ExecError(
             f"the migration of {plan.instance.name} ended as {result.status}: {result.error}"
         )
+    ctx.step(f"letting the guest go on at {plan.target.name}")
     await _hand_over(ctx, plan)
+    ctx.step(f"ending what is left on {plan.source.name}")
     ended = FinishMigrationArgs(instance=spec, success=True)
     await ctx.call(plan.source, MIGRATION_FINISH_SOURCE, ended)
     if plan.copied:
