@@ -3,6 +3,8 @@
 Each cell starts a guest, reboots it, moves it to another node and back, and ends it.
 """
 
+# ruff: noqa: F811 - the fixtures of another module are arguments here
+
 import asyncio
 import itertools
 import os
@@ -203,13 +205,11 @@ async def whole_life(
     coming = incoming_instance(wanted, info)
     assert len(coming.disks) == 2
     assert len(coming.nics) == 1
-    incoming = await there.driver.accept(
-        IncomingArgs(instance=coming, address="127.0.0.1", info=info), [str(disk), *paths]
-    )
+    incoming = await there.driver.accept(coming, [str(disk), *paths], "127.0.0.1", info)
     second = check_rights(there, instance, model, chroot=chroot)
     if model == "pool":
         assert second.uids != first.uids, "both run now, so they have different ids"
-    result = await send(here, instance, incoming)
+    result = await here.driver.migrate(instance, incoming.address, incoming.port)
     assert (result.status, result.error) == ("completed", "")
     await there.driver.finish_migration(instance, is_source=False, success=True)
     await here.driver.finish_migration(instance, is_source=True, success=True)

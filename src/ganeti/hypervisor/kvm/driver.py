@@ -65,6 +65,7 @@ class KvmHypervisor(Hypervisor):
         self._paths, self._run = paths, run
         self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
         self._moves = Moves(paths)
+        self._versions: dict[tuple[str, int, int], str] = {}
         self._hotplug = KvmHotplug(paths, run, self._guests)
 
     @property
@@ -420,6 +421,17 @@ class KvmHypervisor(Hypervisor):
             return False
 
     async def _version_of(self, program: str) -> str:
+        """QEMU's version; asked again only when the program was replaced."""
+        try:
+            status = Path(program).stat()
+        except OSError:
+            return await self._said_version(program)
+        identity = (program, status.st_ino, status.st_mtime_ns)
+        if identity not in self._versions:
+            self._versions = {identity: await self._said_version(program)}
+        return self._versions[identity]
+
+    async def _said_version(self, program: str) -> str:
         try:
             text = (await self._run([program, "--version"])).text
         except HostError as err:

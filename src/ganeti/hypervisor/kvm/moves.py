@@ -107,6 +107,7 @@ class Moves:
     async def activate(self, guest: Guest) -> None:
         """On the target: let the guest that arrived go on, its disks its own."""
         await migration.check_arrived(guest.ask)
-        await mirror.withdraw(guest.ask, guest.instance.disks)
+        if guest.record.disks_port:
+            await mirror.withdraw(guest.ask, guest.instance.disks)
         await migration.activate(guest.ask, resume=guest.record.resume)
         await self._tls.forget(guest.ask)
