@@ -33,6 +33,7 @@ NO_SHELLS = frozenset(("nologin", "false"))
 POOL_LIMIT = 65536
 """Ids in a pool."""
 PROC = Path("/proc")
+_ENDED = ([b"Z"], [b"X"])
 
 _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?", re.ASCII)
 
@@ -259,7 +260,10 @@ def mark_in_use(directory: Path, uid: int) -> None:
 
 
 def host_uids_in_use(proc: Path = PROC) -> set[int]:
-    """The real, effective, saved and file-system user ids of all processes of this host."""
+    """The real, effective, saved and file-system user ids of all processes of this host.
+
+    One that has ended, and for which only nobody has waited yet, has none.
+    """
     found: set[int] = set()
     for entry in os.scandir(proc):
         if not entry.name.isdecimal():
@@ -268,8 +272,10 @@ def host_uids_in_use(proc: Path = PROC) -> set[int]:
             status = (proc / entry.name / "status").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
-        line = status.partition(b"\nUid:")[2].partition(b"\n")[0]
-        found.update(int(word) for word in line.split())
+        facts = dict(line.split(b":", 1) for line in status.splitlines() if b":" in line)
+        if facts.get(b"State", b"").split()[:1] in _ENDED and facts[b"Threads"].split() == [b"1"]:
+            continue
+        found.update(int(word) for word in facts.get(b"Uid", b"").split())
     if not found:
         raise HostError(f"{proc} does not say which processes run here")
     return found

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import pwd
 import re
 import secrets
 import socket
@@ -24,6 +25,8 @@ from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.network import tap_name
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import (
     build_tiny_guest,
     install,
@@ -93,12 +96,13 @@ async def nodes(
     probed = Paths(tmp_path_factory.getbasetemp() / "probe")
     await Acceleration(probed, run).kvm_works(find_program({}))
     known = probed.kvm / "acceleration"
-    made = []
+    made, authority = [], Authority()
     for name in ("a", "b"):
         paths = Paths(tmp_path / name)
         paths.kvm.mkdir(parents=True)
         if known.exists():
             (paths.kvm / "acceleration").write_bytes(known.read_bytes())
+        authority.equip(paths, f"{name}.example.com")
         made.append(Node(paths))
     yield made
     for node in made:
@@ -140,7 +144,8 @@ def taps_on(bridge: str) -> list[str]:
 
 def installed(guest: Path, tmp_path: Path, **hvparams: object) -> tuple[InstanceSpec, Path]:
     """An instance, and its disk with the small guest on it."""
-    instance = tiny_instance(guest, template="sharedfile", **hvparams)
+    plain = tiny_instance(guest, template="sharedfile")
+    instance = msgspec.structs.replace(plain, hvparams={**plain.hvparams, **hvparams})
     system = make_disk(tmp_path / "system")
     install(guest, system, instance.name)
     return instance, system
@@ -160,8 +165,17 @@ async def migrate(source: Node, target: Node, wanted: InstanceSpec, paths: dict[
     info = await source.driver.migration_info(wanted)
     coming = incoming_instance(wanted, info)
     disks = [str(paths[disk.uuid]) for disk in coming.disks]
-    place = await target.driver.accept(coming, disks, "127.0.0.1", info)
-    result = await source.driver.migrate(wanted, place.address, place.port)
+    place = await target.driver.accept(
+        IncomingArgs(instance=coming, address="127.0.0.1", info=info), disks
+    )
+    result = await source.driver.migrate(
+        MigrateArgs(
+            instance=wanted,
+            address=place.address,
+            port=place.port,
+            certificate=place.certificate,
+        )
+    )
     assert (result.status, result.error) == ("completed", "")
     await target.driver.finish_migration(wanted, is_source=False, success=True)
     await source.driver.finish_migration(wanted, is_source=True, success=True)
@@ -352,6 +366,31 @@ async def test_what_fails_leaves_the_guest_and_the_host_as_they_were(
     await monitor("cont")
     await hotplug.remove_disk(instance, disk)
     assert node.record(instance) == record
+
+
+@pytest.mark.requirement("S229")
+async def test_a_qemu_that_can_open_nothing_gets_disks_and_nics_all_the_same(
+    nodes: list[Node], guest: Path, tmp_path: Path, bridge: str
+) -> None:
+    """As nobody, in an empty directory; and the disk's name leads to it in this process only."""
+    node = nodes[0]
+    confined = {"security_model": "user", "security_domain": "nobody", "use_chroot": True}
+    instance, system = installed(guest, tmp_path, **confined)
+    await node.boot(instance, system)
+    nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link=bridge)
+    await node.driver.hotplug.add_nic(instance, nic)
+    await node.waits_for(instance, "cat /sys/class/net/eth0/address", nic.mac)
+    disk, file = data_disk(tmp_path, 1, 8)
+    with file.open("r+b") as opened:
+        await node.driver.hotplug.add_disk(instance, disk, f"/proc/self/fd/{opened.fileno()}")
+    await node.waits_for(instance, "cat /proc/partitions", r"8192 vdb\b")
+    pid = node.record(instance).pid
+    assert str(file) in open_files(pid)
+    assert Path(f"/proc/{pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    await node.driver.hotplug.resize_disk(instance, msgspec.structs.replace(disk, size=9))
+    await node.waits_for(instance, "cat /proc/partitions", r"9216 vdb\b")
+    await node.driver.hotplug.remove_disk(instance, disk)
+    await node.driver.hotplug.remove_nic(instance, nic)
 
 
 async def test_of_a_guest_that_does_not_run_nothing_is_changed(

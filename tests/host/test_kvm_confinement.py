@@ -3,8 +3,6 @@
 Each cell starts a guest, reboots it, moves it to another node and back, and ends it.
 """
 
-# ruff: noqa: F811 - the fixtures of another module are arguments here
-
 import asyncio
 import itertools
 import os
@@ -12,6 +10,7 @@ import re
 import secrets
 import signal
 import stat
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -23,21 +22,14 @@ import pytest_asyncio
 from msgspec.structs import replace
 
 from ganeti import ssconf, uidpool
-from ganeti.base.errors import HypervisorError
-from ganeti.base.process import run
+from ganeti.base.errors import HypervisorError, PrereqError
+from ganeti.base.process import CLEAN_ENVIRONMENT, run
 from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
-from tests.host.test_kvm_driver import (  # noqa: F401 - fixtures are found by their names
-    Node,
-    acceleration,
-    boot,
-    disk,
-    guest,
-    migrate,
-    nodes,
-    nothing_is_left,
-)
+from ganeti.model.wire import encode
+from ganeti.rpc.procedures.migration import IncomingArgs
+from tests.support.kvm_nodes import Node, boot, migrate, nothing_is_left, send
 from tests.support.tiny_guest import (
     are_consecutive,
     heartbeats,
@@ -133,7 +125,7 @@ def check_rights(node: Node, instance: InstanceSpec, model: str, *, chroot: bool
         assert list(node.files(instance).chroot.iterdir()) == []
         assert stat.S_IMODE(node.files(instance).chroot.stat().st_mode) == 0o555
     for path in (*node.files(instance).sockets, node.files(instance).record):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
         assert path.stat().st_uid == 0
     return rights
 
@@ -201,11 +193,13 @@ async def whole_life(
     coming = incoming_instance(wanted, info)
     assert len(coming.disks) == 2
     assert len(coming.nics) == 1
-    incoming = await there.driver.accept(coming, [str(disk), *paths], "127.0.0.1", info)
+    incoming = await there.driver.accept(
+        IncomingArgs(instance=coming, address="127.0.0.1", info=info), [str(disk), *paths]
+    )
     second = check_rights(there, instance, model, chroot=chroot)
     if model == "pool":
         assert second.uids != first.uids, "both run now, so they have different ids"
-    result = await here.driver.migrate(instance, incoming.address, incoming.port)
+    result = await send(here, instance, incoming)
     assert (result.status, result.error) == ("completed", "")
     await there.driver.finish_migration(instance, is_source=False, success=True)
     await here.driver.finish_migration(instance, is_source=True, success=True)
@@ -383,3 +377,52 @@ async def test_a_confined_guest_has_its_network(
     await node.driver.stop(instance, 0)
     check_nothing_is_left(node, instance)
     assert (await run(["ip", "link", "show", tap], check=False)).status != 0
+
+
+DYING_DAEMON = """
+import asyncio, os, sys
+from pathlib import Path
+from ganeti.base.paths import Paths
+from ganeti.base.process import CLEAN_ENVIRONMENT, run
+from ganeti.hypervisor.kvm import guests
+from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.wire import decode
+
+root, moment, disk, spec = sys.argv[1:]
+owner, _, name = moment.rpartition(".")
+setattr(guests.Guests if owner == "guests" else guests.Confinement, name, lambda *_, **__: os._exit(7))
+kvm = KvmHypervisor(Paths(Path(root)), run)
+asyncio.run(kvm.start(decode(spec.encode(), InstanceSpec, what="the instance"), [disk]))
+"""
+
+
+@pytest.mark.requirement("S102", "S230", "G11", "A65")
+@pytest.mark.parametrize(
+    "moment",
+    ["confinement.prepare", "guests._spawn", "guests._wait_for_monitor", "guests.change"],
+)
+async def test_a_daemon_that_dies_during_a_start_leaks_no_id_and_shares_none(
+    nodes: list[Node], guest: Path, disk: Path, moment: str
+) -> None:
+    node = nodes[0]
+    locks = uidpool.lock_directory(node.paths)
+    ssconf.write_set(node.paths, 2, {"uid_pool": "61300"})
+    instance = confined_instance(guest, "pool", chroot=True)
+    spec = encode(instance).decode()
+    words = [sys.executable, "-c", DYING_DAEMON, str(node.paths.root), moment, str(disk), spec]
+    environment = {**CLEAN_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = await run(words, env=environment, check=False)
+    assert done.status == 7, done.text
+    assert node.record(instance).pool_uid == 61300
+    lives = moment in ("guests._wait_for_monitor", "guests.change")
+    if lives:
+        # QEMU may still be on its way to the id: the lock, which it has inherited, keeps it.
+        with pytest.raises(PrereqError):
+            uidpool.RequestUnusedUid([61300], directory=locks)
+    successor = KvmHypervisor(node.paths, run)
+    assert len(await successor.running()) == lives
+    await successor.start(instance, [str(disk)], paused=True)
+    check_rights(node, instance, "pool", chroot=True)
+    await successor.stop(instance, 0)
+    check_nothing_is_left(node, instance)

@@ -271,7 +271,7 @@ async def test_a_guest_that_ends_at_its_own_reboot_is_still_reset_by_us(
     log = files_of(paths, instance).console_log
     await wait_for_text(log, READY)
     await driver.reboot(instance, soft=False, timeout_s=0)
-    await wait_for_text(log, rf"(?s){READY}.*{READY}")
+    await wait_for_text(log, rf"(?s){READY}.*{READY}", 150)
     assert len(await driver.running()) == 1
 
 

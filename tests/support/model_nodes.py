@@ -22,7 +22,7 @@ from ganeti.base.errors import (
 )
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.placement.allocate import answer
+from ganeti.placement.answers import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.devices import (
     DiskChangeArgs,
@@ -52,6 +52,7 @@ from ganeti.rpc.procedures.migration import (
     MigrationResult,
 )
 from ganeti.rpc.procedures.networks import NicsArgs
+from ganeti.rpc.procedures.power import PowercycleResult
 from ganeti.rpc.procedures.programs import (
     AllocatorArgs,
     AllocatorOutput,
@@ -132,7 +133,8 @@ class ModelNode:
     refuses_start: str = ""
     migration_fails: str = ""
     rename_script_fails: str = ""
-    bridges: set[str] = field(default_factory=lambda: {"br0", "br1"})
+    restarts: int = 0
+    bridges: set[str] = field(default_factory=lambda: {f"br{number}" for number in range(10)})
     copy_fails: str = ""
     mirrors_disks: bool = True
     let_go_on: set[str] = field(default_factory=set)
@@ -275,6 +277,10 @@ class ModelNode:
             for path, size in place.disks.items()
         ]
 
+    def on_node_powercycle(self, args: Nothing) -> PowercycleResult:
+        self.restarts += 1
+        return PowercycleResult(delay_s=5)
+
     def on_test_delay(self, args: Any) -> Nothing:
         return Nothing()
 
@@ -293,7 +299,7 @@ class ModelNode:
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
         for key, (_epoch, spec) in self.scripts.items():
-            if spec.name == args.instance_name:
+            if args.disk.logical_id in [disk.logical_id for disk in spec.disks]:
                 raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
         self._place(args).disks.pop(str(args.disk.logical_id[1]), None)
         path, place = str(args.disk.logical_id[1]), self._place(args)
@@ -386,6 +392,8 @@ class ModelNode:
             raise GuestOsError(f"{self.call.key} was ended before it began")
         if self.scripts_stay:
             self.scripts[self.call.key] = self.call.epoch, args.instance
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")
 
     def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
@@ -404,9 +412,6 @@ class ModelNode:
             del self.scripts[key]
         self.ended_scripts += sorted({*chosen, *args.keys})
         return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
-        for disk in args.instance.disks:
-            self.installed[disk.uuid] = (args.os, args.instance.name)
-        return ScriptResult(tail="installed", log_path="/log")
 
     def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
         self._check_disks(args.instance)

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from ganeti.base.errors import ExecError, NotMaster
 from ganeti.base.ids import CountingIds
@@ -233,13 +233,18 @@ class RecordedCandidates:
 class Master:
     """One life of the master."""
 
+    store_type: type[FaultyStore] = FaultyStore
+    rpc_type: type[WatchedRpc] = WatchedRpc
+
     def __init__(self, world: World, store: FaultyStore, lease: Lease, config: Config) -> None:
         self.world = world
         self.store = store
         self.config = config
         clock = LoopClock()
         self.locks = LockManager(clock)
-        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost), lease.epoch)
+        self.rpc = self.rpc_type(
+            world, lambda: isinstance(store.statistics().role, Lost), lease.epoch
+        )
         self.placements = Placements()
         self.ssconf = PushedFiles(config, self.rpc)
         self.candidates = RecordedCandidates()
@@ -270,8 +275,8 @@ class Master:
         await self.store.commit(self._lease, Transaction((row,)))
 
     @classmethod
-    async def begin(cls, world: World) -> "Master":
-        store = FaultyStore(world.disk)
+    async def begin(cls, world: World) -> Self:
+        store = cls.store_type(world.disk)
         lease = await store.campaign(Campaign())
         if not world.disk.rows:
             await store.commit(lease, Transaction(tuple(_first_rows())))
@@ -280,11 +285,11 @@ class Master:
         await master.queue.load()
         return master
 
-    async def restart(self) -> "Master":
+    async def restart(self) -> Self:
         """Die, and let the next one begin."""
         self.die()
         await self.end()
-        return await Master.begin(self.world)
+        return await type(self).begin(self.world)
 
     def die(self) -> None:
         """Be gone without notice."""

@@ -305,8 +305,12 @@ def test_processes_of_this_host_are_seen(tmp_path: Path) -> None:
     (tmp_path / "12").mkdir()
     (tmp_path / "12/status").write_text("Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t9\t9\t9\t9\n")
     (tmp_path / "13").mkdir()
+    for pid, state, threads in ((14, "Z (zombie)", 1), (15, "Z (zombie)", 2), (16, "X (dead)", 1)):
+        (tmp_path / str(pid)).mkdir()
+        text = f"Name:\tx: y\nState:\t{state}\nUid:\t{pid}\t5\t5\t5\nThreads:\t{threads}\n"
+        (tmp_path / str(pid) / "status").write_text(text)
     (tmp_path / "self").mkdir()
-    assert uidpool.host_uids_in_use(tmp_path) == {1, 2, 3, 4}
+    assert uidpool.host_uids_in_use(tmp_path) == {1, 2, 3, 4, 5, 15}
 
 
 def test_a_host_that_shows_no_processes_hands_out_nothing(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class LuxiMethods:
         return {
             "SubmitJob": _Method(self._submit_job, 1, 2),
             "SubmitJobToDrainedQueue": _Method(self._submit_to_drained, 1, 1),
-            "SubmitManyJobs": _Method(self._submit_many, 1, 1),
+            "SubmitManyJobs": _Method(self._submit_many, 1, 2),
             "WaitForJobChange": _Method(self._wait_for_change, 5, 5),
             "CancelJob": _Method(self._cancel, 1, 2),
             "ArchiveJob": _Method(self._archive, 1, 1),
@@ -147,14 +147,18 @@ class LuxiMethods:
         return await self._queue.submit(ops[0], even_if_drained=True)
 
     async def _submit_many(self, args: Arguments, caller: Caller) -> list[list[Any]]:
-        """All jobs are looked at before the first is taken: a malformed one refuses all."""
+        """All jobs are looked at before the first is taken: a malformed one refuses all.
+
+        The same key, if there is one, gives the same jobs (F16).
+        """
+        key = None if args.raw(1) is None else args.text(1)
         raw = args.raw(0)
         if not isinstance(raw, list):
             raise InputError("must be a list of jobs", "jobs")
         if len(raw) > JOBS_LIMIT:
             raise InputError(f"has more than {JOBS_LIMIT} jobs; submit them in parts", "jobs")
         jobs = await self._parsed_jobs(raw, caller, what="jobs")
-        outcomes = await self._queue.submit_many(jobs)
+        outcomes = await self._queue.submit_many(jobs, key=key)
         return [
             [False, outcome.message] if isinstance(outcome, GanetiError) else [True, outcome]
             for outcome in outcomes

@@ -30,8 +30,10 @@ class Queue(Protocol):
         ...
 
     async def submit_many(
-        self, jobs: Sequence[Sequence[OpCode]], /
-    ) -> Sequence[int | GanetiError]: ...
+        self, jobs: Sequence[Sequence[OpCode]], /, *, key: str | None = None
+    ) -> Sequence[int | GanetiError]:
+        """For each job its id or why there is none; the same for the same key."""
+        ...
 
     async def cancel(self, job_id: int, /) -> tuple[bool, str]:
         """Whether the job will end, and why (not); JobLost."""

@@ -20,6 +20,7 @@ def sync_directory(directory: Path) -> None:
 class AtomicFile:
     """A file that is written bit by bit and takes its place as a whole, or never was (G3, F1).
 
+    What root replaces stays with its owner.
     Every method blocks and raises OSError; after `discard` nothing is left, and an old file stays.
     """
 
@@ -30,6 +31,7 @@ class AtomicFile:
         self._descriptor: int | None = os.open(self._temporary, flags, mode)
         try:
             os.fchmod(self._descriptor, mode)
+            _keep_owner(path, self._descriptor)
         except BaseException:
             self.discard()
             raise
@@ -63,6 +65,15 @@ class AtomicFile:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _keep_owner(path: Path, descriptor: int) -> None:
+    if os.geteuid() != 0:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        if (status.st_uid, status.st_gid) != (0, 0):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:

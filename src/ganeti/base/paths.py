@@ -125,6 +125,11 @@ class Paths:
         return self.data / "uefi"
 
     @property
+    def kvm_tls(self) -> Path:
+        """Where QEMU processes find certificates and a key, for the moment in which they read them."""
+        return self.run / "kvm-tls"
+
+    @property
     def fake_hypervisor(self) -> Path:
         return self.run / "fake-hypervisor"
 

@@ -3,8 +3,8 @@
 import argparse
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.cli.errors import JobFailed, JobSubmitted, NeedsConfirmation
@@ -25,6 +25,8 @@ SUCCEEDED = "success"
 RETRY_LIMIT_S = 10.0
 """A master daemon that is started again serves within this time."""
 RETRY_PAUSE_S = 0.2
+
+T = TypeVar("T")
 
 
 def with_job_options(op: "OpCode", args: argparse.Namespace) -> "OpCode":
@@ -58,17 +60,26 @@ def submit(client: LuxiClient, ops: Sequence[Any]) -> int:
 
     So the job exists once, whether or not the master had taken it before (F16).
     """
+    return _submitted_once(lambda key: client.submit_job(ops, key))
+
+
+def submit_many(client: LuxiClient, jobs: Sequence[Sequence[Any]]) -> list[tuple[bool, Any]]:
+    """Submit jobs; for each `(True, id)` or `(False, why not)`. Tried again as `submit`."""
+    return _submitted_once(lambda key: client.submit_many_jobs(jobs, key))
+
+
+def _submitted_once(submission: Callable[[str], T]) -> T:
     from ganeti.base.ids import RandomIds  # lists do not need it, and start faster
 
     key = RandomIds().token()
     try:
-        return client.submit_job(ops, key)
+        return submission(key)
     except ConnectionBrokenError as err:
         broken = err
     end = time.monotonic() + RETRY_LIMIT_S
     while True:
         try:
-            return client.submit_job(ops, key)
+            return submission(key)
         except (MasterDownError, NotMaster):
             if time.monotonic() >= end:
                 raise broken from None  # it may have been done: the later errors do not say so
@@ -82,7 +93,7 @@ def run_jobs(
 
     True if all succeeded; JobSubmitted with `--submit`.
     """
-    answers = client.submit_many_jobs([[with_job_options(op, args)] for _label, op in jobs])
+    answers = submit_many(client, [[with_job_options(op, args)] for _label, op in jobs])
     accepted = []
     ends: list[list[str]] = []
     for (label, _op), (is_accepted, what) in zip(jobs, answers, strict=True):

@@ -48,8 +48,16 @@ _log = logging.getLogger(__name__)
 class Member:
     """The daemon; `ended` is called if it cannot go on."""
 
-    def __init__(self, paths: Paths, ended: Callable[[str], None], *, force: bool = False) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        ended: Callable[[str], None],
+        *,
+        force: bool = False,
+        luxi_group: int | None = None,
+    ) -> None:
         self._paths = paths
+        self._luxi_group = luxi_group
         self._ended = ended
         self._force = force
         self._opened = AsyncExitStack()
@@ -239,7 +247,7 @@ class Member:
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
         """Whoever is connected is let go, and connects again to the new role."""
         await self._close_server()
-        server = LuxiServer(self._paths.luxi_socket, dispatcher)
+        server = LuxiServer(self._paths.luxi_socket, dispatcher, group=self._luxi_group)
         await server.start()
         self._server = server
 

@@ -9,7 +9,7 @@ from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, MigrationResult
+from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,11 @@ class Hypervisor(abc.ABC):
         """What the other node must know to start the same virtual hardware."""
 
     @abc.abstractmethod
-    async def accept(
-        self, instance: InstanceSpec, disk_paths: Sequence[str], address: str, info: Params
-    ) -> Incoming:
-        """Wait for a guest; where is in the answer."""
+    async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
+        """Wait for a guest, and for its disks if they come along; where is in the answer."""
 
     @abc.abstractmethod
-    async def migrate(self, instance: InstanceSpec, address: str, port: int) -> MigrationResult:
+    async def migrate(self, where: MigrateArgs) -> MigrationResult:
         """Send the guest and wait for the end; a failed migration leaves it running here."""
 
     @abc.abstractmethod

@@ -142,15 +142,25 @@ class JobQueue:
         self,
         batch: Sequence[Sequence[OpCode]],
         *,
+        key: str | None = None,
         even_if_drained: bool = False,
         source: str = LOCAL_SOURCE,
     ) -> list[int | GanetiError]:
         """For each list of opcodes the id of its job, once that is durable, or why there is none.
 
-        If the caller is cancelled, the jobs are submitted all the same.
+        The same `key` gives the same jobs, and completes what was taken in part (F16). If the caller is
+        cancelled, the jobs are submitted all the same.
         """
-        self._check_drained(even_if_drained=even_if_drained)
-        submission = self._submission.submit_many(batch, source=source)
+        if key is None:
+            self._check_drained(even_if_drained=even_if_drained)
+            fresh = self._submission.submit_many(batch, source=source)
+            return await self._background.shielded(fresh, "submit")
+        why_not = None
+        try:
+            self._check_drained(even_if_drained=even_if_drained)
+        except JobQueueDrained as err:
+            why_not = err
+        submission = self._keys.submit_batch(plain_name(key, "key"), batch, why_not, source=source)
         return await self._background.shielded(submission, "submit")
 
     @property

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
@@ -58,6 +59,10 @@ class Prepared:
         )
 
 
+Before: TypeAlias = Prepared | LiveJob | int | GanetiError
+"""A job of a submission: new, taken before (by its key; an id if it is archived), or refused."""
+
+
 class Submission:
     """Makes jobs of opcodes."""
 
@@ -93,14 +98,18 @@ class Submission:
         self,
         batch: Sequence[Sequence[OpCode]],
         *,
-        key: str | None = None,
+        keys: Sequence[str] | None = None,
+        known: Mapping[int, int] | None = None,
         source: str = LOCAL_SOURCE,
     ) -> list[int | GanetiError]:
-        """One answer for each job: its id, once it is durable, or why there is none."""
+        """One answer for each job: its id, once it is durable, or why there is none.
+
+        With `keys` each job has one; those at the places in `known` exist, by these ids.
+        """
         live = len(self._jobs) + self._coming
         self._coming += len(batch)
         try:
-            prepared = await self._prepare(batch, live, key=key, source=source)
+            prepared = await self._prepare(batch, live, keys=keys, known=known, source=source)
             groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
             refused = await asyncio.gather(*(self._commit(group) for group in groups))
         finally:
@@ -112,7 +121,7 @@ class Submission:
             for one in group
         }
         return [
-            errors.get(one.job.id, one.job.id) if isinstance(one, Prepared) else one
+            errors.get(one.job.id, one.job.id) if isinstance(one, Prepared) else _id_or_why(one)
             for one in prepared
         ]
 
@@ -122,7 +131,7 @@ class Submission:
         """Jobs that an opcode submits, in the name of its own source; raises if one of them cannot be."""
         prepared = await self._prepare(batch, len(self._jobs) + self._coming, source=source)
         for one in prepared:
-            if not isinstance(one, Prepared):
+            if isinstance(one, GanetiError):
                 raise one
         return [one for one in prepared if isinstance(one, Prepared)]
 
@@ -160,21 +169,27 @@ class Submission:
         live: int,
         *,
         source: str,
-        key: str | None = None,
-    ) -> list[Prepared | GanetiError]:
+        keys: Sequence[str] | None = None,
+        known: Mapping[int, int] | None = None,
+    ) -> list[Before]:
         if live < LIVE_WARNING <= live + len(batch):
             _log.warning("%d jobs are not archived; %d are the most", live, LIVE_LIMIT)
-        ids = await self._take_ids(len(batch))
-        prepared: list[Prepared | GanetiError] = []
+        known = known or {}
+        ids = iter(await self._take_ids(len(batch) - len(known)))
+        prepared: list[Before] = []
         for number, ops in enumerate(batch):
+            if number in known:
+                prepared.append(self._jobs.get(known[number], known[number]))
+                continue
             try:
                 if live + number >= LIVE_LIMIT:
                     raise JobQueueFull(
                         f"the queue has {LIVE_LIMIT} jobs, the most it takes; archive those that"
                         " have ended: `gnt-job autoarchive all`"
                     )
+                key = None if keys is None else keys[number]
                 prepared.append(
-                    await self._prepare_one(ids[number], ops, prepared, key=key, source=source)
+                    await self._prepare_one(next(ids), ops, prepared, key=key, source=source)
                 )
             except GanetiError as err:
                 prepared.append(err)
@@ -198,7 +213,7 @@ class Submission:
         self,
         job_id: int,
         ops: Sequence[OpCode],
-        before: Sequence[Prepared | GanetiError],
+        before: Sequence[Before],
         *,
         key: str | None,
         source: str,
@@ -228,7 +243,7 @@ class Submission:
     async def _resolve(
         self,
         op: OpCode,
-        before: Sequence[Prepared | GanetiError],
+        before: Sequence[Before],
         depends: dict[int, Dependency],
     ) -> OpCode:
         """The opcode with the ids of the jobs that it depends on in place of relative ones (A22)."""
@@ -237,11 +252,9 @@ class Submission:
         found: list[tuple[int, list[str]]] = []
         for job_id, states in op.depends:
             wanted = _final_states(states)
-            if job_id < 0:
-                job: LiveJob | JobStatus = _earlier(before, job_id)
-            else:
-                job = await self._existing(job_id)
-            absolute = job.id if isinstance(job, LiveJob) else job_id
+            named = _earlier(before, job_id) if job_id < 0 else job_id
+            job = await self._existing(named) if isinstance(named, int) else named
+            absolute = named if isinstance(named, int) else named.id
             if absolute in depends:
                 wanted &= depends[absolute].wanted
             depends[absolute] = Dependency(job, wanted)
@@ -269,16 +282,20 @@ def _final_states(states: Sequence[str]) -> frozenset[JobStatus]:
     return frozenset(known[state] for state in states) or FINAL_STATES
 
 
-def _earlier(before: Sequence[Prepared | GanetiError], relative: int) -> LiveJob:
+def _id_or_why(one: LiveJob | int | GanetiError) -> int | GanetiError:
+    return one.id if isinstance(one, LiveJob) else one
+
+
+def _earlier(before: Sequence[Before], relative: int) -> LiveJob | int:
     """The job that comes so many places before, in the same submission."""
     if -relative > len(before):
         raise InputError(
             f"{relative} counts back beyond the first job of the submission", "depends"
         )
     found = before[relative]
-    if not isinstance(found, Prepared):
+    if isinstance(found, GanetiError):
         raise InputError(f"the job at {relative} was not accepted: {found.message}", "depends")
-    return found.job
+    return found.job if isinstance(found, Prepared) else found
 
 
 def _grouped(prepared: Sequence[Prepared]) -> list[list[Prepared]]:

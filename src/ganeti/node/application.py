@@ -29,6 +29,7 @@ from ganeti.node import (
     uids,
 )
 from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.powercycle import host_powercycle
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
 from ganeti.node.tasks import TaskOrigin, Tasks
@@ -64,6 +65,7 @@ class NodeApplication:
         self.allowed = membership.CandidateCertificates(paths)
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid)
         own.append(self.register.handlers())
+        own.append(host_powercycle(paths, self.register.check_epoch_without_disk).handlers())
         own.append(self._work.handlers())
         own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, Daemons(paths)))

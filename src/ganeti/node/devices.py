@@ -1,12 +1,13 @@
 """Answers calls that change a guest while it runs."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ganeti.base.errors import HypervisorError, InputError
+from ganeti.base.errors import HypervisorError, InputError, StorageError
 from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.hypervisor.interface import Hypervisor
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.node.disks import DeviceFactory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
@@ -23,6 +24,7 @@ from ganeti.rpc.procedures.devices import (
 )
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.instances import InstanceArgs
+from ganeti.storage.interface import BlockDevice
 
 
 def handlers(
@@ -66,8 +68,7 @@ class _Devices:
         async with self.locks.of(instance.name):
             match args.action:
                 case DeviceAction.ADD:
-                    await device.assemble()
-                    await hotplug.add_disk(instance, disk, device.path)
+                    await _add_disk(hotplug, instance, disk, device)
                 case DeviceAction.REMOVE:
                     await hotplug.remove_disk(instance, disk)
                     await device.shutdown()
@@ -97,3 +98,15 @@ class _Devices:
         async with self.locks.of(args.instance.name):
             memory = await hotplug.set_memory(args.instance, args.memory)
         return MemoryResult(memory=memory)
+
+
+async def _add_disk(
+    hotplug: Hotplug, instance: InstanceSpec, disk: DiskSpec, device: BlockDevice
+) -> None:
+    await device.assemble()
+    try:
+        await hotplug.add_disk(instance, disk, device.path)
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            await device.shutdown()
+        raise

@@ -10,9 +10,11 @@ from functools import cached_property
 from pathlib import Path
 
 from ganeti import __version__
+from ganeti.base import permissions
 from ganeti.base.clock import Clock
-from ganeti.base.errors import HypervisorError, StorageError
+from ganeti.base.errors import ConfigurationError, HypervisorError, StorageError
 from ganeti.base.paths import Paths, hostname
+from ganeti.base.users import ServiceUsers
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.disk_templates import FILE, SHARED_FILE, DiskTemplate
 from ganeti.node.files import checksums_of
@@ -164,6 +166,7 @@ class _Node:
             certificate_not_after=self.facts.certificate_not_after(),
             ssconf_position=self.facts.ssconf_position(),
             writable_problems=await asyncio.to_thread(self._writable_problems),
+            permission_problems=await asyncio.to_thread(self._permission_problems),
             ssconf_checksum=await asyncio.to_thread(self.facts.ssconf_checksum),
             file_checksums=await asyncio.to_thread(checksums_of, self.paths, args.files),
             authority=authority,
@@ -228,6 +231,12 @@ class _Node:
 
         answers = await asyncio.gather(*(problem(*node) for node in nodes))
         return {name: why for name, why in answers if why}
+
+    def _permission_problems(self) -> list[str]:
+        try:
+            return permissions.problems(self.paths, ServiceUsers.of_node(self.paths))
+        except ConfigurationError as err:
+            return [err.message]
 
     def _writable_problems(self) -> list[str]:
         problems = []

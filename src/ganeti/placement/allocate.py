@@ -1,151 +1,316 @@
-"""Where one instance goes: feasibility first, then the most even cluster.
+"""Where a new instance goes: the node or pair of nodes that leaves the cluster most even.
 
-Works on the allocator's message (version 2, `ganeti.protocols.iallocator`), so that the same code
-serves the script `hail` and tests. Every node that is not chosen has a reason.
+Groups are tried apart: of those that have a place, the preferred ones win, then the lowest score. A place counts
+only if any one node may still fail afterwards (`redundancy`). In a group with exclusive storage the
+place wins that costs the fewest further instances, see `dedicated`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
-from ganeti.placement.policy import InstanceSize, policy_violations
+import numpy as np
+import numpy.typing as npt
 
-Message = Mapping[str, Any]
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.placement.dedicated import lost_allocations
+from ganeti.placement.description import Failure, Group, Instance
+from ganeti.placement.policy_fit import policy_failure
+from ganeti.placement.redundancy import doomed_nodes
+from ganeti.placement.score import everywhere
+from ganeti.placement.singles import TIE, added_scores, pair_scores
+from ganeti.placement.spread import Chunk, Field
+from ganeti.placement.state import NO_NODE, Bools, Floats, State
 
-POLICY_RANK = {"preferred": 0, "last_resort": 1}
+Causes = npt.NDArray[np.str_]
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """One node: `reason` why it cannot, or its `rank` (group policy) and `load` after the placement (lower wins)."""
-
-    node: str
-    reason: str = ""
-    rank: int = 0
-    load: float = 0.0
-
-
-def answer(message: Message) -> dict[str, Any]:
-    """The answer to a message: `{"success", "info", "result"}`; never raises for a well-formed message."""
-    request = message["request"]
-    kind = request.get("type")
-    if kind not in ("allocate", "relocate"):
-        return _refusal(
-            f"request type {kind!r} is not implemented; implemented: allocate, relocate"
-        )
-    if request.get("required_nodes", 1) != 1:
-        return _refusal("only disk templates with one node are implemented")
-    verdicts = judge(message)
-    feasible = [verdict for verdict in verdicts if not verdict.reason]
-    explained = "; ".join(
-        f"{verdict.node}: {verdict.reason}" for verdict in verdicts if verdict.reason
-    )
-    if not feasible:
-        return _refusal(
-            f"Can't find a suitable node for position 1 (already selected: ): {explained or 'no nodes'}"
-        )
-    best = min(feasible, key=lambda verdict: (verdict.rank, verdict.load, verdict.node))
-    info = f"Allocation successful: {best.node}, load {best.load:.3f} of {len(feasible)} feasible nodes"
-    return {
-        "success": True,
-        "info": f"{info}; {explained}" if explained else info,
-        "result": [best.node],
-    }
-
-
-def _refusal(info: str) -> dict[str, Any]:
-    return {"success": False, "info": info, "result": []}
-
-
-def judge(message: Message) -> list[Verdict]:
-    """What speaks against each node, or how loaded it would be, in order of name."""
-    request = message["request"]
-    demand = request
-    if request["type"] == "relocate" and "memory" not in request:
-        demand = {**message["instances"][request["name"]], **request}
-    wanted = _Wanted(demand, _virtual_cpus(message), _home_group(message, request))
-    return [
-        _judge_node(name, node, message["nodegroups"].get(node.get("group"), {}), wanted)
-        for name, node in sorted(message["nodes"].items())
-    ]
-
-
-def _home_group(message: Message, request: Message) -> str | None:
-    """The group that a relocation must not leave (S234)."""
-    if request["type"] != "relocate":
-        return None
-    group: str | None = message["nodes"][request["relocate_from"][0]]["group"]
-    return group
-
-
-def _virtual_cpus(message: Message) -> dict[str, int]:
-    used: dict[str, int] = {}
-    for instance in message["instances"].values():
-        for name in instance["nodes"][:1]:
-            used[name] = used.get(name, 0) + instance["vcpus"]
-    return used
+ALLOCATION_ORDER = {"preferred": 0, "last_resort": 1, "unallocable": 2}
+CAPACITY_TRIES = 2000
+"""So many places are tried before none is said to leave the cluster redundant."""
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What is to be placed, the virtual processors in use by node, and the only group allowed (None: any)."""
+class Rules:
+    """What is checked beyond hard limits, and where; the defaults are `hail`'s."""
 
-    demand: Message
-    used_cpus: Mapping[str, int]
-    home: str | None
-
-
-def _judge_node(name: str, node: Message, group: Message, wanted: _Wanted) -> Verdict:
-    policy, demand = group.get("ipolicy", {}), wanted.demand
-    used_cpus = wanted.used_cpus.get(name, 0)
-    reason = _excluded(name, node, group, wanted) or _short(node, policy, demand, used_cpus)
-    if reason:
-        return Verdict(name, reason)
-    memory = 1 - (node["free_memory"] - demand["memory"]) / max(1, node["total_memory"])
-    disk = 1 - (node["free_disk"] - demand["disk_space_total"]) / max(1, node["total_disk"])
-    cpu = (used_cpus + demand["vcpus"]) / max(1, node["total_cpus"] * policy.get("vcpu-ratio", 4.0))
-    return Verdict(name, rank=POLICY_RANK[group["alloc_policy"]], load=(memory + disk + cpu) / 3)
+    capacity: bool = True
+    ignore_soft_errors: bool = False
+    only_nodes: Collection[str] | None = None
+    groups: Collection[int] | None = None
+    """Only these groups, by index."""
+    ignored_groups: Collection[int] = ()
+    """Groups whose nodes need not be losable."""
+    allow_unallocable: bool = False
+    only_primary: int | None = None
+    """The primary node is this one."""
 
 
-def _excluded(name: str, node: Message, group: Message, wanted: _Wanted) -> str:
-    """Why the node is out of the question whatever it has free."""
-    demand, home = wanted.demand, wanted.home
-    for flag in ("offline", "drained"):
-        if node.get(flag):
-            return flag
-    if not node.get("vm_capable", True):
-        return "not vm_capable"
-    if group.get("alloc_policy") not in POLICY_RANK:
-        return "its group is unallocable"
-    if home is not None and node["group"] != home:
-        return "in another node group"
-    if name in demand.get("relocate_from", ()):
-        return "the instance is to leave it"
-    if wrong := policy_violations(group.get("ipolicy", {}), _size(demand)):
-        return f"the policy of its group forbids it: {'; '.join(wrong)}"
-    return ""
+@dataclass
+class Place:
+    """An answer: the nodes and the score then, or none and why; counts are of places."""
 
+    group: int
+    nodes: tuple[int, ...] = ()
+    score: float = np.inf
+    successes: int = 0
+    failures: Counter[Failure] = field(default_factory=Counter)
+    note: str = ""
+    scores: Floats | None = None
+    """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
 
-def _size(demand: Message) -> InstanceSize:
-    return InstanceSize(
-        memory=demand["memory"],
-        vcpus=demand["vcpus"],
-        disks=tuple(disk["size"] for disk in demand.get("disks", ())),
-        nics=len(demand.get("nics", ())),
-        disk_template=demand["disk_template"],
-        spindle_use=demand.get("spindle_use", 1),
-    )
-
-
-def _short(node: Message, policy: Message, demand: Message, used_cpus: int) -> str:
-    """What the node has too little of."""
-    if (missing := demand["memory"] - node["free_memory"]) > 0:
-        return f"{missing} MiB of memory short"
-    if (missing := demand["disk_space_total"] - node["free_disk"]) > 0:
-        return f"{missing} MiB of disk short"
-    limit = node["total_cpus"] * policy.get("vcpu-ratio", 4.0)
-    if used_cpus + demand["vcpus"] > limit:
+    def describe(self, state: State) -> str:
+        """As `hail` says it."""
+        count = ", ".join(
+            f"{kind}: {self.failures[kind]}" for kind in Failure if self.failures[kind]
+        )
+        if not self.nodes:
+            return f"No valid allocation solutions, failure reasons: {count or 'unknown reasons'}"
+        names = "/".join(state.nodes[node].name for node in self.nodes)
         return (
-            f"{used_cpus + demand['vcpus']} virtual processors would exceed the limit of {limit:g}"
+            f"score: {self.score:.8f}, successes {self.successes},"
+            f" failures {self.failures.total()} ({count}) for node(s) {names}"
         )
-    return ""
+
+
+def allocate(state: State, wanted: Instance, rules: Rules) -> tuple[Place, list[Place]]:
+    """(the best place, the best of each group); PrereqError if there is none."""
+    places = []
+    for number, group in enumerate(state.groups):
+        if rules.groups is not None and number not in rules.groups:
+            continue
+        if missing := [one for one in wanted.networks if one not in group.networks]:
+            note = f"not connected to network {missing[0]}, which the instance needs"
+            places.append(Place(number, note=note))
+        else:
+            places.append(allocate_in(state, wanted, number, rules))
+    usable = [
+        one
+        for one in reversed(places)
+        if one.nodes and (rules.allow_unallocable or _is_allocable(state.groups[one.group]))
+    ]
+    if not usable:
+        raise PrereqError(
+            ", ".join(describe_group(state, one) for one in places) or "there is no node group",
+            ErrorCode.NO_RESOURCES,
+        )
+    best = min(
+        usable, key=lambda one: (ALLOCATION_ORDER[state.groups[one.group].alloc_policy], one.score)
+    )
+    return best, places
+
+
+def _is_allocable(group: Group) -> bool:
+    return group.alloc_policy != "unallocable"
+
+
+def describe_group(state: State, place: Place) -> str:
+    """One line about a group."""
+    group = state.groups[place.group]
+    if place.note:
+        return f"Group {group.name}: error {place.note}"
+    return f"Group {group.name} ({group.alloc_policy}): {place.describe(state)}"
+
+
+def allocate_in(state: State, wanted: Instance, group: int, rules: Rules) -> Place:
+    """The best place in one group; without nodes if there is none."""
+    open_ = (state.group == group) & ~state.offline
+    if rules.only_nodes is not None:
+        open_ &= np.array([node.name in rules.only_nodes for node in state.nodes], dtype=bool)
+    place = allocate_on(state, wanted, open_, rules)
+    place.group = group
+    return place
+
+
+def allocate_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> Place:
+    """The best place on the open nodes, whatever their groups; without nodes if there is none."""
+    if int(open_.sum()) < wanted.nodes_needed:
+        few = "Not enough online nodes" if wanted.nodes_needed > 1 else "No online nodes"
+        return Place(0, note=few)
+    state.admit([wanted])
+    try:
+        return _Search(state, wanted, open_, rules).run()
+    finally:
+        state.dismiss()
+
+
+class _Search:
+    """One search; the wanted instance is the last one of the state, on no node."""
+
+    def __init__(self, state: State, wanted: Instance, open_: Bools, rules: Rules) -> None:
+        self.state, self.wanted, self.open, self.rules = state, wanted, open_, rules
+        self.place = Place(0)
+        self.index = len(state.names) - 1
+        self.chunk = Chunk(Field(state, everywhere(state)), np.array([self.index]))
+        self.partners = open_ & (state.group[:, None] == state.group) if self.is_pair else open_
+
+    @property
+    def is_pair(self) -> bool:
+        return self.wanted.nodes_needed > 1
+
+    def run(self) -> Place:
+        state = self.state
+        causes = np.where(
+            self._forbidden() == "",
+            primary_causes(self.chunk, force=self.rules.ignore_soft_errors),
+            self._forbidden(),
+        )
+        fits = self.open & (causes == "")
+        if self.rules.only_primary is not None:
+            fits &= np.arange(len(fits)) == self.rules.only_primary
+        weight = self.partners.sum(axis=1) - 1 if self.is_pair else np.ones(len(fits))
+        for node in np.flatnonzero(self.open & (causes != "")):
+            self.place.failures[Failure(str(causes[node]))] += int(weight[node])
+        if self.is_pair:
+            self._pairs(fits)
+        elif state.exclusive[self.open].any():
+            self._dedicated(fits)
+        else:
+            scores = added_scores(self.chunk)[0]
+            self._choose(np.where(fits, scores, np.inf)[:, None])
+        if self.place.nodes:
+            self.place.group = int(state.group[self.place.nodes[0]])
+        return self.place
+
+    def _forbidden(self) -> Causes:
+        """By node: what the policy of its group forbids."""
+        state = self.state
+        causes = np.full(len(self.open), "", dtype="U16")
+        for group in np.unique(state.group[self.open]):
+            mine = self.open & (state.group == group)
+            exclusive = bool(state.exclusive[mine].any())
+            policy = state.groups[group].policy
+            causes[mine] = policy_failure(policy, self.wanted, exclusive=exclusive) or ""
+        return causes
+
+    def _pairs(self, fits: Bools) -> None:
+        """Pairs of different nodes of one group."""
+        rows, columns = np.flatnonzero(fits), np.flatnonzero(self.open)
+        scores = np.full((len(fits),) * 2, np.inf)
+        if len(rows):
+            part = np.ix_(rows, columns)
+            causes = secondary_causes(self.chunk)[part]
+            others = self.partners[part] & (rows[:, None] != columns[None, :])
+            counted = np.bincount(causes[others], minlength=len(CAUSES))
+            for number, cause in enumerate(CAUSES[1:], start=1):
+                self.place.failures[cause] += int(counted[number])
+            possible = (causes == 0) & others
+            if possible.any():
+                scores[part] = np.where(possible, pair_scores(self.chunk)[part], np.inf)
+        self._choose(scores)
+
+    def _dedicated(self, fits: Bools) -> None:
+        """With exclusive storage: the fewest lost allocations, then the least disk left."""
+        ranked = sorted(
+            (lost_allocations(self.state, self.wanted, int(node)), int(node))
+            for node in np.flatnonzero(fits)
+        )
+        order = np.full((len(fits), 1), np.inf)
+        for rank, (_lost, node) in enumerate(ranked):
+            order[node, 0] = rank
+        scores = added_scores(self.chunk)[0]
+        self._choose(order)
+        if self.place.nodes:
+            self.place.score = float(scores[self.place.nodes[0]])
+        self.place.scores = np.where(fits, scores, np.inf)[:, None]
+
+    def _choose(self, scores: Floats) -> None:
+        """The lowest score whose place leaves the cluster redundant; of equal ones the last."""
+        place = self.place
+        place.scores = scores
+        place.successes = int(np.isfinite(scores).sum())
+        left = scores.copy()
+        check = _Capacity(self.state, self.index, self.rules)
+        for _ in range(CAPACITY_TRIES):
+            best = left.min(initial=np.inf)
+            if not np.isfinite(best):
+                return
+            row, column = divmod(int(np.flatnonzero(left.ravel() <= best + TIE)[-1]), left.shape[1])
+            nodes = (row, column) if self.wanted.nodes_needed > 1 else (row,)
+            if check.allows(nodes):
+                place.nodes, place.score = nodes, float(scores[row, column])
+                return
+            left[row, column] = np.inf
+            place.successes -= 1
+            place.failures[Failure.REDUNDANCY] += 1
+            if check.is_hopeless:
+                place.failures[Failure.REDUNDANCY] += place.successes
+                place.successes = 0
+                return
+
+
+class _Capacity:
+    """Whether any one node may fail once the instance is placed."""
+
+    def __init__(self, state: State, index: int, rules: Rules) -> None:
+        self.state, self.index, self.rules = state, index, rules
+        self.is_hopeless = False
+        """The cluster is not redundant even without the instance: no place can help."""
+        self._last: int | None = None
+
+    def allows(self, nodes: Sequence[int]) -> bool:
+        if not self.rules.capacity:
+            return True
+        after = self.state.copy()
+        primary = nodes[0]
+        secondary = nodes[1] if len(nodes) > 1 else NO_NODE
+        after.primary[self.index], after.secondary[self.index] = primary, secondary
+        after.add_primary(self.index, primary)
+        if secondary != NO_NODE:
+            after.add_secondary(self.index, secondary, primary)
+        doomed = next(doomed_nodes(after, self.rules.ignored_groups, self._last), None)
+        if doomed is None:
+            return True
+        if self._last is None:
+            self.is_hopeless = (
+                next(doomed_nodes(self.state, self.rules.ignored_groups), None) is not None
+            )
+        self._last = doomed
+        return False
+
+
+CAUSES = (Failure.INTERNAL, Failure.DISK, Failure.SPINDLES, Failure.MEMORY)
+"""Why a node cannot be secondary, by the numbers of `secondary_causes`; 0 is "it can"."""
+
+
+def primary_causes(chunk: Chunk, *, force: bool) -> Causes:
+    """By node: the first reason why the chunk's only instance cannot be its primary, or nothing."""
+    demands, room = chunk.demands, chunk.field.room
+    soft = [
+        (demands.disk <= room.disk_above_low, Failure.DISK),
+        (demands.spindle_use <= room.spindle_use, Failure.DISK),
+        (demands.memory < room.memory_and_reserve, Failure.MEMORY),
+        (demands.vcpus <= room.vcpus, Failure.CPU),
+    ]
+    if chunk.clashes is not None:
+        soft.append((chunk.clashes == 0, Failure.TAGS))
+    rules = [
+        (demands.memory < room.memory, Failure.MEMORY),
+        (demands.disk < room.disk, Failure.DISK),
+        *([] if force else soft[:1]),
+        (demands.spindles <= room.spindles, Failure.SPINDLES),
+        *([] if force else soft[1:]),
+    ]
+    causes = np.full(len(chunk.field.live), "", dtype="U16")
+    for fits, failure in reversed(rules):
+        causes = np.where(fits[0], causes, failure.value)
+    return causes
+
+
+def secondary_causes(chunk: Chunk) -> npt.NDArray[np.int8]:
+    """(primary, secondary): the number in CAUSES of the first reason against the secondary."""
+    demands, field = chunk.demands, chunk.field
+    state, room = field.state, field.room
+    reserve = float(demands.reserve[0, 0])
+    alone = np.zeros(len(field.live), dtype=np.int8)
+    rules = (
+        ((demands.disk < room.disk) & (demands.disk <= room.disk_above_low), Failure.DISK),
+        (demands.spindles <= room.spindles, Failure.SPINDLES),
+        (demands.spindle_use <= room.spindle_use, Failure.DISK),
+        (demands.reserve < state.free, Failure.MEMORY),
+    )
+    for fits, cause in reversed(rules):
+        alone = np.where(fits[0], alone, CAUSES.index(cause)).astype(np.int8)
+    reserved = field.peers_by_primary + reserve
+    np.maximum(reserved, state.reserved, out=reserved)
+    too_little = (state.free <= reserved) & ~state.fails
+    return np.where((alone == 0) & too_little, np.int8(CAUSES.index(Failure.MEMORY)), alone)

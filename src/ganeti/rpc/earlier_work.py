@@ -1,8 +1,9 @@
-"""The master's end of R11: what earlier masters began on a node is ended before anything of it is touched.
+"""What may still run on a node is ended before anything of it is touched (R11).
 
 A changing call about an instance goes to a node only after that node has said, in this epoch, that
-nothing of an earlier one concerns the instance there. Programs are ended; calls that run none are
-waited for. While something remains, its instance is left alone, and whoever wants it is told why.
+nothing of an earlier one concerns the instance there, nor a program of this one of which nobody knows
+how it ended. Programs are ended; calls that run none are waited for. While something remains, its
+instance is left alone, and whoever wants it is told why.
 """
 
 import asyncio
@@ -53,6 +54,8 @@ class _Known:
     unfinished: list[UnfinishedWork] = field(default_factory=list)
     asked_at: float = float("-inf")
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    may_run: dict[str, set[str]] = field(default_factory=dict)
+    """Instance -> keys of this master's own calls of unknown outcome, whose programs may run or begin."""
 
 
 class EarlierWork:
@@ -66,9 +69,15 @@ class EarlierWork:
     async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
         """As `RpcClient.call`; RpcFailed, and nothing was sent, where earlier work is in the way."""
         acts = procedure.changes and procedure.name not in ENDING
-        if acts and not node.offline and (instance := concerned_instance(args)):
+        instance = concerned_instance(args)
+        if acts and instance and not node.offline:
             await self._leave_alone(node, instance)
-        return await self._rpc.call(node, procedure, args, key=key)
+        try:
+            return await self._rpc.call(node, procedure, args, key=key)
+        except RpcUnknown:
+            if procedure.is_long:
+                self._of(node).may_run.setdefault(instance, set()).add(key)
+            raise
 
     async def call_all(
         self, nodes: Iterable[Node], procedure: Procedure[A], args: A
@@ -102,6 +111,7 @@ class EarlierWork:
     async def _leave_alone(self, node: Node, instance: str) -> None:
         try:
             known = await self._ask(node)
+            await self._end_own(node, known, instance)
         except RpcUnknown as err:
             # Ending earlier work may be repeated; what was wanted has surely not been sent.
             raise RpcFailed(node.name, err.reason, UNREACHABLE) from err
@@ -113,6 +123,20 @@ class EarlierWork:
                 " alone there; try again when that has ended",
                 EARLIER_WORK,
             )
+
+    async def _end_own(self, node: Node, known: _Known, instance: str) -> None:
+        """Let no program run, nor begin, of which this master does not know how it ended."""
+        async with known.asking:
+            if not (keys := known.may_run.get(instance)):
+                return
+            args = EndWorkArgs(keys=sorted(keys))
+            key = f"earlier/{next(self._numbers)}"
+            result: EndWorkResult = await self._rpc.call(node, WORK_END, args, key=key)
+            if result.unfinished:
+                what = ", ".join(one.what for one in result.unfinished)
+                text = f"it still carries out {what}, which cannot be ended, so {instance} is left alone"
+                raise RpcFailed(node.name, text, EARLIER_WORK)
+            del known.may_run[instance]
 
     async def _ask(self, node: Node) -> _Known:
         known = self._of(node)
@@ -130,15 +154,3 @@ class EarlierWork:
             known.is_clear = not result.unfinished
             known.asked_at = asyncio.get_running_loop().time()
             return known
-
-
-async def end_calls(rpc: Caller, node: Node, keys: Iterable[str]) -> None:
-    """Let nothing of these calls of this master run on a node, nor begin; RpcError if that is not sure."""
-    if node.offline:
-        return
-    result: EndWorkResult = await rpc.call(node, WORK_END, EndWorkArgs(keys=sorted(keys)))
-    if result.unfinished:
-        what = ", ".join(one.what for one in result.unfinished)
-        raise RpcFailed(
-            node.name, f"it still carries out {what}, which cannot be ended", EARLIER_WORK
-        )

@@ -197,10 +197,10 @@ async def _send(channel: Channel, jobs: Jobs) -> None:
 def _parts(jobs: Sequence[tuple[int, bytes]]) -> list[Jobs]:
     """No part is much longer than CHUNK_BYTES."""
     parts: list[Jobs] = []
-    size = CHUNK_BYTES
+    size = 0
     for job in jobs:
         size += len(job[1])
-        if size > CHUNK_BYTES:
+        if not parts or size > CHUNK_BYTES:
             parts.append([])
             size = len(job[1])
         parts[-1].append(job)

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ganeti.base.errors import RpcUnknown
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
@@ -15,7 +14,6 @@ from ganeti.jobs.executor import Change, OpRun
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.earlier_work import end_calls
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.units.services import Services
 from ganeti.units.undo import run_step
@@ -30,8 +28,6 @@ class UnitContext:
     services: Services
     run: OpRun
     _calls: int = field(default=0, init=False)
-    _may_run: dict[NodeUuid, set[str]] = field(default_factory=dict, init=False)
-    """Keys of calls of unknown outcome whose programs may still run, by node."""
 
     @property
     def config(self) -> Config:
@@ -82,12 +78,7 @@ class UnitContext:
         await self.run.started()
         self._calls += 1
         key = f"{self.run.job_id}/{self.run.index}/{self._calls}"
-        try:
-            return await self.services.rpc.call(node, procedure, args, key=key)
-        except RpcUnknown:
-            if procedure.is_long:
-                self._may_run.setdefault(NodeUuid(node.uuid), set()).add(key)
-            raise
+        return await self.services.rpc.call(node, procedure, args, key=key)
 
     async def call_all(
         self, nodes: Iterable[Node], procedure: Procedure[A], args: A
@@ -100,10 +91,4 @@ class UnitContext:
         return UndoLog(self.run, self._run_undo)
 
     async def _run_undo(self, step: UndoStep) -> None:
-        """Undo one step, once nothing that it would pull away from under a program runs any more."""
-        named = {NodeUuid(value) for value in step.arguments.values() if isinstance(value, str)}
-        for uuid in sorted(named & self._may_run.keys()):
-            if node := self.snapshot.nodes.get(uuid):
-                await end_calls(self.services.rpc, node, self._may_run[uuid])
-            del self._may_run[uuid]
         await run_step(self.services, self.run.job_id, step)

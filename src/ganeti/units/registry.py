@@ -39,7 +39,13 @@ from ganeti.model.opcodes.moving import (
     OpNodeEvacuate,
     OpNodeMigrate,
 )
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
+from ganeti.model.opcodes.node import (
+    OpNodeAdd,
+    OpNodePowercycle,
+    OpNodeRemove,
+    OpNodeRename,
+    OpNodeSetParams,
+)
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
@@ -65,6 +71,7 @@ from ganeti.units.instance.rename import LUInstanceRename
 from ganeti.units.node.add import LUNodeAdd
 from ganeti.units.node.evacuate import LUNodeEvacuate, LUNodeMigrate
 from ganeti.units.node.modify import LUNodeSetParams
+from ganeti.units.node.powercycle import LUNodePowercycle
 from ganeti.units.node.remove import LUNodeRemove
 from ganeti.units.node.rename import LUNodeRename
 from ganeti.units.os.diagnose import LUOsDiagnose
@@ -103,6 +110,7 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpNodeAdd: LUNodeAdd,
     OpNodeEvacuate: LUNodeEvacuate,
     OpNodeMigrate: LUNodeMigrate,
+    OpNodePowercycle: LUNodePowercycle,
     OpNodeRemove: LUNodeRemove,
     OpNodeRename: LUNodeRename,
     OpNodeSetParams: LUNodeSetParams,

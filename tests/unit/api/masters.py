@@ -26,6 +26,7 @@ class FakeQueue(FakeJobs):
     is_drained: bool = False
     submitted: list[Sequence[OpCode]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    batch_keys: list[str | None] = field(default_factory=list)
     refuse: dict[int, GanetiError] = field(default_factory=dict)
     news: tuple[list[Any], list[LogEntry]] | None = None
     waited: list[tuple[Any, ...]] = field(default_factory=list)
@@ -43,7 +44,10 @@ class FakeQueue(FakeJobs):
         self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops]))  # type: ignore[arg-type] # any opcode
         return job_id
 
-    async def submit_many(self, jobs: Sequence[Sequence[OpCode]], /) -> list[int | GanetiError]:
+    async def submit_many(
+        self, jobs: Sequence[Sequence[OpCode]], /, *, key: str | None = None
+    ) -> list[int | GanetiError]:
+        self.batch_keys.append(key)
         return [
             self.refuse[number] if number in self.refuse else await self.submit(ops)
             for number, ops in enumerate(jobs)

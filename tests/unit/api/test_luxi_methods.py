@@ -57,6 +57,9 @@ async def test_a_submission_may_have_a_key(master: Master) -> None:
     for arguments in ([[DELAY]], [[DELAY], None], [[DELAY], "k1"]):
         await result(master, "SubmitJob", *arguments)
     assert master.queue.keys == [None, None, "k1"]
+    assert await result(master, "SubmitManyJobs", [[DELAY]], "k2") == [[True, 4]]
+    assert await result(master, "SubmitManyJobs", [[DELAY]]) == [[True, 5]]
+    assert master.queue.batch_keys == ["k2", None]
 
 
 @pytest.mark.parametrize("key", [7, True, ["k"], {}])

@@ -26,10 +26,11 @@ from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
+from ganeti.model.objects import ConfigObject
 from ganeti.model.opcodes.test import OpTestDelay
-from ganeti.store import restoring
 from ganeti.store.archive import JobArchive
-from ganeti.store.backup import write_backup
+from ganeti.store.backup import read_backup, write_backup
+from ganeti.store.database import History
 from ganeti.store.election import FORCED_IDS, FORCED_STRIDE
 from ganeti.store.encoding import MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.interface import (
@@ -40,7 +41,7 @@ from ganeti.store.interface import (
     Position,
     Row,
 )
-from ganeti.store.register import Accepted, Promise, Register, RegisterFile
+from ganeti.store.register import Accepted, Answer, Promise, Register, RegisterFile
 from ganeti.store.restoring import found_at, replace_state, rows_at
 from ganeti.store.worker import Worker
 from tests.unit.config.sample import CLUSTER_UUID, NODES, sample_cluster, sample_group, sample_node
@@ -76,8 +77,14 @@ def row_of(stored: StoredJob) -> Row:
 
 def content(*more: Row) -> list[Row]:
     own = sample_node(1, certificate=tls.fingerprint(CERTIFICATE))
-    things = [sample_cluster(), sample_group(), own, sample_node(2), sample_node(3)]
-    rows = [Row(put.kind, put.key, put.value) for put in map(put_row, things)]
+    things: list[ConfigObject] = [
+        sample_cluster(),
+        sample_group(),
+        own,
+        sample_node(2),
+        sample_node(3),
+    ]
+    rows = [Row(put.kind, put.key, put.value) for put in (put_row(thing) for thing in things)]
     rows.append(Row(META_KIND, MEMBERS_KEY, MEMBERS.encode()))
     rows.append(Row(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(2000)))
     return sorted([*rows, *more], key=lambda row: (row.kind.encode(), row.key.encode()))
@@ -107,7 +114,7 @@ def member(root: Path) -> Paths:
     write_identity(paths, KEY, CERTIFICATE, AUTHORITY)
     accepted = Accepted(5, 2, NODES[0], frozenset(NODES[:1]), 3000, frozenset(NODES))
     register = Register(CLUSTER_UUID, Promise(6, NODES[1]), accepted)
-    RegisterFile(paths.register).decide(lambda _old: restoring.Answer(True, register))
+    RegisterFile(paths.register).decide(lambda _old: Answer(True, register))
     return paths
 
 
@@ -239,7 +246,7 @@ def test_a_value_of_gigabytes_is_refused_before_it_is_read() -> None:
         return start.read(size) or source.read(size)
 
     with pytest.raises(StoreError, match="larger than any"):
-        list(restore_module.read_backup(read))
+        list(read_backup(read))
     assert source.given < 100
 
 
@@ -276,7 +283,7 @@ def test_only_a_regular_file_is_read(paths: Paths) -> None:
 
 def test_newer_states_are_given_up_only_on_demand(paths: Paths) -> None:
     newer = [Row("instance", "i", b'{"name": "web9"}'), row_of(job(77, JobStatus.SUCCESS))]
-    replace_state(paths.state, IDENTITY, restoring.History(Position(5, 9), b"x" * 16), newer)
+    replace_state(paths.state, IDENTITY, History(Position(5, 9), b"x" * 16), newer)
     data = backup_of(content())
     with pytest.raises(PrereqError, match="newer than the backup") as refused:
         restored(paths, data)
@@ -294,7 +301,7 @@ def test_newer_states_are_given_up_only_on_demand(paths: Paths) -> None:
 def test_others_that_had_the_last_state_come_first(paths: Paths) -> None:
     both = Accepted(5, 3, NODES[0], frozenset(NODES[:2]), 3000, frozenset(NODES))
     register = Register(CLUSTER_UUID, Promise(6, NODES[1]), both)
-    RegisterFile(paths.register).decide(lambda _old: restoring.Answer(True, register))
+    RegisterFile(paths.register).decide(lambda _old: Answer(True, register))
     with pytest.raises(PrereqError, match=r"node2\.example\.com had the last state"):
         restored(paths, backup_of(content()))
     restored(paths, backup_of(content()), is_sure=True)
@@ -327,9 +334,9 @@ def test_wherever_writing_fails_the_old_state_stays_and_a_second_try_succeeds(
     paths: Paths, step: str, code: int
 ) -> None:
     old = [Row("instance", "i", b'{"name": "web9"}')]
-    replace_state(paths.state, IDENTITY, restoring.History(Position(2, 1), b"x" * 16), old)
+    replace_state(paths.state, IDENTITY, History(Position(2, 1), b"x" * 16), old)
     script = Script()
-    history = restoring.History(Position(2000, 1), b"y" * 16)
+    history = History(Position(2000, 1), b"y" * 16)
 
     def connect(path: Path) -> sqlite3.Connection:
         connection = script.connect(path)

@@ -51,7 +51,7 @@ class FakeMaster:
             for number, text in enumerate(log, start=1)
         ]
         self.replies["SubmitJob"] = job_id
-        self.replies["SubmitManyJobs"] = lambda jobs: [
+        self.replies["SubmitManyJobs"] = lambda jobs, _key=None: [
             [True, job_id + number] for number in range(len(jobs))
         ]
         self.replies["WaitForJobChange"] = lambda _id, _fields, _info, serial, _timeout: [

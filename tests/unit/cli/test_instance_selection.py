@@ -35,7 +35,7 @@ def cluster(master: FakeMaster) -> FakeMaster:
 
 
 def submitted(master: FakeMaster) -> list[dict[str, Any]]:
-    [jobs] = master.args_of("SubmitManyJobs")
+    jobs, _key = master.args_of("SubmitManyJobs")
     return [op for [op] in jobs]
 
 

@@ -123,7 +123,7 @@ def test_a_node_fails_over_by_one_job_for_each_instance(master: FakeMaster, run:
     master.job()
     master.replies["QueryNodes"] = [["node1.example.com", ["b", "a"]]]
     assert run(nodes, "failover", "-f", "-n", "node2", "node1")[0] == 0
-    [jobs] = master.args_of("SubmitManyJobs")
+    jobs, _key = master.args_of("SubmitManyJobs")
     assert [(op["OP_ID"], op["instance_name"], op["target_node"]) for [op] in jobs] == [
         ("OP_INSTANCE_FAILOVER", "a", "node2"),
         ("OP_INSTANCE_FAILOVER", "b", "node2"),

@@ -124,7 +124,7 @@ def target(tmp_path: Path, authority: Authority) -> Node:
 
 async def ended(node: Node) -> None:
     """Wait until no program of the node runs any more."""
-    while node.tasks.running():
+    while node.tasks.running():  # noqa: ASYNC110 - they are not our children, nobody tells
         await asyncio.sleep(0.02)
     await node.tasks.close()
 
@@ -157,8 +157,7 @@ async def test_only_the_node_that_is_meant_can_send(
     with pytest.raises(HostError, match="was not copied"):
         await stranger.send(port, target.fingerprint)
     with pytest.raises(HostError, match="not copied"):  # the right node for another disk
-        args = {"token": "another"}
-        await source.send(port, target.fingerprint, **args)
+        await source.send(port, target.fingerprint, token="another")
     assert not any(target.disk.read_bytes())
     sent = await source.handlers[DISK_SEND.name](
         DiskSendArgs(instance_name="web1", disk=DISK, address="127.0.0.1", port=port,

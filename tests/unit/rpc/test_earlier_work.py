@@ -5,23 +5,37 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import RpcError, RpcFailed
-from ganeti.model.instance_spec import DiskSpec
+from ganeti.base.errors import RpcError, RpcFailed, RpcUnknown
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call
-from ganeti.rpc.earlier_work import AGAIN_S, EARLIER_WORK, KNOWN_FOR_S, EarlierWork, end_calls
+from ganeti.rpc.earlier_work import AGAIN_S, EARLIER_WORK, KNOWN_FOR_S, EarlierWork
 from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, BLOCKDEV_REMOVE, DiskArgs, DiskInfo
 from ganeti.rpc.procedures.earlier import WORK_END, EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_STOP
+from ganeti.rpc.procedures.programs import OS_CREATE, OsCreateArgs
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G4", "G7")]
 
 DISK = DiskSpec(
     uuid="d", index=0, template="file", size=1, mode="rw", logical_id=("blktap", "/local/x")
 )
+
+
+def spec(name: str) -> InstanceSpec:
+    return InstanceSpec(
+        name=name,
+        uuid=name,
+        hypervisor="fake",
+        os="tiny",
+        hvparams={},
+        memory=64,
+        vcpus=1,
+        disks=(DISK,),
+    )
 
 
 def disk_of(instance: str) -> DiskArgs:
@@ -149,11 +163,22 @@ async def test_the_sweep_asks_until_nothing_is_left() -> None:
     assert len(bench.asked) == 2
 
 
-async def test_calls_are_ended_by_their_keys_and_what_resists_is_an_error() -> None:
+async def test_a_program_of_which_nobody_knows_how_it_ended_is_ended_before_the_next_act() -> None:
     bench = Bench()
-    await end_calls(bench.rpc, bench.node, {"9/0/2", "9/0/1"})
-    assert bench.asked[0][0].keys == ["9/0/1", "9/0/2"]
-    assert not bench.asked[0][0].older
+    os_create = OsCreateArgs(instance=spec("a"), os="tiny", osparams={})
+    bench.rpc.fail(1, Fault.LOST_CALL)
+    with pytest.raises(RpcUnknown):
+        await bench.earlier.call(bench.node, OS_CREATE, os_create, key="9/0/1")
+    asked = len(bench.asked)
+    await bench.remove("b")
+    assert len(bench.asked) == asked
     bench.unfinished = [UnfinishedWork(what="task 9/0/1", instance="a")]
-    with pytest.raises(RpcFailed, match="cannot be ended"):
-        await end_calls(bench.rpc, bench.node, {"9/0/1"})
+    with pytest.raises(RpcFailed, match="task 9/0/1, which cannot be ended"):
+        await bench.remove("a")
+    assert bench.asked[-1][0].keys == ["9/0/1"]
+    assert not bench.asked[-1][0].older
+    bench.unfinished = []
+    await bench.remove("a")
+    asked = len(bench.asked)
+    await bench.remove("a")
+    assert len(bench.asked) == asked

@@ -1,5 +1,7 @@
 """Live migration that takes the disks along: the data is whole, on the one node that has the guest."""
 
+from typing import Any
+
 import pytest
 
 from ganeti.model.names import JobStatus
@@ -209,7 +211,7 @@ async def test_a_target_without_space_is_refused(master: Master) -> None:
     [({}, True), ({"live": False}, False), ({"mode": "non-live"}, False), ({"mode": "live"}, True)],
 )
 async def test_a_guest_may_stand_still_while_it_is_moved(
-    master: Master, fields: dict[str, object], is_live: bool
+    master: Master, fields: dict[str, Any], is_live: bool
 ) -> None:
     await with_data(master)
     succeeded(await master.run(migrate(**fields)))

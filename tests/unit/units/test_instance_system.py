@@ -54,12 +54,12 @@ async def test_an_os_is_installed_again(master: Master) -> None:
 
 
 async def test_another_os_is_kept_its_parameters_are_not(master: Master) -> None:
-    await stopped(master, osparams={"ns1": "192.0.2.1"})
+    await stopped(master, osparams={"ns1": "192.0.2.1"}, osparams_private={"key": "k"})
     master.world.node(1).oses["small"] = "1.0"
     given = {"osparams": {"ns2": "a"}, "osparams_secret": {"pw": "s3cret"}}
     succeeded(await master.run(reinstall(os_type="small+x", **given)))
     [call] = master.rpc.changing_calls
-    assert call.args.osparams == {"ns1": "192.0.2.1", "ns2": "a", "pw": "s3cret"}
+    assert call.args.osparams == {"ns1": "192.0.2.1", "ns2": "a", "key": "k", "pw": "s3cret"}
     instance = master.instance(NAME)
     assert (instance.os, instance.osparams) == ("small+x", {"ns1": "192.0.2.1"})
 
@@ -134,6 +134,20 @@ async def test_a_failed_reinstallation_can_be_repeated(master: Master, fault: Fa
     master.check()
     succeeded(await master.run(reinstall(os_type="small")))
     assert installed(master) == {("small", NAME)}
+
+
+@pytest.mark.requirement("F24")
+@pytest.mark.parametrize("op", [reinstall(), rename()])
+async def test_a_script_whose_answer_was_lost_does_not_run_on_beside_a_guest(
+    master: Master, op: OpCode
+) -> None:
+    await stopped(master)
+    master.rpc.fail(1, Fault.LOST_ANSWER)
+    failed(await master.run(op))
+    [key] = master.world.node(1).ended_scripts
+    assert key.startswith("2/0/")
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    master.check()
 
 
 async def test_a_renamed_instance_keeps_all_but_its_name(master: Master) -> None:

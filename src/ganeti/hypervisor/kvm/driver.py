@@ -20,6 +20,7 @@ from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
+from ganeti.hypervisor.kvm.moves import CERTIFICATE, Moves
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
@@ -29,7 +30,7 @@ from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.kvm_params import VNC_PASSWORD_FILE
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, MigrationResult
+from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
 
 PROGRAM = "qemu-system-x86_64"
 LOOK_S = 2.0
@@ -68,6 +69,8 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
     ) -> None:
         self._paths, self._run = paths, run
         self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
+        self._moves = Moves(paths)
+        self._versions: dict[tuple[str, int, int], str] = {}
         self._hotplug = KvmHotplug(paths, run, self._guests)
 
     @property
@@ -98,6 +101,11 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
         return [one for one in found if one is not None]
+
+    async def one_running(self, instance_uuid: str) -> RunningInstance | None:
+        """See `ganeti.hypervisor.single.LooksAtOne`."""
+        found = await self._look(self._guests.files(instance_uuid))
+        return found if found is not None and found.uuid == instance_uuid else None
 
     async def start(
         self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
@@ -169,16 +177,17 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
             "qemu_version": guest.record.qemu_version,
             "accelerator": guest.record.accelerator,
             "running": await guest.status() == "running",
+            "mirrors_disks": True,
+            CERTIFICATE: self._moves.certificate(),
         }
 
-    async def accept(
-        self, instance: InstanceSpec, disk_paths: Sequence[str], address: str, info: Params
-    ) -> Incoming:
+    async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
+        instance, info = wanted.instance, wanted.info
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
             if guest is not None:
-                return await self._accepted_before(guest, address)
+                return await self._accepted_before(guest, wanted.address)
             hvparams = complete(instance.hvparams)
             program = find_program(hvparams)
             chosen = await self._guests.acceleration.choose(accelerator(hvparams), program)
@@ -199,14 +208,15 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
                 )
             )
             try:
-                port = await migration.listen(guest.ask, address, int(hvparams["migration_port"]))
-                self._guests.change(guest, port=port)
+                incoming = await self._moves.listen(guest, wanted)
+                self._guests.change(guest, port=incoming.port, disks_port=incoming.disks_port)
             except BaseException:
                 await self._guests.end(guest)
                 raise
-            return Incoming(address=address, port=port)
+            return incoming
 
-    async def migrate(self, instance: InstanceSpec, address: str, port: int) -> MigrationResult:
+    async def migrate(self, where: MigrateArgs) -> MigrationResult:
+        instance = where.instance
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._here(files, instance)
@@ -215,14 +225,18 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
                     f"{instance.name} has only arrived here, and that migration is not finished"
                 )
             status = await guest.status()
-            if status in ("running", "paused", "prelaunch"):
-                guest = self._guests.change(guest, resume=status == "running")
-            hvparams = complete(instance.hvparams)
-            limits = migration.Limits(
-                bandwidth_mib_s=int(hvparams["migration_bandwidth"]),
-                downtime_ms=int(hvparams["migration_downtime"]),
-            )
-            return await migration.send(guest.ask, address, port, limits)
+            if status in ("running", "paused", "prelaunch") and not guest.record.stopped_to_move:
+                stops = status == "running" and not where.live
+                guest = self._guests.change(
+                    guest, resume=status == "running", stopped_to_move=stops
+                )
+            if guest.record.stopped_to_move and status == "running":
+                await guest.ask("stop")
+            result = await self._moves.send(guest, where)
+            if result.status != "completed" and guest.record.stopped_to_move:
+                await guest.ask("cont")
+                self._guests.change(guest, stopped_to_move=False)
+            return result
 
     async def finish_migration(
         self, instance: InstanceSpec, *, is_source: bool, success: bool
@@ -382,7 +396,12 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
 
     async def _accepted_before(self, guest: Guest, address: str) -> Incoming:
         if guest.record.is_incoming and guest.record.port and await guest.status() == "inmigrate":
-            return Incoming(address=address, port=guest.record.port)
+            return Incoming(
+                address=address,
+                port=guest.record.port,
+                disks_port=guest.record.disks_port,
+                certificate=self._moves.certificate(),
+            )
         raise HypervisorError(
             f"{guest.instance.name} has a QEMU process on this node already; if it is the rest of a"
             " failed migration, finish that one first"
@@ -397,7 +416,8 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
                 return
             raise HypervisorError(f"{instance.name} is gone from the node that should keep it")
         if not success:
-            await migration.take_back(guest.ask, resume=guest.record.resume)
+            await self._moves.take_back(guest)
+            self._guests.change(guest, stopped_to_move=False)
             return
         if not await migration.has_left(guest.ask):
             raise HypervisorError(
@@ -413,7 +433,7 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
             if guest is None:
                 raise HypervisorError(f"{instance.name} did not arrive on this node")
             if guest.record.is_incoming:
-                await migration.activate(guest.ask, resume=guest.record.resume)
+                await self._moves.activate(guest)
                 self._guests.change(guest, is_incoming=False)
             return
         if guest is None:
@@ -432,6 +452,17 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
             return False
 
     async def _version_of(self, program: str) -> str:
+        """QEMU's version; asked again only when the program was replaced."""
+        try:
+            status = os.stat(program)
+        except OSError:
+            return await self._said_version(program)
+        identity = (program, status.st_ino, status.st_mtime_ns)
+        if identity not in self._versions:
+            self._versions = {identity: await self._said_version(program)}
+        return self._versions[identity]
+
+    async def _said_version(self, program: str) -> str:
         try:
             text = (await self._run([program, "--version"])).text
         except HostError as err:

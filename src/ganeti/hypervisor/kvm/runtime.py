@@ -50,8 +50,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Waits for a guest from another node, or has it and was not told yet to go on."""
     resume: bool = True
     """Whether a guest that came was running where it came from."""
+    stopped_to_move: bool = False
+    """A guest that ran stands still because it is being moved."""
     port: int = 0
     """Where an incoming guest is waited for."""
+    disks_port: int = 0
+    """Where its disks are waited for."""
     pid: int = 0
     start_ticks: int = 0
 

@@ -38,12 +38,14 @@ def open_tap(tap: str) -> Iterator[int]:
 
 def disconnect_commands(tap: str, nic: NicSpec) -> list[list[str]]:
     """What takes a tap device from the network that its NIC was connected to; all may fail."""
-    if nic.mode == "bridged":
-        return [["ip", "link", "set", "dev", tap, "nomaster"]]
     if nic.mode == "openvswitch":
         return [["ovs-vsctl", "--if-exists", "del-port", tap]]
+    if nic.mode == "bridged":
+        return [["ip", "link", "set", "dev", tap, "nomaster"]]
     table = ["table", nic.link] if nic.link else []
+    address = nic.ip or "default"
     return [
-        ["ip", "route", "delete", nic.ip or "default", "dev", tap, *table],
+        ["ip", "route", "delete", address, "dev", tap, *table],
+        ["ip", "neighbour", "delete", address, "dev", tap],
         *(rule_remove(tap, family) for family in RULE_FAMILIES),
     ]

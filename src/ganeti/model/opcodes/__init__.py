@@ -41,7 +41,13 @@ from ganeti.model.opcodes.moving import (
     OpNodeEvacuate,
     OpNodeMigrate,
 )
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
+from ganeti.model.opcodes.node import (
+    OpNodeAdd,
+    OpNodePowercycle,
+    OpNodeRemove,
+    OpNodeRename,
+    OpNodeSetParams,
+)
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
@@ -77,6 +83,7 @@ AnyOpCode = (
     | OpNodeAdd
     | OpNodeEvacuate
     | OpNodeMigrate
+    | OpNodePowercycle
     | OpNodeRemove
     | OpNodeRename
     | OpNodeSetParams

@@ -17,6 +17,7 @@ from ganeti.rpc.procedures import (
     mastership,
     migration,
     networks,
+    power,
     programs,
     transfers,
     uids,
@@ -24,6 +25,7 @@ from ganeti.rpc.procedures import (
 from ganeti.rpc.procedures.form import Procedure
 
 _MODULES = (
+    devices,
     disks,
     earlier,
     files,
@@ -33,6 +35,7 @@ _MODULES = (
     mastership,
     migration,
     networks,
+    power,
     programs,
     transfers,
     uids,
@@ -41,17 +44,6 @@ _MODULES = (
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
     for module in _MODULES
-    for module in (
-        devices,
-        disks,
-        files,
-        hardware,
-        host,
-        instances,
-        mastership,
-        migration,
-        programs,
-    )
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

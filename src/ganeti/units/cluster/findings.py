@@ -161,6 +161,7 @@ def node_findings(
         ),
         *(("ENODEFILESTORAGEPATHS", problem, True) for problem in report.storage_problems),
         *(("ENODESETUP", problem, True) for problem in report.writable_problems),
+        *(("ENODESETUP", problem, True) for problem in report.permission_problems),
         *(
             ("ENODENET", f"cannot reach node {other}: {problem}", True)
             for other, problem in sorted(report.connection_problems.items())

@@ -1,20 +1,14 @@
 """What a new instance will be: from a checked request to an object, without any act."""
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name, os_name, plain_name
-from ganeti.config.fill import cluster_hvparams
-from ganeti.config.reservations import PORTS
 from ganeti.model.disk_templates import DiskTemplate
-from ganeti.model.hypervisor_params import (
-    check_hypervisor_params,
-    has_display,
-    wants_display,
-)
+from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import check_backend_params, check_os_params
-from ganeti.model.params import Params
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.nic_changes import new_nic
 from ganeti.units.instance.requests import (
     build_disks,
@@ -87,7 +81,7 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
     hvparams = check_hypervisor_params(hypervisor, op.hvparams, of_instance=True, field="hvparams")
     check_may_set(ctx, hypervisor, hvparams)
-    return Instance(
+    instance = Instance(
         uuid=InstanceUuid(ctx.ids.uuid()),
         name=op.instance_name,
         primary_node=NodeUuid(""),
@@ -100,21 +94,6 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         beparams=check_backend_params(op.beparams, "beparams"),
         osparams=dict(op.osparams),
         osparams_private=dict(op.osparams_private),
-        network_port=_network_port(ctx, hypervisor, op.os_type or "", hvparams),
         tags=tuple(sorted(set(op.tags))),
     )
-
-
-def _network_port(ctx: UnitContext, hypervisor: str, os: str, hvparams: Params) -> int | None:
-    """A port for its display, which it gets even if it has no display yet, as long as there are enough."""
-    if not has_display(hypervisor):
-        return None
-    port = ctx.config.reservations.new_port(ctx.job_id, ctx.snapshot)
-    filled = cluster_hvparams(ctx.snapshot.cluster, hypervisor, os) | hvparams
-    if port is None and wants_display(filled):
-        raise PrereqError(
-            f"all network ports for displays, {PORTS.start} to {PORTS.stop - 1}, are taken; set"
-            " vnc_bind_address to a directory, or remove instances",
-            ErrorCode.NO_RESOURCES,
-        )
-    return port
+    return with_network_port(ctx, instance)

@@ -25,7 +25,7 @@ def osparams_with(
     ctx: UnitContext, instance: Instance, *given: Mapping[str, str] | None
 ) -> dict[str, str]:
     """The OS parameters of an instance, and what is given for one run, later ones stronger."""
-    together = dict(filled_osparams(ctx.snapshot.cluster, instance))
+    together = {**filled_osparams(ctx.snapshot.cluster, instance), **instance.osparams_private}
     for params in given:
         together |= params or {}
     return together

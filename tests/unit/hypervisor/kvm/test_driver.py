@@ -1,6 +1,7 @@
 """The driver's decisions, with pretended processes and monitors."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model import wire
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from tests.support.node_certificates import Authority
 
 pytestmark = pytest.mark.virtual_time
 
@@ -50,7 +53,7 @@ class Host:
     # processes
     def spawn(self, argv: Sequence[str], log_path: Path, *, keep: Sequence[int] = ()) -> ProcessId:
         self.kept = list(keep)
-        process = ProcessId(100 + len(self.asked), 1)
+        process = ProcessId(os.getpid(), 1 + len(self.asked))
         if self.dies_at_start:
             log_path.write_text("cannot set up guest memory")
         else:
@@ -120,7 +123,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    return Paths(tmp_path)
+    paths = Paths(tmp_path)
+    Authority().equip(paths, "node1.example.com")
+    return paths
 
 
 @pytest.fixture
@@ -148,6 +153,8 @@ async def test_a_start_is_recorded_with_what_another_node_must_know(
         "qemu_version": "7.2.22",
         "accelerator": "tcg",
         "running": True,
+        "mirrors_disks": True,
+        "certificate": paths.node_certificate.read_text(),
     }
     [listed] = await kvm.running()
     assert (listed.name, listed.state, listed.cpu_time_s) == ("web1", "running", 1.5)
@@ -269,7 +276,7 @@ async def test_what_does_not_run_here_cannot_be_asked_for(kvm: KvmHypervisor) ->
     for question in (
         kvm.console(INSTANCE),
         kvm.migration_info(INSTANCE),
-        kvm.migrate(INSTANCE, "h", 1),
+        kvm.migrate(MigrateArgs(instance=INSTANCE, address="h", port=1)),
         kvm.reboot(INSTANCE, soft=False, timeout_s=0),
         kvm.finish_migration(INSTANCE, is_source=True, success=False),
         kvm.finish_migration(INSTANCE, is_source=False, success=True),
@@ -284,9 +291,14 @@ async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
     kvm: KvmHypervisor, host: Host, paths: Paths
 ) -> None:
     host.refuses = {"migrate-incoming"}
-    info = {"accelerator": "tcg", "qemu_version": "7.2.22", "machine": "pc-i440fx-7.2"}
+    info = {
+        "accelerator": "tcg",
+        "qemu_version": "7.2.22",
+        "machine": "pc-i440fx-7.2",
+        "certificate": paths.node_certificate.read_text(),
+    }
     with pytest.raises(HypervisorError, match="migrate-incoming"):
-        await kvm.accept(INSTANCE, [], "10.0.0.2", info)
+        await kvm.accept(IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info), [])
     assert host.alive == {}
     assert record(paths) is None
 

@@ -1,0 +1,224 @@
+"""`hbal`: the moves that make a cluster more even, shown or carried out."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.cli import placement_input as source
+from ganeti.cli import placement_options as options
+from ganeti.cli.command import EXIT_FAILURE, option
+
+if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
+    from ganeti.placement.balance import Goals
+    from ganeti.placement.moves import Step
+    from ganeti.placement.state import Bools, State
+
+PRIORITIES = {"low": 10, "normal": 0, "high": -10}
+
+
+def hbal(args: argparse.Namespace) -> int:
+    """Balance one group."""
+    from ganeti.placement.balance import balance
+    from ganeti.placement.score import best_possible, components, score
+
+    if args.execute and args.luxi is None:
+        raise InputError("execution of commands is possible only with -L", "exec")
+    state = source.state_of(source.load(args), args)
+    if not state.names:
+        print("Cluster is empty, exiting.")
+        return 0
+    print(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances")
+    source.save(state, args.save, "original", "before balancing")
+    scope = source.group_scope(state, args.group)
+    _introduce(state, scope, args)
+    source.print_state(state, args, "Initial cluster", scope)
+    before = state.copy()
+    first = score(state, scope)
+    if options.verbosity(args) > 2:  # noqa: PLR2004 - upstream's level
+        print(
+            f"Initial coefficients: overall {first:.8f}",
+            *source.components(components(state, scope)),
+            sep="\n",
+        )
+    else:
+        print(f"Initial score: {first:.8f}")
+    best = best_possible(state, scope)
+    if first - best < args.min_score:
+        print(f"Cluster is already well balanced (initial score {first:.6g},\noptimum score due to N+1"
+              f" reservations {best:.6g},\nminimum score {args.min_score:.6g}).\nNothing to do, exiting")  # fmt: skip
+        return 0
+    print("Trying to minimize the CV...")
+    steps: list[Step] = []
+    for step in balance(state, goals(args), scope):
+        steps.append(step)
+        print(_line(before, step, len(steps), scope), flush=True)
+    _conclude(state, steps, first, args)
+    source.save(state, args.save, "balanced", "after balancing")
+    source.print_state(state, args, "Final cluster", scope)
+    return _execute(state, steps, args) if args.execute and steps else 0
+
+
+def goals(args: argparse.Namespace) -> "Goals":
+    """What the options say."""
+    from ganeti.placement.balance import Goals
+    from ganeti.placement.candidates import Options
+
+    return Goals(
+        options=Options(
+            disk_moves=not args.no_disk_moves,
+            instance_moves=not args.no_instance_moves,
+            restricted_migration=getattr(args, "restricted", False),
+            ignore_soft_errors=args.ignore_soft_errors,
+        ),
+        max_moves=args.max_length,
+        min_score=args.min_score,
+        min_gain=args.min_gain,
+        min_gain_limit=args.min_gain_limit,
+        only_evacuate=args.evacuate,
+        selected=tuple(filter(None, args.selected.split(","))),
+        excluded=tuple(filter(None, args.excluded.split(","))),
+    )
+
+
+def _introduce(state: "State", scope: "Bools", args: argparse.Namespace) -> None:
+    inside = scope[state.primary]
+    print(f"Group size {int(scope.sum())} nodes, {int(inside.sum())} instances")
+    group = state.groups[state.group[scope.argmax()]].name
+    print(f"Selected node group: {group}")
+    bad = scope & state.fails & ~state.offline
+    touched = bad[state.primary] | (bad[state.secondary] & (state.secondary >= 0))
+    if options.verbosity(args) >= 1:
+        print(
+            f"Initial check done: {int(bad.sum())} bad nodes, {int(touched.sum())} bad instances."
+        )
+    if bad.any():
+        print(
+            "Cluster is not N+1 happy, continuing but no guarantee that the cluster will end N+1 happy."
+        )
+
+
+def _line(before: "State", step: "Step", number: int, scope: "Bools") -> str:
+    from ganeti.placement.moves import steps_text
+
+    def shown(nodes: tuple[int, int]) -> str:
+        return ":".join(before.nodes[node].name for node in nodes if node >= 0)
+
+    mine = [name for name, node in zip(before.names, before.primary, strict=True) if scope[node]]
+    width = max(len(name) for name in mine)
+    pair = 2 * max(len(before.nodes[node].name) for node in scope.nonzero()[0]) + 1
+    name = before.names[step.move.instance]
+    return (
+        f"  {number:3}. {name:<{width}} {shown(step.before):<{pair}} => {shown(step.after):<{pair}}"
+        f" {step.move.score:12.8f} a={steps_text(before, step.move)}"
+    )
+
+
+def _conclude(state: "State", steps: "list[Step]", first: float, args: argparse.Namespace) -> None:
+    from ganeti.placement.moves import job_sets
+
+    if steps:
+        print(f"Cluster score improved from {first:.8f} to {steps[-1].move.score:.8f}")
+    else:
+        print("No solution found")
+    if options.verbosity(args) >= 1:
+        print(f"Solution length={len(steps)}")
+    if args.commands is None:
+        return
+    sets = job_sets(steps)[: 1 if args.first_group else None]
+    lines = _commands(state, sets)
+    if not args.commands:
+        print(
+            "\nCommands to run to reach the above solution:",
+            *(f"  {one}" for one in lines),
+            sep="\n",
+        )
+        return
+    try:
+        Path(args.commands).write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
+    except OSError as err:
+        raise PrereqError(f"cannot write the commands: {err}", ErrorCode.ENVIRONMENT) from err
+    print(f"The commands have been written to file '{args.commands}'")
+
+
+def _commands(state: "State", sets: "list[list[Step]]") -> list[str]:
+    from ganeti.placement.moves import commands
+
+    lines = []
+    for number, steps in enumerate(sets, 1):
+        lines += ["", f"echo jobset {number}, {len(steps)} jobs"]
+        for place, step in enumerate(steps, 1):
+            lines.append(f"  echo job {number}/{place}")
+            lines += [f"  gnt-instance {one}" for one in commands(state, step.move)]
+    return lines
+
+
+def _execute(state: "State", steps: "list[Step]", args: argparse.Namespace) -> int:
+    """Submit each move as a job that waits for the earlier ones that touch its nodes, and follow them all."""
+    from ganeti.placement.moves import dependencies, job_sets, opcodes
+
+    if args.first_group:
+        steps = job_sets(steps)[0]
+    jobs = []
+    for number, (step, needed) in enumerate(zip(steps, dependencies(steps), strict=True)):
+        depends = [[one - number, ["success"]] for one in needed]
+        jobs.append([_annotated(one, depends, args) for one in opcodes(state, step.move)])
+        for one in jobs[-1][1:]:
+            one.pop("depends", None)
+    with source.luxi_client(args.luxi) as client:
+        answers = client.submit_many_jobs(jobs)
+        status = [_outcome(client, is_accepted, what) for is_accepted, what in answers]
+    for step, (is_accepted, what), how in zip(steps, answers, status, strict=True):
+        name = state.names[step.move.instance]
+        print(f"job {what if is_accepted else '-'} for {name}: {how}")
+    return 0 if all(how == "success" for how in status) else EXIT_FAILURE
+
+
+def _annotated(
+    opcode: dict[str, Any], depends: list[Any], args: argparse.Namespace
+) -> dict[str, Any]:
+    import time
+
+    reason = ["hbal", args.reason or "hbal called", time.time_ns()]
+    noted = {**opcode, "comment": "rebalancing via hbal", "reason": [reason], "depends": depends}
+    return noted | ({"priority": PRIORITIES[args.priority]} if args.priority else {})
+
+
+def _outcome(client: Any, is_accepted: bool, what: Any) -> str:  # noqa: FBT001 - SubmitManyJobs says so
+    from ganeti.cli.jobs import follow
+
+    return follow(client, int(what)) if is_accepted else f"refused: {what}"
+
+
+TOOL = options.Tool(
+    "hbal",
+    "Balances a cluster: shows, or carries out, the moves that lower its score.",
+    (
+        *(options.PRINT_NODES, options.PRINT_INSTANCES),
+        option("-C", "--print-commands", dest="commands", nargs="?", const="", metavar="FILE",
+                       help="show the commands of the solution, or write them to FILE"),
+        *options.BACKENDS,
+        option("-X", "--exec", dest="execute", action="store_true",
+                       help="carry the moves out as jobs (with -L)"),
+        option("--first-job-group", dest="first_group", action="store_true",
+                       help="only the first set of jobs"),
+        option("--reason", metavar="REASON", help="why; kept with the jobs"),
+        option("--priority", choices=tuple(PRIORITIES), metavar="PRIO", help="priority of the jobs"),
+        option("--restricted-migration", dest="restricted", action="store_true",
+                       help="migrate only off nodes that are offline or drained"),
+        options.GROUP, options.VERBOSE, options.QUIET, options.SAVE, *options.BALANCING,
+    ),
+    hbal,
+    text="Steps of a move: f failover or migration, r:NODE new secondary node, fa:NODE migration to NODE.",
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program."""
+    return TOOL.run(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

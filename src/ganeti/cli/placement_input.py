@@ -1,0 +1,267 @@
+"""Where the placement commands get a cluster from: a file, the master, RAPI, a message, a description."""
+
+import argparse
+import base64
+import json
+import os
+import ssl
+import sys
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import urlsplit
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.sizes import parse_mib
+from ganeti.clients.luxi import LuxiClient
+
+if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
+    from ganeti.placement.description import Cluster
+    from ganeti.placement.state import State
+
+RAPI_PORT = 5080
+RAPI_TIMEOUT_S = 60.0
+LOAD_COLUMNS = 5
+MISSING_MEMORY_MIB, MISSING_DISK_MIB = 512, 1024
+
+
+def load(args: argparse.Namespace) -> "Cluster":
+    """The cluster that exactly one of the backend options names; PrereqError."""
+    given = [name for name in _BACKENDS if getattr(args, name, None) is not None]
+    if len(given) != 1:
+        what = "only one of" if given else "one of"
+        raise InputError(f"{what} -t, -L, -m, -I or --simulate must be given", "backend")
+    cluster: Cluster = _BACKENDS[given[0]](getattr(args, given[0]))
+    return _with_options(cluster, args)
+
+
+def read_file(name: str) -> bytes:
+    """A file, or standard input for `-`; PrereqError."""
+    try:
+        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as err:
+        raise PrereqError(f"failed to load data: {err}", ErrorCode.ENVIRONMENT) from err
+
+
+def _text(name: str) -> "Cluster":
+    from ganeti.placement.load.text import parse
+
+    try:
+        return parse(read_file(name).decode())
+    except UnicodeDecodeError as err:
+        raise InputError(str(err), name) from err
+
+
+def _message(name: str) -> "Cluster":
+    from ganeti.placement.load.message import read
+
+    return read(read_file(name))[0]
+
+
+def _simulated(descriptions: list[str]) -> "Cluster":
+    from ganeti.placement.load.simulated import simulated
+
+    return simulated(descriptions, lambda text: parse_mib(text, "simulate"))
+
+
+def luxi_client(address: str) -> LuxiClient:
+    """A client of the master at a socket; the usual one for no address."""
+    if address:
+        os.environ["FORCE_LUXI_SOCKET"] = address
+    return LuxiClient()
+
+
+def _luxi(address: str) -> "Cluster":
+    from ganeti.placement.load import rows
+
+    with luxi_client(address) as client:
+
+        def ask(kind: str, fields: Sequence[str]) -> list[dict[str, Any]]:
+            answer = client.query(kind, list(fields))
+            return [
+                {field: cell[1] for field, cell in zip(fields, row, strict=True) if cell[0] == 0}
+                for row in answer["data"]
+            ]
+
+        groups = ask("group", rows.GROUP_FIELDS)
+        nodes = ask("node", rows.NODE_FIELDS)
+        instances = ask("instance", rows.INSTANCE_FIELDS)
+        return rows.cluster_of(groups, nodes, instances, client.cluster_info())
+
+
+def _rapi(address: str) -> "Cluster":
+    from ganeti.placement.load import rows
+
+    url = address if ":" in address else f"https://{address}:{RAPI_PORT}"
+    groups, nodes, instances = (
+        _get(url, f"/2/{kind}?bulk=1", list) for kind in ("groups", "nodes", "instances")
+    )
+    return rows.cluster_of(groups, nodes, instances, _get(url, "/2/info", dict))
+
+
+def _get(url: str, path: str, kind: type) -> Any:
+    """A resource of a RAPI server, whose certificate must be good; PrereqError."""
+    parts = urlsplit(url)
+    if parts.scheme != "https":
+        raise InputError(f"{parts.scheme or 'no'} URL: RAPI is asked by https only", "master")
+    host = parts.netloc.rpartition("@")[2]
+    request = urllib.request.Request(f"https://{host}{path}")
+    if parts.username:
+        pair = f"{parts.username}:{parts.password or ''}".encode()
+        request.add_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
+    context = ssl.create_default_context()
+    try:
+        with urllib.request.urlopen(request, timeout=RAPI_TIMEOUT_S, context=context) as answer:  # noqa: S310
+            value = json.load(answer)
+    except (OSError, ValueError) as err:
+        raise PrereqError(f"cannot ask {host}{path}: {err}", ErrorCode.ENVIRONMENT) from err
+    if not isinstance(value, kind):
+        raise InputError(f"{host}{path} answered something else than a {kind.__name__}", "master")
+    return value
+
+
+_BACKENDS: dict[str, Callable[[Any], Any]] = {
+    "text": _text,
+    "luxi": _luxi,
+    "rapi": _rapi,
+    "message": _message,
+    "simulate": _simulated,
+}
+
+
+def _with_options(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
+    import msgspec
+
+    changes: dict[str, Any] = {}
+    if offline := getattr(args, "offline", []):
+        changes["nodes"] = _offline(cluster, offline)
+    if getattr(args, "ignore_load", False):
+        changes["utilisation"] = dict.fromkeys(
+            (one.name for one in cluster.instances), (0.0, 0.0, 0.0, 0.0)
+        )
+    elif name := getattr(args, "load_file", None):
+        changes["utilisation"] = _loads(cluster, read_file(name).decode(errors="replace"))
+    return msgspec.structs.replace(cluster, **changes)
+
+
+def _offline(cluster: "Cluster", names: Sequence[str]) -> list[Any]:
+    import msgspec
+
+    known = {node.name for node in cluster.nodes}
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(f"node {unknown[0]!r:.80} is not known", "offline")
+    return [
+        msgspec.structs.replace(node, offline=True) if node.name in names else node
+        for node in cluster.nodes
+    ]
+
+
+def _loads(cluster: "Cluster", text: str) -> Mapping[str, tuple[float, ...]]:
+    known = {one.name for one in cluster.instances}
+    loads = {}
+    for line in filter(str.strip, text.splitlines()):
+        name, *values = line.split()
+        if name not in known or len(values) != LOAD_COLUMNS - 1:
+            raise InputError(
+                f"line {line!r:.80} is not a known instance and four numbers", "dynu-file"
+            )
+        try:
+            loads[name] = tuple(map(float, values))
+        except ValueError as err:
+            raise InputError(str(err), "dynu-file") from err
+    return loads
+
+
+def state_of(cluster: "Cluster", args: argparse.Namespace) -> "State":
+    """The arrays, with the limits that options set; says what the nodes cannot explain."""
+    from ganeti.placement.state import State
+
+    tags = [tag for tag in (getattr(args, "exclusion", None) or "").split(",") if tag]
+    state = State(cluster, tags)
+    state.limit(getattr(args, "max_cpu", None), getattr(args, "min_disk", None))
+    _warn(state)
+    return state
+
+
+def _warn(state: "State") -> None:
+    lines = []
+    for node, memory, disk in zip(
+        state.nodes, state.missing_memory, state.missing_disk, strict=True
+    ):
+        if not node.offline and (memory > MISSING_MEMORY_MIB or disk > MISSING_DISK_MIB):
+            lines.append(
+                f"  - node {node.name} is missing {memory:.0f} MB ram and {disk // 1024:.0f} GB disk"
+            )
+    if lines:
+        print("Warning: cluster has inconsistent data:", *lines, "", sep="\n", file=sys.stderr)
+
+
+def save(
+    state: "State", name: str | None, suffix: str, when: str, out: TextIO | None = None
+) -> None:
+    """Save the cluster as text in `name.suffix` if there is a name."""
+    from ganeti.placement.load.text import format_cluster
+
+    if not name:
+        return
+    path = Path(f"{name}.{suffix}")
+    try:
+        path.write_text(format_cluster(state.described()), encoding="utf-8")
+    except OSError as err:
+        raise PrereqError(f"cannot save the cluster: {err}", ErrorCode.ENVIRONMENT) from err
+    print(f"The cluster state {when} has been written to file '{path}'", file=out)
+
+
+def simulated_cluster(descriptions: list[str]) -> "Cluster":
+    """An empty cluster from `--simulate`."""
+    return _simulated(descriptions)
+
+
+def group_scope(state: "State", wanted: str | None) -> Any:
+    """The nodes of the wanted group; PrereqError if there are several and none is named."""
+    from ganeti.placement.score import group_scope as scope_of
+
+    used = sorted({int(group) for group in state.group})
+    if wanted is None:
+        if len(used) > 1:
+            names = ", ".join(state.groups[group].name for group in used)
+            raise InputError(f"found several node groups ({names}): name one", "group")
+        return scope_of(state, used[0] if used else 0)
+    for number, group in enumerate(state.groups):
+        if wanted in (group.name, group.uuid):
+            if number not in used:
+                raise InputError(f"node group {wanted} has no nodes", "group")
+            return scope_of(state, number)
+    names = ", ".join(group.name for group in state.groups)
+    raise InputError(f"node group {wanted!r:.80} not found; there are: {names}", "group")
+
+
+def print_nodes(
+    state: "State", args: argparse.Namespace, title: str, out: Any, scope: Any = None
+) -> None:
+    """The table of nodes, if it is asked for."""
+    from ganeti.placement.report import node_table
+    from ganeti.placement.score import everywhere
+
+    if getattr(args, "print_nodes", None) is not None:
+        lines = node_table(state, args.print_nodes, everywhere(state) if scope is None else scope)
+        print("", f"{title} status:", *lines, "", sep="\n", file=out)
+
+
+def print_state(state: "State", args: argparse.Namespace, title: str, scope: Any) -> None:
+    """The tables of instances and nodes that are asked for, on standard error."""
+    from ganeti.placement.report import instance_table
+
+    if getattr(args, "print_instances", False):
+        print(
+            "", f"{title} instance map:", *instance_table(state, scope), sep="\n", file=sys.stderr
+        )
+    print_nodes(state, args, title, sys.stderr, scope)
+
+
+def components(found: Any) -> list[str]:
+    """What the score is made of, as lines."""
+    from ganeti.placement.report import component_table
+
+    return component_table(found)

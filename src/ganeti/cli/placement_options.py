@@ -1,0 +1,129 @@
+"""Options of the placement commands, once for all of them; names and meanings are upstream's."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ganeti import __version__
+from ganeti.cli.command import Argument, Option, option, run_guarded
+
+YES_NO = ("yes", "no")
+
+
+def _optional(*flags: str, help: str, metavar: str, **settings: Any) -> Option:  # noqa: A002
+    """An option whose value may be missing."""
+    return option(*flags, help=help, metavar=metavar, nargs="?", const="", **settings)
+
+
+TEXT_DATA = option("-t", "--text-data", dest="text", metavar="FILE", completion="file",
+                   help="read the cluster from a text file")  # fmt: skip
+LUXI = _optional("-L", "--luxi", metavar="SOCKET", help="ask the master daemon of this cluster")
+RAPI = option("-m", "--master", dest="rapi", metavar="ADDRESS",
+              help="ask a cluster's RAPI daemon: a host name, or https://[user:password@]host:port")  # fmt: skip
+IALLOC = option("-I", "--ialloc-src", dest="message", metavar="FILE", completion="file",
+                help="read the cluster from an allocator's message")  # fmt: skip
+SIMULATE = option("--simulate", action="append", metavar="SPEC",
+                  help="an empty cluster: policy,nodes,disk,memory,processors[,spindles]; a group each time")  # fmt: skip
+BACKENDS = (TEXT_DATA, RAPI, LUXI, IALLOC)
+
+PRINT_NODES = _optional("-p", "--print-nodes", dest="print_nodes", metavar="FIELDS",
+                        help="show the nodes; FIELDS replace the default ones, +FIELDS are added")  # fmt: skip
+PRINT_INSTANCES = option("--print-instances", dest="print_instances", action="store_true",
+                         help="show the instances")  # fmt: skip
+SAVE = option("-S", "--save", metavar="FILE", completion="file", help="save the cluster as text")
+VERBOSE = option("-v", "--verbose", action="count", default=1, help="say more")
+QUIET = option("-q", "--quiet", action="count", default=0, help="say less")
+OFFLINE = option("-O", "--offline", action="append", metavar="NODE", default=[], completion="node",
+                 help="take a node as offline; may be repeated")  # fmt: skip
+GROUP = option(
+    "-G", "--group", metavar="ID", completion="group", help="only this node group (name or UUID)"
+)
+NO_HEADERS = option(
+    "--no-headers", dest="no_headers", action="store_true", help="leave the heading out"
+)
+MACHINE = option("--machine-readable", dest="machine", nargs="?", const="yes", default="no", choices=YES_NO,
+                 metavar="CHOICE", help="print KEY=value lines (yes or no)")  # fmt: skip
+NODE_MEMORY = option("--static-kvm-node-memory", dest="node_memory", type=float, default=4096, metavar="N",
+                     help="MiB that KVM nodes keep for themselves; 0: what the nodes say (4096)")  # fmt: skip
+
+MAX_CPU = option("--max-cpu", dest="max_cpu", type=float, metavar="RATIO",
+                 help="most virtual per physical processor, in place of the policy's")  # fmt: skip
+MIN_DISK = option("--min-disk", dest="min_disk", type=float, metavar="RATIO",
+                  help="share of each node's disk that stays free (0)")  # fmt: skip
+IGNORE_LOAD = option(
+    "--ignore-dynu", dest="ignore_load", action="store_true", help="take all loads as nothing"
+)
+LOAD_FILE = option("-U", "--dynu-file", dest="load_file", metavar="FILE", completion="file",
+                   help="loads of instances: name, processor, memory, disk, network")  # fmt: skip
+EXCLUSION = option("--exclusion-tags", dest="exclusion", metavar="TAG,...",
+                   help="instances that share a tag with this prefix exclude each other")  # fmt: skip
+SOFT_ERRORS = option("--ignore-soft-errors", dest="ignore_soft_errors", action="store_true",
+                     help="ignore limits that policies set")  # fmt: skip
+NO_CAPACITY = option("--no-capacity-checks", dest="no_capacity", action="store_true",
+                     help="do not ask whether any one node may fail")  # fmt: skip
+MAX_LENGTH = option("-l", "--max-length", dest="max_length", type=int, default=-1, metavar="N",
+                    help="at most so many moves or allocations")  # fmt: skip
+
+BALANCING = (
+    option("-E", "--evac-mode", dest="evacuate", action="store_true",
+           help="move only instances that are on offline or drained nodes"),
+    MAX_LENGTH,
+    option("-e", "--min-score", dest="min_score", type=float, default=1e-9, metavar="EPSILON",
+           help="good enough: so much above the best possible score (1e-9)"),
+    option("-g", "--min-gain", dest="min_gain", type=float, default=0.01, metavar="DELTA",
+           help="least gain of a move (0.01)"),
+    option("--min-gain-limit", dest="min_gain_limit", type=float, default=0.1, metavar="SCORE",
+           help="ask for the least gain only below this score (0.1)"),
+    option("--no-disk-moves", dest="no_disk_moves", action="store_true", help="never copy disks"),
+    option("--no-instance-moves", dest="no_instance_moves", action="store_true",
+           help="never change a primary node"),
+    option("--select-instances", dest="selected", metavar="INSTS", default="", help="move only these"),
+    option("--exclude-instances", dest="excluded", metavar="INSTS", default="", help="never move these"),
+    SOFT_ERRORS, MAX_CPU, MIN_DISK, LOAD_FILE, IGNORE_LOAD, EXCLUSION, OFFLINE,
+)  # fmt: skip
+
+
+class Tool(NamedTuple):
+    """A command without subcommands; `text` is the rest of its page."""
+
+    prog: str
+    purpose: str
+    options: tuple[Option, ...]
+    function: Callable[[argparse.Namespace], int]
+    arguments: tuple[Argument, ...] = ()
+    text: str = ""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Abbreviated options and options between arguments, as everywhere."""
+        parser = argparse.ArgumentParser(
+            prog=self.prog, description=f"{self.purpose}\n\n{self.text}".strip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )  # fmt: skip
+        version = f"{self.prog} (ganeti) version {__version__}"
+        parser.add_argument("-V", "--version", action="version", version=version)
+        for one in self.arguments:
+            settings: dict[str, Any] = {} if one.nargs is None else {"nargs": one.nargs}
+            parser.add_argument(one.name, help=one.help, **settings)
+        for each in self.options:
+            parser.add_argument(*each.flags, help=each.help.replace("%", "%%"), **each.settings)
+        return parser
+
+    def run(self, argv: Sequence[str] | None = None) -> int:
+        """Carry it out; the exit code."""
+        words = sys.argv[1:] if argv is None else list(argv)
+        # An optional value is glued to its option: what follows a bare one is something else.
+        bare = {
+            flag: f"{one.flags[-1]}={one.settings['const']}"
+            for one in self.options
+            for flag in one.flags
+            if one.settings.get("nargs") == "?"
+        }
+        args = self.parser().parse_args([bare.get(word, word) for word in words])
+        args.prog = args.command = self.prog
+        return run_guarded(lambda: self.function(args))
+
+
+def verbosity(args: argparse.Namespace) -> int:
+    """1 is normal."""
+    return int(args.verbose) - int(args.quiet if hasattr(args, "quiet") else 0)

@@ -1,0 +1,248 @@
+"""An allocator's answers: a message in, `{"success", "info", "result"}` out (S169 to S179, S186, S187)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.placement.allocate import Place, Rules, allocate, describe_group
+from ganeti.placement.balance import Goals, balance
+from ganeti.placement.capacity import fill
+from ganeti.placement.description import Cluster, Instance
+from ganeti.placement.evacuate import Evacuation, Mode, change_group, evacuate, relocate
+from ganeti.placement.explain import explain
+from ganeti.placement.load import message as messages
+from ganeti.placement.moves import Step, dependencies, opcodes
+from ganeti.placement.redundancy import doomed_nodes
+from ganeti.placement.secondary import allocate_secondary
+from ganeti.placement.state import NO_NODE, State
+
+Request = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the options of `hail` change."""
+
+    rules: Rules = field(default_factory=Rules)
+    ignore_load: bool = False
+
+
+def answer(message: bytes | Mapping[str, Any], settings: Settings | None = None) -> Answer:
+    """The answer to a message; never raises for what a message can hold."""
+    try:
+        cluster, request = messages.read(message)
+    except InputError as err:
+        return refusal(err.message)
+    return answer_request(cluster, request, settings or Settings())[0]
+
+
+def answer_request(
+    cluster: Cluster, request: Request, settings: Settings
+) -> tuple[Answer, State | None]:
+    """(the answer, the state before it or None if the description is contradictory)."""
+    state: State | None = None
+    try:
+        state = State(_described(cluster, settings))
+        kind = request.get("type")
+        work = _KINDS.get(str(kind))
+        if work is None:
+            raise InputError(f"is {kind!r:.40}; known: {', '.join(_KINDS)}", "request.type")
+        info, result = work(state.copy(), request, settings)
+    except PrereqError as err:
+        return refusal(err.message), state
+    return {"success": True, "info": f"Request successful: {info}", "result": result}, state
+
+
+def refusal(info: str) -> Answer:
+    """The answer "no"."""
+    return {"success": False, "info": f"Request failed: {info}", "result": []}
+
+
+def _described(cluster: Cluster, settings: Settings) -> Cluster:
+    if not settings.ignore_load:
+        return cluster
+    nothing = {one.name: (0.0, 0.0, 0.0, 0.0) for one in cluster.instances}
+    return msgspec.structs.replace(cluster, utilisation=nothing)
+
+
+def _index(state: State, name: str) -> int:
+    try:
+        return state.names.index(name)
+    except ValueError:
+        raise InputError(f"instance {name!r:.80} is not known", "request") from None
+
+
+def _indices(state: State, request: Request) -> list[int]:
+    return [_index(state, name) for name in messages.names(request, "instances")]
+
+
+def _groups(state: State, names: Sequence[str]) -> list[int]:
+    """Groups by name or UUID."""
+    known = {one.uuid: number for number, one in enumerate(state.groups)}
+    known |= {one.name: number for number, one in enumerate(state.groups)}
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise InputError(f"node group {missing[0]!r:.80} is not known", "request")
+    return [known[name] for name in names]
+
+
+def _rules(state: State, request: Request, settings: Settings) -> Rules:
+    """The rules of a request: its group and nodes if it names any; groups that were bad before count no more."""
+    rules = settings.rules
+    group, only = request.get("group_name"), request.get("restrict-to-nodes")
+    if only is not None and rules.only_nodes is None:
+        rules = replace(rules, only_nodes=frozenset(messages.names(request, "restrict-to-nodes")))
+    if group is not None:
+        groups = _groups(state, [str(group)])
+        rules = replace(rules, groups=groups, allow_unallocable=True)
+    if rules.capacity:
+        bad = (
+            {int(state.group[node]) for node in doomed_nodes(state)}
+            if len(state.groups) > 1
+            else ()
+        )
+        wanted = rules.groups if rules.groups is not None else range(len(state.groups))
+        rules = replace(rules, ignored_groups=set(bad) - set(wanted if group is not None else ()))
+    return rules
+
+
+def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
+    wanted = messages.wanted_instance(request)
+    rules = _rules(state, request, settings)
+    place, info = _placed(state, wanted, rules)
+    return info, [state.nodes[node].name for node in place.nodes]
+
+
+def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[Place, str]:
+    """A place and its description; PrereqError says of each node why not."""
+    if wanted.name in state.names:
+        raise PrereqError(f"instance {wanted.name} is there already", ErrorCode.EXISTS)
+    try:
+        place, places = allocate(state, wanted, rules)
+    except PrereqError as err:
+        why = "; ".join(f"{name}: {reason}" for name, reason in explain(state, wanted, rules))
+        raise PrereqError(f"{err.message}; {why}" if why else err.message, err.code) from None
+    lines = [
+        f"Selected group: {state.groups[place.group].name}",
+        *(describe_group(state, one) for one in places),
+    ]
+    return place, ", ".join(lines)
+
+
+def _multi_allocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
+    given = request.get("instances")
+    if not isinstance(given, list):
+        raise InputError("is not a list", "request.instances")
+    done: list[tuple[str, list[str]]] = []
+    failed: list[str] = []
+    reasons: list[str] = []
+    for one in given:
+        wanted = messages.wanted_instance(one)
+        try:
+            place, _info = _placed(state, wanted, _rules(state, {**request, **one}, settings))
+        except PrereqError as err:
+            failed.append(wanted.name)
+            reasons.append(f"{wanted.name}: {err.message}")
+            continue
+        state.append(wanted, place.nodes[0], place.nodes[1] if len(place.nodes) > 1 else NO_NODE)
+        done.append((wanted.name, [state.nodes[node].name for node in place.nodes]))
+    info = f"{len(failed)} instances failed to allocate and {len(done)} were allocated successfully"
+    return "; ".join([info, *reasons]), [done, failed]
+
+
+def _relocate(state: State, request: Request, _settings: Settings) -> tuple[str, Any]:
+    index = _index(state, str(request.get("name")))
+    names = [one.name for one in state.nodes]
+    leave = messages.names(request, "relocate_from")
+    if unknown := [name for name in leave if name not in names]:
+        raise InputError(f"node {unknown[0]!r:.80} is not known", "request.relocate_from")
+    if request.get("required_nodes", 1) != 1:
+        raise InputError("only one node can be replaced", "request.required_nodes")
+    step = relocate(state, index, [names.index(name) for name in leave])
+    return f"{state.names[index]} to {names[step.move.target]}", [names[step.move.target]]
+
+
+def _evacuate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
+    try:
+        mode = Mode(str(request.get("evac_mode")))
+    except ValueError:
+        raise InputError(f"is not one of {', '.join(Mode)}", "request.evac_mode") from None
+    force = settings.rules.ignore_soft_errors
+    return _evacuated(state, evacuate(state, _indices(state, request), mode, force=force))
+
+
+def _multi_evacuate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
+    """The deprecated form: new secondaries for all instances that have one of the nodes as secondary."""
+    names = set(messages.names(request, "evac_nodes"))
+    leaving = [index for index, node in enumerate(state.nodes) if node.name in names]
+    which = [int(one) for one in np.flatnonzero(np.isin(state.secondary, leaving))]
+    force = settings.rules.ignore_soft_errors
+    return _evacuated(state, evacuate(state, which, Mode.SECONDARY, force=force))
+
+
+def _change_group(state: State, request: Request, _settings: Settings) -> tuple[str, Any]:
+    groups = _groups(state, messages.names(request, "target_groups"))
+    return _evacuated(state, change_group(state, _indices(state, request), groups))
+
+
+def _evacuated(state: State, done: Evacuation) -> tuple[str, Any]:
+    moved = []
+    for one in done.moved:
+        nodes = [node for node in one.steps[-1].after if node != NO_NODE]
+        group = state.groups[state.group[nodes[0]]].name
+        moved.append([state.names[one.instance], group, [state.nodes[node].name for node in nodes]])
+    failed = [[state.names[index], why] for index, why in done.failed]
+    info = f"{len(failed)} instances failed to move and {len(moved)} were moved successfully"
+    return info, [moved, failed, done.jobs(state)]
+
+
+def _allocate_secondary(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
+    index = _index(state, str(request.get("name")))
+    place = allocate_secondary(state, index, settings.rules)
+    return place.describe(state), state.nodes[place.nodes[1]].name
+
+
+def _balance(state: State, request: Request, _settings: Settings) -> tuple[str, Any]:
+    """S186: `max_moves` (default: no limit); the result is as that of an evacuation, and which job waits for which."""
+    limit = request.get("max_moves", -1)
+    if not isinstance(limit, int):
+        raise InputError("is not a number", "request.max_moves")
+    steps: list[Step] = []
+    for group in range(len(state.groups)):
+        goals = Goals(max_moves=limit - len(steps) if limit >= 0 else -1)
+        steps += list(balance(state, goals, np.asarray(state.group == group)))
+    moved = []
+    for step in steps:
+        nodes = [node for node in step.after if node != NO_NODE]
+        group_name = state.groups[state.group[nodes[0]]].name
+        names = [state.nodes[node].name for node in nodes]
+        moved.append([state.names[step.move.instance], group_name, names])
+    jobs = [opcodes(state, step.move) for step in steps]
+    return f"{len(moved)} moves", [moved, [], jobs, dependencies(steps)]
+
+
+def _capacity(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
+    """S187: how many instances like the described one fit, and on which nodes, in order (`max_instances` at most)."""
+    limit = request.get("max_instances")
+    wanted = messages.wanted_instance({"name": "new", **request})
+    filled = fill(state, wanted, settings.rules, limit if isinstance(limit, int) else None)
+    names = [[state.nodes[node].name for node in nodes] for nodes in filled.nodes]
+    return f"{len(names)} instances fit", names
+
+
+_KINDS: dict[str, Callable[[State, Request, Settings], tuple[str, Any]]] = {
+    "allocate": _allocate,
+    "relocate": _relocate,
+    "node-evacuate": _evacuate,
+    "change-group": _change_group,
+    "multi-allocate": _multi_allocate,
+    "multi-evacuate": _multi_evacuate,
+    "allocate-secondary": _allocate_secondary,
+    "balance": _balance,
+    "capacity": _capacity,
+}

@@ -1,0 +1,436 @@
+"""Every move of every instance at once: which are possible, and the best of them.
+
+What is checked is what a job would meet on its way: a node that holds the instance only in between
+must be able to, too. An instance that leaves an offline node is not held to soft limits.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ganeti.placement.moves import Kind, Move
+from ganeti.placement.score import (
+    CONFLICT_WEIGHT,
+    FAILING_WEIGHT,
+    OFFLINE_PRIMARY_WEIGHT,
+    OFFLINE_WEIGHT,
+    RESERVED,
+)
+from ganeti.placement.spread import AS_PRIMARY, AS_SECONDARY, Chunk, Field
+from ganeti.placement.state import (
+    MIRROR_EXTERNAL,
+    MIRROR_INTERNAL,
+    NO_NODE,
+    Bools,
+    Floats,
+    Indices,
+    State,
+)
+
+CHUNK = 65536
+"""Candidates at once: their arrays stay in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which moves are allowed, as `hbal` has it."""
+
+    disk_moves: bool = True
+    instance_moves: bool = True
+    restricted_migration: bool = False
+    ignore_soft_errors: bool = False
+
+
+class Scores(NamedTuple):
+    """One kind of move: (instances, nodes) scores, infinite where it is not possible."""
+
+    kind: Kind
+    scores: Floats
+
+
+class _Moves:
+    """What the moves of a chunk have in common; `p` and `s` are the present nodes."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk, self.field = chunk, chunk.field
+        state = self.state = chunk.field.state
+        these, which = state.instances, chunk.which
+        self.p = chunk.primary
+        self.s = np.where(chunk.secondary == NO_NODE, chunk.primary, chunk.secondary)
+        self.memory = these.memory[which] * these.uses_memory[which]
+        self.p_free = state.free[self.p] + self.memory
+        self.p_fails = self.p_free <= state.reserved[self.p]
+        self.waive_p = state.offline[self.p] | chunk.force
+
+    def _may_migrate(self, source: Indices, target: Indices | None = None) -> Bools | bool:
+        forbidden = self.state.tags.forbidden
+        if forbidden is None:
+            return True
+        if target is None:
+            return np.asarray(~forbidden[source])
+        return np.asarray(~forbidden[source, target])
+
+    def _failing(self, node: Indices, fails: Bools, count: float) -> Floats:
+        """What a fixed node adds to the count of instances on nodes that fail N+1; `fails` may be (instances, nodes)."""
+        state = self.state
+        both = state.primaries + state.secondaries
+        live = self.field.online[node]
+        now = np.where(state.fails[node], both[node], 0.0)
+        then = both[node] + count
+        if fails.ndim > 1:
+            changed: Floats = live[:, None] * (fails * then[:, None] - now[:, None])
+            return FAILING_WEIGHT * changed
+        return np.asarray(FAILING_WEIGHT * live * (fails * then - now))[:, None]
+
+    def _target_failing(self, fails: Bools) -> Floats:
+        state = self.state
+        both = state.primaries + state.secondaries
+        return np.asarray(FAILING_WEIGHT * (fails * (both + 1) - state.fails * both))
+
+    def _offline(self, *, all_p: float, all_s: float, primary: float) -> Floats:
+        """What instances on offline nodes change by: `all_p` at the old primary node, and so on."""
+        gone = (self.field.scope & self.state.offline).astype(float)
+        change = OFFLINE_WEIGHT * (all_p * gone[self.p] + all_s * gone[self.s])
+        return np.asarray(change + OFFLINE_PRIMARY_WEIGHT * primary * gone[self.p])[:, None]
+
+    def _tags(self, new_primary: Indices | None, new_secondary: Indices | None) -> Floats | float:
+        """What tags change by; None is the target, a column each."""
+        return tag_change(self.chunk, new_primary, new_secondary)
+
+    def _total(self, *parts: Floats | float) -> Floats:
+        total = parts[0] + self.field.fixed
+        for part in parts[1:]:
+            total += part
+        return np.asarray(total)
+
+    def _primary_target(self, waive: Bools) -> tuple[Bools, Bools]:
+        """(whether it fails N+1, whether it fits) at each target that becomes primary."""
+        state, chunk = self.state, self.chunk
+        soft = chunk.soft_primary | waive[:, None] if waive.any() else chunk.soft_primary
+        fails = state.free - self.memory[:, None] <= state.reserved if self.field.is_risky else soft
+        return fails, soft & chunk.hard_primary & chunk.targets
+
+
+class _Mirrored(_Moves):
+    """The moves of a chunk of mirrored instances."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        super().__init__(chunk)
+        field, state = self.field, self.state
+        self.reserve = chunk.reserve
+        self.p_gone = chunk.at(self.p, AS_PRIMARY, -1.0)
+        self.s_gone = chunk.at(self.s, AS_SECONDARY, -1.0)
+        self.left = field.reserved_without(self.s, self.p, self.reserve)
+        self.left_change = (self.left - state.reserved[self.s]) * field.coefficients[
+            RESERVED, self.s
+        ]
+        self.s_fails = state.free[self.s] <= self.left
+        self.waive_s = state.offline[self.s] | chunk.force
+
+    # What fixed nodes can bear, (instances,) each.
+
+    @cached_property
+    def s_hosts(self) -> Bools:
+        """The secondary can run the instance."""
+        state, s = self.state, self.s
+        free = state.free[s] - self.memory
+        soft = (free > self.left) | self.s_fails
+        soft &= state.free_disk[s] >= state.low_disk[s]
+        soft &= (state.used_spindles[s] <= state.most_spindles[s]) | state.exclusive[s]
+        soft &= self.chunk.demands.vcpus[:, 0] <= self.field.room.vcpus[s]
+        if self.chunk.clashes is not None:
+            soft &= self.chunk.clashes[np.arange(len(s)), s] == 0
+        hosts: Bools = (free > 0) & (state.free_disk[s] > 0) & (soft | self.waive_p)
+        return hosts & self._spindles_left(s)
+
+    def _spindles_left(self, node: Indices) -> Bools:
+        state = self.state
+        left: Bools = ~state.exclusive[node] | (state.free_spindles[node] >= 0)
+        return left
+
+    def _keeps_disk(self, node: Indices, waive: Bools, free: Floats) -> Bools:
+        """A node that keeps its copy of the disks has not more than it may, nor too little free to take over."""
+        state = self.state
+        soft = state.free_disk[node] >= state.low_disk[node]
+        soft &= (state.used_spindles[node] <= state.most_spindles[node]) | state.exclusive[node]
+        soft &= self.reserve < free
+        keeps: Bools = (state.free_disk[node] > 0) & (soft | waive)
+        return keeps & self._spindles_left(node)
+
+    # The kinds of moves.
+
+    def failover(self) -> Floats:
+        """(instances, 1)."""
+        field, state = self.field, self.state
+        changes = [
+            (self.p, self.p_gone + self.chunk.at(self.p, AS_SECONDARY, 1.0)),
+            (self.s, self.s_gone + self.chunk.at(self.s, AS_PRIMARY, 1.0)),
+        ]
+        reserved = np.maximum(state.reserved[self.p], state.peers[self.p, self.s] + self.reserve)
+        change = (reserved - state.reserved[self.p]) * field.coefficients[RESERVED, self.p]
+        fails = self.p_free <= reserved
+        disk = (state.free_disk[self.p] > 0) | state.offline[self.p]
+        keeps = self._keeps_disk(self.p, self.waive_p, self.p_free) | (disk & self.waive_p)
+        valid = self.s_hosts & keeps & (~fails | self.p_fails | self.waive_p)
+        valid &= field.live[self.s] & self._may_migrate(self.p, self.s)
+        result = self._total(
+            self.chunk.spread(changes, [])[:, :1],
+            self.chunk.reserved_spread(
+                [(self.s, self.left_change)],
+                change[:, None],
+                field.values[RESERVED, self.p][:, None],
+            ),
+            self._failing(self.p, fails, 0),
+            self._failing(self.s, state.free[self.s] - self.memory <= self.left, 0),
+            self._offline(all_p=0, all_s=0, primary=-1),
+            self._tags(self.s, self.p),
+        )
+        return np.where(valid[:, None], result, np.inf)
+
+    def _secondary_target(self, partner: Indices, waive: Bools) -> tuple[Floats, Bools, Bools]:
+        """(reserved afterwards, whether it fails N+1, whether it fits) at each target that becomes secondary."""
+        field, state = self.field, self.state
+        reserved = field.peers_by_primary[partner] + self.reserve[:, None]
+        np.maximum(reserved, state.reserved, out=reserved)
+        fails = state.free <= reserved
+        soft = self.chunk.soft_disk & (self.reserve[:, None] < state.free)
+        soft &= ~fails | state.fails
+        if waive.any():
+            soft |= waive[:, None]
+        return reserved, fails, soft & self.chunk.hard_disk & self.chunk.targets
+
+    def _target_reserved(self, reserved: Floats) -> Floats:
+        reserved -= self.state.reserved
+        reserved *= self.field.coefficients[RESERVED]
+        return reserved
+
+    def replace_secondary(self) -> Floats:
+        """r: the target becomes secondary."""
+        field, state = self.field, self.state
+        reserved, fails, valid = self._secondary_target(self.p, self.waive_s)
+        valid &= ((state.free[self.p] > 0) & (state.free_disk[self.p] > 0))[:, None]
+        result = self._total(
+            self.chunk.spread([(self.s, self.s_gone)], AS_SECONDARY),
+            self.chunk.reserved_spread(
+                [(self.s, self.left_change)],
+                self._target_reserved(reserved),
+                field.values[RESERVED],
+            ),
+            self._failing(self.p, state.free[self.p] <= state.reserved[self.p], 0),
+            self._failing(self.s, self.s_fails, -1),
+            self._target_failing(fails) if field.is_risky else 0.0,
+            self._offline(all_p=0, all_s=-1, primary=0),
+            self._tags(self.p, None),
+        )
+        return np.where(valid, result, np.inf)
+
+    def _takes_peer(self, node: Indices, base: Floats) -> tuple[Floats, Floats]:
+        """(reserved, its change as a share) of a fixed secondary, as each target becomes the primary."""
+        field, state = self.field, self.state
+        reserved = state.peers[node] + self.reserve[:, None]
+        np.maximum(reserved, base[:, None], out=reserved)
+        change = reserved - state.reserved[node][:, None]
+        change *= field.coefficients[RESERVED, node][:, None]
+        return reserved, change
+
+    def replace_and_failover(self) -> Floats:
+        """R f: the target becomes primary, the primary secondary."""
+        field, state = self.field, self.state
+        target_fails, valid = self._primary_target(np.full(len(self.p), self.chunk.force))
+        reserved, change = self._takes_peer(self.p, state.reserved[self.p])
+        fails = self.p_free[:, None] <= reserved
+        keeps = self._keeps_disk(self.p, self.waive_s, self.p_free)
+        valid &= keeps[:, None] & (~fails | (self.p_fails | self.waive_s)[:, None])
+        valid &= self._may_migrate(self.p)
+        changes = [
+            (self.s, self.s_gone),
+            (self.p, self.p_gone + self.chunk.at(self.p, AS_SECONDARY, 1.0)),
+        ]
+        result = self._total(
+            self.chunk.spread(changes, AS_PRIMARY),
+            self.chunk.reserved_spread(
+                [(self.s, self.left_change)], change, field.values[RESERVED, self.p][:, None]
+            ),
+            self._failing(self.p, fails if field.is_risky else self.p_fails, 0),
+            self._failing(self.s, self.s_fails, -1),
+            self._target_failing(target_fails) if field.is_risky else 0.0,
+            self._offline(all_p=0, all_s=-1, primary=-1),
+            self._tags(None, self.p),
+        )
+        return np.where(valid, result, np.inf)
+
+    def replace_primary(self) -> Floats:
+        """F r f: the target becomes primary, by way of the secondary, which stays."""
+        field, state = self.field, self.state
+        target_fails, valid = self._primary_target(self.waive_p)
+        reserved, change = self._takes_peer(self.s, self.left)
+        fails = state.free[self.s][:, None] <= reserved
+        keeps = self._keeps_disk(self.s, self.waive_p, state.free[self.s])
+        valid &= (self.s_hosts & keeps)[:, None]
+        valid &= ~fails | (self.s_fails | self.waive_p)[:, None]
+        hop = self._may_migrate(self.p, self.s)
+        valid &= hop if isinstance(hop, bool) else hop[:, None]
+        valid &= self._may_migrate(self.s)
+        result = self._total(
+            self.chunk.spread([(self.p, self.p_gone)], AS_PRIMARY),
+            self.chunk.reserved_spread([], change, field.values[RESERVED, self.s][:, None]),
+            self._failing(self.p, self.p_fails, -1),
+            self._failing(self.s, fails if field.is_risky else self.s_fails, 0),
+            self._target_failing(target_fails) if field.is_risky else 0.0,
+            self._offline(all_p=-1, all_s=0, primary=-1),
+            self._tags(None, self.s),
+        )
+        return np.where(valid, result, np.inf)
+
+    def failover_and_replace(self) -> Floats:
+        """F r: the secondary becomes primary, the target secondary."""
+        field, state = self.field, self.state
+        reserved, fails, valid = self._secondary_target(self.s, self.waive_p)
+        hop = self._may_migrate(self.p, self.s)
+        valid &= (self.s_hosts & hop)[:, None]
+        changes = [
+            (self.p, self.p_gone),
+            (self.s, self.s_gone + self.chunk.at(self.s, AS_PRIMARY, 1.0)),
+        ]
+        result = self._total(
+            self.chunk.spread(changes, AS_SECONDARY),
+            self.chunk.reserved_spread(
+                [(self.s, self.left_change)],
+                self._target_reserved(reserved),
+                field.values[RESERVED],
+            ),
+            self._failing(self.p, self.p_fails, -1),
+            self._failing(self.s, state.free[self.s] - self.memory <= self.left, 0),
+            self._target_failing(fails) if field.is_risky else 0.0,
+            self._offline(all_p=-1, all_s=0, primary=-1),
+            self._tags(self.s, None),
+        )
+        return np.where(valid, result, np.inf)
+
+    def all_kinds(self, options: Options) -> Iterator[Scores]:
+        """The allowed kinds, in the order in which the first of equals wins."""
+        state = self.state
+        can_fail_over = (self.field.live[self.s] & options.instance_moves)[:, None]
+        if options.instance_moves:
+            yield Scores(Kind.FAILOVER, np.where(can_fail_over, self.failover(), np.inf))
+        if not options.disk_moves:
+            return
+        yield Scores(Kind.REPLACE_SECONDARY, self.replace_secondary())
+        if not options.instance_moves:
+            return
+        drained = state.offline[self.p][:, None]
+        free_to_move = drained | (not options.restricted_migration)
+        yield Scores(
+            Kind.REPLACE_AND_FAILOVER, np.where(free_to_move, self.replace_and_failover(), np.inf)
+        )
+        if not options.restricted_migration:
+            yield Scores(
+                Kind.REPLACE_PRIMARY, np.where(can_fail_over, self.replace_primary(), np.inf)
+            )
+        yield Scores(
+            Kind.FAILOVER_AND_REPLACE,
+            np.where(can_fail_over & free_to_move, self.failover_and_replace(), np.inf),
+        )
+
+
+class _Shared(_Moves):
+    """The moves of a chunk of instances that can start on any node."""
+
+    def failover_to_any(self) -> Floats:
+        """fa: the target becomes primary."""
+        fails, valid = self._primary_target(self.waive_p)
+        valid &= self._may_migrate(self.p)
+        result = self._total(
+            self.chunk.spread([(self.p, self.chunk.at(self.p, AS_PRIMARY, -1.0))], AS_PRIMARY),
+            self.field.reserved_now,
+            self._failing(self.p, self.p_fails, -1),
+            self._target_failing(fails) if self.field.is_risky else 0.0,
+            self._offline(all_p=-1, all_s=0, primary=-1),
+            self._tags(None, np.full(len(self.p), NO_NODE)),
+        )
+        return np.where(valid, result, np.inf)
+
+
+def tag_change(
+    chunk: Chunk, new_primary: Indices | None, new_secondary: Indices | None
+) -> Floats | float:
+    """What tags change the score by; None is the target, a column each; a secondary of NO_NODE is none."""
+    field, rules = chunk.field, chunk.field.state.tags
+    rows = np.arange(len(chunk.which))
+    change: Floats | float = 0.0
+    is_same = new_primary is chunk.primary
+    if chunk.clashes is not None and not is_same:
+        gained = chunk.clashes * field.online
+        if new_primary is not None:
+            gained = gained[rows, new_primary][:, None]
+        change = CONFLICT_WEIGHT * (gained - (chunk.relief * field.online[chunk.primary])[:, None])
+    if rules.has_locations or rules.desires.any():
+        change = change + _location_change(chunk, new_primary, new_secondary)
+    return change
+
+
+def _location_change(
+    chunk: Chunk, new_primary: Indices | None, new_secondary: Indices | None
+) -> Floats:
+    field, rules = chunk.field, chunk.field.state.tags
+    rows = np.arange(len(chunk.which))
+    shared, unmet = rules.shared_places(), rules.unmet(chunk.which)
+    online, old = field.online, chunk.primary
+
+    def together(first: Indices | None, second: Indices | None) -> Floats:
+        if second is not None and (second == NO_NODE).all():
+            return np.zeros((1, 1))
+        if first is None:
+            return shared[:, second].T if second is not None else shared
+        return shared[first] if second is None else shared[first, second][:, None]
+
+    before = online[old] * (together(old, chunk.secondary)[:, 0] + unmet[rows, old])
+    wishes = unmet if new_primary is None else unmet[rows, new_primary][:, None]
+    seen = online[None, :] if new_primary is None else online[new_primary][:, None]
+    after = seen * (together(new_primary, new_secondary) + wishes)
+    change = after - before[:, None]
+    if new_primary is not old:
+        domain = rules.same_domain_change(chunk.which, old, online)
+        change = change + (domain if new_primary is None else domain[rows, new_primary][:, None])
+    return np.asarray(change)
+
+
+def every_move(
+    field: Field, which: Indices, options: Options
+) -> Iterator[tuple[Indices, list[Scores]]]:
+    """(instances, scores by kind) in portions; what cannot move at all is left out."""
+    mirror = field.state.instances.mirror[which]
+    size = max(1, CHUNK // max(1, len(field.live)))
+    for kind in (MIRROR_INTERNAL, MIRROR_EXTERNAL):
+        same = which[mirror == kind]
+        for start in range(0, len(same), size):
+            chunk = Chunk(field, same[start : start + size], force=options.ignore_soft_errors)
+            if kind == MIRROR_INTERNAL:
+                yield chunk.which, list(_Mirrored(chunk).all_kinds(options))
+            elif options.instance_moves:
+                yield chunk.which, [Scores(Kind.FAILOVER_TO_ANY, _Shared(chunk).failover_to_any())]
+
+
+def best_move(state: State, scope: Bools, which: Indices, options: Options) -> Move | None:
+    """The move with the lowest score of all moves of these instances; None if none is possible."""
+    field = Field(state, scope)
+    best: Move | None = None
+    for instances, kinds in every_move(field, which, options):
+        found = _best_of(instances, kinds)
+        if found is not None and (best is None or found.score < best.score):
+            best = found
+    return best
+
+
+def _best_of(which: Indices, kinds: list[Scores]) -> Move | None:
+    best: Move | None = None
+    for kind, scores in kinds:
+        row, column = divmod(int(scores.argmin()), scores.shape[1])
+        value = float(scores[row, column])
+        if np.isfinite(value) and (best is None or value < best.score):
+            target = NO_NODE if kind is Kind.FAILOVER else column
+            best = Move(int(which[row]), kind, target, value)
+    return best

@@ -1,0 +1,251 @@
+"""How many more instances fit: of one size, or of sizes that shrink as room gets scarce.
+
+Instances are placed one after the other as `allocate` would. Whether any one node may still fail is
+checked for many of them at once: if it holds after the last, it held before. Mirrored instances
+are not checked for it one by one; their failover is reserved at their secondary nodes anyway.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+
+from ganeti.placement.allocate import Rules, allocate_on
+from ganeti.placement.description import Failure, Instance, Mirror, facts
+from ganeti.placement.policy_fit import policy_failure
+from ganeti.placement.redundancy import is_redundant
+from ganeti.placement.state import NO_NODE, Bools, State
+
+MEMORY_UNIT_MIB, DISK_UNIT_MIB = 64, 256
+FEWEST_AT_ONCE, SMALL_STEP = 20, 10
+
+
+@dataclass
+class Filled:
+    """The instances that were placed, their nodes, the state then, and why the next one found no place."""
+
+    state: State
+    instances: list[Instance]
+    nodes: list[tuple[int, ...]]
+    failures: Counter[Failure]
+
+    @property
+    def main_failure(self) -> Failure:
+        return ranked(self.failures)[0]
+
+
+def ranked(failures: Counter[Failure]) -> list[Failure]:
+    """All kinds of failure, the most frequent first."""
+    return sorted(Failure, key=lambda kind: -failures[kind])
+
+
+def open_nodes(state: State, closed_groups: Sequence[int] = ()) -> Bools:
+    """The nodes of groups that may be allocated to."""
+    groups = np.array([one.alloc_policy != "unallocable" for one in state.groups], dtype=bool)
+    groups[list(closed_groups)] = False
+    return np.asarray(~state.offline & groups[state.group])
+
+
+def fill(
+    state: State,
+    wanted: Instance,
+    rules: Rules,
+    limit: int | None = None,
+    open_: Bools | None = None,
+) -> Filled:
+    """Place instances like `wanted`, named new-0 and so on, until one finds no place; `state` stays."""
+    open_ = open_nodes(state) if open_ is None else open_
+    filled = Filled(state.copy(), [], [], Counter())
+    is_mirrored = facts(wanted.template).mirror is Mirror.INTERNAL
+    unchecked = replace(rules, capacity=False)
+    steps = [] if is_mirrored or not rules.capacity else [_guess(state, wanted), SMALL_STEP]
+    for size in steps:
+        while _add(filled, wanted, unchecked, open_, _least(size, _left(filled, limit))):
+            if filled.failures or _left(filled, limit) == 0:
+                return filled
+    _place(filled, wanted, unchecked if is_mirrored else rules, open_, _left(filled, limit))
+    return filled
+
+
+def _left(filled: Filled, limit: int | None) -> int | None:
+    return None if limit is None else limit - len(filled.nodes)
+
+
+def _least(size: int, left: int | None) -> int:
+    return size if left is None else min(size, left)
+
+
+def _guess(state: State, wanted: Instance) -> int:
+    """A number of instances that surely fit, roughly."""
+    spare = float(state.free.sum() - state.total_memory.max(initial=0.0))
+    return max(FEWEST_AT_ONCE, int(spare // max(1.0, wanted.memory)) - len(state.nodes))
+
+
+def _add(filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int) -> bool:
+    """Place up to `number` at once; False, and nothing placed, if not every node could be lost then."""
+    trial = Filled(filled.state.copy(), list(filled.instances), list(filled.nodes), Counter())
+    _place(trial, wanted, rules, open_, number)
+    if not is_redundant(trial.state, rules.ignored_groups):
+        return False
+    filled.state, filled.instances = trial.state, trial.instances
+    filled.nodes, filled.failures = trial.nodes, trial.failures
+    return True
+
+
+def _place(
+    filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int | None
+) -> None:
+    """Place instances until `number` or none fits, which sets `failures`."""
+    state = filled.state
+    while number is None or number > 0:
+        name = f"new-{len(filled.nodes)}"
+        one = msgspec.structs.replace(wanted, name=name)
+        place = allocate_on(state, one, open_, rules)
+        if not place.nodes:
+            filled.failures = place.failures or Counter({Failure.INTERNAL: 1})
+            return
+        secondary = place.nodes[1] if len(place.nodes) > 1 else NO_NODE
+        state.append(one, place.nodes[0], secondary)
+        filled.instances.append(one)
+        filled.nodes.append(place.nodes)
+        number = None if number is None else number - 1
+
+
+def tiers(
+    state: State,
+    wanted: Sequence[Instance],
+    rules: Rules,
+    limit: int | None = None,
+    open_: Bools | None = None,
+) -> Filled:
+    """Fill with the first size, then with ever smaller ones, then with the next; `state` stays."""
+    open_ = open_nodes(state) if open_ is None else open_
+    filled = Filled(state.copy(), [], [], Counter({Failure.INTERNAL: 1}))
+    for one in wanted:
+        if limit is None or len(filled.nodes) < limit:
+            filled = _Tiers(state, rules, limit, open_).run(filled, one)
+    return filled
+
+
+class _Tiers:
+    """Going on with ever smaller instances; what gains nothing is taken back, and another resource is shrunk."""
+
+    def __init__(self, state: State, rules: Rules, limit: int | None, open_: Bools) -> None:
+        self.rules, self.limit, self.open = rules, limit, open_
+        groups = np.unique(state.group[open_])
+        self.policies = [state.groups[group].policy for group in groups]
+
+    def run(self, filled: Filled, wanted: Instance) -> Filled:
+        tried: list[tuple[Filled, Instance]] = []
+        while True:
+            filled = self._fill(filled, wanted)
+            if self.limit is not None and len(filled.nodes) >= self.limit:
+                return filled
+            smaller = self._shrunk(filled, wanted)
+            if smaller is not None:
+                tried.append((filled, wanted))
+                wanted = smaller
+                continue
+            other = self._other(filled, wanted)
+            while other is None:
+                while tried and len(filled.nodes) > len(tried[-1][0].nodes):
+                    tried.pop()
+                if not tried:
+                    return filled
+                filled, wanted = tried.pop()
+                other = self._other(filled, wanted)
+            wanted = other
+
+    def _fill(self, filled: Filled, wanted: Instance) -> Filled:
+        left = None if self.limit is None else self.limit - len(filled.nodes)
+        more = fill(filled.state, wanted, self.rules, left, self.open)
+        start = len(filled.nodes)
+        names = [
+            msgspec.structs.replace(one, name=f"new-{start + number}")
+            for number, one in enumerate(more.instances)
+        ]
+        first = len(more.state.names) - len(names)
+        more.state.names[first:] = [one.name for one in names]
+        more.state.descriptions[first:] = names
+        return Filled(
+            more.state, filled.instances + names, filled.nodes + more.nodes, more.failures
+        )
+
+    def _finds(self, filled: Filled, wanted: Instance) -> tuple[bool, Counter[Failure]]:
+        """(whether one such instance finds a place, why not elsewhere by resource)."""
+        place = allocate_on(filled.state, wanted, self.open, self.rules)
+        counted: Counter[Failure] = Counter()
+        for kind, number in place.failures.items():
+            counted[_resource(kind)] += number
+        return bool(place.nodes), counted
+
+    def _shrunk(self, filled: Filled, wanted: Instance) -> Instance | None:
+        """The first smaller size, in the resource that is scarcest, for which as many places fail no more."""
+        scarce = _resource(filled.main_failure)
+        _found, counted = self._finds(filled, wanted)
+
+        def differs(one: Instance) -> bool:
+            return self._finds(filled, one)[1][scarce] != counted[scarce]
+
+        return _first(self._allowed(wanted, scarce), differs)
+
+    def _allowed(self, wanted: Instance, scarce: Failure) -> list[Instance]:
+        """Smaller sizes that some policy allows, or that are still too large for it."""
+        policies = self.policies
+        smaller = list(shrinks(wanted, scarce))
+        fitting = [
+            number
+            for number, one in enumerate(smaller)
+            if any(policy_failure(policy, one) is None for policy in policies)
+        ]
+        return smaller[: fitting[-1] + 1] if fitting else []
+
+    def _other(self, filled: Filled, wanted: Instance) -> Instance | None:
+        """The first size that fits when another resource is shrunk."""
+        causes = list(dict.fromkeys(_resource(one) for one in ranked(filled.failures)))
+        for scarce in causes[1:]:
+            for one in self._allowed(wanted, scarce):
+                found, counted = self._finds(filled, one)
+                if found:
+                    return one
+                if not counted[scarce]:
+                    break
+        return None
+
+
+def _resource(failure: Failure) -> Failure:
+    """What is short: a cluster that is not redundant lacks memory."""
+    return Failure.MEMORY if failure is Failure.REDUNDANCY else failure
+
+
+def shrinks(wanted: Instance, scarce: Failure) -> Iterator[Instance]:
+    """Ever smaller instances, a unit of one resource at a time; none for what cannot shrink."""
+    one = wanted
+    while True:
+        if scarce is Failure.MEMORY and one.memory >= 2 * MEMORY_UNIT_MIB:
+            one = msgspec.structs.replace(one, memory=one.memory - MEMORY_UNIT_MIB)
+        elif scarce is Failure.DISK and one.disks and min(one.disks) >= 2 * DISK_UNIT_MIB:
+            disks = tuple(disk - DISK_UNIT_MIB for disk in one.disks)
+            size = one.disk - len(disks) * DISK_UNIT_MIB
+            one = msgspec.structs.replace(one, disks=disks, disk=size)
+        elif scarce is Failure.CPU and one.vcpus > 1:
+            one = msgspec.structs.replace(one, vcpus=one.vcpus - 1)
+        elif scarce is Failure.SPINDLES and (one.spindles or 0) > 1:
+            one = msgspec.structs.replace(one, spindles=(one.spindles or 0) - 1)
+        else:
+            return
+        yield one
+
+
+def _first(given: Sequence[Instance], holds: Callable[[Instance], bool]) -> Instance | None:
+    """The first for which `holds`, which holds for all later ones, too."""
+    low, high = 0, len(given)
+    while low < high:
+        middle = (low + high) // 2
+        if holds(given[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return given[low] if low < len(given) else None

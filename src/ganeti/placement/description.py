@@ -1,0 +1,140 @@
+"""A cluster as the placement tools are told of it: groups, nodes, instances; sizes in MiB.
+
+What comes in (`load/`) and what goes out (`load/text.py`) has this form; `state.py` makes arrays of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.model.params import IPOLICY_DEFAULTS
+
+Policy = Mapping[str, Any]
+"""An instance policy in the allocator's form: `minmax`, `std`, `disk-templates`, `vcpu-ratio`, `spindle-ratio`."""
+
+
+class Failure(StrEnum):
+    """Why an instance cannot be on a node; the names are those that `hspace` prints."""
+
+    CPU = "FailCPU"
+    MEMORY = "FailMem"
+    DISK = "FailDisk"
+    REDUNDANCY = "FailN1"
+    TAGS = "FailTags"
+    MIGRATION = "FailMig"
+    DISK_COUNT = "FailDiskCount"
+    SPINDLES = "FailSpindles"
+    INTERNAL = "FailInternal"
+
+
+class Mirror(StrEnum):
+    """How an instance can leave its node."""
+
+    NONE = "none"
+    INTERNAL = "internal"
+    EXTERNAL = "external"
+
+
+class TemplateFacts(NamedTuple):
+    """What placement knows of a disk template."""
+
+    mirror: Mirror
+    is_local: bool
+    """Whether its disks count against the free disk that nodes report."""
+    is_movable: bool
+
+
+TEMPLATES: Mapping[str, TemplateFacts] = {
+    "drbd": TemplateFacts(Mirror.INTERNAL, is_local=True, is_movable=True),
+    "plain": TemplateFacts(Mirror.NONE, is_local=True, is_movable=False),
+    "file": TemplateFacts(Mirror.NONE, is_local=False, is_movable=False),
+    # A diskless instance loses nothing by moving, but balancing leaves it alone, as upstream does.
+    "diskless": TemplateFacts(Mirror.EXTERNAL, is_local=False, is_movable=False),
+    **dict.fromkeys(
+        ("sharedfile", "blockdev", "rbd", "ext", "gluster"),
+        TemplateFacts(Mirror.EXTERNAL, is_local=False, is_movable=True),
+    ),
+}
+
+RUNNING = ("running", "ERROR_up")
+SWITCHED_OFF = "ADMIN_offline"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A node group; `alloc_policy` is preferred, last_resort or unallocable."""
+
+    name: str
+    uuid: str
+    alloc_policy: str = "preferred"
+    tags: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    policy: Policy = msgspec.field(default_factory=lambda: IPOLICY_DEFAULTS)
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A node; `offline` also means drained or not for instances, `node_*` is what the node uses itself."""
+
+    name: str
+    group: str
+    total_memory: float = 0
+    node_memory: float = 0
+    free_memory: float = 0
+    total_disk: float = 0
+    free_disk: float = 0
+    total_cpus: float = 0
+    node_cpus: float = 1
+    offline: bool = False
+    why_offline: str = "offline"
+    is_master: bool = False
+    total_spindles: float = 0
+    free_spindles: float = 0
+    exclusive_storage: bool = False
+    tags: tuple[str, ...] = ()
+    cpu_speed: float = 1.0
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """An instance, there or wanted; `status` is Ganeti's word, `networks` are the UUIDs that its interfaces need."""
+
+    name: str
+    memory: float
+    disk: float
+    vcpus: float
+    status: str = "running"
+    auto_balance: bool = True
+    primary: str = ""
+    secondary: str = ""
+    template: str = "plain"
+    tags: tuple[str, ...] = ()
+    spindle_use: float = 1
+    spindles: float | None = None
+    disks: tuple[float, ...] = ()
+    nics: int | None = None
+    networks: tuple[str, ...] = ()
+
+    @property
+    def nodes_needed(self) -> int:
+        """1, or 2 for a mirrored template."""
+        return 2 if facts(self.template).mirror is Mirror.INTERNAL else 1
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """All of it; `utilisation` is what instances use by name: processor, memory, disk, network."""
+
+    groups: Sequence[Group]
+    nodes: Sequence[Node]
+    instances: Sequence[Instance]
+    tags: Sequence[str] = ()
+    policy: Policy = msgspec.field(default_factory=lambda: IPOLICY_DEFAULTS)
+    utilisation: Mapping[str, tuple[float, float, float, float]] = {}
+
+
+def facts(template: str) -> TemplateFacts:
+    """What is known of a template; PrereqError if it is none."""
+    found = TEMPLATES.get(template)
+    if found is None:
+        raise PrereqError(f"unknown disk template {template!r:.40}", ErrorCode.WRONG_INPUT)
+    return found

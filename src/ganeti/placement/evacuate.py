@@ -1,0 +1,241 @@
+"""Instances that must leave: relocation, evacuation of nodes, change of the node group.
+
+Each instance goes where the score of its (new) group is lowest; one after the other, so that later ones see where
+earlier ones went. Instances that cannot go are reported and do not keep the others.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.placement.allocate import CAUSES, Rules, allocate, primary_causes, secondary_causes
+from ganeti.placement.candidates import Options, every_move
+from ganeti.placement.description import Mirror, facts
+from ganeti.placement.moves import Kind, Move, Step, apply, opcodes
+from ganeti.placement.score import everywhere, group_scope
+from ganeti.placement.singles import TIE, last_of_equals, pair_scores
+from ganeti.placement.spread import Chunk, Field
+from ganeti.placement.state import NO_NODE, Bools, Floats, State
+
+PAIR_TRIES = 50
+"""So many pairs of new nodes are tried before an instance is said not to fit."""
+
+
+class Mode(StrEnum):
+    """Which nodes instances are to leave (S173)."""
+
+    PRIMARY = "primary-only"
+    SECONDARY = "secondary-only"
+    ALL = "all"
+
+
+class Moved(NamedTuple):
+    """An instance by index, and the steps that brought it where it is now."""
+
+    instance: int
+    steps: tuple[Step, ...]
+
+
+@dataclass
+class Evacuation:
+    """What moved in order, and what did not, with the reason."""
+
+    moved: list[Moved] = field(default_factory=list)
+    failed: list[tuple[int, str]] = field(default_factory=list)
+
+    def jobs(self, state: State) -> list[list[dict[str, object]]]:
+        """A job for each instance that moved."""
+        return [
+            [opcode for step in one.steps for opcode in opcodes(state, step.move)]
+            for one in self.moved
+        ]
+
+
+def evacuate(state: State, which: Sequence[int], mode: Mode, *, force: bool = False) -> Evacuation:
+    """Take instances off the nodes that `mode` names, within their groups; `state` is changed."""
+    left = _nodes_to_leave(state, which, mode)
+    result = Evacuation()
+    for index in which:
+        group = int(state.group[state.primary[index]])
+        open_ = (state.group == group) & ~state.offline & ~left
+        _record(result, index, partial(_leave, state, index, mode, group, open_, force=force))
+    return result
+
+
+def _record(result: Evacuation, index: int, leave: Callable[[], list[Step]]) -> None:
+    try:
+        steps = leave()
+    except PrereqError as err:
+        result.failed.append((index, err.message))
+    else:
+        result.moved.append(Moved(index, tuple(steps)))
+
+
+def _nodes_to_leave(state: State, which: Iterable[int], mode: Mode) -> Bools:
+    left = np.zeros(len(state.nodes), dtype=bool)
+    for index in which:
+        if mode is not Mode.SECONDARY:
+            left[state.primary[index]] = True
+        if mode is not Mode.PRIMARY and state.secondary[index] != NO_NODE:
+            left[state.secondary[index]] = True
+    return left
+
+
+def change_group(state: State, which: Sequence[int], targets: Iterable[int]) -> Evacuation:
+    """Move instances to the best of the target groups (any other group if none is given); `state` is changed."""
+    sources = {int(state.group[state.primary[index]]) for index in which}
+    groups = (set(targets) or set(range(len(state.groups)))) - sources
+    result = Evacuation()
+
+    def leave(index: int) -> list[Step]:
+        wanted = state.descriptions[index]
+        if not groups:
+            raise _cannot("there is no other node group")
+        place, _places = allocate(state, wanted, Rules(groups=groups))
+        open_ = (state.group == place.group) & ~state.offline
+        return _leave(state, index, Mode.ALL, place.group, open_, force=False)
+
+    for index in which:
+        _record(result, index, partial(leave, index))
+    return result
+
+
+def relocate(state: State, index: int, leave: Sequence[int]) -> Step:
+    """Replace the node that an instance is to leave: its secondary if it is mirrored, else its primary (S172)."""
+    mirror = facts(state.descriptions[index].template).mirror
+    if mirror is Mirror.NONE:
+        raise _cannot("Can't relocate non-mirrored instances")
+    is_mirrored = mirror is Mirror.INTERNAL
+    node = int(state.secondary[index] if is_mirrored else state.primary[index])
+    if list(leave) != [node]:
+        role = "secondary" if is_mirrored else "primary"
+        raise _cannot(
+            f"Unsupported request: only the instance's {role} node ({_name(state, node)}) can be replaced"
+        )
+    mode = Mode.SECONDARY if is_mirrored else Mode.PRIMARY
+    group = int(state.group[state.primary[index]])
+    open_ = (state.group == group) & ~state.offline
+    open_[node] = False
+    [step] = _leave(state, index, mode, group, open_, force=False)
+    return step
+
+
+def _cannot(message: str) -> PrereqError:
+    return PrereqError(message, ErrorCode.NO_RESOURCES)
+
+
+def _name(state: State, node: int) -> str:
+    return state.nodes[node].name if node != NO_NODE else "-"
+
+
+def _leave(
+    state: State, index: int, mode: Mode, group: int, open_: Bools, *, force: bool
+) -> list[Step]:
+    """The steps that one instance makes to the open nodes of `group`; PrereqError if there are none."""
+    template = state.descriptions[index].template
+    mirror = facts(template).mirror
+    if mirror is Mirror.NONE:
+        raise _cannot(f"Instances of type {template} cannot be relocated")
+    if mirror is Mirror.EXTERNAL:
+        if mode is Mode.SECONDARY:
+            raise _cannot(
+                f"Instances with disk template '{template}' can't execute change secondary"
+            )
+        return [_one_node(state, index, Kind.FAILOVER_TO_ANY, group, open_, force=force)]
+    if mode is Mode.PRIMARY:
+        return [_fail_over(state, index, force=force)]
+    if mode is Mode.SECONDARY:
+        return [_one_node(state, index, Kind.REPLACE_SECONDARY, group, open_, force=force)]
+    return _both_nodes(state, index, group, open_, force=force)
+
+
+def _scores(state: State, index: int, kind: Kind, scope: Bools, *, force: bool) -> Floats:
+    """By node: the score after one kind of move of one instance."""
+    disks = kind is Kind.REPLACE_SECONDARY
+    options = Options(disk_moves=disks, instance_moves=not disks, ignore_soft_errors=force)
+    for _which, kinds in every_move(Field(state, scope), np.array([index]), options):
+        for one in kinds:
+            if one.kind is kind:
+                return np.asarray(one.scores[0])
+    return np.full(len(state.nodes), np.inf)
+
+
+def _fail_over(state: State, index: int, *, force: bool) -> Step:
+    scores = _scores(state, index, Kind.FAILOVER, everywhere(state), force=force)
+    if not np.isfinite(scores[0]):
+        raise _cannot(f"It cannot fail over to {_name(state, int(state.secondary[index]))}")
+    return apply(state, Move(index, Kind.FAILOVER, NO_NODE, float(scores[0])))
+
+
+def _one_node(
+    state: State, index: int, kind: Kind, group: int, open_: Bools, *, force: bool
+) -> Step:
+    scope = group_scope(state, group) | (state.group == state.group[state.primary[index]])
+    scores = np.where(open_, _scores(state, index, kind, scope, force=force), np.inf)
+    target = last_of_equals(scores)
+    if target is None:
+        raise _cannot(f"Can't find any good node: {_reasons(state, index, kind, open_)}")
+    return apply(state, Move(index, kind, target, float(scores[target])))
+
+
+def _reasons(state: State, index: int, kind: Kind, open_: Bools) -> str:
+    """Why none of the open nodes will do."""
+    chunk = Chunk(Field(state, everywhere(state)), np.array([index]))
+    if kind is Kind.REPLACE_SECONDARY:
+        causes = [CAUSES[number] for number in secondary_causes(chunk)[state.primary[index]]]
+    else:
+        causes = list(primary_causes(chunk, force=False))
+    there = [node for node in np.flatnonzero(open_) if node != state.primary[index]]
+    listed = [f"Node {_name(state, int(node))} failed: {causes[node]}" for node in there]
+    return "; ".join(listed) or "no nodes available"
+
+
+def _both_nodes(state: State, index: int, group: int, open_: Bools, *, force: bool) -> list[Step]:
+    """First to the new primary as secondary, then over to it, then a new secondary: the best pair of nodes."""
+    without = state.copy()
+    primary, secondary = int(state.primary[index]), int(state.secondary[index])
+    without.remove_secondary(index, secondary, primary)
+    without.remove_primary(index, primary)
+    without.primary[index] = without.secondary[index] = NO_NODE
+    chunk = Chunk(Field(without, group_scope(without, group)), np.array([index]))
+    fits = (primary_causes(chunk, force=force) == "") & open_
+    possible = fits[:, None] & open_[None, :] & (secondary_causes(chunk) == 0)
+    np.fill_diagonal(possible, val=False)
+    scores = np.where(possible, pair_scores(chunk), np.inf)
+    for _ in range(PAIR_TRIES):
+        best = scores.min(initial=np.inf)
+        if not np.isfinite(best):
+            break
+        pair = divmod(int(np.flatnonzero(scores.ravel() <= best + TIE)[-1]), scores.shape[1])
+        trial = state.copy()
+        steps = _walk(trial, index, pair, force=force)
+        if steps is not None:
+            for step in steps:
+                apply(state, step.move)
+            return steps
+        scores[pair] = np.inf
+    raise _cannot("Can't find any good nodes for relocation")
+
+
+def _walk(state: State, index: int, pair: tuple[int, int], *, force: bool) -> list[Step] | None:
+    """The steps to a pair of nodes, each possible when its turn comes; None if one is not."""
+    kinds = [
+        (Kind.REPLACE_SECONDARY, pair[0]),
+        (Kind.FAILOVER, NO_NODE),
+        (Kind.REPLACE_SECONDARY, pair[1]),
+    ]
+    if state.offline[state.primary[index]]:
+        kinds.insert(0, (Kind.FAILOVER, NO_NODE))
+    steps = []
+    for kind, target in kinds:
+        scores = _scores(state, index, kind, everywhere(state), force=force)
+        value = float(scores[0 if target == NO_NODE else target])
+        if not np.isfinite(value):
+            return None
+        steps.append(apply(state, Move(index, kind, target, value)))
+    return steps

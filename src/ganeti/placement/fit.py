@@ -1,0 +1,99 @@
+"""Who fits where: the limits of nodes as arrays, against which instances are compared all at once.
+
+Hard limits (memory, disk, spindles of one's own) always hold. Soft ones (the policy's ratios, what is
+reserved for failovers, exclusion tags) are waived for an instance that must leave an offline node.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ganeti.placement.state import Bools, Floats, Indices, State
+
+
+class Demands(NamedTuple):
+    """What instances take, a column each; what they do not take at all is minus infinity."""
+
+    memory: Floats
+    disk: Floats
+    spindle_use: Floats
+    spindles: Floats
+    vcpus: Floats
+    reserve: Floats
+
+    @classmethod
+    def of(cls, state: State, which: Indices) -> "Demands":
+        """The demands of these instances, as columns for broadcasting against nodes."""
+        these = state.instances
+        local, nothing = these.is_local[which], -np.inf
+        unknown = np.isnan(these.spindles[which])
+        columns = cls(
+            memory=these.memory[which] * these.uses_memory[which],
+            disk=np.where(local, these.disk[which], nothing),
+            spindle_use=np.where(local, these.spindle_use[which], nothing),
+            spindles=np.where(local, np.where(unknown, np.inf, these.spindles[which]), nothing),
+            vcpus=np.where(these.counts[which], these.vcpus[which], 0.0),
+            reserve=these.reserve[which],
+        )
+        return cls(*(column[:, None] for column in columns))
+
+
+class Room(NamedTuple):
+    """What nodes have left, a value a node, by kind of limit."""
+
+    memory: Floats
+    memory_and_reserve: Floats
+    disk: Floats
+    disk_above_low: Floats
+    spindle_use: Floats
+    spindles: Floats
+    vcpus: Floats
+
+    @classmethod
+    def of(cls, state: State) -> "Room":
+        """The room of all nodes."""
+        limit = state.cpu_ratio * state.total_cpus - state.used_cpus
+        # `used / total` may exceed the ratio by a rounding error where the product does not.
+        whole = np.floor(limit + 1e-9)
+        return cls(
+            memory=state.free,
+            memory_and_reserve=np.where(state.fails, state.free, state.free - state.reserved),
+            disk=state.free_disk,
+            disk_above_low=state.free_disk - state.low_disk,
+            spindle_use=np.where(
+                state.exclusive, np.inf, state.most_spindles - state.used_spindles
+            ),
+            spindles=np.where(state.exclusive, state.free_spindles, np.inf),
+            vcpus=np.where(state.cpu_ratio >= 0, whole, np.inf),
+        )
+
+
+def hard(demands: Demands, room: Room) -> Bools:
+    """(instances, nodes): whether memory, disk and spindles suffice for a primary."""
+    fits: Bools = demands.memory < room.memory
+    return fits & fits_disk(demands, room)
+
+
+def fits_disk(demands: Demands, room: Room) -> Bools:
+    """(instances, nodes): whether disk and spindles of one's own suffice."""
+    fits: Bools = demands.disk < room.disk
+    if np.isfinite(room.spindles).any():
+        fits &= demands.spindles <= room.spindles
+    return fits
+
+
+def soft_disk(demands: Demands, room: Room) -> Bools:
+    """(instances, nodes): whether the limits on disk that may be waived hold."""
+    fits: Bools = demands.disk <= room.disk_above_low
+    fits &= demands.spindle_use <= room.spindle_use
+    return fits
+
+
+def soft(demands: Demands, room: Room, clashes: Any = None) -> Bools:
+    """(instances, nodes): whether the limits on a primary that may be waived hold."""
+    fits = soft_disk(demands, room)
+    fits &= demands.memory < room.memory_and_reserve
+    fits &= demands.vcpus <= room.vcpus
+    if clashes is not None:
+        fits &= clashes == 0
+    return fits

@@ -1,0 +1,180 @@
+"""The allocator's message, version 2 (seed 004), as a description and a request."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ganeti.base.errors import InputError
+from ganeti.placement.description import Cluster, Group, Instance, Node
+
+_STATUS = {"up": "running", "down": "ADMIN_down", "offline": "ADMIN_offline"}
+
+
+class _Disk(msgspec.Struct):
+    size: float
+    spindles: float | None = None
+
+
+class _Nic(msgspec.Struct):
+    network: str | None = None
+
+
+class Wanted(msgspec.Struct):
+    """An instance as messages have it; a request has a name and the number of nodes, too."""
+
+    memory: float
+    vcpus: float
+    disk_template: str
+    disk_space_total: float
+    disks: list[_Disk] = []
+    nics: list[_Nic] = []
+    tags: tuple[str, ...] = ()
+    spindle_use: float = 1
+    nodes: list[str] = []
+    admin_state: str = "up"
+    name: str = ""
+    required_nodes: int = 1
+
+    def described(self, name: str) -> Instance:
+        """The instance on its nodes; InputError if it has none where it must."""
+        spindles = [one.spindles for one in self.disks]
+        known = None if None in spindles else float(sum(one or 0 for one in spindles))
+        nodes = self.nodes
+        return Instance(
+            name=name,
+            memory=self.memory,
+            disk=self.disk_space_total,
+            vcpus=self.vcpus,
+            status=_STATUS.get(self.admin_state, "running"),
+            primary=nodes[0] if nodes else "",
+            secondary=nodes[1] if len(nodes) > 1 else "",
+            template=self.disk_template,
+            tags=self.tags,
+            spindle_use=self.spindle_use,
+            spindles=known,
+            disks=tuple([one.size for one in self.disks]),
+            nics=len(self.nics),
+            networks=tuple([one.network for one in self.nics if one.network]),
+        )
+
+
+class _NodeParameters(msgspec.Struct, frozen=True):
+    spindle_count: float = 1
+    exclusive_storage: bool = False
+
+
+class _Node(msgspec.Struct):
+    group: str
+    offline: bool = False
+    drained: bool = False
+    vm_capable: bool | None = True
+    total_memory: float = 0
+    reserved_memory: float = 0
+    free_memory: float = 0
+    total_disk: float = 0
+    free_disk: float = 0
+    total_cpus: float = 0
+    reserved_cpus: float = 1
+    total_spindles: float = 0
+    free_spindles: float = 0
+    tags: tuple[str, ...] = ()
+    ndparams: _NodeParameters = _NodeParameters()
+
+    def described(self, name: str) -> Node:
+        why = next(
+            (
+                word
+                for word, holds in (
+                    ("offline", self.offline),
+                    ("drained", self.drained),
+                    ("not vm_capable", self.vm_capable is False),
+                )
+                if holds
+            ),
+            "",
+        )
+        exclusive = self.ndparams.exclusive_storage
+        return Node(
+            name=name,
+            group=self.group,
+            total_memory=self.total_memory,
+            node_memory=self.reserved_memory,
+            free_memory=self.free_memory,
+            total_disk=self.total_disk,
+            free_disk=self.free_disk,
+            total_cpus=self.total_cpus,
+            node_cpus=self.reserved_cpus,
+            offline=bool(why),
+            why_offline=why or "offline",
+            total_spindles=self.total_spindles if exclusive else self.ndparams.spindle_count,
+            free_spindles=self.free_spindles,
+            exclusive_storage=exclusive,
+            tags=self.tags,
+        )
+
+
+class _Group(msgspec.Struct):
+    name: str
+    alloc_policy: str = "preferred"
+    networks: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    ipolicy: dict[str, Any] = {}
+
+
+class _Message(msgspec.Struct):
+    nodegroups: dict[str, _Group]
+    nodes: dict[str, _Node]
+    instances: dict[str, Wanted]
+    request: dict[str, Any]
+    cluster_tags: tuple[str, ...] = ()
+    ipolicy: dict[str, Any] = {}
+
+
+def read(message: bytes | Mapping[str, Any]) -> tuple[Cluster, dict[str, Any]]:
+    """(cluster, request) of a message, encoded or not; InputError names what is wrong."""
+    try:
+        if isinstance(message, bytes):
+            parsed = msgspec.json.decode(message, type=_Message)
+        else:
+            parsed = msgspec.convert(message, _Message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise InputError(str(err), "message") from err
+    for name, wanted in parsed.instances.items():
+        if not wanted.nodes:
+            raise InputError("has no nodes", f"instances[{name}]")
+    cluster = Cluster(
+        groups=[
+            Group(one.name, uuid, one.alloc_policy, one.tags, one.networks, one.ipolicy)
+            for uuid, one in parsed.nodegroups.items()
+        ],
+        nodes=[one.described(name) for name, one in parsed.nodes.items()],
+        instances=[one.described(name) for name, one in parsed.instances.items()],
+        tags=parsed.cluster_tags,
+        policy=parsed.ipolicy,
+    )
+    return cluster, parsed.request
+
+
+def wanted_instance(request: Mapping[str, Any]) -> Instance:
+    """The instance that a request describes; InputError."""
+    try:
+        wanted = msgspec.convert(request, Wanted)
+    except (msgspec.ValidationError, RecursionError) as err:
+        raise InputError(str(err), "request") from err
+    one = wanted.described(wanted.name)
+    if one.nodes_needed != wanted.required_nodes:
+        raise InputError(
+            f"is {wanted.required_nodes}, but {one.template} needs {one.nodes_needed}",
+            "request.required_nodes",
+        )
+    return one
+
+
+def names(request: Mapping[str, Any], key: str) -> Sequence[str]:
+    """A list of names in a request; InputError."""
+    try:
+        found: list[str] = msgspec.convert(request.get(key), list[str])
+    except msgspec.ValidationError as err:
+        raise InputError(str(err), f"request.{key}") from err
+    return found

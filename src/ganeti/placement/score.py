@@ -1,0 +1,155 @@
+"""The cluster score: how uneven a cluster is, and how much of it is wrong; lower is better.
+
+Components and weights are those that `hbal` publishes, so that figures can be compared with it. A
+component is a standard deviation over the online nodes, a sum over them, or a count on offline ones.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ganeti.placement.state import DISK_LOAD, LOADS, Bools, Floats, State
+
+RESERVED_TOTAL_WEIGHT = 0.25
+FAILING_WEIGHT, OFFLINE_WEIGHT, OFFLINE_PRIMARY_WEIGHT, CONFLICT_WEIGHT = 1.0, 4.0, 16.0, 2.0
+
+MEMORY, MEMORY_IF_ALL, DISK, CPU, RESERVED = range(5)
+LOAD = 5
+SPINDLES = LOAD + LOADS
+SPREADS = SPINDLES + 1
+DISK_LOAD_SPREAD = LOAD + DISK_LOAD
+
+SPREAD_WEIGHTS = np.array([0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+"""Disk, processors and spindles have twice 0.5: no instance is only planned, so both halves are alike."""
+
+
+class Component(NamedTuple):
+    """One line of the score."""
+
+    name: str
+    value: float
+    weight: float
+
+
+def _ratio(part: Floats, whole: Floats, otherwise: float = 0.0) -> Floats:
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), otherwise)
+
+
+def spreads(state: State) -> Floats:
+    """(spreads, nodes): what the score takes standard deviations of."""
+    disk = np.where(
+        state.exclusive,
+        _ratio(state.free_spindles, state.total_spindles, 1.0),
+        np.where(state.free_disk == 0, 1.0, _ratio(state.free_disk, state.total_disk, 1.0)),
+    )
+    return np.stack(
+        [
+            _ratio(state.free, state.total_memory),
+            _ratio(state.free_if_all, state.total_memory),
+            disk,
+            _ratio(_ratio(state.used_cpus, state.total_cpus), state.cpu_speed),
+            _ratio(state.reserved, state.total_memory),
+            *state.loads,
+            _ratio(state.used_spindles, state.most_spindles),
+        ]
+    )
+
+
+def everywhere(state: State) -> Bools:
+    """All nodes, as a scope."""
+    return np.ones(len(state.nodes), dtype=bool)
+
+
+def group_scope(state: State, group: int) -> Bools:
+    """The nodes of one group, as a scope."""
+    return np.asarray(state.group == group)
+
+
+def components(state: State, scope: Bools | None = None) -> list[Component]:
+    """All components, in the order in which `hbal` prints them, of the nodes in `scope` (None: all)."""
+    scope = everywhere(state) if scope is None else scope
+    live, gone = scope & ~state.offline, scope & state.offline
+    values = spreads(state)
+    deviation = _deviations(values[:, live])
+    both = state.primaries + state.secondaries
+    rules = state.tags
+    half = 0.5
+    loads = ("cpu_load_cv", "mem_load_cv", "disk_load_cv", "net_load_cv")
+    return [
+        Component("free_mem_cv", deviation[MEMORY], half),
+        Component("free_disk_cv", deviation[DISK], half),
+        Component("n1_cnt", float(both[live & state.fails].sum()), FAILING_WEIGHT),
+        Component("reserved_mem_cv", deviation[RESERVED], 1.0),
+        Component("offline_all_cnt", float(both[gone].sum()), OFFLINE_WEIGHT),
+        Component("offline_pri_cnt", float(state.primaries[gone].sum()), OFFLINE_PRIMARY_WEIGHT),
+        Component("vcpu_ratio_cv", deviation[CPU], half),
+        *(Component(name, deviation[LOAD + number], 1.0) for number, name in enumerate(loads)),
+        Component("pri_tags_score", float(rules.conflicts()[live].sum()), CONFLICT_WEIGHT),
+        Component("spindles_cv", deviation[SPINDLES], half),
+        Component("free_mem_cv_forth", deviation[MEMORY_IF_ALL], half),
+        Component("free_disk_cv_forth", deviation[DISK], half),
+        Component("vcpu_ratio_cv_forth", deviation[CPU], half),
+        Component("spindles_cv_forth", deviation[SPINDLES], half),
+        Component("location_score", location_score(state, live), 1.0),
+        Component("location_exclusion_score", rules.same_domain(live.astype(float)), 1.0),
+        Component(
+            "reserved_mem_rtotal",
+            float(values[RESERVED, live].sum()),
+            RESERVED_TOTAL_WEIGHT,
+        ),
+    ]
+
+
+def _deviations(values: Floats) -> list[float]:
+    if not values.shape[1]:
+        return [0.0] * len(values)
+    return [float(one) for one in values.std(axis=1)]
+
+
+def location_score(state: State, live: Bools) -> float:
+    """Instances with both nodes in one failure domain, and wanted places that are not met."""
+    rules, primary, secondary = state.tags, state.primary, state.secondary
+    if not rules.has_locations and not rules.desires.any():
+        return 0.0
+    which = np.flatnonzero((primary >= 0) & live[primary])
+    total = rules.unmet(which)[np.arange(len(which)), primary[which]].sum()
+    mirrored = which[secondary[which] >= 0]
+    total += rules.shared_places()[primary[mirrored], secondary[mirrored]].sum()
+    return float(total)
+
+
+def beside_spreads(state: State, scope: Bools, values: Floats) -> float:
+    """The score without its standard deviations; `values` are the `spreads`."""
+    live, gone = scope & ~state.offline, scope & state.offline
+    both, rules = state.primaries + state.secondaries, state.tags
+    total = FAILING_WEIGHT * float(both[live & state.fails].sum())
+    total += OFFLINE_WEIGHT * float(both[gone].sum())
+    total += OFFLINE_PRIMARY_WEIGHT * float(state.primaries[gone].sum())
+    total += RESERVED_TOTAL_WEIGHT * float(values[RESERVED, live].sum())
+    if rules.has_exclusion:
+        total += CONFLICT_WEIGHT * float(rules.conflicts()[live].sum())
+    if rules.has_locations:
+        total += rules.same_domain(live.astype(float))
+    return total + location_score(state, live)
+
+
+def score(state: State, scope: Bools | None = None) -> float:
+    """The score of the nodes in `scope` (None: all); what the `components` add up to."""
+    scope = everywhere(state) if scope is None else scope
+    values = spreads(state)
+    deviation = _deviations(values[:, scope & ~state.offline])
+    return float(SPREAD_WEIGHTS @ np.array(deviation)) + beside_spreads(state, scope, values)
+
+
+def best_possible(state: State, scope: Bools | None = None) -> float:
+    """What the reserved memory alone adds to the score of a perfectly balanced cluster."""
+    scope = everywhere(state) if scope is None else scope
+    memory = state.total_memory[scope]
+    if len(memory) < 2:  # noqa: PLR2004 - nothing can be mirrored on one node
+        return 0.0
+    total = memory.sum()
+    without_biggest = total - memory.max()
+    if without_biggest <= 0:
+        return 0.0
+    mirrored = state.peers[scope].sum()
+    return float(RESERVED_TOTAL_WEIGHT * (mirrored / without_biggest - mirrored / total))

@@ -1,0 +1,26 @@
+"""A secondary node for an instance that has none yet (its template is about to become a mirrored one)."""
+
+from dataclasses import replace
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.placement.allocate import Place, Rules, allocate_on
+from ganeti.placement.state import NO_NODE, State
+
+
+def allocate_secondary(state: State, index: int, rules: Rules) -> Place:
+    """The best partner of the instance's primary node; PrereqError if there is none; `state` is changed."""
+    primary = int(state.primary[index])
+    one = state.descriptions[index]
+    if int(state.secondary[index]) != NO_NODE:
+        raise PrereqError(f"instance {one.name} has a secondary node", ErrorCode.WRONG_STATE)
+    state.remove_primary(index, primary)
+    state.primary[index] = NO_NODE
+    wanted = msgspec.structs.replace(one, template="drbd", primary="", secondary="")
+    open_ = (state.group == state.group[primary]) & ~state.offline
+    open_[primary] = True
+    place = allocate_on(state, wanted, open_, replace(rules, only_primary=primary))
+    if not place.nodes:
+        raise PrereqError(place.note or place.describe(state), ErrorCode.NO_RESOURCES)
+    return place

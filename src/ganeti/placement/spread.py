@@ -1,0 +1,225 @@
+"""The score after each of many moves, from what each changes at the nodes that it touches.
+
+A move changes the sums behind each standard deviation at up to three nodes. What it changes at the
+instance's present nodes does not depend on where it goes, and the change at the target is a product of
+an amount of the instance and a coefficient of the node. So the sum of squares after all moves
+of many instances is one product of small matrices (`Field.spread`).
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from ganeti.placement import fit
+from ganeti.placement.fit import Demands, Room
+from ganeti.placement.score import (
+    CPU,
+    DISK,
+    DISK_LOAD_SPREAD,
+    LOAD,
+    MEMORY,
+    MEMORY_IF_ALL,
+    RESERVED,
+    RESERVED_TOTAL_WEIGHT,
+    SPINDLES,
+    SPREAD_WEIGHTS,
+    SPREADS,
+    beside_spreads,
+    spreads,
+)
+from ganeti.placement.state import LOADS, NO_NODE, Bools, Floats, Indices, State
+
+AS_PRIMARY = [MEMORY, MEMORY_IF_ALL, DISK, CPU, *range(LOAD, LOAD + LOADS), SPINDLES]
+AS_SECONDARY = [DISK, DISK_LOAD_SPREAD, SPINDLES]
+
+
+class Field:
+    """What the scores of all candidates are computed from; made anew after each change of the state."""
+
+    def __init__(self, state: State, scope: Bools) -> None:
+        self.state, self.scope = state, scope
+        self.live = scope & ~state.offline
+        self.online = self.live.astype(float)
+        self.number = max(1, int(self.live.sum()))
+        values = spreads(state)
+        means = values[:, self.live].mean(axis=1, keepdims=True) if self.live.any() else 0.0
+        self.values = (values - means) * self.live
+        self.squares = (self.values**2).sum(axis=1)
+        self.room = Room.of(state)
+        self.peers_by_primary = np.ascontiguousarray(state.peers.T)
+        self.fixed = beside_spreads(state, scope, values)
+        self.reserved_now = float(
+            SPREAD_WEIGHTS[RESERVED] * np.sqrt(self.squares[RESERVED] / self.number)
+        )
+        self.is_risky = bool((state.fails & self.live).any()) or self._has_strays()
+        self.coefficients = self._coefficients()
+
+    @cached_property
+    def second(self) -> Floats:
+        """By node: the second largest of what it reserves for each other node."""
+        peers = self.state.peers.copy()
+        if not len(peers):
+            return np.zeros(0)
+        peers[np.arange(len(peers)), peers.argmax(axis=1)] = 0.0
+        second: Floats = peers.max(axis=1)
+        return second
+
+    def _has_strays(self) -> bool:
+        state = self.state
+        return bool((state.primaries + state.secondaries)[~self.live].any())
+
+    def _coefficients(self) -> Floats:
+        """(spreads, nodes): how much one unit changes a node's value; with exclusive storage a spindle is one."""
+        state = self.state
+
+        def inverse(values: Floats) -> Floats:
+            return np.where((values > 0) & self.live, 1.0 / np.where(values > 0, values, 1.0), 0.0)
+
+        memory = inverse(state.total_memory)
+        units = np.zeros((SPREADS, len(self.live)))
+        units[MEMORY] = units[MEMORY_IF_ALL] = units[RESERVED] = memory
+        units[DISK] = inverse(np.where(state.exclusive, state.total_spindles, state.total_disk))
+        units[CPU] = inverse(state.total_cpus * state.cpu_speed)
+        units[LOAD : LOAD + LOADS] = self.online
+        units[SPINDLES] = inverse(np.where(state.exclusive, 0.0, state.most_spindles))
+        return units
+
+    def reserved_without(self, node: Indices, primary: Indices, reserve: Floats) -> Floats:
+        """What each `node` reserves once the instance that it is secondary of has left."""
+        peers, reserved = self.state.peers[node, primary], self.state.reserved[node]
+        rest = np.where(peers < reserved, reserved, self.second[node])
+        return np.maximum(rest, np.where(peers < reserved, 0.0, peers - reserve))
+
+
+class Chunk:
+    """The moves of some instances with the same kind of mirror."""
+
+    def __init__(self, field: Field, which: Indices, *, force: bool = False) -> None:
+        state = field.state
+        self.field, self.which, self.force = field, which, force
+        self.primary, self.secondary = state.primary[which], state.secondary[which]
+        self.demands = Demands.of(state, which)
+        self.reserve = state.instances.reserve[which]
+        self.amounts = self._amounts(state)
+        rules = state.tags
+        self.clashes = rules.clashes(which) if rules.has_exclusion else None
+        self.relief: Floats | float = (
+            rules.relief(which, self.primary) if rules.has_exclusion else 0.0
+        )
+        self._fit_targets()
+
+    def _amounts(self, state: State) -> Floats:
+        """(spreads, instances): what a primary adds at its node, in units; a spindle share replaces the disk's."""
+        these, which = state.instances, self.which
+        amounts = np.zeros((SPREADS, len(which)))
+        amounts[MEMORY] = -these.memory[which] * these.uses_memory[which]
+        amounts[MEMORY_IF_ALL] = -these.memory[which]
+        amounts[DISK] = -np.where(these.is_local[which], these.disk[which], 0.0)
+        amounts[CPU] = these.vcpus[which] * these.counts[which]
+        amounts[LOAD : LOAD + LOADS] = these.loads[:, which]
+        amounts[SPINDLES] = np.where(these.is_local[which], these.spindle_use[which], 0.0)
+        self.spindle_amount = -np.nan_to_num(these.spindles[which]) * these.is_local[which]
+        return amounts
+
+    def _fit_targets(self) -> None:
+        field, demands = self.field, self.demands
+        self.hard_primary = fit.hard(demands, field.room)
+        self.hard_disk = fit.fits_disk(demands, field.room)
+        self.soft_primary = fit.soft(demands, field.room, self.clashes)
+        self.soft_disk = fit.soft_disk(demands, field.room)
+        targets = np.broadcast_to(field.live, self.hard_disk.shape).copy()
+        rows = np.arange(len(self.which))
+        for nodes in (self.primary, self.secondary):
+            there = nodes != NO_NODE
+            targets[rows[there], nodes[there]] = False
+        self.targets = targets
+
+    # The changes at fixed nodes, each (spreads, instances).
+
+    def at(self, node: Indices, role: list[int], sign: float) -> Floats:
+        """What the instance's coming (1) to or going (-1) from a node in a role changes there."""
+        state = self.field.state
+        change = np.zeros_like(self.amounts)
+        amounts = self.amounts
+        if state.exclusive.any():
+            amounts = amounts.copy()
+            amounts[DISK] = np.where(state.exclusive[node], self.spindle_amount, amounts[DISK])
+        change[role] = sign * amounts[role] * self.field.coefficients[role][:, node]
+        return change
+
+    def spread(self, parts: list[tuple[Indices, Floats]], role: list[int]) -> Floats:
+        """(instances, nodes): the sum of the spreads but the reserved memory's, with the target in its role."""
+        field = self.field
+        number = field.number
+        total = sum((change for _node, change in parts), np.zeros_like(self.amounts))
+        squares = np.repeat(field.squares[:, None], len(self.which), axis=1)
+        for node, change in parts:
+            squares = squares + change * (2 * field.values[:, node] + change)
+        scale = (SPREAD_WEIGHTS**2 / number)[:, None]
+        constant = (squares - total**2 / number) * scale
+        fixed = [one for one in range(SPREADS) if one not in role and one != RESERVED]
+        result = np.repeat(
+            np.sqrt(np.maximum(constant[fixed], 0.0)).sum(axis=0)[:, None], len(field.live), axis=1
+        )
+        for spread in role:
+            result += self._with_target(spread, constant[spread], total[spread], scale[spread, 0])
+        return result
+
+    def _with_target(self, spread: int, constant: Floats, total: Floats, scale: float) -> Floats:
+        field, number = self.field, self.field.number
+        unit, value = field.coefficients[spread], field.values[spread]
+        amount = self.amounts[spread]
+        exclusive = field.state.exclusive
+        if spread == DISK and exclusive.any():
+            rows = [constant]
+            columns = [np.ones(len(unit))]
+            for one, mask in ((amount, ~exclusive), (self.spindle_amount, exclusive)):
+                rows += _rows(one, total, scale, number)
+                columns += _columns(unit * mask, value)
+        else:
+            rows = [constant, *_rows(amount, total, scale, number)]
+            columns = [np.ones(len(unit)), *_columns(unit, value)]
+        product = np.stack(rows, axis=1) @ np.stack(columns)
+        np.maximum(product, 0.0, out=product)
+        return np.sqrt(product, out=product)
+
+    def reserved_spread(
+        self,
+        parts: list[tuple[Indices, Floats]],
+        change: Floats,
+        value: Floats,
+    ) -> Floats:
+        """The reserved memory's part of the score, where `change` at one more node depends on the target.
+
+        `value` is that node's present share, centred; `parts` are (node, change of its share).
+        """
+        field, number = self.field, self.field.number
+        total = sum((one for _node, one in parts), np.zeros(len(self.which)))
+        squares = np.full(len(self.which), field.squares[RESERVED])
+        for node, one in parts:
+            squares = squares + one * (2 * field.values[RESERVED, node] + one)
+        constant = (squares - total**2 / number)[:, None]
+        slope = (-2.0 / number * total)[:, None]
+        result = change * (1.0 - 1.0 / number)
+        result += 2.0 * value
+        result += slope
+        result *= change
+        result += constant
+        np.maximum(result, 0.0, out=result)
+        np.sqrt(result, out=result)
+        result *= SPREAD_WEIGHTS[RESERVED] / np.sqrt(number)
+        result += RESERVED_TOTAL_WEIGHT * change
+        result += RESERVED_TOTAL_WEIGHT * total[:, None]
+        return result
+
+
+def _rows(amount: Floats, total: Floats, scale: float, number: int) -> list[Floats]:
+    return [
+        scale * amount,
+        -2.0 * scale / number * total * amount,
+        scale * (1.0 - 1.0 / number) * amount**2,
+    ]
+
+
+def _columns(unit: Floats, value: Floats) -> list[Floats]:
+    return [2.0 * unit * value, unit, unit**2]

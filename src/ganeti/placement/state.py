@@ -1,0 +1,335 @@
+"""A cluster as arrays: what nodes have left, who is where; changed in place by the steps of moves.
+
+Nodes and instances keep the order of the description; an index of -1 is "no node". All numbers are floats, whose
+integers are exact. `free` is the memory that is surely free: what is neither the node's, nor an
+instance's, nor missing; memory that is missing stays so whatever moves.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.placement.description import (
+    RUNNING,
+    SWITCHED_OFF,
+    TEMPLATES,
+    Cluster,
+    Group,
+    Instance,
+    Mirror,
+    Node,
+)
+from ganeti.placement.tagrules import TagRules
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp]
+
+NO_NODE = -1
+LOADS = 4
+DISK_LOAD = 2
+"""Where the disk is among the loads: secondaries have a share of it."""
+
+_MIRRORS = {name: index for index, name in enumerate(Mirror)}
+MIRROR_NONE, MIRROR_INTERNAL, MIRROR_EXTERNAL = (_MIRRORS[name] for name in Mirror)
+_TEMPLATE_ROWS = np.array(
+    [(_MIRRORS[one.mirror], one.is_local, one.is_movable) for one in TEMPLATES.values()]
+)
+_TEMPLATE_INDEX = {name: index for index, name in enumerate(TEMPLATES)}
+
+
+def template_index(name: str) -> int:
+    """The number that stands for a disk template in arrays; -1 if it is none."""
+    return _TEMPLATE_INDEX.get(name, -1)
+
+
+def _floats(values: Sequence[float]) -> Floats:
+    return np.array(values, dtype=np.float64)
+
+
+class Instances:
+    """Columns of instances. `counts` is False for those that are switched off: no processors, no reserve."""
+
+    _COLUMNS = (
+        *("memory", "disk", "vcpus", "spindle_use", "spindles", "uses_memory", "counts"),
+        *("reserve", "mirror", "is_local", "is_movable", "auto_balance", "loads"),
+        *("template", "disks", "smallest_disk", "largest_disk"),
+    )
+
+    def __init__(self, given: Sequence[Instance], cluster: Cluster) -> None:
+        self.memory = _floats([one.memory for one in given])
+        self.disk = _floats([one.disk for one in given])
+        self.vcpus = _floats([one.vcpus for one in given])
+        self.spindle_use = _floats([one.spindle_use for one in given])
+        self.spindles = _floats([np.nan if one.spindles is None else one.spindles for one in given])
+        self.uses_memory = np.array([one.status in RUNNING for one in given], dtype=bool)
+        self.counts = np.array([one.status != SWITCHED_OFF for one in given], dtype=bool)
+        self.auto_balance = np.array([one.auto_balance for one in given], dtype=bool)
+        self.reserve = np.where(self.counts & self.auto_balance, self.memory, 0.0)
+        self.template = _template_indices(given)
+        self.disks = _floats([len(one.disks) for one in given])
+        self.smallest_disk = _floats([min(one.disks, default=0) for one in given])
+        self.largest_disk = _floats([max(one.disks, default=0) for one in given])
+        rows = _TEMPLATE_ROWS[self.template]
+        self.mirror: Indices = rows[:, 0].astype(np.intp)
+        self.is_local: Bools = rows[:, 1].astype(bool)
+        self.is_movable: Bools = rows[:, 2].astype(bool)
+        self.loads = np.ones((LOADS, len(given)))
+        for index, one in enumerate(given) if cluster.utilisation else ():
+            if one.name in cluster.utilisation:
+                self.loads[:, index] = cluster.utilisation[one.name]
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def extend(self, more: "Instances") -> None:
+        """Append the rows of `more`."""
+        for name in self._COLUMNS:
+            joined = np.concatenate([getattr(self, name), getattr(more, name)], axis=-1)
+            setattr(self, name, joined)
+
+
+def _template_indices(given: Sequence[Instance]) -> Indices:
+    try:
+        return np.array([_TEMPLATE_INDEX[one.template] for one in given], dtype=np.intp)
+    except KeyError as err:
+        _refuse(f"unknown disk template {str(err.args[0])!r:.40}")
+
+
+class State:
+    """Where everything is. Steps (`add_primary` and the like) change it; they check nothing."""
+
+    def __init__(self, cluster: Cluster, exclusion_tags: Sequence[str] = ()) -> None:
+        self.groups: tuple[Group, ...] = tuple(cluster.groups)
+        self.nodes: tuple[Node, ...] = tuple(cluster.nodes)
+        self.names = [one.name for one in cluster.instances]
+        self.descriptions = list(cluster.instances)
+        self.cluster = cluster
+        self._read_nodes(self.nodes)
+        self.instances = Instances(cluster.instances, cluster)
+        self.primary, self.secondary = self._places(cluster.instances)
+        self.tags = TagRules(cluster, self.primary, exclusion_tags)
+        self._settle()
+
+    def _read_nodes(self, nodes: Sequence[Node]) -> None:
+        index = {group.uuid: number for number, group in enumerate(self.groups)}
+        for node in nodes:
+            if node.group not in index:
+                _refuse(f"Unknown group '{node.group}' for node {node.name}")
+        self.group: Indices = np.array([index[one.group] for one in nodes], dtype=np.intp)
+        self.offline = np.array([one.offline for one in nodes], dtype=bool)
+        self.exclusive = np.array([one.exclusive_storage for one in nodes], dtype=bool)
+        self.total_memory = _floats([one.total_memory for one in nodes])
+        self.node_memory = _floats([one.node_memory for one in nodes])
+        self.reported_free = _floats([one.free_memory for one in nodes])
+        self.total_disk = _floats([one.total_disk for one in nodes])
+        self.free_disk = _floats([one.free_disk for one in nodes])
+        self.total_cpus = _floats([one.total_cpus for one in nodes])
+        self.used_cpus = _floats([one.node_cpus for one in nodes])
+        self.cpu_speed = _floats([one.cpu_speed for one in nodes])
+        self.total_spindles = _floats([one.total_spindles for one in nodes])
+        self.free_spindles = _floats([one.free_spindles for one in nodes])
+        policies = [self.groups[number].policy for number in self.group]
+        self.cpu_ratio = _floats([one.get("vcpu-ratio", 4.0) for one in policies])
+        spindle_ratio = _floats([one.get("spindle-ratio", 32.0) for one in policies])
+        self.most_spindles = spindle_ratio * self.total_spindles
+        self.low_disk = np.zeros(len(nodes))
+
+    def _places(self, given: Sequence[Instance]) -> tuple[Indices, Indices]:
+        index = {node.name: number for number, node in enumerate(self.nodes)}
+        index[""] = NO_NODE
+        try:
+            primary = [index[one.primary] for one in given]
+            secondary = [index[one.secondary] for one in given]
+        except KeyError as err:
+            name = str(err.args[0])
+            whose = next(one.name for one in given if name in (one.primary, one.secondary))
+            _refuse(f"Unknown node '{name}' for instance {whose}")
+        if NO_NODE in primary:
+            _refuse(f"Instance {self.names[primary.index(NO_NODE)]} has no primary node")
+        return np.array(primary, dtype=np.intp), np.array(secondary, dtype=np.intp)
+
+    def _settle(self) -> None:
+        """Compute what follows from who is where."""
+        size, these = len(self.nodes), self.instances
+
+        def summed(where: Indices, values: Floats) -> Floats:
+            there = where >= 0
+            total = np.bincount(where[there], weights=values[there], minlength=size)
+            return total.astype(np.float64)
+
+        one = np.ones(len(these))
+        both = these.is_local & (self.secondary >= 0)
+        spindles = np.where(these.is_local, these.spindle_use, 0.0)
+        self.primaries = summed(self.primary, one)
+        self.secondaries = summed(self.secondary, one)
+        self.instance_memory = summed(self.primary, these.memory * these.uses_memory)
+        self.used_cpus += summed(self.primary, these.vcpus * these.counts)
+        self.used_spindles = summed(self.primary, spindles) + summed(self.secondary, spindles)
+        self.used_spindles[self.exclusive] = 0.0
+        self.loads = np.stack([summed(self.primary, load) for load in these.loads])
+        self.loads[DISK_LOAD] += summed(self.secondary, these.loads[DISK_LOAD])
+        recorded = self.total_memory - self.node_memory - self.instance_memory
+        self.missing_memory = recorded - self.reported_free
+        self.free = recorded - np.maximum(0.0, self.missing_memory)
+        # As if all instances that take none now took theirs.
+        self.free_if_all = self.reported_free - summed(
+            self.primary, these.memory * ~these.uses_memory
+        )
+        self.peers = np.zeros((size, size))
+        np.add.at(self.peers, (self.secondary[both], self.primary[both]), these.reserve[both])
+        self.reserved = self.peers.max(axis=1, initial=0.0)
+        self.fails = self.reported_free < self.reserved
+        used = summed(self.primary, these.disk * these.is_local)
+        used += summed(self.secondary, these.disk * these.is_local)
+        self.missing_disk = self.total_disk - self.free_disk - used
+
+    def copy(self) -> "State":
+        """A state that changes on its own."""
+        twin = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(twin, name, value.copy())
+        twin.tags = self.tags.copy()
+        twin.instances = copy.copy(self.instances)
+        twin.names, twin.descriptions = list(self.names), list(self.descriptions)
+        return twin
+
+    def limit(self, max_cpu: float | None = None, min_disk: float | None = None) -> None:
+        """Other limits than the policies': virtual per physical processor, share of disk that stays free."""
+        if max_cpu is not None:
+            self.cpu_ratio = np.full(len(self.nodes), max_cpu)
+        if min_disk is not None:
+            self.low_disk = np.floor(min_disk * self.total_disk)
+
+    def disk_share(self, node: Any, instance: Any) -> Any:
+        """The share of a node's disk that an instance takes; of its spindles with exclusive storage."""
+        these = self.instances
+        disk = np.where(these.is_local[instance], these.disk[instance], 0.0)
+        spindles = np.nan_to_num(these.spindles[instance])
+        whole = np.where(self.exclusive, self.total_spindles, self.total_disk)
+        part = np.where(self.exclusive[node], spindles, disk)
+        return np.where(whole[node] > 0, part / np.maximum(whole[node], 1.0), 0.0)
+
+    def append(self, wanted: Instance, primary: int, secondary: int = NO_NODE) -> int:
+        """Put a new instance on its nodes; its index."""
+        index = len(self.names)
+        self.admit([wanted])
+        self.primary[index], self.secondary[index] = primary, secondary
+        self.add_primary(index, primary)
+        if secondary >= 0:
+            self.add_secondary(index, secondary, primary)
+        return index
+
+    def admit(self, wanted: Sequence[Instance]) -> None:
+        """Make instances known that are on no node yet; they are the last ones."""
+        self.names += [one.name for one in wanted]
+        self.descriptions += wanted
+        more = Instances(wanted, self.cluster)
+        self.instances.extend(more)
+        nowhere = np.full(len(wanted), NO_NODE, dtype=np.intp)
+        self.primary = np.concatenate([self.primary, nowhere])
+        self.secondary = np.concatenate([self.secondary, nowhere])
+        self.tags.admit(wanted)
+
+    def dismiss(self) -> None:
+        """Forget the last admitted instance, which is on no node."""
+        last = len(self.names) - 1
+        del self.names[last], self.descriptions[last]
+        for name in Instances._COLUMNS:  # noqa: SLF001 - one module
+            setattr(self.instances, name, getattr(self.instances, name)[..., :last])
+        self.primary, self.secondary = self.primary[:last], self.secondary[:last]
+        self.tags.dismiss()
+
+    def remove_primary(self, index: int, node: int) -> None:
+        """Take the instance off its primary node."""
+        self._primary(index, node, -1.0)
+
+    def add_primary(self, index: int, node: int) -> None:
+        """Put the instance on a node as its primary."""
+        self._primary(index, node, 1.0)
+
+    def _primary(self, index: int, node: int, sign: float) -> None:
+        these = self.instances
+        memory = sign * these.memory[index]
+        if these.uses_memory[index]:
+            self.instance_memory[node] += memory
+            self.free[node] -= memory
+        self.free_if_all[node] -= memory
+        self._disk(index, node, sign)
+        if these.counts[index]:
+            self.used_cpus[node] += sign * these.vcpus[index]
+        self.loads[:, node] += sign * these.loads[:, index]
+        self.primaries[node] += sign
+        self.fails[node] = self.free[node] <= self.reserved[node]
+        self.tags.count(index, node, sign)
+
+    def _disk(self, index: int, node: int, sign: float) -> None:
+        these = self.instances
+        if these.is_local[index]:
+            self.free_disk[node] -= sign * these.disk[index]
+            if not self.exclusive[node]:
+                self.used_spindles[node] += sign * these.spindle_use[index]
+        if self.exclusive[node] and not np.isnan(these.spindles[index]):
+            self.free_spindles[node] -= sign * these.spindles[index]
+
+    def remove_secondary(self, index: int, node: int, primary: int) -> None:
+        """Take the instance, whose primary is `primary`, off its secondary node."""
+        self._secondary(index, node, primary, -1.0)
+
+    def add_secondary(self, index: int, node: int, primary: int) -> None:
+        """Put the instance, whose primary is `primary`, on a node as its secondary."""
+        self._secondary(index, node, primary, 1.0)
+
+    def _secondary(self, index: int, node: int, primary: int, sign: float) -> None:
+        these = self.instances
+        self._disk(index, node, sign)
+        self.peers[node, primary] += sign * these.reserve[index]
+        self.reserved[node] = self.peers[node].max()
+        self.loads[DISK_LOAD, node] += sign * these.loads[DISK_LOAD, index]
+        self.secondaries[node] += sign
+        self.fails[node] = self.free[node] <= self.reserved[node]
+
+    def settle_at(self, index: int, primary: int, secondary: int) -> None:
+        """Move the instance to these nodes in one go."""
+        old_primary, old_secondary = int(self.primary[index]), int(self.secondary[index])
+        if old_secondary >= 0:
+            self.remove_secondary(index, old_secondary, old_primary)
+        self.remove_primary(index, old_primary)
+        self.primary[index], self.secondary[index] = primary, secondary
+        self.add_primary(index, primary)
+        if secondary >= 0:
+            self.add_secondary(index, secondary, primary)
+
+    def described(self) -> Cluster:
+        """The description that the state stands for now."""
+        names = [*(node.name for node in self.nodes), ""]
+        changes = {
+            "nodes": [
+                _changed(node, free_disk=disk, free_memory=free)
+                for node, disk, free in zip(
+                    self.nodes, self.free_disk, self.reported_free, strict=True
+                )
+            ],
+            "instances": [
+                _changed(one, primary=names[first], secondary=names[second])
+                for one, first, second in zip(
+                    self.descriptions, self.primary, self.secondary, strict=True
+                )
+            ],
+        }
+        described: Cluster = _changed(self.cluster, **changes)
+        return described
+
+
+def _changed(struct: Any, **changes: Any) -> Any:
+    return msgspec.structs.replace(struct, **changes)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise PrereqError(message, ErrorCode.WRONG_INPUT)
