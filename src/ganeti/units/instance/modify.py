@@ -186,8 +186,6 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         await self._check_resources(ctx, node, before, after, state)
         if self.op.force:
             return
-        if self.op.nics:
-            await check_links(ctx, node, after)
         snapshot = ctx.snapshot
         if after.nics != before.nics:
             await check_links(ctx, node, after)

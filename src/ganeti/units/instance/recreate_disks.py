@@ -115,7 +115,9 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
                 )
             node = resolve_node(ctx.snapshot, given[0])
         elif self.op.iallocator:
-            wish = Wish(Demand.of(ctx.snapshot.cluster, instance), will_run=False)
+            # Allocators place what is new only: it is asked for under a name that nobody has.
+            unplaced = replace(instance, name=f"new-disks.{instance.name}")
+            wish = Wish(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
             node = (await choose_nodes(ctx, self.op.iallocator, wish))[0]
         else:
             node = primary_node(ctx, instance)
