@@ -20,6 +20,7 @@ from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import InstanceSpec
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
 from tests.support.tiny_guest import (
     build_tiny_guest,
     install,
@@ -155,10 +156,17 @@ async def test_a_live_migration_carries_uefi_variables_to_a_node_that_has_none(
     install(guest, disk, instance.name)
     await source.start(instance, [str(disk)])
     await wait_for_text(files_of(Paths(tmp_path / "a"), instance).console_log, READY, 150)
-    incoming = await target.accept(
-        instance, [str(disk)], "127.0.0.1", await source.migration_info(instance)
+    info = await source.migration_info(instance)
+    wanted = IncomingArgs(instance=instance, address="127.0.0.1", info=info)
+    incoming = await target.accept(wanted, [str(disk)])
+    result = await source.migrate(
+        MigrateArgs(
+            instance=instance,
+            address=incoming.address,
+            port=incoming.port,
+            certificate=incoming.certificate,
+        )
     )
-    result = await source.migrate(instance, incoming.address, incoming.port)
     assert result.status == "completed", result
     await target.finish_migration(instance, is_source=False, success=True)
     await source.finish_migration(instance, is_source=True, success=True)
