@@ -422,11 +422,7 @@ class KvmHypervisor(Hypervisor):
 
     async def _version_of(self, program: str) -> str:
         """QEMU's version; asked again only when the program was replaced."""
-        try:
-            status = Path(program).stat()
-        except OSError:
-            return await self._said_version(program)
-        identity = (program, status.st_ino, status.st_mtime_ns)
+        identity = _identity(program)
         if identity not in self._versions:
             self._versions = {identity: await self._said_version(program)}
         return self._versions[identity]
@@ -458,6 +454,15 @@ def find_program(hvparams: Params) -> str:
             f"there is no program {wanted} on this node; install qemu-system-x86 or set kvm_path"
         )
     return found
+
+
+def _identity(program: str) -> tuple[str, int, int]:
+    """Changes when the program is replaced."""
+    try:
+        status = Path(program).stat()
+    except OSError:
+        return program, 0, 0
+    return program, status.st_ino, status.st_mtime_ns
 
 
 def _is_readable_file(path: str) -> bool:
