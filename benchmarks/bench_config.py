@@ -15,9 +15,9 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.ids import RandomIds
 from ganeti.bootstrap.daemons import MASTERD, Daemons
 from ganeti.bootstrap.init import answers
+from ganeti.bootstrap.membership import own_identity
 from ganeti.config.config import Config
 from ganeti.config.transaction import put_row
-from ganeti.daemons.master import own_identity
 from ganeti.model.objects import Instance, InstanceUuid, Nic
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.interface import MAX_OPERATIONS, Campaign, Put, Transaction

@@ -22,7 +22,7 @@ from ganeti.base.errors import (
 )
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.placement.allocate import answer
+from ganeti.placement.answers import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.devices import (
     DiskChangeArgs,
@@ -133,7 +133,7 @@ class ModelNode:
     migration_fails: str = ""
     rename_script_fails: str = ""
     restarts: int = 0
-    bridges: set[str] = field(default_factory=lambda: {"br0", "br1", "br9"})
+    bridges: set[str] = field(default_factory=lambda: {f"br{number}" for number in range(10)})
     copy_fails: str = ""
     mirrors_disks: bool = True
     let_go_on: set[str] = field(default_factory=set)

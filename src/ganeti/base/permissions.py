@@ -106,7 +106,7 @@ def mend(paths: Paths, users: ServiceUsers | None) -> list[str]:
 
 
 def begin_as(paths: Paths, role: str) -> ServiceUsers | None:
-    """The first act of a daemon that root has started: put the paths right, then give root's rights up.
+    """The first act of a daemon that root has started: put the paths right, give root's rights up.
 
     Returns the users of this node, or None where all run as one; HostError or ConfigurationError if
     this process cannot, or must not, be that daemon. What only root may read is read before.
@@ -114,6 +114,9 @@ def begin_as(paths: Paths, role: str) -> ServiceUsers | None:
     users = ServiceUsers.of_node(paths)
     if users is None:
         return None
+    if role == ROOT:
+        mend(paths, users)
+        return users
     account = users.accounts[role]
     if os.geteuid() == 0:
         _make_log(paths.log / LOG_FILES[role])

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 
 from ganeti.cli import placement_options as options
-from ganeti.cli.command import Argument
+from ganeti.cli.command import Argument, option
 from ganeti.cli.placement_input import read_file
 
-RESTRICT = options.option(
+RESTRICT = option(
     "--restrict-allocation-to",
     dest="only_nodes",
     metavar="NODE,...",

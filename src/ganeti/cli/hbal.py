@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
-from ganeti.cli.command import EXIT_FAILURE
+from ganeti.cli.command import EXIT_FAILURE, option
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
     from ganeti.placement.balance import Goals
@@ -197,16 +197,16 @@ TOOL = options.Tool(
     "Balances a cluster: shows, or carries out, the moves that lower its score.",
     (
         *(options.PRINT_NODES, options.PRINT_INSTANCES),
-        options.option("-C", "--print-commands", dest="commands", nargs="?", const="", metavar="FILE",
+        option("-C", "--print-commands", dest="commands", nargs="?", const="", metavar="FILE",
                        help="show the commands of the solution, or write them to FILE"),
         *options.BACKENDS,
-        options.option("-X", "--exec", dest="execute", action="store_true",
+        option("-X", "--exec", dest="execute", action="store_true",
                        help="carry the moves out as jobs (with -L)"),
-        options.option("--first-job-group", dest="first_group", action="store_true",
+        option("--first-job-group", dest="first_group", action="store_true",
                        help="only the first set of jobs"),
-        options.option("--reason", metavar="REASON", help="why; kept with the jobs"),
-        options.option("--priority", choices=tuple(PRIORITIES), metavar="PRIO", help="priority of the jobs"),
-        options.option("--restricted-migration", dest="restricted", action="store_true",
+        option("--reason", metavar="REASON", help="why; kept with the jobs"),
+        option("--priority", choices=tuple(PRIORITIES), metavar="PRIO", help="priority of the jobs"),
+        option("--restricted-migration", dest="restricted", action="store_true",
                        help="migrate only off nodes that are offline or drained"),
         options.GROUP, options.VERBOSE, options.QUIET, options.SAVE, *options.BALANCING,
     ),

@@ -7,7 +7,7 @@ import os
 import ssl
 import sys
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ def load(args: argparse.Namespace) -> "Cluster":
     if len(given) != 1:
         what = "only one of" if given else "one of"
         raise InputError(f"{what} -t, -L, -m, -I or --simulate must be given", "backend")
-    cluster = _BACKENDS[given[0]](getattr(args, given[0]))
+    cluster: Cluster = _BACKENDS[given[0]](getattr(args, given[0]))
     return _with_options(cluster, args)
 
 
@@ -121,7 +121,7 @@ def _get(url: str, path: str, kind: type) -> Any:
     return value
 
 
-_BACKENDS = {
+_BACKENDS: dict[str, Callable[[Any], Any]] = {
     "text": _text,
     "luxi": _luxi,
     "rapi": _rapi,

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import begin_as
+from ganeti.base.permissions import LOG_FILES
 from ganeti.base.users import MASTERD, ServiceUsers
 from ganeti.daemons.member import Member
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 
 EXIT_CONFIRMATION = 13
-PROGRAM = DaemonProgram("ganeti-masterd", "The master daemon of a cluster.", "master-daemon.log")
+PROGRAM = DaemonProgram(
+    "ganeti-masterd", "The master daemon of a cluster.", LOG_FILES[MASTERD], MASTERD
+)
 
 _log = logging.getLogger(__name__)
 
@@ -36,13 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
 
-    users: ServiceUsers | None = None
-
-    def become() -> None:
-        nonlocal users
-        users = begin_as(paths, MASTERD)
-
     async def serve(ready: Callable[[], None], ending: Ending) -> None:
+        users = ServiceUsers.of_node(paths)
         group = users.admin if users else None
         member = Member(paths, ending.end, force=args.no_voting, luxi_group=group)
         await member.start()
@@ -54,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if why:
             _log.error("this daemon steps down: %s", why)
 
-    return PROGRAM.run(args, paths, serve, become)
+    return PROGRAM.run(args, paths, serve)
 
 
 def _parser() -> argparse.ArgumentParser:

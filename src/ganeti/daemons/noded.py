@@ -14,8 +14,6 @@ from ganeti.base.addresses import address_of_environment
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import HostError
 from ganeti.base.paths import NODED_PORT, Paths
-from ganeti.base.permissions import mend
-from ganeti.base.users import ServiceUsers
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.node.application import NodeApplication
 from ganeti.node.memory import lock_memory
@@ -39,14 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             " 'gnt-cluster init', or join one with 'ganeti-node-join'",
             EXIT_NOT_A_NODE,
         )
-
-    def mend_owners() -> None:
-        if users := ServiceUsers.of_node(paths):
-            mend(paths, users)
-
-    return PROGRAM.run(
-        args, paths, lambda ready, ending: _serve(args, paths, ready, ending), mend_owners
-    )
+    return PROGRAM.run(args, paths, lambda ready, ending: _serve(args, paths, ready, ending))
 
 
 def _stay_in_memory() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ganeti.base.errors import GanetiError
 from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import Paths
+from ganeti.base.permissions import ROOT, begin_as
 from ganeti.base.pidfile import holding_pid_file, pid_file
 
 EXIT_NOT_A_NODE = 5
@@ -38,11 +39,13 @@ Serve = Callable[[Callable[[], None], Ending], Awaitable[None]]
 
 @dataclass(frozen=True)
 class DaemonProgram:
-    """One daemon: its name, what `--help` says, and the name of its log."""
+    """One daemon: its name, what `--help` says, the name of its log, and as whom it runs."""
 
     name: str
     purpose: str
     log_name: str
+    role: str = ROOT
+    """Where users were set up, the daemon becomes this one of them (`ganeti.base.users`)."""
 
     def parser(self) -> argparse.ArgumentParser:
         """The options that every daemon has."""
@@ -59,23 +62,17 @@ class DaemonProgram:
         sys.stderr.write(f"{self.name}: {why}\n")
         return code
 
-    def run(
-        self,
-        args: argparse.Namespace,
-        paths: Paths,
-        serve: Serve,
-        before_log: Callable[[], None] = lambda: None,
-    ) -> int:
+    def run(self, args: argparse.Namespace, paths: Paths, serve: Serve) -> int:
         """Serve until SIGTERM, SIGINT or an ending; the exit code, 1 where something was wrong.
 
-        `before_log` is done once no other such daemon runs: it settles as whom this one runs.
+        What only root may read has to be read before.
         """
         try:
             with ExitStack() as opened:
                 paths.run.mkdir(parents=True, exist_ok=True)
                 path = pid_file(paths.run, self.name)
                 ready = opened.enter_context(holding_pid_file(path, self.name))
-                before_log()
+                begin_as(paths, self.role)
                 level = "debug" if args.debug else args.log_level
                 opened.enter_context(
                     logging_to(

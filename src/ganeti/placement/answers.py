@@ -15,7 +15,7 @@ from ganeti.placement.description import Cluster, Instance
 from ganeti.placement.evacuate import Evacuation, Mode, change_group, evacuate, relocate
 from ganeti.placement.explain import explain
 from ganeti.placement.load import message as messages
-from ganeti.placement.moves import dependencies, opcodes
+from ganeti.placement.moves import Step, dependencies, opcodes
 from ganeti.placement.redundancy import doomed_nodes
 from ganeti.placement.secondary import allocate_secondary
 from ganeti.placement.state import NO_NODE, State
@@ -212,7 +212,7 @@ def _balance(state: State, request: Request, _settings: Settings) -> tuple[str, 
     limit = request.get("max_moves", -1)
     if not isinstance(limit, int):
         raise InputError("is not a number", "request.max_moves")
-    steps = []
+    steps: list[Step] = []
     for group in range(len(state.groups)):
         goals = Goals(max_moves=limit - len(steps) if limit >= 0 else -1)
         steps += list(balance(state, goals, np.asarray(state.group == group)))

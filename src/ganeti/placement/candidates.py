@@ -88,7 +88,7 @@ class _Moves:
     def _target_failing(self, fails: Bools) -> Floats:
         state = self.state
         both = state.primaries + state.secondaries
-        return FAILING_WEIGHT * (fails * (both + 1) - state.fails * both)
+        return np.asarray(FAILING_WEIGHT * (fails * (both + 1) - state.fails * both))
 
     def _offline(self, *, all_p: float, all_s: float, primary: float) -> Floats:
         """What instances on offline nodes change by: `all_p` at the old primary node, and so on."""
@@ -341,7 +341,6 @@ class _Shared(_Moves):
 
     def failover_to_any(self) -> Floats:
         """fa: the target becomes primary."""
-        state = self.state
         fails, valid = self._primary_target(self.waive_p)
         valid &= self._may_migrate(self.p)
         result = self._total(

@@ -189,9 +189,9 @@ def _reasons(state: State, index: int, kind: Kind, open_: Bools) -> str:
     if kind is Kind.REPLACE_SECONDARY:
         causes = [CAUSES[number] for number in secondary_causes(chunk)[state.primary[index]]]
     else:
-        causes = list(primary_causes(chunk, force=False))  # type: ignore[arg-type]
+        causes = list(primary_causes(chunk, force=False))
     there = [node for node in np.flatnonzero(open_) if node != state.primary[index]]
-    listed = [f"Node {_name(state, node)} failed: {causes[node]}" for node in there]
+    listed = [f"Node {_name(state, int(node))} failed: {causes[node]}" for node in there]
     return "; ".join(listed) or "no nodes available"
 
 

@@ -109,8 +109,10 @@ def _rooms_suffice(state: State, others: Indices, free: Floats) -> Bools:
         sure |= members & (rooms.sum() - rooms >= most)
         for node in np.flatnonzero(members & ~sure):
             own = where == node
-            sure[node] = _surely_fit(_without(room, node), state.free_disk, memory[own], disk[own])
-    return sure
+            sure[node] = _surely_fit(
+                _without(room, int(node)), state.free_disk, memory[own], disk[own]
+            )
+    return np.asarray(sure)
 
 
 def _without(room: Floats, node: int) -> Floats:
@@ -124,7 +126,7 @@ def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Float
     many = float(len(free)) * 1e6
     by_memory = np.ceil(free / memory) - 1 if memory else np.where(free > 0, many, 0.0)
     by_disk = np.ceil(free_disk / disk) - 1 if disk else np.full(len(free), many)
-    return np.maximum(0.0, np.minimum(by_memory, by_disk))
+    return np.asarray(np.maximum(0.0, np.minimum(by_memory, by_disk)))
 
 
 def _surely_fit(free: Floats, free_disk: Floats, memory: Floats, disk: Floats) -> bool:

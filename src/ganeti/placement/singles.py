@@ -116,7 +116,7 @@ def _both(chunk: Chunk, spread: int, rows: slice) -> Floats:
     )
     product = left @ np.stack([np.ones(len(change)), square, change])
     np.maximum(product, 0.0, out=product)
-    return np.sqrt(product, out=product)
+    return np.asarray(np.sqrt(product, out=product))
 
 
 def _secondary_failing(chunk: Chunk, reserve: float) -> Floats:

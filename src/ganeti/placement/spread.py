@@ -123,7 +123,6 @@ class Chunk:
 
     def _fit_targets(self) -> None:
         field, demands = self.field, self.demands
-        state = field.state
         self.hard_primary = fit.hard(demands, field.room)
         self.hard_disk = fit.fits_disk(demands, field.room)
         self.soft_primary = fit.soft(demands, field.room, self.clashes)

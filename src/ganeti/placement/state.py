@@ -7,8 +7,9 @@ instance's, nor missing; memory that is missing stays so whatever moves.
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -97,7 +98,7 @@ def _template_indices(given: Sequence[Instance]) -> Indices:
     try:
         return np.array([_TEMPLATE_INDEX[one.template] for one in given], dtype=np.intp)
     except KeyError as err:
-        return _refuse(f"unknown disk template {str(err.args[0])!r:.40}")
+        _refuse(f"unknown disk template {str(err.args[0])!r:.40}")
 
 
 class State:
@@ -322,20 +323,13 @@ class State:
                 )
             ],
         }
-        return _changed(self.cluster, **changes)
+        described: Cluster = _changed(self.cluster, **changes)
+        return described
 
 
 def _changed(struct: Any, **changes: Any) -> Any:
-    return (
-        copy.replace(struct, **changes) if hasattr(copy, "replace") else _replace(struct, changes)
-    )
-
-
-def _replace(struct: Any, changes: dict[str, Any]) -> Any:
-    import msgspec
-
     return msgspec.structs.replace(struct, **changes)
 
 
-def _refuse(message: str) -> Any:
+def _refuse(message: str) -> NoReturn:
     raise PrereqError(message, ErrorCode.WRONG_INPUT)

@@ -98,11 +98,11 @@ class TagRules:
 
     def relief(self, which: Indices, node: Indices) -> Floats:
         """How many clashes end if each instance leaves its primary `node`."""
-        return (self.exclusive[which] * (self.counts[:, node].T >= 2)).sum(axis=1)
+        return np.asarray((self.exclusive[which] * (self.counts[:, node].T > 1)).sum(axis=1))
 
     def conflicts(self) -> Floats:
         """By node: primaries beyond the first of each exclusion tag."""
-        return np.maximum(0.0, self.counts - 1).sum(axis=0)
+        return np.asarray(np.maximum(0.0, self.counts - 1).sum(axis=0))
 
     def shared_places(self) -> Floats:
         """(nodes, nodes): how many failure domains two nodes share."""
@@ -122,7 +122,7 @@ class TagRules:
         """(instances, nodes): what `same_domain` changes by if the primary goes from `source` to the node."""
         together = self.location @ (self.counts * online).T  # (locations, tags)
         gained = self.exclusive[which] @ (together >= 1).T
-        lost = self.exclusive[which] @ (together >= 2).T
+        lost = self.exclusive[which] @ (together > 1).T
         here = self.location[:, source].T * online[source, None]
         change: Floats = (gained * (1 - here)) @ self.location - (lost * here) @ (1 - self.location)
         return change

@@ -122,6 +122,16 @@ def test_a_daemon_that_root_started_puts_the_paths_right_and_gives_root_up(
 
 
 @pytest.mark.requirement("S224")
+def test_the_node_daemon_puts_the_paths_right_and_stays_root(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ServiceUsers, "of_node", lambda _paths: USERS)
+    assert begin_as(paths, permissions.ROOT) is USERS
+    assert problems(paths, USERS) == []
+    assert os.geteuid() == 0
+
+
+@pytest.mark.requirement("S224")
 @pytest.mark.parametrize(
     ("uid", "match"), [(61803, "only root or masterd"), (61801, "run 'ganeti-users-setup'")]
 )

@@ -354,3 +354,111 @@ def test_a_local_console_is_attached_without_ssh(
         thread.join()
     assert code == 0
     assert (tmp_path / "out").read_text() == "hi there\n"
+
+
+def test_modify_sends_changes_of_parameters_devices_and_memory(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job(result=[["be/memory", 512], ["disk/1", "remove"]])
+    words = (
+        "modify -B memory=512m,vcpus=default -H no_acpi,kernel_path=default -O a=1,-b"
+        " --os-parameters-private pw=x --remove-os-parameters c,d -o noop+x --force-variant"
+        " --disk add:size=1g,name=data --disk 0:add,size=512m --disk 1:remove --disk remove"
+        " --disk data:mode=ro --disk=-2:modify,mode=rw"
+        " --net add --net 0:link=br1,ip=none --net eth:remove -m 256m --no-hotplug --force web1"
+    )
+    code, out, _err = run(table, *words.split())
+    assert code == 0
+    assert out.splitlines() == [
+        "Modified instance web1", " - be/memory -> 512", " - disk/1 -> remove",
+    ]  # fmt: skip
+    op = submitted(master)
+    assert op["OP_ID"] == "OP_INSTANCE_SET_PARAMS"
+    assert op["beparams"] == {"memory": 512, "vcpus": None}
+    assert op["hvparams"] == {"acpi": False, "kernel_path": "default"}
+    assert op["osparams"] == {"a": "1", "b": None}
+    assert op["osparams_private"] == {"pw": "x"}
+    assert op["remove_osparams"] == ["c", "d"]
+    assert (op["os_name"], op["force_variant"], op["force"]) == ("noop+x", True, True)
+    assert op["disks"] == [
+        ["add", -1, {"size": 1024, "name": "data"}],
+        ["add", 0, {"size": 512}],
+        ["remove", 1, {}],
+        ["remove", -1, {}],
+        ["modify", "data", {"mode": "ro"}],
+        ["modify", -2, {"mode": "rw"}],
+    ]
+    assert op["nics"] == [
+        ["add", -1, {}],
+        ["modify", 0, {"link": "br1", "ip": "none"}],
+        ["remove", "eth", {}],
+    ]
+    assert op["runtime_mem"] == 256
+    assert (op["hotplug"], op["hotplug_if_possible"], op["offline"]) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "hotplug", "if_possible", "offline"),
+    [
+        ("", False, True, None),
+        ("--hotplug", True, False, None),
+        ("--hotplug-if-possible --offline", False, True, True),
+        ("--no-hotplug --online", False, False, False),
+    ],
+)
+def test_modify_changes_the_running_guest_where_it_may(
+    master: FakeMaster, run: Run, words: str, hotplug: bool, if_possible: bool, offline: bool | None
+) -> None:
+    master.job(result=[])
+    assert run(table, "modify", *words.split(), "web1")[0] == 0
+    op = submitted(master)
+    assert (op["hotplug"], op["hotplug_if_possible"]) == (hotplug, if_possible)
+    assert op["offline"] is offline
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--disk 0:add,remove",
+        "--disk :mode=ro",
+        "--disk add:size=x",
+        "-O flag",
+        "-m x",
+        "--hotplug --no-hotplug",
+    ],
+)
+def test_modify_refuses_what_has_no_meaning_before_the_master(
+    master: FakeMaster, run: Run, words: str
+) -> None:
+    assert run(table, "modify", *words.split(), "web1")[0] == 1
+    assert master.requests == []
+
+
+def test_commands_about_disks_send_their_opcodes(master: FakeMaster, run: Run) -> None:
+    master.job()
+    assert run(table, "grow-disk", "--absolute", "web1", "1", "10g")[0] == 0
+    op = submitted(master)
+    assert (op["disk"], op["amount"], op["absolute"]) == (1, 10240, True)
+
+
+def test_recreate_disks_takes_disks_with_other_sizes_and_nodes(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job()
+    words = "recreate-disks --disk 1 --disk 0:size=1g,mode=ro -n node2 web1"
+    assert run(table, *words.split())[0] == 0
+    op = submitted(master)
+    assert op["disks"] == [1, [0, {"size": 1024, "mode": "ro"}]]
+    assert op["nodes"] == ["node2"]
+
+
+def test_activated_disks_are_printed_one_a_line(master: FakeMaster, run: Run) -> None:
+    master.job(result=[["node1", "disk/0", "/srv/a"], ["node1", "disk/1", "/srv/b"]])
+    code, out, _err = run(table, "activate-disks", "web1")
+    assert (code, out) == (0, "node1:disk/0:/srv/a\nnode1:disk/1:/srv/b\n")
+
+
+def test_deactivating_disks_can_be_forced(master: FakeMaster, run: Run) -> None:
+    master.job()
+    assert run(table, "deactivate-disks", "-f", "web1")[0] == 0
+    assert submitted(master)["force"] is True

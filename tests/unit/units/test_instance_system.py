@@ -54,12 +54,12 @@ async def test_an_os_is_installed_again(master: Master) -> None:
 
 
 async def test_another_os_is_kept_its_parameters_are_not(master: Master) -> None:
-    await stopped(master, osparams={"ns1": "192.0.2.1"})
+    await stopped(master, osparams={"ns1": "192.0.2.1"}, osparams_private={"key": "k"})
     master.world.node(1).oses["small"] = "1.0"
     given = {"osparams": {"ns2": "a"}, "osparams_secret": {"pw": "s3cret"}}
     succeeded(await master.run(reinstall(os_type="small+x", **given)))
     [call] = master.rpc.changing_calls
-    assert call.args.osparams == {"ns1": "192.0.2.1", "ns2": "a", "pw": "s3cret"}
+    assert call.args.osparams == {"ns1": "192.0.2.1", "ns2": "a", "key": "k", "pw": "s3cret"}
     instance = master.instance(NAME)
     assert (instance.os, instance.osparams) == ("small+x", {"ns1": "192.0.2.1"})
 

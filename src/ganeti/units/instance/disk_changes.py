@@ -7,16 +7,17 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
+from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import typed_value
 from ganeti.model.objects import Disk, Instance
 from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.param_checks import changed
 from ganeti.model.params import Params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.device_changes import (
     DeviceChange,
     insert_position,
-    only_known,
     position_of,
     text_or_none,
 )
@@ -29,6 +30,7 @@ from ganeti.units.instance.requests import (
 )
 
 Results = list[tuple[str, Any]]
+_COMMON = ("size", "mode", "name")
 
 
 def changed_disks(
@@ -42,7 +44,7 @@ def changed_disks(
             at = insert_position(len(left), change.identifier, field)
             where = _directory(ctx, instance, directory, field)
             disk = build_disks(
-                [_request(change.params, field)],
+                [_request(instance.disk_template, change.params, field)],
                 DISK_TEMPLATES[instance.disk_template],
                 where,
                 ctx.ids,
@@ -74,15 +76,21 @@ def size_of(params: Params, field: str) -> int:
     return size
 
 
-def _request(params: Params, field: str) -> DiskRequest:
-    only_known(params, ("size", "mode", "name"), field)
+def _request(template: str, params: Params, field: str) -> DiskRequest:
     request = DiskRequest(
         size=size_of(params, field),
         mode=str(params.get("mode", "rw")),
         name=text_or_none(params.get("name"), f"{field}.name"),
+        params=_of_template(template, params, field),
     )
     check_disks([request], None)
     return request
+
+
+def _of_template(template: str, params: Params, field: str) -> Params:
+    """What is no parameter of every disk, in the types that the disk template has for it."""
+    others = {name: value for name, value in params.items() if name not in _COMMON}
+    return check_disk_params(template, others, field)
 
 
 def _directory(ctx: UnitContext, instance: Instance, given: str | None, field: str) -> str:
@@ -98,8 +106,9 @@ def _directory(ctx: UnitContext, instance: Instance, given: str | None, field: s
 def _modified(disk: Disk, params: Params, at: int, field: str) -> tuple[Disk, Results]:
     if "size" in params:
         raise InputError("a disk is grown by gnt-instance grow-disk", f"{field}.size")
-    only_known(params, ("mode", "name"), field)
-    results = Results()
+    of_template = _of_template(disk.template, params, field)
+    results = Results((f"disk.{name}/{at}", value) for name, value in of_template.items())
+    disk = replace(disk, params=changed(disk.params, of_template))
     if "mode" in params:
         check_disks([DiskRequest(size=disk.size, mode=str(params["mode"]))], None)
         disk = replace(disk, mode=disk_mode(str(params["mode"])))

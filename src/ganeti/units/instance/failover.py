@@ -29,6 +29,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.cleanup import clean_up
+from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
 from ganeti.units.instance.targets import TargetChoice
@@ -66,6 +67,8 @@ async def plan_failover(
     info = await free_resources(ctx, target, what)
     memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
     check_memory(info, target, memory if start else 0, what)
+    if start:
+        await check_links(ctx, target, instance)
     check_nothing_there(await running_state(ctx, target, instance), target, instance)
     return FailoverPlan(instance, source, target, shutdown_timeout_s, start)
 

@@ -39,6 +39,7 @@ from ganeti.units.instance.access import (
 )
 from ganeti.units.instance.cleanup import clean_up
 from ganeti.units.instance.failover import FailoverPlan, fail_over, plan_failover
+from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.settle import (
     mark_handed_over,
     mark_migrating,
@@ -153,6 +154,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         if copied:
             size = sum(disk.size for disk in instance.disks)
             check_space(info, target, instance.disk_template, size)
+        await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
 
     def _is_live(self, ctx: UnitContext, instance: Instance) -> bool:

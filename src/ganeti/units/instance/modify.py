@@ -51,6 +51,7 @@ from ganeti.units.instance.device_changes import parse_changes
 from ganeti.units.instance.disk_changes import changed_disks
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.nic_changes import changed_nics
+from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.param_changes import changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
@@ -182,7 +183,11 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         await self._check_resources(ctx, node, before, after, state)
         if self.op.force:
             return
+        if self.op.nics:
+            await check_links(ctx, node, after)
         snapshot = ctx.snapshot
+        if after.nics != before.nics:
+            await check_links(ctx, node, after)
         try:
             if self.op.hvparams:
                 hvparams = filled_hvparams(snapshot.cluster, after)
@@ -338,7 +343,8 @@ def _later(names: Iterable[str], *, is_hot: bool) -> tuple[str, ...]:
     return tuple(
         name
         for name in dict.fromkeys(names)
-        if name.startswith(("disk.mode/", "hv/"))
+        if name.startswith("hv/")
+        or (name.startswith("disk.") and not name.startswith("disk.name/"))
         or (name.startswith("be/") and name not in _BACKEND_AT_ONCE)
         or (not is_hot and name.startswith(("disk/", "nic.")) and not name.startswith("nic.name/"))
     )

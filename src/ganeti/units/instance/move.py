@@ -42,6 +42,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.failover import run_again, shut_down_source
+from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
 from ganeti.units.instance.targets import TargetChoice
@@ -103,6 +104,8 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
         check_memory(info, target, memory if start else 0, what)
         check_space(info, target, instance.disk_template, sum(d.size for d in instance.disks))
+        if start:
+            await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
 
     async def execute(self, ctx: UnitContext, plan: MovePlan) -> Outcome:

@@ -8,7 +8,6 @@ from ganeti.base.errors import InputError
 from ganeti.config.fill import filled_nicparams
 from ganeti.model.objects import Nic
 from ganeti.model.opcodes.base import NicRequest
-from ganeti.model.param_checks import NIC_MODES
 from ganeti.model.params import Params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.device_changes import (
@@ -18,10 +17,10 @@ from ganeti.units.instance.device_changes import (
     position_of,
     text_or_none,
 )
-from ganeti.units.instance.requests import MAX_NICS, build_nic, check_nics, check_routed
+from ganeti.units.instance.requests import MAX_NICS, build_nic, check_nics, check_routed, nic_params
 
 GENERATED = ("auto", "generate")
-_KEYS = ("mac", "ip", "mode", "link", "name")
+_KEYS = ("mac", "ip", "mode", "link", "vlan", "name")
 Results = list[tuple[str, Any]]
 
 
@@ -68,8 +67,8 @@ def _request(params: Params, field: str) -> NicRequest:
 def _modified(
     ctx: UnitContext, nic: Nic, params: Params, at: int, field: str
 ) -> tuple[Nic, Results]:
-    """A NIC with some things changed; `default` takes mode and link from the cluster again."""
-    own = [name for name in ("mode", "link") if params.get(name) in (None, "default")]
+    """A NIC with some things changed; `default` takes mode, link and VLAN from the cluster again."""
+    own = [name for name in ("mode", "link", "vlan") if params.get(name) in (None, "default")]
     request = _request({name: value for name, value in params.items() if name not in own}, field)
     changed, results = nic, Results()
     nicparams = dict(nic.nicparams)
@@ -87,7 +86,7 @@ def _modified(
             nicparams.pop(name, None)
             value = "default"
         else:
-            nicparams[name] = value = NIC_MODES[value] if name == "mode" else value
+            value = nicparams[name] = nic_params(request)[name]
         results.append((f"nic.{name}/{at}", value))
     changed = replace(changed, nicparams=nicparams)
     link = filled_nicparams(ctx.snapshot.cluster, nic)["link"]

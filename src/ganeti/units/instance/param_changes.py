@@ -59,7 +59,7 @@ def _shown(value: Any) -> Any:
 
 def _backend(given: Mapping[str, Any]) -> Params:
     """Checked; None for what is to be the cluster's again."""
-    reset = {name for name, value in given.items() if value in (None, DEFAULT)}
+    reset = [name for name, value in given.items() if value in (None, DEFAULT)]
     kept = {name: value for name, value in given.items() if name not in reset}
     checked = check_backend_params(kept, "beparams")
     for name in reset:
@@ -70,7 +70,7 @@ def _backend(given: Mapping[str, Any]) -> Params:
 
 
 def _hypervisor(hypervisor: str, given: Mapping[str, Any]) -> Params:
-    reset = {name for name, value in given.items() if value in (None, DEFAULT)}
+    reset = [name for name, value in given.items() if value in (None, DEFAULT)]
     kept = {name: value for name, value in given.items() if name not in reset}
     checked = check_hypervisor_params(hypervisor, kept, of_instance=True, field="hvparams")
     # A parameter of no such name, or of the whole cluster, cannot be reset either.

@@ -1,0 +1,187 @@
+"""Placement in arrays against Debian's htools: allocate, balance, capacity; by processor time.
+
+The clusters are those of `placement_clusters`. A figure in the daemon begins with the encoded message and ends with
+the answer. Measured once by hand, because it takes minutes: `hail` needs 263 s for an allocation at 100 nodes.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Threads for products of small matrices cost more than they save.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import placement_clusters as clusters
+from htools_peer import Peer
+from machine import spin_ms
+
+from ganeti.placement.allocate import Rules
+from ganeti.placement.answers import answer
+from ganeti.placement.balance import Goals, balance, movable
+from ganeti.placement.candidates import Options, best_move
+from ganeti.placement.capacity import fill
+from ganeti.placement.description import Instance
+from ganeti.placement.load.text import format_cluster, parse
+from ganeti.placement.score import everywhere, score
+from ganeti.placement.state import State
+
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+
+
+def best_ms(work: Callable[[], Any], repeats: int) -> float:
+    """Processor milliseconds of `work` (the best of some)."""
+    taken = []
+    for _ in range(repeats):
+        begun = time.process_time()
+        work()
+        taken.append(time.process_time() - begun)
+    return min(taken) * 1000
+
+
+def message(nodes: int) -> bytes:
+    """A request for a mirrored instance."""
+    return clusters.encoded(clusters.message(clusters.cluster(nodes), clusters.allocation()))
+
+
+def allocate_ms(nodes: int, repeats: int) -> float:
+    """One allocation with all checks, from the encoded message on."""
+    text = message(nodes)
+    assert answer(text)["success"]
+    return best_ms(lambda: answer(text), repeats)
+
+
+def step_ms(nodes: int, repeats: int) -> float:
+    """The best of all moves, the arrays included."""
+    cluster = clusters.cluster(nodes)
+
+    def step() -> None:
+        state = State(cluster)
+        which = movable(state, everywhere(state), Goals())
+        assert best_move(state, everywhere(state), which, Options()) is not None
+
+    return best_ms(step, repeats)
+
+
+def hail_process_s(path: Path) -> float:
+    """The script, from start to end."""
+    command = [sys.executable, "-m", "ganeti.cli.hail", str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def balanced(nodes: int, moves: int) -> tuple[str, float, float]:
+    """(text of the cluster, score at the end, processor seconds)."""
+    text = format_cluster(clusters.cluster(nodes))
+    begun = time.process_time()
+    state = State(parse(text))
+    for _step in balance(state, Goals(max_moves=moves)):
+        pass
+    return text, score(state), time.process_time() - begun
+
+
+def against_hbal(peer: Peer, folder: Path, nodes: int, moves: int) -> tuple[float, float]:
+    """(our final score over the peer's, the peer's processor time over ours)."""
+    text, own, seconds = balanced(nodes, moves)
+    path = folder / f"{nodes}.data"
+    path.write_text(text)
+    limit = ["-l", str(moves)] if moves > 0 else []
+    printed, theirs = peer.run("hbal", "-t", str(path), *limit)
+    found = re.search(r"improved from [\d.]+ to ([\d.]+)", printed)
+    assert found is not None, printed
+    return round(own, 8) / float(found[1]), theirs / seconds
+
+
+def standard(template: str) -> Instance:
+    """The policy's standard size."""
+    spec = clusters.POLICY["std"]
+    disk = spec["disk-size"]
+    return Instance("new", spec["memory-size"], disk, spec["cpu-count"], template=template,
+                    spindles=1, disks=(disk,))  # fmt: skip
+
+
+def capacity(nodes: int, template: str) -> tuple[int, float]:
+    """(how many fit, processor seconds)."""
+    begun = time.process_time()
+    number = len(fill(State(clusters.cluster(nodes)), standard(template), Rules()).nodes)
+    return number, time.process_time() - begun
+
+
+def capacity_equal(peer: Peer, folder: Path) -> int:
+    """Whether as many fit on 10 nodes as `hspace` says, mirrored and not."""
+    path = folder / "capacity.data"
+    path.write_text(format_cluster(clusters.cluster(10)))
+    for template in ("plain", "drbd"):
+        words = ("-t", str(path), "--disk-template", template, "--machine-readable")
+        printed, _spent = peer.run("hspace", *words)
+        if f"HTS_ALLOC_INSTANCES={capacity(10, template)[0]}\n" not in printed:
+            return 0
+    return 1
+
+
+def with_peer(peer: Peer, figures: dict[str, Any], *, quick: bool) -> None:
+    """The figures that need Debian's tools."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ratio, _speed = against_hbal(peer, folder, 10, -1)
+        figures["final_score_ratio"] = round(ratio, 6)
+        figures["capacity_equal"] = capacity_equal(peer, folder)
+        if quick:
+            return
+        ratio, speed = against_hbal(peer, folder, 40, 20)
+        figures["score_after_20_ratio"] = round(ratio, 6)
+        figures["balance_40_peer_ratio"] = round(speed)
+        path = folder / "message.json"
+        path.write_bytes(message(40))
+        _printed, spent = peer.run("hail", str(path))
+        figures["hail_40_peer_s"] = round(spent, 2)
+        figures["allocate_40_peer_ratio"] = round(spent * 1000 / figures["allocate_40_ms"])
+
+
+def main() -> None:
+    """Print the figures as one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="without what takes the peer long")
+    quick = parser.parse_args().quick
+    few = 3 if quick else 5
+    sizes = {nodes: allocate_ms(nodes, few * 2) for nodes in (10, 40, 100)}
+    sizes[1000] = allocate_ms(1000, few)
+    growth = math.log(sizes[1000] / sizes[100]) / math.log(10)
+    figures: dict[str, Any] = {f"allocate_{nodes}_ms": round(ms, 2) for nodes, ms in sizes.items()}
+    figures["allocate_exponent"] = round(growth, 2)
+    for nodes in (40, 100, 1000):
+        figures[f"step_{nodes}_ms"] = round(step_ms(nodes, 1 if nodes > 100 else few), 2)
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(message(40))
+        file.flush()
+        figures["hail_process_s"] = round(
+            min(hail_process_s(Path(file.name)) for _ in range(few)), 3
+        )
+    for nodes in (40, 100):
+        both = [capacity(nodes, template) for template in ("plain", "drbd")]
+        figures[f"capacity_{nodes}_s"] = round(sum(seconds for _number, seconds in both), 2)
+    figures["peak_mib"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    peer = Peer()
+    why_not = peer.fetch()
+    if why_not:
+        figures["peer"] = why_not
+    else:
+        with_peer(peer, figures, quick=quick)
+    figures["spin_ms"] = spin_ms()
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

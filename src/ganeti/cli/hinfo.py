@@ -1,0 +1,51 @@
+"""`hinfo`: shows a cluster as the placement commands see it."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ganeti.cli import placement_input as source
+from ganeti.cli import placement_options as options
+
+
+def hinfo(args: argparse.Namespace) -> int:
+    """Print what the cluster has, and what its score is made of."""
+    from ganeti.placement.score import components, everywhere, score
+
+    state = source.state_of(source.load(args), args)
+    groups = len({int(group) for group in state.group})
+    word = "node group" if groups == 1 else "node groups"
+    print(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances, {groups} {word}")
+    split = (state.secondary >= 0) & (state.group[state.primary] != state.group[state.secondary])
+    if split.any():
+        print(f"Instances split over node groups: {int(split.sum())}")
+    bad = state.fails & ~state.offline
+    print(
+        f"Cluster is not N+1 happy: {int(bad.sum())} nodes fail"
+        if bad.any()
+        else "Cluster is N+1 happy"
+    )
+    source.print_state(state, args, "Cluster", everywhere(state))
+    print("Cluster coefficients:", *source.components(components(state)), sep="\n")
+    print(f"Cluster score: {score(state):.8f}")
+    return 0
+
+
+TOOL = options.Tool(
+    "hinfo",
+    "Shows the state of a cluster.",
+    (
+        *(options.PRINT_NODES, options.PRINT_INSTANCES, *options.BACKENDS, options.VERBOSE),
+        *(options.QUIET, options.OFFLINE, options.IGNORE_LOAD),
+    ),
+    hinfo,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program."""
+    return TOOL.run(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

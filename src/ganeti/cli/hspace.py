@@ -1,0 +1,318 @@
+"""`hspace`: how many more instances fit, of one size and of shrinking sizes."""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import parse_mib
+from ganeti.cli import placement_input as source
+from ganeti.cli import placement_options as options
+from ganeti.cli.command import option
+
+if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
+    from ganeti.placement.allocate import Rules
+    from ganeti.placement.capacity import Filled
+    from ganeti.placement.description import Instance
+    from ganeti.placement.state import State
+
+SPEC_PARTS = 3
+
+
+class _Run(NamedTuple):
+    """What both ways of filling share."""
+
+    state: "State"
+    rules: "Rules"
+    closed: tuple[int, ...]
+    is_stopped: bool
+    limit: int | None
+    args: argparse.Namespace
+
+    @property
+    def is_machine(self) -> bool:
+        return str(self.args.machine) == "yes"
+
+
+def hspace(args: argparse.Namespace) -> int:
+    """Fill the cluster twice, each time from its present state."""
+    from ganeti.placement.totals import totals
+
+    cluster = source.load(args)
+    state = source.state_of(cluster, args)
+    run = _prepared(state, args)
+    source.print_nodes(state, args, "Initial cluster", sys.stderr)
+    if run.is_machine:
+        _keys(_cluster_keys(state))
+    else:
+        now = totals(state)
+        print(f"The cluster has {len(state.nodes)} nodes and the following resources:\n"
+              f"  MEM {now.memory:.0f}, DSK {now.disk:.0f}, CPU {now.cpus:.0f}, VCPU {now.virtual_cpus:.0f}.")  # fmt: skip
+        count = now.instances or "no"
+        print(f"There are {count} initial instances on the cluster.")
+    template = args.template or next(iter(cluster.policy["disk-templates"]))
+    use = (
+        args.spindle_use
+        if args.spindle_use is not None
+        else cluster.policy["std"].get("spindle-use", 1)
+    )
+    biggest = [one["max"] for one in cluster.policy["minmax"]]
+    tiered = [_instance(_given(args.tiered, one), template, use) for one in biggest]
+    standard = _instance(_given(args.standard, cluster.policy["std"]), template, use)
+    _tiered(run, tiered[:1] if args.tiered else tiered)
+    _standard(run, standard)
+    if run.is_machine:
+        print("HTS_OK=1")
+    return 0
+
+
+def _prepared(state: "State", args: argparse.Namespace) -> _Run:
+    """The rules; groups with nodes that fail N+1 take nothing, and without `--independent-groups` nor do others."""
+    from ganeti.placement.allocate import Rules
+
+    bad = tuple(sorted({int(group) for group in state.group[state.fails & ~state.offline]}))
+    remaining = any(
+        one.alloc_policy != "unallocable" and number not in bad
+        for number, one in enumerate(state.groups)
+    )
+    is_stopped = bool(bad) and not args.accept_errors and not (args.independent and remaining)
+    rules = Rules(capacity=not args.no_capacity)
+    limit = args.max_length if args.max_length >= 0 else None
+    return _Run(state, rules, () if args.accept_errors else bad, is_stopped, limit, args)
+
+
+def _given(text: str | None, spec: dict[str, Any]) -> dict[str, Any]:
+    """A size from `disk,memory,processors`, in place of the policy's."""
+    if text is None:
+        return spec
+    parts = text.split(",")
+    if len(parts) != SPEC_PARTS:
+        raise InputError(f"{text!r:.60} is not disk,memory,processors", "size")
+    try:
+        cpus = int(parts[2])
+    except ValueError as err:
+        raise InputError(str(err), "size") from err
+    sizes = {"disk-size": parse_mib(parts[0], "disk"), "memory-size": parse_mib(parts[1], "memory")}
+    return {**spec, **sizes, "cpu-count": cpus, "spindle-use": 1}
+
+
+def _instance(spec: dict[str, Any], template: str, spindle_use: float) -> "Instance":
+    from ganeti.placement.description import Instance, facts
+
+    facts(template)
+    return Instance(
+        name="new",
+        memory=spec["memory-size"],
+        disk=spec["disk-size"],
+        vcpus=spec["cpu-count"],
+        template=template,
+        spindle_use=spindle_use,
+        spindles=spec.get("spindle-use", 1),
+        disks=(spec["disk-size"],),
+    )
+
+
+def _stopped(state: "State") -> "Filled":
+    from collections import Counter
+
+    from ganeti.placement.capacity import Filled
+    from ganeti.placement.description import Failure
+
+    return Filled(state, [], [], Counter({Failure.REDUNDANCY: 1}))
+
+
+def _tiered(run: _Run, wanted: "list[Instance]") -> None:
+    from ganeti.placement.capacity import open_nodes, tiers
+
+    filled = (
+        _stopped(run.state)
+        if run.is_stopped
+        else tiers(run.state, wanted, run.rules, run.limit, open_nodes(run.state, run.closed))
+    )
+    _spec(run, wanted[0], "Tiered (initial size)", "TSPEC_INI")
+    _after(run, filled, "Tiered allocation", "tiered")
+    specs = [
+        (size, len(list(same)))
+        for size, same in itertools.groupby(
+            filled.instances,
+            lambda one: (int(one.memory), int(one.disk), int(one.vcpus), int(one.spindles or 0)),
+        )
+    ]
+    if run.is_machine:
+        _keys(_statistics("TRL", filled.state))
+        shown = " ".join(f"{','.join(map(str, size))}={count}" for size, count in specs)
+        print(f"HTS_TSPEC='{shown}'" if shown else "HTS_TSPEC=")
+        _keys(_delta(run.state, filled.state))
+        return
+    print("Tiered allocation results:")
+    for (memory, disk, cpus, _spindles), count in specs:
+        print(f"  - {count:3} instances of spec MEM {memory}, DSK {disk}, CPU {cpus}")
+    if not specs:
+        print("  - no instances allocated")
+    _scores(run, filled)
+
+
+def _standard(run: _Run, wanted: "Instance") -> None:
+    from ganeti.placement.capacity import fill, open_nodes, ranked
+
+    filled = (
+        _stopped(run.state)
+        if run.is_stopped
+        else fill(run.state, wanted, run.rules, run.limit, open_nodes(run.state, run.closed))
+    )
+    _spec(run, wanted, "Standard (fixed-size)", "SPEC")
+    _after(run, filled, "Standard allocation", "standard")
+    number, before = len(filled.nodes), len(run.state.names)
+    if run.is_machine:
+        _keys(_statistics("FIN", filled.state))
+        usage = before / (before + number) if before + number else 0.0
+        reasons = ranked(filled.failures)
+        _keys([("ALLOC_USAGE", f"{usage:.8f}"), ("ALLOC_INSTANCES", str(number)),
+               ("ALLOC_FAIL_REASON", reasons[0].upper())])  # fmt: skip
+        _keys([(f"ALLOC_{one.upper()}_CNT", str(filled.failures[one])) for one in reasons])
+        return
+    print("Normal (fixed-size) allocation results:")
+    print(f"  - {number:3} instances allocated")
+    _scores(run, filled)
+
+
+def _spec(run: _Run, one: "Instance", what: str, prefix: str) -> None:
+    sizes = [("MEM", one.memory), ("DSK", one.disk), ("CPU", one.vcpus)]
+    if run.is_machine:
+        _keys(
+            [
+                (f"{prefix}_{key}", f"{value:.0f}")
+                for key, value in [*sizes, ("SPN", one.spindles or 0)]
+            ]
+        )
+        _keys([(f"{prefix}_RQN", str(one.nodes_needed)), (f"{prefix}_DISK_TEMPLATE", one.template)])
+        return
+    shown = ", ".join(f"{key} {value:.0f}" for key, value in sizes)
+    print(f"{what} instance spec is:\n  {shown}, using disk template '{one.template}'.")
+
+
+def _after(run: _Run, filled: "Filled", title: str, suffix: str) -> None:
+    source.print_nodes(filled.state, run.args, title, sys.stderr)
+    out = sys.stderr if run.is_machine else sys.stdout
+    source.save(filled.state, run.args.save, suffix, f"after {title.lower()}", out)
+
+
+def _scores(run: _Run, filled: "Filled") -> None:
+    from ganeti.placement.score import score
+    from ganeti.placement.totals import totals
+
+    now = totals(filled.state)
+    print(f"  - most likely failure reason: {filled.main_failure}")
+    print(f"  - initial cluster score: {score(run.state):.8f}")
+    print(f"  -   final cluster score: {now.score:.8f}")
+    parts = (("memory", now.memory_instances, now.memory), ("disk", now.disk_instances, now.disk),
+             ("vcpu", now.cpus_instances, now.virtual_cpus))  # fmt: skip
+    for name, part, whole in parts:
+        print(f"  - {name:>6} usage efficiency: {100 * part / whole if whole else 0:5.2f}%")
+
+
+def _keys(pairs: "Sequence[tuple[str, str]]") -> None:
+    for key, value in pairs:
+        print(f"HTS_{key}={value}")
+
+
+def _cluster_keys(state: "State") -> list[tuple[str, str]]:
+    from ganeti.placement.totals import totals
+
+    now = totals(state)
+    whole = [("MEM", now.memory), ("DSK", now.disk), ("CPU", now.cpus), ("VCPU", now.virtual_cpus)]
+    whole += [("SPN", now.spindles), ("NODES", float(len(state.nodes)))]
+    return [(f"CLUSTER_{key}", f"{value:.0f}") for key, value in whole] + _statistics("INI", state)
+
+
+def _statistics(prefix: str, state: "State") -> list[tuple[str, str]]:
+    from ganeti.placement.totals import totals
+
+    now = totals(state)
+
+    def share(part: float, whole: float) -> str:
+        return f"{part / whole if whole else 0:.8f}"
+
+    values: list[tuple[str, float | str]] = [
+        *(("SCORE", f"{now.score:.8f}"), ("INST_CNT", now.instances)),
+        *(("MEM_FREE", now.memory_free), ("MEM_AVAIL", now.memory_available)),
+        *(
+            ("MEM_RESVD", now.memory_free - now.memory_available),
+            ("MEM_INST", now.memory_instances),
+        ),
+        *(
+            ("MEM_OVERHEAD", now.memory_overhead),
+            ("MEM_EFF", share(now.memory_instances, now.memory)),
+        ),
+        *(("DSK_FREE", now.disk_free), ("DSK_AVAIL", now.disk_available)),
+        *(("DSK_RESVD", now.disk_free - now.disk_available), ("DSK_INST", now.disk_instances)),
+        *(("DSK_EFF", share(now.disk_instances, now.disk)), ("SPN_FREE", now.spindles_free)),
+        *(
+            ("SPN_INST", now.spindles_instances),
+            ("SPN_EFF", share(now.spindles_instances, now.spindles)),
+        ),
+        *(
+            ("CPU_INST", now.cpus_instances),
+            ("CPU_EFF", share(now.cpus_instances, now.virtual_cpus)),
+        ),
+        *(("MNODE_MEM_AVAIL", now.largest_memory), ("MNODE_DSK_AVAIL", now.largest_disk)),
+    ]
+    return [
+        (f"{prefix}_{key}", one if isinstance(one, str) else f"{one:.0f}") for key, one in values
+    ]
+
+
+def _delta(before: "State", after: "State") -> list[tuple[str, str]]:
+    from ganeti.placement.totals import totals
+
+    first, last = totals(before), totals(after)
+    used = (first.cpus_instances, first.cpus_normal, first.memory_instances, first.disk_instances,
+            first.spindles_instances)  # fmt: skip
+    final = (last.cpus_instances, last.cpus_normal, last.memory_instances, last.disk_instances,
+             last.spindles_instances)  # fmt: skip
+    whole = (last.virtual_cpus, last.cpus, last.memory, last.disk, last.spindles)
+    parts = {
+        "USED": used,
+        "POOL": tuple(end - start for start, end in zip(used, final, strict=True)),
+        "UNAV": tuple(all_ - end for all_, end in zip(whole, final, strict=True)),
+    }
+    return [
+        (f"KM_{name}_{key}", str(float(value)) if key == "NPU" else f"{value:.0f}")
+        for name, values in parts.items()
+        for key, value in zip(("CPU", "NPU", "MEM", "DSK", "SPN"), values, strict=True)
+    ]
+
+
+TOOL = options.Tool(
+    "hspace",
+    "Tells how many more instances fit on a cluster.",
+    (
+        options.PRINT_NODES, *options.BACKENDS, options.SIMULATE,
+        option("--disk-template", dest="template", metavar="TEMPLATE", help="in place of the policy's"),
+        option("--spindle-use", dest="spindle_use", type=float, metavar="SPINDLES",
+                       help="spindles of an instance"),
+        options.VERBOSE, options.QUIET, options.OFFLINE, options.NO_CAPACITY, options.MACHINE,
+        option("--independent-groups", dest="independent", action="store_true",
+                       help="only groups with nodes that fail N+1 take nothing"),
+        option("--accept-existing-errors", dest="accept_errors", action="store_true",
+                       help="allocate even where nodes fail N+1"),
+        options.MAX_CPU, options.MIN_DISK, options.MAX_LENGTH, options.SAVE,
+        option("--standard-alloc", dest="standard", metavar="STDSPEC",
+                       help="size of the fixed-size allocation: disk,memory,processors"),
+        option("--tiered-alloc", dest="tiered", metavar="TSPEC",
+                       help="first size of the shrinking allocation: disk,memory,processors"),
+    ),
+    hspace,
+    text="Both allocations begin with the cluster as it is. The keys of --machine-readable begin with HTS_.",
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program."""
+    return TOOL.run(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
