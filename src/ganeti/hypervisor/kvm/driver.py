@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -454,11 +453,7 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
 
     async def _version_of(self, program: str) -> str:
         """QEMU's version; asked again only when the program was replaced."""
-        try:
-            status = os.stat(program)  # noqa: PTH116 - a program of this host, at once
-        except OSError:
-            return await self._said_version(program)
-        identity = (program, status.st_ino, status.st_mtime_ns)
+        identity = _identity(program)
         if identity not in self._versions:
             self._versions = {identity: await self._said_version(program)}
         return self._versions[identity]
@@ -483,3 +478,12 @@ def find_program(hvparams: Params) -> str:
             f"there is no program {wanted} on this node; install qemu-system-x86 or set kvm_path"
         )
     return found
+
+
+def _identity(program: str) -> tuple[str, int, int]:
+    """Changes when the program is replaced."""
+    try:
+        status = Path(program).stat()
+    except OSError:
+        return program, 0, 0
+    return program, status.st_ino, status.st_mtime_ns
