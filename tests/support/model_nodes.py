@@ -19,7 +19,8 @@ from ganeti.base.errors import (
     StorageError,
 )
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.placement.answers import answer
+from ganeti.placement.allocate import Rules
+from ganeti.placement.answers import Settings, answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
@@ -77,7 +78,7 @@ class SharedDirectory:
 
 def hail(message: dict[str, Any]) -> AllocatorOutput:
     """The built-in allocator, as its script answers."""
-    return AllocatorOutput(found=True, stdout=json.dumps(answer(message)))
+    return AllocatorOutput(found=True, stdout=json.dumps(answer(message, Settings(Rules(capacity=False)))))
 
 
 @dataclass
