@@ -78,7 +78,9 @@ class SharedDirectory:
 
 def hail(message: dict[str, Any]) -> AllocatorOutput:
     """The built-in allocator, as its script answers."""
-    return AllocatorOutput(found=True, stdout=json.dumps(answer(message, Settings(Rules(capacity=False)))))
+    return AllocatorOutput(
+        found=True, stdout=json.dumps(answer(message, Settings(Rules(capacity=False))))
+    )
 
 
 @dataclass

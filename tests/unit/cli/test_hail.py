@@ -3,9 +3,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import placement_clusters as clusters
 import pytest
 
-from benchmarks import placement_clusters as clusters
 from ganeti.cli import hail
 
 

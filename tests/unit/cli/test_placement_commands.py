@@ -1,8 +1,9 @@
+from collections.abc import Callable
 from pathlib import Path
 
+import placement_clusters as clusters
 import pytest
 
-from benchmarks import placement_clusters as clusters
 from ganeti.cli import hbal, hcheck, hinfo, hroller, hscan, hspace
 from ganeti.placement.load.text import format_cluster, parse
 from ganeti.placement.score import score
@@ -96,7 +97,9 @@ def test_hbal_executes_only_over_luxi(data: str, capsys: Printed) -> None:
 
 
 @pytest.mark.parametrize("tool", [hbal.main, hspace.main, hinfo.main, hcheck.main, hroller.main])
-def test_exactly_one_source_is_wanted(tool, data: str, capsys: Printed) -> None:  # type: ignore[no-untyped-def]
+def test_exactly_one_source_is_wanted(
+    tool: Callable[[list[str]], int], data: str, capsys: Printed
+) -> None:
     assert tool([]) != 0
     assert tool(["-t", data, "-I", data]) != 0
     assert "must be given" in capsys.readouterr().err
@@ -109,12 +112,23 @@ def test_hspace_prints_keys_that_a_shell_reads(data: str, capsys: Printed) -> No
     lines = capsys.readouterr().out.splitlines()
     keys = dict(line.split("=", 1) for line in lines)
     assert len(keys) == len(lines)
-    assert (keys["HTS_OK"], keys["HTS_ALLOC_INSTANCES"], keys["HTS_INI_INST_CNT"]) == ("1", "4", "50")
+    assert (keys["HTS_OK"], keys["HTS_ALLOC_INSTANCES"], keys["HTS_INI_INST_CNT"]) == (
+        "1",
+        "4",
+        "50",
+    )
     assert keys["HTS_TSPEC"] == "'4096,20480,2,1=4'"
 
 
 def test_hspace_of_a_simulated_cluster_is_readable(capsys: Printed) -> None:
-    words = ["--simulate", "p,3,1t,16g,8", "--disk-template", "plain", "--standard-alloc", "1g,1g,1"]
+    words = [
+        "--simulate",
+        "p,3,1t,16g,8",
+        "--disk-template",
+        "plain",
+        "--standard-alloc",
+        "1g,1g,1",
+    ]
     assert hspace.main([*words, "-l", "3"]) == 0
     out = capsys.readouterr().out
     assert "The cluster has 3 nodes and the following resources:\n  MEM 49152, DSK 3145728" in out

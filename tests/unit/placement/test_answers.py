@@ -2,11 +2,11 @@ import json
 from typing import Any
 
 import msgspec
+import placement_clusters as clusters
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks import placement_clusters as clusters
 from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.description import Cluster
@@ -124,11 +124,15 @@ def two_groups(policy: str) -> Cluster:
     )
     names = {node.name: f"other-{node.name}" for node in second.nodes}
     nodes = [
-        msgspec.structs.replace(node, name=names[node.name], group=other.uuid) for node in second.nodes
+        msgspec.structs.replace(node, name=names[node.name], group=other.uuid)
+        for node in second.nodes
     ]
     instances = [
         msgspec.structs.replace(
-            one, name=f"o{one.name}", primary=names[one.primary], secondary=names.get(one.secondary, "")
+            one,
+            name=f"o{one.name}",
+            primary=names[one.primary],
+            secondary=names.get(one.secondary, ""),
         )
         for one in second.instances
     ]
@@ -194,8 +198,8 @@ def test_what_cannot_move_is_reported_and_keeps_nothing_else() -> None:
     cluster = clusters.cluster(6)
     plain = next(one for one in cluster.instances if one.template == "plain")
     mirrored = next(one for one in cluster.instances if one.secondary)
-    request = {"type": "node-evacuate", "evac_mode": "secondary-only"}
-    request["instances"] = [plain.name, mirrored.name]  # type: ignore[assignment]
+    names = [plain.name, mirrored.name]
+    request = {"type": "node-evacuate", "evac_mode": "secondary-only", "instances": names}
     moved, failed, _jobs = ask(cluster, request)["result"]
     assert [one[0] for one in moved] == [mirrored.name]
     assert failed == [[plain.name, "Instances of type plain cannot be relocated"]]
@@ -203,8 +207,12 @@ def test_what_cannot_move_is_reported_and_keeps_nothing_else() -> None:
 
 @pytest.mark.requirement("S175", "S179")
 def test_many_are_allocated_one_after_the_other() -> None:
-    wanted = [clusters.allocation("plain") | {"name": f"new{n}", "memory": 16384} for n in range(40)]
-    found = ask(clusters.cluster(4), {"type": "multi-allocate", "instances": wanted}, capacity=False)
+    wanted = [
+        clusters.allocation("plain") | {"name": f"new{n}", "memory": 16384} for n in range(40)
+    ]
+    found = ask(
+        clusters.cluster(4), {"type": "multi-allocate", "instances": wanted}, capacity=False
+    )
     done, failed = found["result"]
     assert len(done) + len(failed) == 40
     assert done

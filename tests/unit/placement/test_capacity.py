@@ -1,6 +1,6 @@
+import placement_clusters as clusters
 import pytest
 
-from benchmarks import placement_clusters as clusters
 from ganeti.placement.allocate import Rules
 from ganeti.placement.capacity import fill, open_nodes, shrinks, tiers
 from ganeti.placement.description import Failure, Instance

@@ -1,7 +1,7 @@
 import numpy as np
+import placement_clusters as clusters
 import pytest
 
-from benchmarks import placement_clusters as clusters
 from ganeti.placement.rolling import conflicts, reboot_groups
 from ganeti.placement.score import everywhere
 from ganeti.placement.state import State

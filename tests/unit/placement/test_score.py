@@ -1,7 +1,7 @@
 import msgspec
+import placement_clusters as clusters
 import pytest
 
-from benchmarks import placement_clusters as clusters
 from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.score import components, group_scope, score
 from ganeti.placement.state import State
@@ -58,7 +58,9 @@ def test_tags_count() -> None:
 
 def test_memory_that_is_missing_stays_missing() -> None:
     cluster = clusters.cluster(3)
-    first = msgspec.structs.replace(cluster.nodes[0], free_memory=cluster.nodes[0].free_memory - 500)
+    first = msgspec.structs.replace(
+        cluster.nodes[0], free_memory=cluster.nodes[0].free_memory - 500
+    )
     state = State(msgspec.structs.replace(cluster, nodes=[first, *cluster.nodes[1:]]))
     before = state.free.copy()
     index = int((state.primary == 0).nonzero()[0][0])

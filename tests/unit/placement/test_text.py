@@ -1,6 +1,6 @@
+import placement_clusters as clusters
 import pytest
 
-from benchmarks import placement_clusters as clusters
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.placement.load.rows import cluster_of
 from ganeti.placement.load.simulated import simulated
@@ -75,7 +75,13 @@ def test_names_must_be_known(old: str, new: str, said: str) -> None:
 
 def test_rows_become_a_cluster_and_silent_nodes_are_offline() -> None:
     nodes = [
-        {"name": "n1", "group.uuid": "g", "mtotal": 100, "mfree": 50, "ndparams": {"spindle_count": 3}},
+        {
+            "name": "n1",
+            "group.uuid": "g",
+            "mtotal": 100,
+            "mfree": 50,
+            "ndparams": {"spindle_count": 3},
+        },
         {"name": "n2", "group.uuid": "g", "mtotal": None},
         {"name": "n3", "group.uuid": "g", "mtotal": 1, "drained": True},
     ]
@@ -85,7 +91,11 @@ def test_rows_become_a_cluster_and_silent_nodes_are_offline() -> None:
          "disk_usage": 267, "status": "ADMIN_down"},
     ]  # fmt: skip
     cluster = cluster_of([{"name": "default", "uuid": "g"}], nodes, instances, {"master": "n1"})
-    assert [node.why_offline if node.offline else "" for node in cluster.nodes] == ["", "silent", "drained"]
+    assert [node.why_offline if node.offline else "" for node in cluster.nodes] == [
+        "",
+        "silent",
+        "drained",
+    ]
     assert (cluster.nodes[0].total_spindles, cluster.nodes[0].is_master) == (3, True)
     [one] = cluster.instances
     assert (one.memory, one.disk, one.disks, one.auto_balance) == (10, 267, (5, 6), False)
