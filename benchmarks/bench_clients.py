@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_memory import resident_mib
-from local_cluster import connected, local_cluster
+from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
@@ -87,6 +87,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     with local_cluster() as cluster:
         figures = asyncio.run(measure(cluster, 1000 if quick else 10_000, 500))
+        figures["loop_block_ms"] = loop_block_ms(cluster)
         figures |= {"sync_ms": sync_ms(Path(cluster.directory)), "spin_ms": spin_ms()}
     print(json.dumps(figures))
 

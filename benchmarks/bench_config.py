@@ -8,16 +8,16 @@ import time
 from pathlib import Path
 
 from bench_jobs import wait
-from local_cluster import connected, local_cluster
+from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
 
 from ganeti.base.clock import SystemClock
 from ganeti.base.ids import RandomIds
 from ganeti.bootstrap.daemons import MASTERD, Daemons
 from ganeti.bootstrap.init import answers
+from ganeti.bootstrap.membership import own_identity
 from ganeti.config.config import Config
 from ganeti.config.transaction import put_row
-from ganeti.daemons.master import own_identity
 from ganeti.model.objects import Instance, InstanceUuid, Nic
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.interface import MAX_OPERATIONS, Campaign, Put, Transaction
@@ -98,6 +98,7 @@ def main() -> None:
             rounds = 40 if quick else 200
             key = f"change_ms_{size}"
             figures[key] = asyncio.run(change_ms(node.paths.luxi_socket, rounds))
+        figures["loop_block_ms"] = loop_block_ms(cluster)
         figures["sync_ms"] = sync_ms(Path(cluster.directory))
         figures["spin_ms"] = spin_ms()
     print(json.dumps(figures))

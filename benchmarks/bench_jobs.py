@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from local_cluster import connected, local_cluster
+from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
 
 from ganeti.clients.luxi_async import AsyncLuxiClient
@@ -96,6 +96,7 @@ def main() -> None:
             "job_latency_p50_ms": round(statistics.median(taken), 2),
             "job_latency_p90_ms": round(statistics.quantiles(taken, n=10)[-1], 2),
             "submit_p99_ms": round(statistics.quantiles(submitted, n=100)[-1], 2),
+            "loop_block_ms": loop_block_ms(cluster),
             "sync_ms": sync_ms(Path(cluster.directory)),
             "spin_ms": spin_ms(),
         }

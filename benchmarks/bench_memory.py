@@ -1,4 +1,4 @@
-"""Resident memory of the daemons of an empty cluster."""
+"""Resident memory of the daemons of an empty cluster; `locked` of those that stay in memory."""
 
 import argparse
 import json
@@ -11,12 +11,17 @@ from machine import spin_ms, sync_ms
 from ganeti.vcluster import lifecycle
 
 
-def resident_mib(pid: int) -> float:
-    """VmRSS of a process."""
+def status_mib(pid: int, field: str) -> float:
+    """A size in the status of a process, as VmRSS."""
     status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    found = re.search(rf"{field}:\s+(\d+) kB", status)
     assert found is not None
     return int(found[1]) / 1024
+
+
+def resident_mib(pid: int) -> float:
+    """VmRSS of a process."""
+    return status_mib(pid, "VmRSS")
 
 
 def main() -> None:
@@ -29,8 +34,12 @@ def main() -> None:
     with local_cluster() as cluster:
         sizes: dict[str, float] = {}
         for _node, daemon, process in lifecycle.status(cluster):
-            key = f"{daemon.removeprefix('ganeti-')}_mib"
-            sizes[key] = round(max(sizes.get(key, 0.0), resident_mib(int(process))), 1)
+            pid, name = int(process), daemon.removeprefix("ganeti-")
+            keys = [f"{name}_mib"]
+            if status_mib(pid, "VmLck") > 0:
+                keys.append(f"{name}_locked_mib")
+            for key in keys:
+                sizes[key] = round(max(sizes.get(key, 0.0), resident_mib(pid)), 1)
         figures = {**sizes, "sync_ms": sync_ms(Path(cluster.directory)), "spin_ms": spin_ms()}
     print(json.dumps(figures))
 

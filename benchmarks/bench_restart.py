@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench_jobs import wait
 from bench_memory import resident_mib
-from local_cluster import connected, local_cluster
+from local_cluster import connected, local_cluster, loop_block_ms
 from machine import spin_ms, sync_ms
 
 from ganeti.base.errors import GanetiError
@@ -62,13 +62,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    with local_cluster(1) as cluster:
+    with local_cluster(3) as cluster:
         node = cluster.master
         asyncio.run(fill(node.paths.luxi_socket, *((1000, 5000) if quick else (10_000, 100_000))))
         took, peak = asyncio.run(serving_s(node))
         figures = {
             "serving_s": round(took, 2),
             "peak_mib": round(peak, 1),
+            "loop_block_ms": loop_block_ms(cluster),
             "sync_ms": sync_ms(Path(cluster.directory)),
             "spin_ms": spin_ms(),
         }

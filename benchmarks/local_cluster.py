@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.vcluster import lifecycle
 from ganeti.vcluster.layout import VirtualCluster, plan
+
+BLOCKED = re.compile(r"goes on after it was blocked for (\d+) ms")
 
 
 @contextlib.contextmanager
@@ -30,6 +33,12 @@ def local_cluster(nodes: int = 3) -> Iterator[VirtualCluster]:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def loop_block_ms(cluster: VirtualCluster) -> float:
+    """The longest block of the master's loop that its watchdog has seen; 0 if none was above 50 ms."""
+    log = (cluster.master.paths.log / "master-daemon.log").read_text(errors="replace")
+    return max((float(found) for found in BLOCKED.findall(log)), default=0.0)
 
 
 @contextlib.asynccontextmanager

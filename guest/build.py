@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 KERNEL_META_PACKAGE = "linux-image-cloud-amd64"
 # Wherever it is not built in: what every guest needs, and what only other kinds of disk need.
-MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "button", "evdev")
+MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "button", "evdev")
 OTHER_DISKS = ("virtio_scsi", "sd_mod", "ata_piix")
 DIRECTORIES = ("bin", "sbin", "dev", "proc", "sys", "tmp", "run", "etc", "root", "lib", "disk")
 

@@ -111,8 +111,8 @@ def candidate_certificates(paths: Paths) -> dict[str, str]:
 class SimpleStore:
     """Readers of single values, by the names that Ganeti gives them."""
 
-    def __init__(self, paths: Paths) -> None:
-        self._paths = paths
+    def __init__(self, paths: Paths | None = None) -> None:
+        self._paths = Paths.from_environment() if paths is None else paths
 
     def position(self) -> int:
         """The position of the current set; -1 if there is none."""
@@ -208,8 +208,9 @@ class SimpleStore:
     def GetMaintainNodeHealth(self) -> bool:
         return self.read("maintain_node_health") == "True"
 
-    def GetUidPool(self) -> list[str]:
-        return self.lines("uid_pool")
+    def GetUidPool(self) -> str:
+        """The definition of the pool, its parts on lines of their own, for `uidpool.ParseUidPool`."""
+        return self.read("uid_pool")
 
     def GetReleaseVersion(self) -> str:
         return self.read("release_version")

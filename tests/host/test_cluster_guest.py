@@ -243,3 +243,52 @@ def test_down_ends_real_machines(name: str) -> None:
         directory = cluster.directory
     assert not directory.exists()
     wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in running), "it ended", 5)
+
+
+def test_a_renamed_and_reinstalled_guest_knows_its_name_and_begins_anew(
+    cluster: LocalCluster, name: str
+) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node1", *options(), name, timeout_s=120)
+    beats(cluster, name)
+    assert "must be down" in cluster.fails("gnt-instance", "reinstall", "-f", name)
+    cluster.ok("gnt-instance", "shutdown", name)
+    new = f"shop-{name}"
+    cluster.ok("gnt-instance", "rename", name, new)
+    assert cluster.names("instance") == {new}
+    cluster.ok("gnt-instance", "startup", new)
+    beats(cluster, new)
+    assert f"READY hostname={new} boot=2" in said(console(cluster, new))
+    cluster.ok("gnt-instance", "shutdown", new)
+    cluster.ok("gnt-instance", "reinstall", "-f", "-O", "ignore_acpi=yes", new, timeout_s=120)
+    cluster.ok("gnt-instance", "startup", new)
+    beats(cluster, new)
+    assert f"READY hostname={new} boot=1 heartbeat=0" in said(console(cluster, new))
+
+
+@pytest.mark.requirement("S108", "S229", "S230", "G11", "A65")
+def test_a_guest_of_the_pool_is_made_moved_and_removed_by_the_real_commands(
+    cluster: LocalCluster, name: str
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can run guests under other user ids")
+    cluster.ok("gnt-cluster", "modify", "--uid-pool=61600-61609")
+    facts = [node.paths.data / "ssconf_uid_pool" for node in cluster.cluster.nodes]
+    wait_until(lambda: {fact.read_text() for fact in facts} == {"61600-61609\n"}, "all know it")
+    cluster.ok(
+        "gnt-instance", "add", "-n", "node1", "-H", "kvm:security_model=pool,use_chroot=true",
+        *options(), name, timeout_s=120,
+    )  # fmt: skip
+    for _ in range(2):
+        beats(cluster, name)
+        [machine] = machines(cluster)
+        words = Path(f"/proc/{machine}/status").read_text()
+        found = re.search(r"^Uid:\t(\d+)\t\1\t\1\t\1$", words, re.MULTILINE)
+        assert found
+        assert 61600 <= int(found[1]) <= 61609
+        assert str(Path(f"/proc/{machine}/root").readlink()).endswith(".root")
+        cluster.ok("gnt-instance", "migrate", "-f", name, timeout_s=90)
+    cluster.ok("gnt-instance", "remove", "-f", "--shutdown-timeout=0", name)
+    for node in cluster.cluster.nodes:
+        assert list((node.paths.run / "uid-pool").iterdir()) == []
+        assert list(node.paths.kvm.glob("*.root")) == []
+    cluster.ok("gnt-cluster", "modify", "--uid-pool=")

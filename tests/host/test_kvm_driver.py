@@ -6,13 +6,10 @@ import signal
 import socket
 import stat
 import uuid
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
@@ -20,110 +17,27 @@ from ganeti.base.process import run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
 from ganeti.hypervisor.kvm.network import tap_name
-from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from tests.support.kvm_nodes import (
+    READY,
+    Node,
+    accept,
+    boot,
+    migrate,
+    nothing_is_left,
+    send,
+)
 from tests.support.tiny_guest import (
     are_consecutive,
-    build_tiny_guest,
     disk_heartbeats,
     heartbeats,
     install,
-    make_disk,
     open_files,
-    said,
     tiny_instance,
     wait_for_text,
 )
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(180)]
-
-READY = r"GANETI-TINY READY hostname=(\S+) boot=(\d+) heartbeat=(\d+)"
-
-
-@dataclass
-class Node:
-    """One node's side: its files, and a driver."""
-
-    paths: Paths
-    driver: KvmHypervisor
-
-    def files(self, instance: InstanceSpec) -> GuestFiles:
-        return GuestFiles.of(self.paths, instance.uuid)
-
-    def record(self, instance: InstanceSpec) -> Record:
-        record = self.files(instance).read()
-        assert record is not None
-        return record
-
-    def console(self, instance: InstanceSpec) -> Path:
-        return self.files(instance).console_log
-
-    async def state(self, instance: InstanceSpec) -> str | None:
-        for one in await self.driver.running():
-            if one.uuid == instance.uuid:
-                return one.state
-        return None
-
-    async def beats(self, instance: InstanceSpec, more: int = 3) -> None:
-        """Wait until the guest has said some further heartbeats."""
-        log = self.console(instance)
-        wanted = len(heartbeats(log)) + more
-        for _ in range(1200):
-            if len(heartbeats(log)) >= wanted:
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError(f"no further heartbeats; the console ends {said(log)[-300:]!r}")
-
-
-@pytest.fixture(scope="module")
-def guest() -> Path:
-    return build_tiny_guest()
-
-
-@pytest.fixture(scope="module")
-def acceleration(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What one look at this host found out, so that not every test has to look."""
-    paths = Paths(tmp_path_factory.mktemp("probe"))
-    asyncio.run(Acceleration(paths, run).kvm_works(find_program({})))
-    known = paths.kvm / "acceleration"
-    return known.read_bytes() if known.exists() else b""
-
-
-@pytest_asyncio.fixture
-async def nodes(tmp_path: Path, acceleration: bytes) -> AsyncIterator[list[Node]]:
-    """Two nodes that share this host; whatever they still run at the end is ended."""
-    made = []
-    for name in ("a", "b"):
-        paths = Paths(tmp_path / name)
-        paths.kvm.mkdir(parents=True)
-        (paths.kvm / "acceleration").write_bytes(acceleration)
-        made.append(Node(paths, KvmHypervisor(paths, run)))
-    yield made
-    for node in made:
-        for one in await node.driver.running():
-            spec = GuestFiles.of(node.paths, one.uuid).read()
-            assert spec is not None
-            await node.driver.stop(spec.instance, 0)
-
-
-@pytest.fixture
-def node(nodes: list[Node]) -> Node:
-    return nodes[0]
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Path:
-    return make_disk(tmp_path / "disk")
-
-
-async def boot(node: Node, instance: InstanceSpec, disk: Path) -> None:
-    await node.driver.start(instance, [str(disk)])
-    await wait_for_text(node.console(instance), READY)
-
-
-def nothing_is_left(node: Node, instance: InstanceSpec) -> bool:
-    files = node.files(instance)
-    return not files.record.exists() and not any(path.exists() for path in files.sockets)
 
 
 async def test_a_guest_boots_from_what_was_installed_beats_and_powers_off(
@@ -308,18 +222,6 @@ async def test_commands_typed_on_the_console_reach_the_guest(
     await writer.wait_closed()
 
 
-async def migrate(source: Node, target: Node, instance: InstanceSpec, disk: Path) -> None:
-    """The steps of the master, in its order."""
-    info = await source.driver.migration_info(instance)
-    incoming = await target.driver.accept(instance, [str(disk)], "127.0.0.1", info)
-    result = await source.driver.migrate(instance, incoming.address, incoming.port)
-    assert (result.status, result.error) == ("completed", "")
-    assert result.transferred > 0
-    assert await source.state(instance) == "postmigrate"
-    await target.driver.finish_migration(instance, is_source=False, success=True)
-    await source.driver.finish_migration(instance, is_source=True, success=True)
-
-
 @pytest.mark.requirement("G5")
 async def test_no_heartbeat_is_lost_by_a_live_migration_there_and_back(
     nodes: list[Node], guest: Path, disk: Path
@@ -363,8 +265,8 @@ async def test_a_migration_whose_target_dies_leaves_the_source_running(
     install(guest, disk, instance.name)
     await boot(here, instance, disk)
     info = await here.driver.migration_info(instance)
-    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
-    sending = asyncio.ensure_future(here.driver.migrate(instance, incoming.address, incoming.port))
+    incoming = await accept(there, instance, disk, info)
+    sending = asyncio.ensure_future(send(here, instance, incoming))
     await asyncio.sleep(0.5)
     os.kill(there.record(instance).pid, signal.SIGKILL)
     result = await sending
@@ -389,10 +291,10 @@ async def test_a_guest_that_arrived_can_be_taken_back_until_the_target_is_told_t
     install(guest, disk, instance.name)
     await boot(here, instance, disk)
     info = await here.driver.migration_info(instance)
-    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
-    again = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    incoming = await accept(there, instance, disk, info)
+    again = await accept(there, instance, disk, info)
     assert again == incoming
-    await here.driver.migrate(instance, incoming.address, incoming.port)
+    await send(here, instance, incoming)
     assert await there.state(instance) == "incoming"
     assert await here.state(instance) == "postmigrate"
     for node in nodes:
@@ -433,7 +335,7 @@ async def test_a_guest_is_not_accepted_by_other_acceleration_or_older_qemu(
     assert info["machine"].startswith("pc-i440fx-")
     for wrong in ({"accelerator": "kvm"}, {"qemu_version": "99.0.0"}):
         with pytest.raises(HypervisorError):
-            await there.driver.accept(instance, [str(disk)], "127.0.0.1", info | wrong)
+            await accept(there, instance, disk, info | wrong)
         assert nothing_is_left(there, instance)
 
 
@@ -450,12 +352,12 @@ async def test_a_taken_migration_port_is_replaced_by_a_free_one(
     instance = msgspec.structs.replace(
         instance, hvparams=instance.hvparams | {"migration_port": taken}
     )
-    incoming = await there.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+    incoming = await accept(there, instance, disk, info)
     assert incoming.port != taken
     listener.close()
     await listener.wait_closed()
     with pytest.raises(HypervisorError):
-        await here.driver.accept(instance, [str(disk)], "127.0.0.1", info)
+        await accept(here, instance, disk, info)
 
 
 async def test_the_counting_guest_ends_under_emulation_and_the_choice_is_remembered(

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from ganeti import __version__
 from ganeti.base.errors import (
     ErrorCode,
@@ -21,10 +23,21 @@ from ganeti.base.errors import (
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
+from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.placement.answers import answer
 from ganeti.rpc.calls import Call, Handler, Handlers
-from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo
+from ganeti.rpc.procedures.devices import (
+    DiskChangeArgs,
+    MemoryArgs,
+    MemoryResult,
+    NicChangeArgs,
+)
+from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo, GrowDiskArgs
+from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.hardware import FirmwareArgs, FirmwareVariables, Screenshot
 from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
 from ganeti.rpc.procedures.instances import (
     ConsoleInfo,
@@ -41,17 +54,30 @@ from ganeti.rpc.procedures.migration import (
     MigrateArgs,
     MigrationResult,
 )
+from ganeti.rpc.procedures.networks import NicsArgs
+from ganeti.rpc.procedures.power import PowercycleResult
 from ganeti.rpc.procedures.programs import (
     AllocatorArgs,
     AllocatorOutput,
     OsCreateArgs,
     OsInfo,
+    OsRenameArgs,
     OsValidateArgs,
     ScriptResult,
 )
+from ganeti.rpc.procedures.transfers import (
+    DiskListenArgs,
+    DiskListening,
+    DiskProgress,
+    DiskProgressArgs,
+    DiskSendArgs,
+    DiskSent,
+)
+from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
 
 PORT = 8102
+COPY_PORT = 40100
 
 
 @dataclass
@@ -70,6 +96,8 @@ class SharedDirectory:
 
     total: int = 100_000
     disks: dict[str, int] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
+    """What was written to a disk, where a test has written anything."""
 
     @property
     def free(self) -> int:
@@ -109,7 +137,36 @@ class ModelNode:
     left: bool = False
     refuses_start: str = ""
     migration_fails: str = ""
+    rename_script_fails: str = ""
+    restarts: int = 0
+    bridges: set[str] = field(default_factory=lambda: {f"br{number}" for number in range(10)})
+    copy_fails: str = ""
+    mirrors_disks: bool = True
+    let_go_on: set[str] = field(default_factory=set)
+    """Guests that came by a migration and have run here."""
+    violations: list[str] = field(default_factory=list)
+    """What must never happen, and did."""
+    listening: dict[str, DiskListenArgs] = field(default_factory=dict)
     wrong_hvparams: list[str] = field(default_factory=list)
+    pinned_hvparams: dict[str, Any] = field(
+        default_factory=lambda: {"machine_version": "pc-i440fx-7.2"}
+    )
+    firmware: dict[str, bytes] = field(default_factory=dict)
+    """UUID of an instance -> variables of its firmware."""
+    call: Call = field(default_factory=Call)
+    """The call that is being answered."""
+    scripts_stay: bool = False
+    """Whether create scripts go on although their call has been answered: it was given up."""
+    scripts: dict[str, tuple[int, InstanceSpec]] = field(default_factory=dict)
+    """Key -> epoch and instance, of scripts that run."""
+    ended_scripts: list[str] = field(default_factory=list)
+    refuses_to_end: bool = False
+    """Whether scripts resist being ended."""
+    uid_conflicts: list[str] = field(default_factory=list)
+    uids_in_use: list[int] = field(default_factory=list)
+    installed: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Disk -> the OS that was put onto it, and the name that its system believes to have."""
+    hotplug_obstacles: list[str] = field(default_factory=list)
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
@@ -121,6 +178,7 @@ class ModelNode:
 
     def _handler(self, act: Callable[[Any], Any]) -> Handler:
         async def handle(args: Any, call: Call) -> Any:
+            self.call = call
             return act(args)
 
         return handle
@@ -224,6 +282,10 @@ class ModelNode:
             for path, size in place.disks.items()
         ]
 
+    def on_node_powercycle(self, args: Nothing) -> PowercycleResult:
+        self.restarts += 1
+        return PowercycleResult(delay_s=5)
+
     def on_test_delay(self, args: Any) -> Nothing:
         return Nothing()
 
@@ -237,15 +299,69 @@ class ModelNode:
         if path not in place.disks and args.disk.size > place.free:
             raise StorageError(f"{path}: no space left on device")
         place.disks[path] = args.disk.size
+        place.contents.setdefault(path, "")
         return DiskInfo(exists=True, path=path, size=args.disk.size)
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
+        for key, (_epoch, spec) in self.scripts.items():
+            if args.disk.logical_id in [disk.logical_id for disk in spec.disks]:
+                raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
         self._place(args).disks.pop(str(args.disk.logical_id[1]), None)
+        path, place = str(args.disk.logical_id[1]), self._place(args)
+        place.disks.pop(path, None)
+        place.contents.pop(path, None)
         return Nothing()
+
+    def on_disk_listen(self, args: DiskListenArgs) -> DiskListening:
+        self._check_disk(args.instance_name, args.disk)
+        self.listening[args.token] = args
+        return DiskListening(port=COPY_PORT)
+
+    def on_disk_send(self, args: DiskSendArgs) -> DiskSent:
+        self._check_disk(args.instance_name, args.disk)
+        if any(guest.spec.name == args.instance_name for guest in self.guests.values()):
+            self.violations.append(f"a disk of {args.instance_name} is copied while it runs")
+        receiver = self.peers[args.address]
+        wanted = receiver.listening.get(args.token)
+        if self.copy_fails or wanted is None or args.port != COPY_PORT:
+            raise StorageError(self.copy_fails or "nobody listens")
+        self._copy_to(receiver, args.disk)
+        return DiskSent(data_bytes=args.disk.size, seconds=0.1, sha256="0" * 64)
+
+    def on_disk_progress(self, args: DiskProgressArgs) -> DiskProgress | None:
+        return DiskProgress(done=1, total=2)
+
+    def _copy_to(self, receiver: "ModelNode", disk: DiskSpec) -> None:
+        path = str(disk.logical_id[1])
+        receiver.local.contents[path] = self.local.contents.get(path, "")
+
+    def _check_disk(self, instance_name: str, disk: DiskSpec) -> None:
+        place = self._place(DiskArgs(instance_name=instance_name, disk=disk))
+        if str(disk.logical_id[1]) not in place.disks:
+            raise StorageError(f"{instance_name}: disk {disk.logical_id[1]} does not exist")
 
     def on_blockdev_info(self, args: DiskArgs) -> DiskInfo:
         path = str(args.disk.logical_id[1])
         return DiskInfo(exists=path in self._place(args).disks, path=path, size=args.disk.size)
+
+    def on_blockdev_grow(self, args: GrowDiskArgs) -> DiskInfo:
+        path = str(args.disk.logical_id[1])
+        place = self._place(DiskArgs(instance_name=args.instance_name, disk=args.disk))
+        if path not in place.disks:
+            raise StorageError(f"{path} does not exist")
+        if args.size - place.disks[path] > place.free:
+            raise StorageError(f"{path}: no space left on device")
+        place.disks[path] = max(args.size, place.disks[path])
+        return DiskInfo(exists=True, path=path, size=args.size)
+
+    def on_blockdev_assemble(self, args: DiskArgs) -> DiskInfo:
+        found = self.on_blockdev_info(args)
+        if not found.exists:
+            raise StorageError(f"{found.path} does not exist")
+        return found
+
+    def on_blockdev_shutdown(self, args: DiskArgs) -> Nothing:
+        return Nothing()
 
     def _check_disks(self, spec: InstanceSpec) -> None:
         for disk in spec.disks:
@@ -277,7 +393,38 @@ class ModelNode:
 
     def on_os_create(self, args: OsCreateArgs) -> ScriptResult:
         self._check_disks(args.instance)
+        if self.call.key in self.ended_scripts:
+            raise GuestOsError(f"{self.call.key} was ended before it began")
+        if self.scripts_stay:
+            self.scripts[self.call.key] = self.call.epoch, args.instance
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")
+
+    def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
+        chosen = {
+            key
+            for key, (epoch, _spec) in self.scripts.items()
+            if key in args.keys or (args.older and epoch < self.call.epoch)
+        }
+        if self.refuses_to_end:
+            left = [
+                UnfinishedWork(what=f"task {key}", instance=self.scripts[key][1].name)
+                for key in sorted(chosen)
+            ]
+            return EndWorkResult(ended=[], unfinished=left)
+        for key in chosen:
+            del self.scripts[key]
+        self.ended_scripts += sorted({*chosen, *args.keys})
+        return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
+
+    def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
+        self._check_disks(args.instance)
+        if self.rename_script_fails:
+            raise GuestOsError(self.rename_script_fails)
+        for disk in args.instance.disks:
+            self.installed[disk.uuid] = (args.os, args.instance.name)
+        return ScriptResult(tail=f"renamed from {args.old_name}", log_path="/log")
 
     def on_allocator_run(self, args: AllocatorArgs) -> AllocatorOutput:
         program = self.allocators.get(args.name)
@@ -326,18 +473,75 @@ class ModelNode:
     def on_instance_console(self, args: InstanceArgs) -> ConsoleInfo:
         return ConsoleInfo(kind="msg", message=f"{args.instance.name} has no console")
 
+    def on_nics_check(self, args: NicsArgs) -> list[str]:
+        return [
+            f"NIC {nic.index}: there is no bridge {nic.link!r}"
+            for nic in args.nics
+            if nic.mode == "bridged" and nic.link not in self.bridges
+        ]
+
+    def on_uid_pool_use(self, args: UidPoolArgs) -> UidPoolUse:
+        asked = {uid for low, high in args.uid_pool for uid in range(low, high + 1)}
+        in_use = [uid for uid in self.uids_in_use if uid in asked]
+        return UidPoolUse(conflicts=self.uid_conflicts, in_use=in_use)
+
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
         return self.wrong_hvparams
+
+    def on_pinned_hvparams(self, args: HvParamsArgs) -> dict[str, Any]:
+        return dict(self.pinned_hvparams)
+
+    def on_instance_screenshot(self, args: InstanceArgs) -> Screenshot:
+        return Screenshot(png=f"screen of {self._here(args.instance).spec.name}".encode())
+
+    def on_firmware_read(self, args: InstanceArgs) -> FirmwareVariables:
+        return FirmwareVariables(content=self.firmware.get(args.instance.uuid))
+
+    def on_firmware_write(self, args: FirmwareArgs) -> Nothing:
+        self.firmware[args.instance.uuid] = args.content
+        return Nothing()
+
+    def on_firmware_forget(self, args: InstanceArgs) -> Nothing:
+        self.firmware.pop(args.instance.uuid, None)
+        return Nothing()
 
     def _here(self, spec: InstanceSpec) -> Guest:
         if spec.uuid not in self.guests:
             raise HypervisorError(f"{spec.name} does not run on this node")
         return self.guests[spec.uuid]
 
+    # --- running guests that change ---
+
+    def on_hotplug_obstacles(self, args: InstanceArgs) -> list[str]:
+        return self.hotplug_obstacles if args.instance.uuid in self.guests else []
+
+    def on_hotplug_disk(self, args: DiskChangeArgs) -> Nothing:
+        if guest := self.guests.get(args.instance.uuid):
+            if args.action == "remove":
+                guest.spec = without_disk(guest.spec, args.disk.uuid)
+            else:
+                self.on_blockdev_assemble(DiskArgs(instance_name=guest.spec.name, disk=args.disk))
+                guest.spec = with_disk(guest.spec, args.disk)
+        return Nothing()
+
+    def on_hotplug_nic(self, args: NicChangeArgs) -> Nothing:
+        if guest := self.guests.get(args.instance.uuid):
+            if args.action == "remove":
+                guest.spec = without_nic(guest.spec, args.nic.uuid)
+            else:
+                guest.spec = with_nic(guest.spec, args.nic)
+        return Nothing()
+
+    def on_instance_memory(self, args: MemoryArgs) -> MemoryResult:
+        if guest := self.guests.get(args.instance.uuid):
+            guest.spec = replace(guest.spec, memory=args.memory)
+        return MemoryResult(memory=args.memory if guest else 0)
+
     # --- migration ---
 
     def on_migration_info(self, args: InstanceArgs) -> dict[str, Any]:
-        return {"running": self._here(args.instance).state == "running"}
+        running = self._here(args.instance).state == "running"
+        return {"running": running, "mirrors_disks": self.mirrors_disks}
 
     def on_migration_accept(self, args: IncomingArgs) -> Incoming:
         uuid = args.instance.uuid
@@ -345,7 +549,9 @@ class ModelNode:
             raise HypervisorError(f"{args.instance.name} is on this node already")
         self._check_disks(args.instance)
         self.guests[uuid] = Guest(args.instance, "incoming", runs_on=args.info["running"])
-        return Incoming(address=self.name, port=PORT)
+        self.let_go_on.discard(uuid)
+        disks_port = COPY_PORT if args.copies_disks else 0
+        return Incoming(address=self.name, port=PORT, disks_port=disks_port, certificate="pem")
 
     def on_migration_run(self, args: MigrateArgs) -> MigrationResult:
         guest = self._here(args.instance)
@@ -355,8 +561,12 @@ class ModelNode:
             return MigrationResult(
                 status="failed", total_ms=0, downtime_ms=0, transferred=0, error=problem
             )
+        if args.disks_port:
+            for disk in args.instance.disks:
+                self._copy_to(self.peers[args.address], disk)
         guest.runs_on = guest.state == "running"
         guest.state = "postmigrate"
+        self.let_go_on.discard(args.instance.uuid)
         return MigrationResult(status="completed", total_ms=9, downtime_ms=1, transferred=4096)
 
     def on_migration_finish_source(self, args: FinishMigrationArgs) -> Nothing:
@@ -368,6 +578,8 @@ class ModelNode:
         elif guest is None:
             raise HypervisorError(f"{args.instance.name} is gone from the node that keeps it")
         elif guest.state == "postmigrate":
+            if any(args.instance.uuid in peer.let_go_on for peer in self.peers.values()):
+                self.violations.append(f"{args.instance.name} goes on from a state of the past")
             guest.state = "running" if guest.runs_on else "paused"
         return Nothing()
 
@@ -378,6 +590,7 @@ class ModelNode:
                 raise HypervisorError(f"{args.instance.name} did not arrive here")
             if guest.state == "incoming":
                 self._check_arrived(args.instance)
+                self.let_go_on.add(args.instance.uuid)
                 guest.state = "running" if guest.runs_on else "paused"
         elif guest and guest.state != "incoming":
             raise HypervisorError(f"{args.instance.name} runs here; not ended")

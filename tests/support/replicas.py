@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
+from ganeti.store.archive import JobArchive
 from ganeti.store.election import Heard, NoVote, Vote
 from ganeti.store.following import Ports
 from ganeti.store.interface import CampaignKind, Identity
@@ -68,10 +69,15 @@ class Replicas:
         self.channels: list[tuple[NodeUuid, NodeUuid, MemoryChannel]] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
-    async def open(self, name: str, options: Options | None = None) -> ReplicatedStore:
+    async def open(
+        self,
+        name: str,
+        options: Options | None = None,
+        archive: JobArchive | None = None,
+    ) -> ReplicatedStore:
         node = NodeUuid(name)
         links = _Links(self, node)
-        ports = Ports(voters=links, peers=links, register=self.registers[node])
+        ports = Ports(voters=links, peers=links, register=self.registers[node], archive=archive)
         store = await ReplicatedStore.join(
             self.directory / f"{name}.db", Identity(self.cluster, node), ports, options
         )

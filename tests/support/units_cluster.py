@@ -8,11 +8,12 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from ganeti.base.errors import ExecError, NotMaster
 from ganeti.base.ids import CountingIds
 from ganeti.config.config import Config
+from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import Draft, put_row
@@ -30,6 +31,7 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes import OpCode
+from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
@@ -124,7 +126,9 @@ class World:
         }
 
     def check_no_guest_runs_twice(self) -> None:
-        """G5, to be held after every single act."""
+        """G5, to be held after every single act; and nothing else that must never happen has."""
+        for node in self.nodes.values():
+            assert node.violations == []
         for uuid in {uuid for node in self.nodes.values() for uuid in node.guests}:
             running = [
                 name
@@ -152,8 +156,9 @@ class _Archive:
 class WatchedRpc(FakeRpc):
     """Checks after every act that no guest runs twice, and can let the master die around one."""
 
-    def __init__(self, world: World, is_dead: Callable[[], bool]) -> None:
-        super().__init__({name: node.handlers() for name, node in world.nodes.items()})
+    def __init__(self, world: World, is_dead: Callable[[], bool], epoch: int = 1) -> None:
+        nodes = {name: node.handlers() for name, node in world.nodes.items()}
+        super().__init__(nodes, lambda: (epoch, "master"))
         self._world = world
         self._is_dead = is_dead
         self.before_act: Callable[[int], None] | None = None
@@ -228,18 +233,29 @@ class RecordedCandidates:
 class Master:
     """One life of the master."""
 
+    store_type: type[FaultyStore] = FaultyStore
+    rpc_type: type[WatchedRpc] = WatchedRpc
+
     def __init__(self, world: World, store: FaultyStore, lease: Lease, config: Config) -> None:
         self.world = world
         self.store = store
         self.config = config
         clock = LoopClock()
         self.locks = LockManager(clock)
-        self.rpc = WatchedRpc(world, lambda: isinstance(store.statistics().role, Lost))
+        self.rpc = self.rpc_type(
+            world, lambda: isinstance(store.statistics().role, Lost), lease.epoch
+        )
         self.placements = Placements()
         self.ssconf = PushedFiles(config, self.rpc)
         self.candidates = RecordedCandidates()
         self.services = Services(
-            config, self.rpc, world.ids, clock, self.placements, self.ssconf, self.candidates
+            config,
+            EarlierWork(self.rpc),
+            world.ids,
+            clock,
+            self.placements,
+            self.ssconf,
+            self.candidates,
         )
         self.processor = Processor(self.services)
         self.queue = JobQueue(
@@ -259,8 +275,8 @@ class Master:
         await self.store.commit(self._lease, Transaction((row,)))
 
     @classmethod
-    async def begin(cls, world: World) -> "Master":
-        store = FaultyStore(world.disk)
+    async def begin(cls, world: World) -> Self:
+        store = cls.store_type(world.disk)
         lease = await store.campaign(Campaign())
         if not world.disk.rows:
             await store.commit(lease, Transaction(tuple(_first_rows())))
@@ -269,11 +285,11 @@ class Master:
         await master.queue.load()
         return master
 
-    async def restart(self) -> "Master":
+    async def restart(self) -> Self:
         """Die, and let the next one begin."""
         self.die()
         await self.end()
-        return await Master.begin(self.world)
+        return await type(self).begin(self.world)
 
     def die(self) -> None:
         """Be gone without notice."""
@@ -356,6 +372,14 @@ class Master:
             for disk in instance.disks
         }
         assert self.world.disks() == known
+        for node in self.snapshot.nodes.values():
+            local = {
+                str(disk.logical_id[1])
+                for instance in self.snapshot.instances_on(node.uuid)
+                for disk in instance.disks
+                if disk.template == "file"
+            }
+            assert set(self.world.nodes[node.name].local.disks) == local, node.name
 
     def check_guests_are_those_of_the_configuration(self) -> None:
         """Exactly the instances that are to be up run, where they should, and nothing else is there."""
@@ -366,6 +390,17 @@ class Master:
                 if instance.admin_state == "up"
             }
             assert set(self.world.nodes[node.name].guests) == wanted, node.name
+
+    def check_guests_have_what_the_configuration_says(self) -> None:
+        """Every running guest has the disks and NICs of its instance, in order."""
+        for instance in self.snapshot.instances.values():
+            guest = self.world.nodes[self.snapshot.nodes[instance.primary_node].name].guests.get(
+                instance.uuid
+            )
+            if guest is not None:
+                wanted = instance_spec(self.snapshot, instance)
+                assert guest.spec.disks == wanted.disks
+                assert guest.spec.nics == wanted.nics
 
     def check(self) -> None:
         """Everything is as the configuration says, and nothing is left over."""

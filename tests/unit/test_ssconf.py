@@ -31,7 +31,7 @@ def test_a_set_is_read_back_by_ganetis_names(paths: Paths) -> None:
     assert store.GetNodeList() == ["node1.example.com", "node2.example.com"]
     assert store.GetNodesVmCapable() == {"node1.example.com": True, "node2.example.com": False}
     assert store.pairs("node_primary_ips") == {"node1.example.com": "192.0.2.1"}
-    assert store.GetUidPool() == []
+    assert store.GetUidPool() == ""
     assert store.position() == 7
     assert ssconf.read_set(paths) == (7, VALUES)
 

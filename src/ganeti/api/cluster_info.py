@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from ganeti import __version__
-from ganeti.config.fill import cluster_hvparams
+from ganeti.config.fill import all_diskparams, cluster_hvparams
 from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
@@ -38,7 +38,6 @@ _ABSENT: dict[str, Any] = {
     "modify_ssh_setup": False,
     "prealloc_wipe_disks": False,
     "reserved_lvs": [],
-    "uid_pool": [],
     "use_external_mip_script": False,
     "volume_group_name": None,
     "zeroing_image": "",
@@ -73,7 +72,7 @@ def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
         "beparams": {DEFAULT: layered(BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}))},
         "nicparams": {DEFAULT: layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}))},
         "ndparams": layered(NODE_DEFAULTS, cluster.ndparams),
-        "diskparams": cluster.diskparams,
+        "diskparams": all_diskparams(cluster),
         "ipolicy": layered(IPOLICY_DEFAULTS, cluster.ipolicy),
         "candidate_pool_size": cluster.candidate_pool_size,
         "max_running_jobs": cluster.max_running_jobs,
@@ -84,8 +83,10 @@ def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
         "master_netmask": cluster.master_netmask,
         "primary_ip_version": 6 if ":" in cluster.master_ip else 4,
         "default_iallocator": cluster.default_iallocator,
+        "remote_hvparams": list(cluster.remote_hvparams),
         "file_storage_dir": cluster.file_storage_dir,
         "shared_file_storage_dir": cluster.shared_file_storage_dir,
+        "uid_pool": cluster.uid_pool,
         "degraded": degraded,
     }
     answer: dict[str, Any] = wire.plain({**_ABSENT, **described})

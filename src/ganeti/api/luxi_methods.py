@@ -5,8 +5,10 @@ that cannot be met get the error's name and arguments.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ from ganeti.api.cluster_info import cluster_info
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.not_master import TAKE_OVER
-from ganeti.api.ports import Configuration, Queue, WatcherPause
+from ganeti.api.ports import Backups, Configuration, Queue, Screens, WatcherPause
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
@@ -43,6 +45,7 @@ WAIT_LIMIT_S = 60.0
 SLICE_OPCODES = 200
 
 REASON_SOURCE = "gnt:luxi"
+BACKUP = "BackupState"
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,16 @@ class LuxiMethods:
         config: Configuration,
         queries: QueryExecutor,
         watcher_pause: WatcherPause,
+        screens: Screens,
+        backups: Backups,
         clock: Clock,
     ) -> None:
         self._queue = queue
         self._config = config
         self._queries = queries
         self._watcher_pause = watcher_pause
+        self._screens = screens
+        self._backups = backups
         self._clock = clock
         self._methods = self._table()
 
@@ -75,7 +82,7 @@ class LuxiMethods:
         return {
             "SubmitJob": _Method(self._submit_job, 1, 2),
             "SubmitJobToDrainedQueue": _Method(self._submit_to_drained, 1, 1),
-            "SubmitManyJobs": _Method(self._submit_many, 1, 1),
+            "SubmitManyJobs": _Method(self._submit_many, 1, 2),
             "WaitForJobChange": _Method(self._wait_for_change, 5, 5),
             "CancelJob": _Method(self._cancel, 1, 2),
             "ArchiveJob": _Method(self._archive, 1, 1),
@@ -94,6 +101,8 @@ class LuxiMethods:
             "QueryTags": _Method(self._query_tags, 2, 2),
             "SetDrainFlag": _Method(self._set_drain_flag, 1, 1),
             "SetWatcherPause": _Method(self._set_watcher_pause, 1, 1),
+            "InstanceScreenshot": _Method(self._screenshot, 1, 1),
+            BACKUP: _Method(self._backup, 1, 1),
             TAKE_OVER: _Method(self._is_master, 1, 1),
         }
 
@@ -103,8 +112,8 @@ class LuxiMethods:
         return frozenset(self._methods)
 
     def is_abandonable(self, method: str) -> bool:
-        """Waiting for news is of no use to a client that has hung up."""
-        return method == "WaitForJobChange"
+        """Waiting for news, or making a file, is of no use to a client that has hung up."""
+        return method in ("WaitForJobChange", BACKUP)
 
     async def answer(self, request: Request, caller: Caller) -> Answer:
         """Carry out one request."""
@@ -138,14 +147,18 @@ class LuxiMethods:
         return await self._queue.submit(ops[0], even_if_drained=True)
 
     async def _submit_many(self, args: Arguments, caller: Caller) -> list[list[Any]]:
-        """All jobs are looked at before the first is taken: a malformed one refuses all."""
+        """All jobs are looked at before the first is taken: a malformed one refuses all.
+
+        The same key, if there is one, gives the same jobs (F16).
+        """
+        key = None if args.raw(1) is None else args.text(1)
         raw = args.raw(0)
         if not isinstance(raw, list):
             raise InputError("must be a list of jobs", "jobs")
         if len(raw) > JOBS_LIMIT:
             raise InputError(f"has more than {JOBS_LIMIT} jobs; submit them in parts", "jobs")
         jobs = await self._parsed_jobs(raw, caller, what="jobs")
-        outcomes = await self._queue.submit_many(jobs)
+        outcomes = await self._queue.submit_many(jobs, key=key)
         return [
             [False, outcome.message] if isinstance(outcome, GanetiError) else [True, outcome]
             for outcome in outcomes
@@ -233,6 +246,10 @@ class LuxiMethods:
 
         return query
 
+    async def _screenshot(self, args: Arguments, _caller: Caller) -> str:
+        """What an instance's screen shows, as PNG in base64; it is stored nowhere."""
+        return await self._screens.screenshot(self._config.snapshot, args.text(0))
+
     async def _query_exports(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
         return {}
 
@@ -265,6 +282,15 @@ class LuxiMethods:
 
     async def _is_master(self, _args: Arguments, _caller: Caller) -> list[str]:
         return ["this node is the master already"]
+
+    async def _backup(self, args: Arguments, caller: Caller) -> int:
+        """Only for callers with the daemon's own rights, since it writes any file that is named."""
+        if caller.uid not in (0, os.geteuid()):
+            raise PrereqError("only root may make a backup", ErrorCode.WRONG_STATE)
+        path = Path(args.text(0))
+        if not path.is_absolute() or "\0" in str(path):
+            raise InputError("must be an absolute path", f"{BACKUP}[0]")
+        return (await self._backups.write(path)).as_int()
 
     async def _set_watcher_pause(self, args: Arguments, _caller: Caller) -> float | None:
         until = None if args.raw(0) is None else args.number(0)

@@ -1,6 +1,7 @@
 """What the LUXI methods need of the rest of the master."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from ganeti.base.errors import GanetiError
@@ -8,6 +9,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.job import LogEntry
 from ganeti.model.opcodes import OpCode
 from ganeti.query.world import JobRow
+from ganeti.store.interface import Position
 
 
 class Queue(Protocol):
@@ -28,8 +30,10 @@ class Queue(Protocol):
         ...
 
     async def submit_many(
-        self, jobs: Sequence[Sequence[OpCode]], /
-    ) -> Sequence[int | GanetiError]: ...
+        self, jobs: Sequence[Sequence[OpCode]], /, *, key: str | None = None
+    ) -> Sequence[int | GanetiError]:
+        """For each job its id or why there is none; the same for the same key."""
+        ...
 
     async def cancel(self, job_id: int, /) -> tuple[bool, str]:
         """Whether the job will end, and why (not); JobLost."""
@@ -83,3 +87,19 @@ class WatcherPause(Protocol):
         ...
 
     async def set(self, until: float | None) -> None: ...
+
+
+class Screens(Protocol):
+    """What instances show (`query.screens.ScreenSource`)."""
+
+    async def screenshot(self, snapshot: Snapshot, instance: str) -> str:
+        """A PNG picture in base64; PrereqError, RpcError."""
+        ...
+
+
+class Backups(Protocol):
+    """Backups of the state (`store.backup_file.BackupFiles`)."""
+
+    async def write(self, path: Path, /) -> Position:
+        """Write one as a file; HostError or StoreError, and then there is none."""
+        ...

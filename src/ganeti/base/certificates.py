@@ -6,6 +6,7 @@ times are seconds since the epoch.
 """
 
 import datetime as dt
+import re
 from typing import NoReturn
 
 from cryptography import x509
@@ -22,6 +23,7 @@ AUTHORITY_LIFETIME_S = 10 * 365 * DAY_S
 BACKDATED_S = DAY_S
 """Certificates begin in the past, so that a host whose clock is behind accepts a fresh one (G27)."""
 PEM_LIMIT = 64 * 1024
+_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def new_key() -> bytes:
@@ -107,6 +109,19 @@ def node_identity(certificate: bytes) -> tuple[str, str]:
     if len(uuids) != 1 or not uuids[0].startswith("urn:uuid:") or len(hosts) != 1:
         raise InputError("this certificate does not name a node")
     return uuids[0].removeprefix("urn:uuid:"), hosts[0]
+
+
+def distinguished_name(certificate: bytes) -> str:
+    """The subject of a node's certificate as GnuTLS writes it, `CN=…,serialNumber=…` in order."""
+    short = {NameOID.COMMON_NAME: "CN", NameOID.SERIAL_NUMBER: "serialNumber"}
+    parts = []
+    for attribute in _certificate(certificate).subject:
+        value = str(attribute.value)
+        # Anything else would have to be escaped; names of nodes never need it.
+        if attribute.oid not in short or not _PLAIN.fullmatch(value):
+            raise InputError("this certificate's subject is not that of a node")
+        parts.append(f"{short[attribute.oid]}={value}")
+    return ",".join(parts)
 
 
 def is_pair(certificate: bytes, key: bytes) -> bool:

@@ -17,25 +17,74 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+class AtomicFile:
+    """A file that is written bit by bit and takes its place as a whole, or never was (G3, F1).
+
+    What root replaces stays with its owner.
+    Every method blocks and raises OSError; after `discard` nothing is left, and an old file stays.
+    """
+
+    def __init__(self, path: Path, *, mode: int = 0o600) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor: int | None = os.open(self._temporary, flags, mode)
+        try:
+            os.fchmod(self._descriptor, mode)
+            _keep_owner(path, self._descriptor)
+        except BaseException:
+            self.discard()
+            raise
+
+    def write(self, data: bytes) -> None:
+        """Append all of `data`."""
+        assert self._descriptor is not None  # noqa: S101 - neither kept nor discarded
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def sync(self) -> None:
+        """Let what was written survive a power cut; the file has no place yet."""
+        assert self._descriptor is not None  # noqa: S101 - neither kept nor discarded
+        os.fsync(self._descriptor)
+
+    def keep(self) -> None:
+        """Take the place of `path`, synced."""
+        self.sync()
+        self._close()
+        self._temporary.replace(self._path)
+        sync_directory(self._path.parent)
+
+    def discard(self) -> None:
+        """Leave nothing behind unless it was kept; may be repeated."""
+        self._close()
+        with contextlib.suppress(FileNotFoundError):
+            self._temporary.unlink()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _keep_owner(path: Path, descriptor: int) -> None:
+    if os.geteuid() != 0:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        if (status.st_uid, status.st_gid) != (0, 0):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+
+
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace `path` by `data` as a whole, synced; on any error the old file stays (G3, F1)."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    file = AtomicFile(path, mode=mode)
     try:
-        try:
-            os.fchmod(descriptor, mode)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        temporary.replace(path)
+        file.write(data)
+        file.keep()
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+        file.discard()
         raise
-    sync_directory(path.parent)
 
 
 @contextlib.contextmanager

@@ -67,6 +67,11 @@ class Paths:
         return self.data / "tasks"
 
     @property
+    def disk_copies(self) -> Path:
+        """Orders and results of copies of disks to other nodes."""
+        return self.data / "disk-copies"
+
+    @property
     def ssconf(self) -> Path:
         """A link to the directory of the current ssconf set."""
         return self.data / "ssconf"
@@ -113,6 +118,16 @@ class Paths:
     def kvm(self) -> Path:
         """Runtime files of KVM instances: monitor and console sockets, records."""
         return self.run / "kvm"
+
+    @property
+    def uefi_variables(self) -> Path:
+        """Variables of guests with UEFI firmware whose disks are not files that all nodes see."""
+        return self.data / "uefi"
+
+    @property
+    def kvm_tls(self) -> Path:
+        """Where QEMU processes find certificates and a key, for the moment in which they read them."""
+        return self.run / "kvm-tls"
 
     @property
     def fake_hypervisor(self) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from ganeti import ssconf
+from ganeti import ssconf, uidpool
 from ganeti.base import certificates, tls
 from ganeti.base.addresses import is_address
 from ganeti.base.clock import Clock, SystemClock
@@ -69,11 +69,13 @@ class InitOptions:
     hvparams: Mapping[str, Params] = field(default_factory=dict)
     beparams: Params = field(default_factory=dict)
     nicparams: Params = field(default_factory=dict)
+    diskparams: Mapping[str, Params] = field(default_factory=dict)
     ipolicy: Params = field(default_factory=dict)
     candidate_pool_size: int = 10
     default_iallocator: str = ""
     file_storage_dir: str = DEFAULT_FILE_DIR
     shared_file_storage_dir: str = DEFAULT_SHARED_DIR
+    uid_pool: Sequence[uidpool.UidRange] = ()
 
 
 @dataclass(frozen=True)
@@ -257,6 +259,8 @@ def check_options(options: InitOptions) -> None:
     _check_addresses(options)
     plain_name(options.group_name, "group_name")
     _configured(_BLANK, options)
+    if problems := uidpool.host_conflicts(options.uid_pool):
+        raise InputError(f"on this node {'; '.join(problems)}", "uid_pool")
 
 
 async def answers(paths: Paths, limit_s: float = ANSWER_LIMIT_S) -> None:
@@ -299,12 +303,17 @@ _BLANK = Cluster(uuid="", name="", master_node=NodeUuid(""))
 
 def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
     """The cluster with what the options say, by the rules of `gnt-cluster modify`."""
+    hvparams = {name: dict(params) for name, params in options.hvparams.items()}
+    if options.uid_pool and "kvm" in options.enabled_hypervisors:
+        # Where there are ids for guests, guests have them, unless somebody says otherwise.
+        hvparams["kvm"] = {"security_model": "pool", **hvparams.get("kvm", {})}
     wish = OpClusterSetParams(
         enabled_hypervisors=list(options.enabled_hypervisors),
         enabled_disk_templates=list(options.enabled_disk_templates),
-        hvparams=dict(options.hvparams),
+        hvparams=hvparams,
         beparams=options.beparams,
         nicparams=options.nicparams,
+        diskparams=dict(options.diskparams),
         ipolicy=options.ipolicy,
         candidate_pool_size=options.candidate_pool_size,
         default_iallocator=options.default_iallocator,
@@ -313,6 +322,7 @@ def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
         master_netmask=options.master_netmask,
         file_storage_dir=options.file_storage_dir,
         shared_file_storage_dir=options.shared_file_storage_dir,
+        uid_pool=list(options.uid_pool),
     )
     check_cluster_wish(wish)
     return msgspec.structs.replace(cluster, **changed_cluster(cluster, wish))

@@ -5,16 +5,26 @@ from pathlib import Path
 
 from ganeti import ssconf
 from ganeti.base import certificates
-from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
+from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError, StoreError
 from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import is_uuid
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.destroy import forget_cluster, is_member
 from ganeti.bootstrap.join_messages import Admission
 from ganeti.model.objects import NodeUuid
+from ganeti.store.interface import Identity
 from ganeti.store.register import PromiseRequest, RegisterFile, join
 
 STORAGE_LIST_HEADER = "# Directories below which disks may be kept as files, one a line.\n"
+
+
+def own_identity(paths: Paths) -> Identity:
+    """Which node this is, by its certificate, and of which cluster, by its register."""
+    node_uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
+    register = RegisterFile(paths.register).read()
+    if register is None:
+        raise StoreError(f"{paths.register} does not exist: this node has joined no cluster")
+    return Identity(register.cluster_uuid, NodeUuid(node_uuid))
 
 
 def make_directories(paths: Paths, made: list[Path]) -> None:

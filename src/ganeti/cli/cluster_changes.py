@@ -13,15 +13,21 @@ from ganeti.cli.key_values import (
     duration_s,
     key_values,
     merged_key_values,
-    name_and_values,
+    named_key_values,
     whole_number,
 )
 from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
 from ganeti.cli.output import format_time
 from ganeti.clients.luxi import LuxiClient
+from ganeti.uidpool import ParseUidPool
 
 _SIZES = ("memory-size", "disk-size")
 _BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
+
+UID_POOL = option(
+    "--uid-pool", metavar="UID,LOW-HIGH,...",
+    help="user ids that guests of KVM run under, one each, as 61000-61199; '' for none",
+)  # fmt: skip
 
 MODIFY_OPTIONS = (
     option("--enabled-hypervisors", metavar="NAME,...", help="hypervisors; the first is the default"),
@@ -34,6 +40,9 @@ MODIFY_OPTIONS = (
            help="NIC parameters, as mode=bridged,link=br0"),
     option("--node-parameters", dest="ndparams", action="append", metavar="k=v,...",
            help="node parameters"),
+    option("-D", "--disk-parameters", dest="diskparams", action="append",
+           metavar="TEMPLATE:k=v,...",
+           help="parameters of a disk template, as plain:stripes=2; '-k' takes the default again"),
     option("--enabled-disk-templates", metavar="NAME,...",
            help="disk templates; the first is the default"),
     option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
@@ -48,6 +57,9 @@ MODIFY_OPTIONS = (
     option("--file-storage-dir", metavar="DIRECTORY", help="where disks are kept as files"),
     option("--shared-file-storage-dir", metavar="DIRECTORY",
            help="where disks are kept as files that all nodes see"),
+    option("--remote-hvparams", metavar="NAME,...",
+           help="hypervisor parameters that users of the REST interface may set although they reach"
+           " the host; '' for none"),
     option("--ipolicy-bounds-specs", dest="bounds", metavar="min:k=v,.../max:k=v,...",
            help="what instances may be; '//' between several pairs"),
     option("--ipolicy-std-specs", dest="std", metavar="k=v,...",
@@ -58,6 +70,10 @@ MODIFY_OPTIONS = (
            help="virtual processors for each physical one"),
     option("--ipolicy-spindle-ratio", dest="spindle_ratio", type=float, metavar="RATIO",
            help="instances for each spindle"),
+    UID_POOL,
+    option("--add-uids", metavar="UID,LOW-HIGH,...", help="more user ids for the pool"),
+    option("--remove-uids", metavar="UID,LOW-HIGH,...",
+           help="user ids that no new guest gets any more"),
 )  # fmt: skip
 
 
@@ -91,18 +107,18 @@ def modify(args: argparse.Namespace) -> int:
         "master_netdev", "master_netmask", "file_storage_dir", "shared_file_storage_dir",
     )  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in same}
-    for name in ("enabled_hypervisors", "enabled_disk_templates"):
+    for name in ("enabled_hypervisors", "enabled_disk_templates", "remote_hvparams"):
         given[name] = _words(getattr(args, name))
     for name in ("beparams", "nicparams", "ndparams"):
         if getattr(args, name):
             given[name] = merged_key_values(getattr(args, name), name)
     if args.hvparams:
-        hvparams: dict[str, dict[str, Any]] = {}
-        for text in args.hvparams:
-            hypervisor, values = name_and_values(text, "hvparams")
-            hvparams.setdefault(hypervisor, {}).update(values)
-        given["hvparams"] = hvparams
+        given["hvparams"] = named_key_values(args.hvparams, "hvparams")
+    given["diskparams"] = named_key_values(args.diskparams, "diskparams") or None
     given["ipolicy"] = _policy(args) or None
+    for name in ("uid_pool", "add_uids", "remove_uids"):
+        if (text := getattr(args, name)) is not None:
+            given[name] = ParseUidPool(text)
     if all(value is None for value in given.values()):
         raise InputError("say what is to be changed; see --help", "options")
     with LuxiClient() as client:

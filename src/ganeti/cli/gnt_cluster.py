@@ -1,20 +1,23 @@
 """gnt-cluster: the cluster as a whole."""
 
 import argparse
+import sys
 from typing import Any, NoReturn
 
 from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
-from ganeti.cli.cluster_changes import add_change_commands
+from ganeti.cli.cluster_backup import add_backup_commands
+from ganeti.cli.cluster_changes import UID_POOL, add_change_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.jobs import run_job, wait_for_result
-from ganeti.cli.key_values import merged_key_values, name_and_values
+from ganeti.cli.key_values import merged_key_values, named_key_values
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
+from ganeti.uidpool import FormatUidPool, ParseUidPool
 
 TAKE_OVER_LIMIT_S = 90.0
 PING_LIMIT_S = 10.0
@@ -47,6 +50,9 @@ _OPTIONAL_INIT = {
            help="backend parameters of the cluster, as memory=512m,vcpus=1"),
     option("-N", "--nic-parameters", dest="nicparams", action="append", metavar="k=v,...",
            help="NIC parameters of the cluster, as mode=bridged,link=br0"),
+    option("-D", "--disk-parameters", dest="diskparams", action="append",
+           metavar="TEMPLATE:k=v,...",
+           help="parameters of a disk template, as plain:stripes=2; may be repeated"),
     option("--enabled-disk-templates", metavar="NAME,...",
            help="disk templates; the first is the default"),
     option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
@@ -66,6 +72,7 @@ _OPTIONAL_INIT = {
     option("--node-port", type=int, metavar="PORT", help="port of this node's node daemon (1811)"),
     option("-C", "--candidate-pool-size", type=int, metavar="N",
            help="how many nodes are kept as master candidates"),
+    UID_POOL,
     option("--primary-ip-version", type=int, choices=(4, 6),
            help="family of primary addresses; accepted, the address says it"),
     option("--no-etc-hosts", action="store_true", help="accepted: /etc/hosts is never changed"),
@@ -93,9 +100,12 @@ def init(args: argparse.Namespace) -> int:
         if getattr(args, word) is not None:
             given[word] = tuple(getattr(args, word).split(","))
     if args.hvparams:
-        given["hvparams"] = _hypervisor_params(args.hvparams)
+        given["hvparams"] = named_key_values(args.hvparams, "hvparams")
+    if args.uid_pool is not None:
+        given["uid_pool"] = ParseUidPool(args.uid_pool)
     given["beparams"] = _backend_bounds(args.beparams)
     given["nicparams"] = merged_key_values(args.nicparams, "nicparams")
+    given["diskparams"] = named_key_values(args.diskparams, "diskparams")
     options = InitOptions(
         cluster_name=args.cluster_name,
         node_name=name,
@@ -116,14 +126,6 @@ def _resolved(name: str) -> str | None:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
         return None
-
-
-def _hypervisor_params(texts: list[str]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        name, values = name_and_values(text, "hvparams")
-        found.setdefault(name, {}).update(values)
-    return found
 
 
 def _backend_bounds(texts: list[str] | None) -> dict[str, Any]:
@@ -203,6 +205,11 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
                 ("file storage path", found["file_storage_dir"]),
                 ("shared file storage path", found["shared_file_storage_dir"]),
                 ("default instance allocator", found["default_iallocator"]),
+                (
+                    "parameters of the host for REST users",
+                    ", ".join(found.get("remote_hvparams", [])),
+                ),
+                ("uid pool", FormatUidPool(found["uid_pool"])),
                 ("primary ip version", found["primary_ip_version"]),
                 ("OS search path", ", ".join(map(str, Paths().os_search_path))),
                 ("enabled disk templates", ", ".join(found["enabled_disk_templates"])),
@@ -211,7 +218,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Default node parameters", _sorted(found["ndparams"])),
         ("Default instance parameters", {k: _sorted(v) for k, v in found["beparams"].items()}),
         ("Default nic parameters", {k: _sorted(v) for k, v in found["nicparams"].items()}),
-        ("Default disk parameters", found["diskparams"]),
+        ("Default disk parameters", {k: _sorted(v) for k, v in found["diskparams"].items()}),
         ("Instance policy - limits for instances", _policy(found["ipolicy"])),
     ]
 
@@ -308,10 +315,15 @@ def master_failover(args: argparse.Namespace) -> int:
 
 @table.command("master-ping")
 def master_ping(args: argparse.Namespace) -> int:
-    """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node."""
+    """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node.
+
+    Says so on standard error if the master alone holds the state (degraded).
+    """
     del args
     with LuxiClient(timeout_s=PING_LIMIT_S) as client:
         client.config_values("cluster_name")
+        if client.is_degraded:
+            print("degraded: the master alone holds the cluster's state", file=sys.stderr)
     return 0
 
 
@@ -376,6 +388,7 @@ def queue(args: argparse.Namespace) -> int:
 
 
 add_change_commands(table)
+add_backup_commands(table)
 add_tag_commands(table, "cluster")
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
-from ganeti.cli.jobs import run_job, submit, wait_for_result
+from ganeti.cli.jobs import run_job, submit, submit_many, wait_for_result
 from ganeti.cli.key_values import disk_requests, nic_requests, split_words
 from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, REASON, SUBMIT
 from ganeti.cli.output import print_list, wanted_filter
@@ -74,7 +74,7 @@ def submit_job(args: argparse.Namespace) -> int:
         if args.each:
             answers = [(True, submit(client, ops)) for ops in jobs]
         else:
-            answers = client.submit_many_jobs(jobs)
+            answers = submit_many(client, jobs)
         all_done = True
         for is_accepted, what in answers:
             print(f"JobID: {what}" if is_accepted else f"Refused: {what}", flush=True)

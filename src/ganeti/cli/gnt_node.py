@@ -11,8 +11,9 @@ from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NodeSetupError
-from ganeti.cli.jobs import run_job
+from ganeti.cli.jobs import confirm, run_job
 from ganeti.cli.key_values import merged_key_values
+from ganeti.cli.node_moves import add_move_commands
 from ganeti.cli.options import (
     FIELD_NAMES,
     JOB_OPTIONS,
@@ -268,6 +269,31 @@ def modify(args: argparse.Namespace) -> int:
     return 0
 
 
+@table.command(
+    "powercycle",
+    NODE,
+    option("-f", "--force", action="store_true",
+           help="do it without asking, and even to the master"),
+    *JOB_OPTIONS,
+)  # fmt: skip
+def powercycle(args: argparse.Namespace) -> int:
+    """Restart a node at once, without shutting anything down; its guests are lost.
+
+    It works while the node's daemon answers, even if the node's disks do not.
+    """
+    from ganeti.model.opcodes.node import OpNodePowercycle
+
+    confirm(
+        f"Restart node {args.node_name} at once? Whatever runs there is lost.", is_sure=args.force
+    )
+    op = OpNodePowercycle(node_name=args.node_name, force=args.force)
+    with LuxiClient() as client:
+        result = run_job(client, op, args)
+    if result:
+        print(result)
+    return 0
+
+
 @table.command("rename", NODE, Argument("new_name", "the new name"), *JOB_OPTIONS)
 def rename(args: argparse.Namespace) -> int:
     """Give a node another name; its instances go on undisturbed, nothing is locked.
@@ -281,6 +307,7 @@ def rename(args: argparse.Namespace) -> int:
     return 0
 
 
+add_move_commands(table)
 add_tag_commands(table, "node")
 
 

@@ -1,6 +1,7 @@
 """gnt-os: OS definitions."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, PrereqError
@@ -15,13 +16,14 @@ table = CommandTable("gnt-os", "Shows the OS definitions that instances can be i
 NAMES = Argument("names", "OS definitions; all if none is given", nargs="*")
 
 
-def _diagnosed(args: argparse.Namespace, fields: list[str]) -> list[list[Any]]:
+def _diagnosed(
+    args: argparse.Namespace, fields: list[str], names: Sequence[str] = ()
+) -> list[list[Any]]:
     from ganeti.model.opcodes.os import OpOsDiagnose
 
-    names = list(getattr(args, "names", []))
     with LuxiClient() as client:
         rows: list[list[Any]] = run_job(
-            client, OpOsDiagnose(output_fields=fields, names=names), args
+            client, OpOsDiagnose(output_fields=fields, names=list(names)), args
         )
     missing = sorted(set(names) - {row[0] for row in rows})
     if missing:
@@ -32,6 +34,16 @@ def _diagnosed(args: argparse.Namespace, fields: list[str]) -> list[list[Any]]:
     return rows
 
 
+def usable_names(args: argparse.Namespace) -> list[str]:
+    """What can be installed on all nodes, each variant as NAME+VARIANT."""
+    return [
+        name if variant is None else f"{name}+{variant}"
+        for name, variants, is_valid in _diagnosed(args, ["name", "variants", "valid"])
+        if is_valid
+        for variant in (variants or [None])
+    ]
+
+
 @table.command("list", *TABLE_OPTIONS, *QUERY_JOB_OPTIONS)
 def list_oses(args: argparse.Namespace) -> int:
     """List the OS definitions that can be used on all nodes.
@@ -39,12 +51,7 @@ def list_oses(args: argparse.Namespace) -> int:
     Each variant has a line of its own, as NAME+VARIANT. What is broken somewhere is not listed:
     diagnose says why.
     """
-    rows = [
-        [name if variant is None else f"{name}+{variant}"]
-        for name, variants, is_valid in _diagnosed(args, ["name", "variants", "valid"])
-        if is_valid
-        for variant in (variants or [None])
-    ]
+    rows = [[name] for name in usable_names(args)]
     for line in format_table(None if args.no_headers else ["Name"], rows, separator=args.separator):
         print(line)
     return 0
@@ -54,7 +61,7 @@ def list_oses(args: argparse.Namespace) -> int:
 def diagnose(args: argparse.Namespace) -> int:
     """Show on which nodes each OS definition is usable, and why not elsewhere."""
     all_valid = True
-    for name, is_valid, status in _diagnosed(args, ["name", "valid", "node_status"]):
+    for name, is_valid, status in _diagnosed(args, ["name", "valid", "node_status"], args.names):
         all_valid = all_valid and is_valid
         print(f"OS: {name} [global status: {'valid' if is_valid else 'invalid'}]")
         for node, found in sorted(status.items()):
@@ -82,7 +89,7 @@ def _node_lines(node: str, found: list[list[Any]]) -> list[str]:
 def info(args: argparse.Namespace) -> int:
     """Show variants, parameters and versions of OS definitions."""
     fields = ["name", "valid", "variants", "parameters", "api_versions"]
-    for name, is_valid, variants, parameters, versions in _diagnosed(args, fields):
+    for name, is_valid, variants, parameters, versions in _diagnosed(args, fields, args.names):
         print_tree(
             [
                 (

@@ -3,11 +3,12 @@
 import argparse
 import sys
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.cli.errors import JobFailed, JobSubmitted, NeedsConfirmation
+from ganeti.cli.output import format_table
 from ganeti.clients.luxi import (
     ConnectionBrokenError,
     JobChange,
@@ -20,9 +21,12 @@ if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     from ganeti.model.opcodes import OpCode
 
 PRIORITIES = {"low": 10, "normal": 0, "high": -10}
+SUCCEEDED = "success"
 RETRY_LIMIT_S = 10.0
 """A master daemon that is started again serves within this time."""
 RETRY_PAUSE_S = 0.2
+
+T = TypeVar("T")
 
 
 def with_job_options(op: "OpCode", args: argparse.Namespace) -> "OpCode":
@@ -56,17 +60,26 @@ def submit(client: LuxiClient, ops: Sequence[Any]) -> int:
 
     So the job exists once, whether or not the master had taken it before (F16).
     """
+    return _submitted_once(lambda key: client.submit_job(ops, key))
+
+
+def submit_many(client: LuxiClient, jobs: Sequence[Sequence[Any]]) -> list[tuple[bool, Any]]:
+    """Submit jobs; for each `(True, id)` or `(False, why not)`. Tried again as `submit`."""
+    return _submitted_once(lambda key: client.submit_many_jobs(jobs, key))
+
+
+def _submitted_once(submission: Callable[[str], T]) -> T:
     from ganeti.base.ids import RandomIds  # lists do not need it, and start faster
 
     key = RandomIds().token()
     try:
-        return client.submit_job(ops, key)
+        return submission(key)
     except ConnectionBrokenError as err:
         broken = err
     end = time.monotonic() + RETRY_LIMIT_S
     while True:
         try:
-            return client.submit_job(ops, key)
+            return submission(key)
         except (MasterDownError, NotMaster):
             if time.monotonic() >= end:
                 raise broken from None  # it may have been done: the later errors do not say so
@@ -76,19 +89,19 @@ def submit(client: LuxiClient, ops: Sequence[Any]) -> int:
 def run_jobs(
     client: LuxiClient, jobs: Sequence[tuple[str, "OpCode"]], args: argparse.Namespace
 ) -> bool:
-    """Submit a job for each `(label, opcode)`, and follow them one after the other.
+    """Submit a job for each `(label, opcode)`, follow them, and show how several ended as a table.
 
     True if all succeeded; JobSubmitted with `--submit`.
     """
-    answers = client.submit_many_jobs([[with_job_options(op, args)] for _label, op in jobs])
+    answers = submit_many(client, [[with_job_options(op, args)] for _label, op in jobs])
     accepted = []
-    all_done = True
+    ends: list[list[str]] = []
     for (label, _op), (is_accepted, what) in zip(jobs, answers, strict=True):
         if is_accepted:
             accepted.append((label, int(what)))
         else:
             print(f"Failed to submit job for {label}: {what}", file=sys.stderr)
-            all_done = False
+            ends.append([label, "-", "not submitted"])
     ids = [job_id for _label, job_id in accepted]
     if len(ids) > 1 and not args.submit_only:
         print(f"Submitted jobs {', '.join(map(str, ids))}")
@@ -99,8 +112,13 @@ def run_jobs(
             wait_for_result(client, job_id)
         except GanetiError as err:
             print(f"Job {job_id} for {label} has failed: {err.message}", file=sys.stderr)
-            all_done = False
-    return all_done
+            ends.append([label, str(job_id), "failed"])
+        else:
+            ends.append([label, str(job_id), SUCCEEDED])
+    if len(jobs) > 1:
+        for line in format_table(["Instance", "Job", "Result"], sorted(ends)):
+            print(line)
+    return all(end == SUCCEEDED for _label, _job, end in ends)
 
 
 def _print_ids(ids: Sequence[int], args: argparse.Namespace) -> None:

@@ -72,6 +72,15 @@ def name_and_values(text: str, field: str) -> tuple[str, dict[str, Any]]:
     return name, key_values(rest, field)
 
 
+def named_key_values(texts: Sequence[str] | None, field: str) -> dict[str, dict[str, Any]]:
+    """The union of several `NAME:k=v,…` options; later ones win."""
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts or ():
+        name, values = name_and_values(text, field)
+        found.setdefault(name, {}).update(values)
+    return found
+
+
 _MEMORY = ("memory", "maxmem", "minmem")
 _COUNTS = ("vcpus", "spindle_use")
 _FLAGS = {"true": True, "yes": True, "false": False, "no": False}
@@ -146,11 +155,11 @@ def disk_requests(texts: Sequence[str] | None) -> "list[DiskRequest]":
     return requests
 
 
-_NIC_KEYS = ("mac", "ip", "mode", "link", "name")
+_NIC_KEYS = ("mac", "ip", "mode", "link", "vlan", "name")
 
 
 def nic_requests(texts: Sequence[str] | None) -> "list[NicRequest]":
-    """`--net N:mac=…,ip=…,mode=…,link=…,name=…`; `none` is no value."""
+    """`--net N:mac=…,ip=…,mode=…,link=…,vlan=…,name=…`; `none` is no value."""
     from ganeti.model.opcodes.base import NicRequest
 
     requests = []

@@ -123,9 +123,12 @@ class LuxiClient:
         arguments = [_plain(ops)] if key is None else [_plain(ops), key]
         return int(self.call("SubmitJob", *arguments))
 
-    def submit_many_jobs(self, jobs: Sequence[Sequence[Any]]) -> list[tuple[bool, Any]]:
-        """Submit jobs; for each `(True, id)` or `(False, why not)`."""
-        answers = self.call("SubmitManyJobs", [_plain(ops) for ops in jobs])
+    def submit_many_jobs(
+        self, jobs: Sequence[Sequence[Any]], key: str | None = None
+    ) -> list[tuple[bool, Any]]:
+        """Submit jobs; for each `(True, id)` or `(False, why not)`. Repeating is as for `submit_job`."""
+        plain = [_plain(ops) for ops in jobs]
+        answers = self.call("SubmitManyJobs", *([plain] if key is None else [plain, key]))
         return [(bool(done), what) for done, what in answers]
 
     def query_jobs(self, ids: Sequence[int], fields: Sequence[str]) -> list[list[Any] | None]:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
+from ganeti import uidpool
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, os_name, plain_name
+from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import (
     HYPERVISOR_PARAMS,
@@ -22,6 +24,7 @@ from ganeti.model.param_checks import (
     check_backend_params,
     check_node_params,
     check_os_params,
+    check_vlan,
 )
 from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params, layered
 
@@ -35,9 +38,10 @@ _MAC_PREFIX = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}", re.ASCII)
 _SETTABLE = frozenset(
     (
         *("enabled_hypervisors", "enabled_disk_templates", "hvparams", "os_hvp", "osparams"),
-        *("beparams", "nicparams", "ndparams", "ipolicy", "candidate_pool_size"),
+        *("beparams", "nicparams", "diskparams", "ndparams", "ipolicy", "candidate_pool_size"),
         *("max_running_jobs", "default_iallocator", "mac_prefix", "master_netdev"),
         *("master_netmask", "file_storage_dir", "shared_file_storage_dir", "force"),
+        *("uid_pool", "add_uids", "remove_uids", "remote_hvparams"),
         *OpCode.__struct_fields__,
     )
 )
@@ -52,6 +56,7 @@ def check_cluster_wish(op: OpClusterSetParams) -> None:
     _check_chosen(op.enabled_disk_templates, DISK_TEMPLATES, "enabled_disk_templates")
     _check_range(op.candidate_pool_size, POOL_LIMIT, "candidate_pool_size")
     _check_range(op.max_running_jobs, JOBS_LIMIT, "max_running_jobs")
+    _check_remote(op.remote_hvparams)
     if op.default_iallocator:
         plain_name(op.default_iallocator, "default_iallocator")
     if op.master_netdev:
@@ -76,6 +81,22 @@ def _check_chosen(chosen: Sequence[str] | None, known: Collection[str], field: s
     for name in chosen:
         if name not in known:
             raise InputError(f"{name!r:.60} is not known; known: {', '.join(known)}", field)
+
+
+def _check_remote(names: Sequence[str] | None) -> None:
+    of_host = {
+        name
+        for params in HYPERVISOR_PARAMS.values()
+        for name, param in params.items()
+        if param.touches_host
+    }
+    for name in names or ():
+        if name not in of_host:
+            raise InputError(
+                f"{name!r:.60} is no parameter that touches the host; those are:"
+                f" {', '.join(sorted(of_host))}",
+                "remote_hvparams",
+            )
 
 
 def _check_range(value: int | None, most: int, field: str) -> None:
@@ -108,12 +129,15 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
     for name in ("enabled_hypervisors", "enabled_disk_templates"):
         if (chosen := getattr(op, name)) is not None:
             plain[name] = tuple(chosen)
+    if op.remote_hvparams is not None:
+        plain["remote_hvparams"] = tuple(sorted(set(op.remote_hvparams)))
     makers: dict[str, Callable[[Cluster, Any], Any]] = {
         "hvparams": _hvparams,
         "os_hvp": _os_hvp,
         "osparams": _osparams,
         "beparams": _beparams,
         "nicparams": _nicparams,
+        "diskparams": _diskparams,
         "ndparams": lambda old, given: changed(old.ndparams, check_node_params(given)),
         "ipolicy": lambda old, given: changed_policy(old.ipolicy, given),
     }
@@ -124,7 +148,20 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
         _check_range(
             op.master_netmask, ip_address(cluster.master_ip).max_prefixlen, "master_netmask"
         )
+    plain |= _uid_pool(cluster, op)
     return {name: value for name, value in plain.items() if value != getattr(cluster, name)}
+
+
+def _uid_pool(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
+    """The pool overwritten, then with ids added, then with ids removed (S106)."""
+    pool: list[uidpool.UidRange] = list(cluster.uid_pool)
+    if op.uid_pool is not None:
+        pool = uidpool.CheckUidPool(op.uid_pool)
+    if op.add_uids:
+        pool = uidpool.AddToUidPool(pool, op.add_uids)
+    if op.remove_uids:
+        pool = uidpool.RemoveFromUidPool(pool, op.remove_uids)
+    return {"uid_pool": tuple(pool)}
 
 
 def _hvparams(cluster: Cluster, given: Mapping[str, Params]) -> dict[str, Params]:
@@ -193,11 +230,21 @@ def _nicparams(cluster: Cluster, given: Params) -> dict[str, Params]:
         checked[name] = None if value is None else typed_value(value, NIC_DEFAULTS[name], where)
     if (mode := checked.get("mode")) is not None:
         if mode not in NIC_MODES:
-            raise InputError("must be bridged or routed", "nicparams.mode")
+            raise InputError("must be bridged, routed or openvswitch", "nicparams.mode")
         checked["mode"] = NIC_MODES[mode]
     if (link := checked.get("link")) is not None:
         interface_name(link, "nicparams.link")
+    if (vlan := checked.get("vlan")) is not None:
+        checked["vlan"] = check_vlan(vlan, "nicparams.vlan")
     return {**cluster.nicparams, DEFAULT: changed(cluster.nicparams.get(DEFAULT, {}), checked)}
+
+
+def _diskparams(cluster: Cluster, given: Mapping[str, Params]) -> dict[str, Params]:
+    new = dict(cluster.diskparams)
+    for template, params in given.items():
+        checked = check_disk_params(template, params, f"diskparams.{template}")
+        new[template] = changed(new.get(template, {}), checked)
+    return {template: params for template, params in new.items() if params}
 
 
 def changed_policy(old: Params, given: Params) -> Params:

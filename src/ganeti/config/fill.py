@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
+from ganeti.model.disk_params import DISK_PARAM_DEFAULTS
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup
@@ -54,6 +57,24 @@ def filled_nicparams(cluster: Cluster, nic: Nic) -> Params:
     return layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}), nic.nicparams)
 
 
+def filled_diskparams(
+    cluster: Cluster, group: NodeGroup | None, template: str, own: Mapping[str, Any] | None = None
+) -> Params:
+    """All parameters of a disk template: cluster, group, and what one disk has of its own (S75)."""
+    of_group = group.diskparams.get(template, {}) if group else {}
+    return layered(
+        DISK_PARAM_DEFAULTS.get(template, {}),
+        cluster.diskparams.get(template, {}),
+        of_group,
+        own or {},
+    )
+
+
+def all_diskparams(cluster: Cluster, group: NodeGroup | None = None) -> dict[str, Params]:
+    """The parameters of every disk template that is known."""
+    return {name: filled_diskparams(cluster, group, name) for name in DISK_PARAM_DEFAULTS}
+
+
 def filled_ndparams(snapshot: "View", node: Node) -> Params:
     """All parameters of a node: cluster, its group, its own."""
     group = snapshot.groups.get(node.group)
@@ -86,9 +107,13 @@ def instance_spec(snapshot: "View", instance: Instance) -> InstanceSpec:
         vcpus=beparams["vcpus"],
         hvparams=filled_hvparams(cluster, instance),
         disk_template=instance.disk_template,
-        disks=tuple(disk_spec(index, disk) for index, disk in enumerate(instance.disks)),
+        disks=tuple(
+            replace(disk_spec(index, disk), params=_diskparams(snapshot, instance, disk))
+            for index, disk in enumerate(instance.disks)
+        ),
         nics=tuple(_nic_spec(cluster, index, nic) for index, nic in enumerate(instance.nics)),
         tags=instance.tags,
+        network_port=instance.network_port,
     )
 
 
@@ -105,6 +130,12 @@ def disk_spec(index: int, disk: Disk) -> DiskSpec:
     )
 
 
+def _diskparams(snapshot: "View", instance: Instance, disk: Disk) -> Params:
+    node = snapshot.nodes.get(instance.primary_node)
+    group = snapshot.groups.get(node.group) if node else None
+    return filled_diskparams(snapshot.cluster, group, disk.template, disk.params)
+
+
 def _nic_spec(cluster: Cluster, index: int, nic: Nic) -> NicSpec:
     filled = filled_nicparams(cluster, nic)
     return NicSpec(
@@ -114,4 +145,5 @@ def _nic_spec(cluster: Cluster, index: int, nic: Nic) -> NicSpec:
         ip=nic.ip,
         mode=filled["mode"],
         link=filled["link"],
+        vlan=filled["vlan"],
     )

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from ganeti import __version__
+from ganeti import __version__, uidpool
 from ganeti.base.errors import GanetiError
 from ganeti.config.config import Config
 from ganeti.config.fill import cluster_hvparams
@@ -53,7 +53,7 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
         "primary_ip_family": "10" if master and ":" in master.primary_ip else "2",
         "release_version": __version__,
         "shared_file_storage_dir": cluster.shared_file_storage_dir,
-        "uid_pool": "",
+        "uid_pool": uidpool.FormatUidPool(cluster.uid_pool, separator="\n"),
     }
     for hypervisor in cluster.enabled_hypervisors:
         params = cluster_hvparams(cluster, hypervisor)

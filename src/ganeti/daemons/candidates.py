@@ -12,12 +12,13 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
+from ganeti import __version__
 from ganeti.base.errors import GanetiError, HostError, RpcError
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.client import RpcClient
-from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
 from ganeti.rpc.procedures.mastership import (
     REGISTER_ACCEPT,
     REGISTER_PROMISE,
@@ -28,7 +29,7 @@ from ganeti.rpc.procedures.mastership import (
     RegisterState,
     RenewArgs,
 )
-from ganeti.store.election import Heard, NoVote, Vote, vote
+from ganeti.store.election import Heard, NoVote, Tail, Vote, Voter, vote
 from ganeti.store.interface import CampaignKind, Position, Row, Store
 from ganeti.store.register import (
     Accepted,
@@ -133,6 +134,7 @@ class RpcVoters:
             sync_set=sorted(new.sync_set),
             job_id_ceiling=new.job_id_ceiling,
             voters=sorted(new.voters),
+            software=new.software,
         )
         return await self._asked(node, lambda target: self._rpc.call(target, REGISTER_ACCEPT, args))
 
@@ -153,7 +155,9 @@ class RpcVoters:
             return NoVote(err.message)
         if answer.register is None:
             return NoVote(answer.reason or "it has joined no cluster")
-        return Vote(answer.granted, answer.register, answer.reason)
+        own = self._directory.nodes.get(self._own)
+        voter = Voter(master_capable=own is None or own.master_capable, software=__version__)
+        return Vote(answer.granted, answer.register, answer.reason, voter=voter)
 
     async def _asked(
         self, node: NodeUuid, question: Callable[[Node], Awaitable[RegisterState]]
@@ -168,12 +172,18 @@ class RpcVoters:
             return NoVote(f"{target.name}: nothing within {VOTE_S:g} s")
         except RpcError as err:
             return NoVote(f"{target.name}: {err.reason}")
-        return _vote_of(state)
+        return vote_of(state)
 
 
-def _vote_of(state: RegisterState) -> Vote | NoVote:
+def vote_of(state: RegisterState) -> Vote | NoVote:
+    """What a node's answer means; one that speaks another protocol has no vote (R8)."""
     if not state.cluster_uuid:
         return NoVote(state.why or "it has joined no cluster")
+    if state.protocol != PROTOCOL_VERSION:
+        return NoVote(
+            f"it speaks node RPC {state.protocol} (version {state.software or 'unknown'}),"
+            f" this node {PROTOCOL_VERSION}: upgrade the older of the two"
+        )
     accepted = None
     if state.accepted_master:
         accepted = Accepted(
@@ -183,11 +193,27 @@ def _vote_of(state: RegisterState) -> Vote | NoVote:
             frozenset(NodeUuid(uuid) for uuid in state.sync_set),
             state.job_id_ceiling,
             frozenset(NodeUuid(uuid) for uuid in state.voters),
+            state.accepted_software,
         )
     promised = Promise(state.promised_epoch, NodeUuid(state.promised_to))
     register = Register(state.cluster_uuid, promised, accepted)
     heard = Heard(NodeUuid(state.heard_master), state.heard_s) if state.heard_master else None
-    return Vote(state.granted, register, state.why, heard)
+    return Vote(state.granted, register, state.why, heard, _voter_of(state))
+
+
+def _voter_of(state: RegisterState) -> Voter:
+    tail = None
+    if state.position >= 0:
+        with contextlib.suppress(ValueError):
+            tail = Tail(Position.from_int(state.position), bytes.fromhex(state.digest))
+    return Voter(
+        state.role,
+        state.master_capable,
+        tail,
+        state.last_job_id,
+        state.software,
+        tuple(state.older_calls),
+    )
 
 
 class TlsChannel:

@@ -1,16 +1,18 @@
 """The master, put together: state, jobs, calls to nodes, and the socket that clients talk to."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.watcher_pause import WatcherPauseFile
-from ganeti.base import certificates, tls
+from ganeti.base import tls
 from ganeti.base.addresses import is_loopback
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError, NotMaster, StoreError
@@ -25,15 +27,18 @@ from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.objects import Node
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.query.screens import ScreenSource
 from ganeti.rpc.client import RpcClient
+from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
+from ganeti.store.archive_feed import ReplicatedArchive
+from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Identity, Lease
-from ganeti.store.register import RegisterFile
 from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.worker import Worker
 from ganeti.units.placements import Placements
@@ -53,6 +58,8 @@ class CandidateParts:
     directory: NodeDirectory
     worker: Worker
     """For what blocks and is nobody's thread."""
+    archive: JobArchive | None = None
+    """None where it could not be opened."""
 
 
 class Mastership:
@@ -99,16 +106,23 @@ class Mastership:
             authority_key=self._paths.authority_key,
             directory=self._node.directory,
         )
+        earlier = EarlierWork(rpc)
         services = Services(
             config=config,
-            rpc=rpc,
+            rpc=earlier,
             ids=self._ids,
             clock=self._clock,
             placements=Placements(),
             ssconf=distributor,
             candidates=members,
+            is_degraded=lambda: store.is_degraded,
         )
-        archive = await JobArchive.open(self._paths.job_archive, self._node.worker)
+        archive = self._node.archive
+        if archive is None:
+            raise StoreError(
+                f"the archive of jobs {self._paths.job_archive} could not be opened when this daemon"
+                " started; its log says why"
+            )
         queue = JobQueue(
             store,
             lease,
@@ -116,13 +130,14 @@ class Mastership:
             locks,
             Processor(services),
             clock=self._clock,
-            archive=archive,
+            archive=ReplicatedArchive(archive, store.archived),
             raise_ceiling=partial(store.raise_ceiling, lease),
         )
         self._opened.push_async_callback(queue.close)
         queue.on_lost = self._step_down
         distributor.start()
         await queue.load()
+        self._keep(earlier.sweep(lambda: list(config.snapshot.nodes.values())), "earlier work")
         members.start()
         self._opened.push_async_callback(members.close)
         address = MasterAddress(config, rpc, lease.epoch)
@@ -130,6 +145,16 @@ class Mastership:
         self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run something for as long as this node is the master."""
+        task = asyncio.create_task(work, name=name)
+
+        async def end() -> None:
+            task.cancel()
+            await asyncio.wait((task,))
+
+        self._opened.push_async_callback(end)
 
     def _methods(
         self, queue: JobQueue, config: Config, locks: LockManager, rpc: RpcClient
@@ -141,6 +166,8 @@ class Mastership:
             config=_Shown(config, self._node.store),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
             watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
+            screens=ScreenSource(rpc),
+            backups=BackupFiles(self._node.store, self._node.worker),
             clock=self._clock,
         )
 
@@ -182,15 +209,6 @@ async def _push_ssconf(
     """Give a node a set of ssconf files; RpcError if it does not have the set afterwards."""
     args = SsconfArgs(position=position, values=dict(values))
     await rpc.call(node, WRITE_SSCONF, args, key=f"ssconf/{position}")
-
-
-def own_identity(paths: Paths) -> Identity:
-    """Which node this is, by its certificate, and of which cluster, by its register."""
-    node_uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
-    register = RegisterFile(paths.register).read()
-    if register is None:
-        raise StoreError(f"{paths.register} does not exist: this node has joined no cluster")
-    return Identity(register.cluster_uuid, NodeUuid(node_uuid))
 
 
 async def _say_who_is_master(config: Config, identity: Identity) -> None:

@@ -18,15 +18,17 @@ from ganeti.api.luxi_server import Dispatcher, LuxiServer
 from ganeti.api.not_master import NotMasterMethods
 from ganeti.base import tls
 from ganeti.base.addresses import address_of_environment, is_loopback
-from ganeti.base.errors import GanetiError, NotMaster
+from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.membership import own_identity
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters, TlsPeers, listening
-from ganeti.daemons.master import CandidateParts, Mastership, own_identity
+from ganeti.daemons.master import CandidateParts, Mastership
 from ganeti.daemons.watchdog import LoopWatchdog
 from ganeti.model.objects import NodeUuid
 from ganeti.node.membership import CandidateCertificates
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.transport import HttpsTransport
+from ganeti.store.archive import JobArchive
 from ganeti.store.following import Ports
 from ganeti.store.interface import Campaign, CampaignKind, Follower, Lost, Master
 from ganeti.store.register import RegisterFile
@@ -46,8 +48,16 @@ _log = logging.getLogger(__name__)
 class Member:
     """The daemon; `ended` is called if it cannot go on."""
 
-    def __init__(self, paths: Paths, ended: Callable[[str], None], *, force: bool = False) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        ended: Callable[[str], None],
+        *,
+        force: bool = False,
+        luxi_group: int | None = None,
+    ) -> None:
         self._paths = paths
+        self._luxi_group = luxi_group
         self._ended = ended
         self._force = force
         self._opened = AsyncExitStack()
@@ -105,16 +115,18 @@ class Member:
         rpc = RpcClient(HttpsTransport(tls.client_context(*files), local), lambda: (0, ""))
         self._opened.push_async_callback(rpc.close)
         register = RegisterFile(self._paths.register)
+        archive = await self._open_archive(worker)
         ports = Ports(
             voters=RpcVoters(identity.node_uuid, register, worker, rpc, directory),
             peers=TlsPeers(tls.client_context(*files), directory, local),
             register=register,
             worker=worker,
+            archive=archive,
         )
         store = await ReplicatedStore.join(self._paths.state, identity, ports)
         self._opened.push_async_callback(store.close)
         await directory.read(store)
-        self._parts = CandidateParts(self._paths, identity, store, directory, worker)
+        self._parts = CandidateParts(self._paths, identity, store, directory, worker, archive)
         await self._opened.enter_async_context(
             listening(
                 tls.server_context(*files),
@@ -126,6 +138,16 @@ class Member:
         self._opened.push_async_callback(self._close_server)
         await self._answer_with(NotMasterMethods(self._where, self._take_over))
         self._spawn(self._watch_role(), "role")
+
+    async def _open_archive(self, worker: Worker) -> JobArchive | None:
+        """None if it is damaged: that takes no follower away, only a master cannot do without."""
+        try:
+            archive = await JobArchive.open(self._paths.job_archive, worker)
+        except StoreError as err:
+            _log.error("%s; this node cannot be the master until it is moved aside", err)
+            return None
+        self._opened.push_async_callback(archive.close)
+        return archive
 
     def _own_address(self, uuid: NodeUuid) -> str | None:
         node = self._require_parts().directory.nodes.get(uuid)
@@ -225,7 +247,7 @@ class Member:
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
         """Whoever is connected is let go, and connects again to the new role."""
         await self._close_server()
-        server = LuxiServer(self._paths.luxi_socket, dispatcher)
+        server = LuxiServer(self._paths.luxi_socket, dispatcher, group=self._luxi_group)
         await server.start()
         self._server = server
 

@@ -4,27 +4,23 @@ Runs as root on every node. Instances, transfers and scripts outlive it.
 """
 
 import argparse
-import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 
 from ganeti.base import tls
 from ganeti.base.addresses import address_of_environment
 from ganeti.base.clock import SystemClock
-from ganeti.base.errors import GanetiError, HostError
-from ganeti.base.logs import LEVELS, logging_to
+from ganeti.base.errors import HostError
 from ganeti.base.paths import NODED_PORT, Paths
-from ganeti.base.pidfile import holding_pid_file, pid_file
+from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.node.application import NodeApplication
+from ganeti.node.memory import lock_memory
 from ganeti.node.tasks import systemd_scope
 from ganeti.rpc.server import Gate, RpcServer, serving
 
-PROGRAM = "ganeti-noded"
-EXIT_NOT_A_NODE = 5
+PROGRAM = DaemonProgram("ganeti-noded", "The node daemon of a cluster's node.", "node-daemon.log")
 UNDER_SYSTEMD = "INVOCATION_ID"
 """systemd sets this variable for its services."""
 
@@ -36,37 +32,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     paths = Paths.from_environment()
     if not paths.node_certificate.exists():
-        sys.stderr.write(
-            f"{PROGRAM}: this host is in no cluster ({paths.node_certificate} does not exist):"
-            " make one with 'gnt-cluster init', or join one with 'ganeti-node-join'\n"
+        return PROGRAM.refuse(
+            f"this host is in no cluster ({paths.node_certificate} does not exist): make one with"
+            " 'gnt-cluster init', or join one with 'ganeti-node-join'",
+            EXIT_NOT_A_NODE,
         )
-        return EXIT_NOT_A_NODE
+    return PROGRAM.run(args, paths, lambda ready, ending: _serve(args, paths, ready, ending))
+
+
+def _stay_in_memory() -> None:
     try:
-        with ExitStack() as opened:
-            paths.run.mkdir(parents=True, exist_ok=True)
-            ready = opened.enter_context(holding_pid_file(pid_file(paths.run, PROGRAM), PROGRAM))
-            level = "debug" if args.debug else args.log_level
-            logs = logging_to(
-                paths.log / "node-daemon.log", PROGRAM, level=level, stderr=args.foreground
-            )
-            opened.enter_context(logs)
-            asyncio.run(_serve(args, paths, ready))
-    except (GanetiError, OSError) as err:
-        sys.stderr.write(f"{PROGRAM}: {err}\n")
-        return 1
-    return 0
+        lock_memory()
+    except HostError as err:
+        log.warning("%s", err.message)
 
 
-async def _serve(args: argparse.Namespace, paths: Paths, ready: Callable[[], None]) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+async def _serve(
+    args: argparse.Namespace, paths: Paths, ready: Callable[[], None], ending: Ending
+) -> None:
+    if args.mlock:
+        _stay_in_memory()
     context = tls.server_context(
         paths.node_certificate, paths.node_key, paths.authority_certificate
     )
     scope = systemd_scope() if UNDER_SYSTEMD in os.environ else ()
-    node = NodeApplication(paths, SystemClock(), left_cluster=stop.set, scope=scope)
+    node = NodeApplication(paths, SystemClock(), left_cluster=ending.end, scope=scope)
     node.tasks.forget_old()
     server = RpcServer(node.handlers, Gate(node.allowed, node.register.check_epoch), node.running)
     try:
@@ -75,7 +65,7 @@ async def _serve(args: argparse.Namespace, paths: Paths, ready: Callable[[], Non
             log.info(
                 "serving at %s port %d (process %d)", args.bind_address or "*", port, os.getpid()
             )
-            await stop.wait()
+            await ending.wait()
             log.info("ending")
     except OSError as err:
         where = f"{args.bind_address or '*'} port {args.port}"
@@ -85,9 +75,7 @@ async def _serve(args: argparse.Namespace, paths: Paths, ready: Callable[[], Non
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=PROGRAM, description="The node daemon of a cluster's node."
-    )
+    parser = PROGRAM.parser()
     parser.add_argument(
         "-b",
         "--bind-address",
@@ -96,9 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         help="listen only at this address (default: at all)",
     )
     parser.add_argument("-p", "--port", type=int, default=NODED_PORT, help="port to listen at")
-    parser.add_argument("-f", "--foreground", action="store_true", help="log to standard error too")
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
-    parser.add_argument("-d", "--debug", action="store_true", help="log everything")
+    parser.add_argument(
+        "--no-mlock",
+        dest="mlock",
+        action="store_false",
+        help="do not keep the daemon in memory, where it works on even without its disk",
+    )
     return parser
 
 

@@ -24,6 +24,8 @@ class WatchdogStatistics:
 
     blocked: int
     last_culprit: str
+    longest_ms: float
+    """The longest of these blocks, from the last turn of the loop to the next one."""
 
 
 class LoopWatchdog:
@@ -35,6 +37,8 @@ class LoopWatchdog:
         self._previous: Any = signal.SIG_DFL
         self._blocked = 0
         self._last_culprit = ""
+        self._longest_ms = 0.0
+        self._is_blocked = False
 
     def start(self) -> None:
         """Begin to watch."""
@@ -51,16 +55,25 @@ class LoopWatchdog:
 
     def statistics(self) -> WatchdogStatistics:
         """What was seen since the start."""
-        return WatchdogStatistics(self._blocked, self._last_culprit)
+        return WatchdogStatistics(self._blocked, self._last_culprit, self._longest_ms)
 
     async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while True:
+                begun = loop.time()
                 signal.setitimer(signal.ITIMER_REAL, TICK_S + self._limit_s)
                 await asyncio.sleep(TICK_S)
+                if self._is_blocked:
+                    self._is_blocked = False
+                    self._went_on((loop.time() - begun - TICK_S) * 1000)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._previous)
+
+    def _went_on(self, took_ms: float) -> None:
+        self._longest_ms = max(self._longest_ms, took_ms)
+        _log.warning("the loop goes on after it was blocked for %.0f ms", took_ms)
 
     def _fired(self, _number: int, frame: FrameType | None) -> None:
         try:
@@ -70,6 +83,7 @@ class LoopWatchdog:
         if task is None and frame is not None and "selectors" in frame.f_code.co_filename:
             return  # it waits for events: the machine was too busy to run us, we were not
         self._blocked += 1
+        self._is_blocked = True
         stack = traceback.extract_stack(frame, limit=4) if frame else []
         where = " < ".join(
             f"{entry.name} ({entry.filename}:{entry.lineno})" for entry in reversed(stack)

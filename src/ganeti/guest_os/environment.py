@@ -61,6 +61,7 @@ VARIABLES = (
     Variable("NIC_<N>_IP", 10),
     Variable("NIC_<N>_BRIDGE", 10),
     Variable("NIC_<N>_FRONTEND_TYPE", 10),
+    Variable("INSTANCE_REINSTALL", 10),
     Variable("OLD_INSTANCE_NAME", 10),
     Variable("EXPORT_DEVICE", 10),
     Variable("EXPORT_INDEX", 10),

@@ -1,4 +1,4 @@
-"""Running the scripts of OS definitions: `create` as a task of the node, `verify` at once.
+"""Running the scripts of OS definitions: `create` and `rename` as tasks of the node, `verify` at once.
 
 Scripts get no arguments (S127; `verify` gets the word `parameters`) and start in the directory of
 their definition.
@@ -29,7 +29,7 @@ TAIL_BYTES = 4096
 """How much of a script's output goes into results and errors."""
 
 VERIFY_TIMEOUT_S = 120.0
-CREATE_TIMEOUT_S = 5.5 * 3600
+SCRIPT_TIMEOUT_S = 5.5 * 3600
 """Below the deadline of the call, so that the node can still say what happened."""
 
 _TIMED_OUT = 124
@@ -80,23 +80,60 @@ class OsScripts:
         instance: InstanceSpec,
         disk_paths: Sequence[str],
         debug: int,
+        *,
+        reinstall: bool = False,
     ) -> ScriptResult:
         """Install an OS on the instance's disks; GuestOsError with the end of what the script said."""
         info, chosen = self._choose(choice)
         check_hypervisor(info, instance.hypervisor)
-        environment = instance_environment(chosen, instance, disk_paths, debug=debug)
-        log_path = self._log_path("create", info.name, instance.name, key)
+        script = {"INSTANCE_REINSTALL": "1"} if reinstall else {}
+        environment = instance_environment(chosen, instance, disk_paths, debug=debug, script=script)
+        return await self._run_on(key, info, "create", instance, environment)
+
+    async def rename(
+        self,
+        key: str,
+        choice: OsChoice,
+        instance: InstanceSpec,
+        disk_paths: Sequence[str],
+        debug: int,
+        *,
+        old_name: str,
+    ) -> ScriptResult:
+        """Tell the installed system its new name, that of `instance`; GuestOsError as for `create`."""
+        info, chosen = self._choose(choice)
+        if "rename" not in info.scripts:
+            raise GuestOsError(f"OS {info.name} has no script rename")
+        environment = instance_environment(
+            chosen,
+            instance,
+            disk_paths,
+            debug=debug,
+            script={"OLD_INSTANCE_NAME": host_name(old_name, "old_name")},
+        )
+        return await self._run_on(key, info, "rename", instance, environment)
+
+    async def _run_on(
+        self,
+        key: str,
+        info: OsInfo,
+        script: str,
+        instance: InstanceSpec,
+        environment: Mapping[str, str],
+    ) -> ScriptResult:
+        """Run a script on an instance's disks, as a task of the node."""
+        log_path = self._log_path(script, info.name, instance.name, key)
         status = await self.tasks.run(
             key,
-            _script(info, "create"),
+            _script(info, script),
             env=environment,
             log_path=log_path,
-            timeout_s=CREATE_TIMEOUT_S,
+            timeout_s=SCRIPT_TIMEOUT_S,
         )
         tail = read_tail(log_path)
         if status:
             raise GuestOsError(
-                f"OS {choice.os}: script create for {instance.name} {_ended(status)};"
+                f"OS {info.name}: script {script} for {instance.name} {_ended(status)};"
                 f" its output is in {log_path} on this node"
                 + (f" and ends:\n{tail}" if tail else "")
             )

@@ -6,7 +6,7 @@ the error), or when it is named in `failures`. State survives the node daemon.
 
 # ruff: noqa: ARG002 - a pretended guest needs no time, no address and no port
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,12 +16,14 @@ from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.fake_hotplug import FakeHotplug
+from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.model.wire import decode, encode
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, MigrationResult
+from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
 
 INCOMING_PORT = 8102
 
@@ -53,6 +55,11 @@ class FakeHypervisor(Hypervisor):
         self._memory_mib = memory_mib
         self._failures = failures or {}
         self._clock = clock or SystemClock()
+        self._hotplug = FakeHotplug(self._change, self._meet)
+
+    @property
+    def hotplug(self) -> FakeHotplug:
+        return self._hotplug
 
     async def verify(self) -> list[str]:
         try:
@@ -68,11 +75,17 @@ class FakeHypervisor(Hypervisor):
         self._meet("running")
         return [self._entry(guest) for guest in self._all()]
 
+    async def one_running(self, instance_uuid: str) -> RunningInstance | None:
+        """See `ganeti.hypervisor.single.LooksAtOne`."""
+        self._meet("running")
+        guest = self._read(instance_uuid)
+        return self._entry(guest) if guest is not None else None
+
     async def start(
         self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
     ) -> None:
         self._meet("start")
-        guest = self._read(instance)
+        guest = self._read(instance.uuid)
         if guest is not None and guest.state in ("incoming", "sent"):
             raise HypervisorError(f"{instance.name} is in a migration that was not finished")
         if guest is None:
@@ -96,23 +109,24 @@ class FakeHypervisor(Hypervisor):
 
     async def migration_info(self, instance: InstanceSpec) -> Params:
         self._meet("migration_info")
-        return {"running": self._here(instance).state == "running"}
+        guest = self._here(instance)
+        return {**guest_hardware(guest.instance), "running": guest.state == "running"}
 
-    async def accept(
-        self, instance: InstanceSpec, disk_paths: Sequence[str], address: str, info: Params
-    ) -> Incoming:
+    async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
         self._meet("accept")
-        guest = self._read(instance)
+        instance = wanted.instance
+        guest = self._read(instance.uuid)
         if guest is not None and guest.state != "incoming":
             raise HypervisorError(f"{instance.name} is on this node already")
         if guest is None:
             _check_disks(instance, disk_paths)
             self._check_memory(instance)
-            self._write(instance, "incoming", resume=bool(info.get("running", True)))
-        return Incoming(address=address, port=INCOMING_PORT)
+            self._write(instance, "incoming", resume=bool(wanted.info.get("running", True)))
+        return Incoming(address=wanted.address, port=INCOMING_PORT)
 
-    async def migrate(self, instance: InstanceSpec, address: str, port: int) -> MigrationResult:
+    async def migrate(self, where: MigrateArgs) -> MigrationResult:
         self._meet("migrate")
+        instance = where.instance
         guest = self._here(instance)
         if guest.state == "incoming":
             raise HypervisorError(f"{instance.name} has not arrived on this node yet")
@@ -127,7 +141,7 @@ class FakeHypervisor(Hypervisor):
         self, instance: InstanceSpec, *, is_source: bool, success: bool
     ) -> None:
         self._meet("finish_migration")
-        guest = self._read(instance)
+        guest = self._read(instance.uuid)
         if is_source == success:
             _check_may_go(instance, guest, left_as="sent" if is_source else "incoming")
             self._remove(instance)
@@ -142,20 +156,20 @@ class FakeHypervisor(Hypervisor):
 
     # --- the files ---------------------------------------------------------------------------
 
-    def _path(self, instance: InstanceSpec) -> Path:
-        return self._directory / f"{instance.uuid}.json"
+    def _path(self, instance_uuid: str) -> Path:
+        return self._directory / f"{instance_uuid}.json"
 
     def _all(self) -> list[_Guest]:
         if not self._directory.is_dir():
             return []
         return [_decoded(path) for path in sorted(self._directory.glob("*.json"))]
 
-    def _read(self, instance: InstanceSpec) -> _Guest | None:
-        path = self._path(instance)
+    def _read(self, instance_uuid: str) -> _Guest | None:
+        path = self._path(instance_uuid)
         return _decoded(path) if path.exists() else None
 
     def _here(self, instance: InstanceSpec) -> _Guest:
-        guest = self._read(instance)
+        guest = self._read(instance.uuid)
         if guest is None:
             raise HypervisorError(f"{instance.name} does not run on this node")
         return guest
@@ -163,10 +177,19 @@ class FakeHypervisor(Hypervisor):
     def _write(self, instance: InstanceSpec, state: str, *, resume: bool = True) -> None:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         guest = _Guest(instance=instance, state=state, started=self._clock.time(), resume=resume)
-        write_atomically(self._path(instance), encode(guest))
+        write_atomically(self._path(instance.uuid), encode(guest))
+
+    def _change(
+        self, instance: InstanceSpec, change: Callable[[InstanceSpec], InstanceSpec]
+    ) -> bool:
+        """Change what a guest has; False if it is not here."""
+        guest = self._read(instance.uuid)
+        if guest is not None:
+            self._write(change(guest.instance), guest.state, resume=guest.resume)
+        return guest is not None
 
     def _remove(self, instance: InstanceSpec) -> None:
-        self._path(instance).unlink(missing_ok=True)
+        self._path(instance.uuid).unlink(missing_ok=True)
 
     def _meet(self, operation: str) -> None:
         """Fail where a test wants it."""

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, MigrationResult
+from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,11 @@ class Hypervisor(abc.ABC):
     capabilities: ClassVar[Capabilities]
     ancillary_files: ClassVar[tuple[str, ...]] = ()
     """Files of the host that must be the same on all nodes, as far as the master has them (S67)."""
+
+    @property
+    def hotplug(self) -> Hotplug | None:
+        """What changes the devices of running guests, where the driver can."""
+        return None
 
     @abc.abstractmethod
     async def verify(self) -> list[str]:
@@ -65,13 +71,11 @@ class Hypervisor(abc.ABC):
         """What the other node must know to start the same virtual hardware."""
 
     @abc.abstractmethod
-    async def accept(
-        self, instance: InstanceSpec, disk_paths: Sequence[str], address: str, info: Params
-    ) -> Incoming:
-        """Wait for a guest; where is in the answer."""
+    async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
+        """Wait for a guest, and for its disks if they come along; where is in the answer."""
 
     @abc.abstractmethod
-    async def migrate(self, instance: InstanceSpec, address: str, port: int) -> MigrationResult:
+    async def migrate(self, where: MigrateArgs) -> MigrationResult:
         """Send the guest and wait for the end; a failed migration leaves it running here."""
 
     @abc.abstractmethod

@@ -1,4 +1,7 @@
-"""Idempotency keys: who submits with the same key again gets the same job (F16)."""
+"""Idempotency keys: who submits with the same key again gets the same job (F16).
+
+A batch has one key, and its jobs have `KEY/0`, `KEY/1` …; a key itself has no slash.
+"""
 
 import asyncio
 from collections.abc import Container, Coroutine, Iterable, Sequence
@@ -16,24 +19,28 @@ class Keys:
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
         self._ids: dict[str, asyncio.Future[int]] = {}
+        self._batches: dict[str, asyncio.Future[None]] = {}
+        """Batches on their way; a second one with the same key waits for the end of the first."""
 
     def get(self, key: str) -> asyncio.Future[int] | None:
         """The id of the job with this key, perhaps only after a while."""
         return self._ids.get(key)
 
-    def submit(self, key: str, ops: Sequence[OpCode]) -> Coroutine[Any, Any, int]:
+    def submit(self, key: str, ops: Sequence[OpCode], *, source: str) -> Coroutine[Any, Any, int]:
         """Submit a job with a key that no job has; the key is free again if that fails.
 
         The key is taken at once, before the result is awaited.
         """
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._ids[key] = answer
-        return self._submit(key, ops, answer)
+        return self._submit(key, ops, answer, source)
 
-    async def _submit(self, key: str, ops: Sequence[OpCode], answer: asyncio.Future[int]) -> int:
+    async def _submit(
+        self, key: str, ops: Sequence[OpCode], answer: asyncio.Future[int], source: str
+    ) -> int:
         result: int | GanetiError = NotMaster("the master daemon stops")
         try:
-            (result,) = await self._submission.submit_many([ops], key=key)
+            (result,) = await self._submission.submit_many([ops], keys=[key], source=source)
         except GanetiError as err:
             result = err
         finally:
@@ -45,16 +52,64 @@ class Keys:
                 answer.exception()  # nobody else may be waiting
         return await answer
 
+    async def submit_batch(
+        self,
+        key: str,
+        batch: Sequence[Sequence[OpCode]],
+        why_not: GanetiError | None = None,
+        *,
+        source: str,
+    ) -> list[int | GanetiError]:
+        """An answer for each job of a batch: those that were taken before keep their ids.
+
+        A batch is not one transaction, so what a crash left of it is completed. With `why_not`
+        nothing new is taken, and that is the answer for it; it is raised where nothing was known.
+        """
+        while (earlier := self._batches.get(key)) is not None:
+            await asyncio.shield(earlier)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._batches[key] = ended
+        try:
+            return await self._submit_batch(key, batch, why_not, source)
+        finally:
+            del self._batches[key]
+            ended.set_result(None)
+
+    async def _submit_batch(
+        self,
+        key: str,
+        batch: Sequence[Sequence[OpCode]],
+        why_not: GanetiError | None,
+        source: str,
+    ) -> list[int | GanetiError]:
+        keys = [f"{key}/{number}" for number in range(len(batch))]
+        known = {
+            number: self._ids[one].result() for number, one in enumerate(keys) if one in self._ids
+        }
+        if why_not is not None:
+            if not known:
+                raise why_not
+            return [known.get(number, why_not) for number in range(len(batch))]
+        answers = await self._submission.submit_many(batch, keys=keys, known=known, source=source)
+        for one, answer in zip(keys, answers, strict=True):
+            if isinstance(answer, int):
+                self._ids[one] = _done(answer)
+        return answers
+
     def remember(self, jobs: Iterable[LiveJob]) -> None:
         """The keys of jobs that were found in the store."""
         for job in jobs:
             if job.key is not None:
-                known = asyncio.get_running_loop().create_future()
-                known.set_result(job.id)
-                self._ids[job.key] = known
+                self._ids[job.key] = _done(job.id)
 
     def forget_all_but(self, job_ids: Container[int]) -> None:
         """Keys live as long as their jobs are in the queue."""
         for key, known in list(self._ids.items()):
             if known.done() and known.result() not in job_ids:
                 del self._ids[key]
+
+
+def _done(job_id: int) -> asyncio.Future[int]:
+    known: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    known.set_result(job_id)
+    return known

@@ -87,6 +87,7 @@ class LiveJob:
         "phase",
         "received",
         "secrets",
+        "source",
         "start",
         "status",
         "undo",
@@ -98,6 +99,7 @@ class LiveJob:
     def __init__(self, stored: StoredJob) -> None:
         self.id = stored.id
         self.received = stored.received
+        self.source = stored.source
         self.cancel_requested = stored.cancel_requested
         self.status = status_of(stored)
         self.start = stored.start
@@ -160,6 +162,7 @@ class LiveJob:
             epoch=self.epoch if epoch is None else epoch,
             undo=tuple(self.undo if undo is None else undo),
             cancel_requested=self.cancel_requested,
+            source=self.source,
         )
 
     def apply(self, stored: StoredJob) -> None:

@@ -60,7 +60,7 @@ def _internal(err: BaseException) -> ExecError:
 
 
 CANCELED = Ending(JobStatus.CANCELED, "the job was cancelled")
-_NOT_RUN = ["OpExecError", ["an opcode before this one failed"]]
+NOT_RUN = ["OpExecError", ["an opcode before this one failed"]]
 
 
 class Runner:
@@ -139,7 +139,9 @@ class Runner:
             return ending, []
         submission = self._submission
         try:
-            prepared = await self._insist(job, lambda: submission.prepare_all(ending.jobs))
+            prepared = await self._insist(
+                job, lambda: submission.prepare_all(ending.jobs, source=job.source)
+            )
             ids = [[True, one.job.id] for one in prepared]
             if not submission.fit_together(prepared):
                 await self._insist(job, lambda: submission.commit_all(prepared))
@@ -261,7 +263,7 @@ def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list
     )
     rest: tuple[JobStatus, Any] | None = None
     if ending.status is JobStatus.ERROR:
-        rest = JobStatus.ERROR, _NOT_RUN
+        rest = JobStatus.ERROR, NOT_RUN
     elif ending.status is JobStatus.CANCELED or cancel:
         rest = JobStatus.CANCELED, CANCELED.result
     if rest is not None:

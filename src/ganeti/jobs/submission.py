@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import msgspec
 
@@ -18,7 +19,7 @@ from ganeti.jobs.record import (
     without_secrets,
 )
 from ganeti.jobs.scheduler import FINAL_STATES
-from ganeti.model.job import OpState, StoredJob
+from ganeti.model.job import LOCAL_SOURCE, OpState, StoredJob
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.interface import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, Operation, Put
@@ -58,6 +59,10 @@ class Prepared:
         )
 
 
+Before: TypeAlias = Prepared | LiveJob | int | GanetiError
+"""A job of a submission: new, taken before (by its key; an id if it is archived), or refused."""
+
+
 class Submission:
     """Makes jobs of opcodes."""
 
@@ -90,13 +95,21 @@ class Submission:
         return self._coming
 
     async def submit_many(
-        self, batch: Sequence[Sequence[OpCode]], *, key: str | None = None
+        self,
+        batch: Sequence[Sequence[OpCode]],
+        *,
+        keys: Sequence[str] | None = None,
+        known: Mapping[int, int] | None = None,
+        source: str = LOCAL_SOURCE,
     ) -> list[int | GanetiError]:
-        """One answer for each job: its id, once it is durable, or why there is none."""
+        """One answer for each job: its id, once it is durable, or why there is none.
+
+        With `keys` each job has one; those at the places in `known` exist, by these ids.
+        """
         live = len(self._jobs) + self._coming
         self._coming += len(batch)
         try:
-            prepared = await self._prepare(batch, live, key=key)
+            prepared = await self._prepare(batch, live, keys=keys, known=known, source=source)
             groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
             refused = await asyncio.gather(*(self._commit(group) for group in groups))
         finally:
@@ -108,15 +121,17 @@ class Submission:
             for one in group
         }
         return [
-            errors.get(one.job.id, one.job.id) if isinstance(one, Prepared) else one
+            errors.get(one.job.id, one.job.id) if isinstance(one, Prepared) else _id_or_why(one)
             for one in prepared
         ]
 
-    async def prepare_all(self, batch: Sequence[Sequence[OpCode]]) -> list[Prepared]:
-        """Jobs that an opcode submits; raises if one of them cannot be."""
-        prepared = await self._prepare(batch, len(self._jobs) + self._coming)
+    async def prepare_all(
+        self, batch: Sequence[Sequence[OpCode]], *, source: str
+    ) -> list[Prepared]:
+        """Jobs that an opcode submits, in the name of its own source; raises if one of them cannot be."""
+        prepared = await self._prepare(batch, len(self._jobs) + self._coming, source=source)
         for one in prepared:
-            if not isinstance(one, Prepared):
+            if isinstance(one, GanetiError):
                 raise one
         return [one for one in prepared if isinstance(one, Prepared)]
 
@@ -149,20 +164,33 @@ class Submission:
         return None
 
     async def _prepare(
-        self, batch: Sequence[Sequence[OpCode]], live: int, *, key: str | None = None
-    ) -> list[Prepared | GanetiError]:
+        self,
+        batch: Sequence[Sequence[OpCode]],
+        live: int,
+        *,
+        source: str,
+        keys: Sequence[str] | None = None,
+        known: Mapping[int, int] | None = None,
+    ) -> list[Before]:
         if live < LIVE_WARNING <= live + len(batch):
             _log.warning("%d jobs are not archived; %d are the most", live, LIVE_LIMIT)
-        ids = await self._take_ids(len(batch))
-        prepared: list[Prepared | GanetiError] = []
+        known = known or {}
+        ids = iter(await self._take_ids(len(batch) - len(known)))
+        prepared: list[Before] = []
         for number, ops in enumerate(batch):
+            if number in known:
+                prepared.append(self._jobs.get(known[number], known[number]))
+                continue
             try:
                 if live + number >= LIVE_LIMIT:
                     raise JobQueueFull(
                         f"the queue has {LIVE_LIMIT} jobs, the most it takes; archive those that"
                         " have ended: `gnt-job autoarchive all`"
                     )
-                prepared.append(await self._prepare_one(ids[number], ops, prepared, key))
+                key = None if keys is None else keys[number]
+                prepared.append(
+                    await self._prepare_one(next(ids), ops, prepared, key=key, source=source)
+                )
             except GanetiError as err:
                 prepared.append(err)
             if number % SLICE == SLICE - 1:
@@ -185,8 +213,10 @@ class Submission:
         self,
         job_id: int,
         ops: Sequence[OpCode],
-        before: Sequence[Prepared | GanetiError],
+        before: Sequence[Before],
+        *,
         key: str | None,
+        source: str,
     ) -> Prepared:
         if len(ops) > OPCODE_LIMIT:
             raise InputError(f"a job may have {OPCODE_LIMIT} opcodes, not {len(ops)}", "ops")
@@ -194,7 +224,8 @@ class Submission:
         resolved = [await self._resolve(op, before, depends) for op in ops]
         now = self._clock.time()
         states = tuple(OpState(op=without_secrets(op)) for op in resolved)  # type: ignore[arg-type]  # every OpCode is one of AnyOpCode
-        stored = StoredJob(id=job_id, ops=states, received=now, end=None if ops else now)
+        end = None if ops else now
+        stored = StoredJob(id=job_id, ops=states, received=now, end=end, source=source)
         job = LiveJob(stored)
         job.depends = depends
         job.secrets = {index: op for index, op in enumerate(resolved) if states[index].op is not op}
@@ -212,7 +243,7 @@ class Submission:
     async def _resolve(
         self,
         op: OpCode,
-        before: Sequence[Prepared | GanetiError],
+        before: Sequence[Before],
         depends: dict[int, Dependency],
     ) -> OpCode:
         """The opcode with the ids of the jobs that it depends on in place of relative ones (A22)."""
@@ -221,11 +252,9 @@ class Submission:
         found: list[tuple[int, list[str]]] = []
         for job_id, states in op.depends:
             wanted = _final_states(states)
-            if job_id < 0:
-                job: LiveJob | JobStatus = _earlier(before, job_id)
-            else:
-                job = await self._existing(job_id)
-            absolute = job.id if isinstance(job, LiveJob) else job_id
+            named = _earlier(before, job_id) if job_id < 0 else job_id
+            job = await self._existing(named) if isinstance(named, int) else named
+            absolute = named if isinstance(named, int) else named.id
             if absolute in depends:
                 wanted &= depends[absolute].wanted
             depends[absolute] = Dependency(job, wanted)
@@ -253,16 +282,20 @@ def _final_states(states: Sequence[str]) -> frozenset[JobStatus]:
     return frozenset(known[state] for state in states) or FINAL_STATES
 
 
-def _earlier(before: Sequence[Prepared | GanetiError], relative: int) -> LiveJob:
+def _id_or_why(one: LiveJob | int | GanetiError) -> int | GanetiError:
+    return one.id if isinstance(one, LiveJob) else one
+
+
+def _earlier(before: Sequence[Before], relative: int) -> LiveJob | int:
     """The job that comes so many places before, in the same submission."""
     if -relative > len(before):
         raise InputError(
             f"{relative} counts back beyond the first job of the submission", "depends"
         )
     found = before[relative]
-    if not isinstance(found, Prepared):
+    if isinstance(found, GanetiError):
         raise InputError(f"the job at {relative} was not accepted: {found.message}", "depends")
-    return found.job
+    return found.job if isinstance(found, Prepared) else found
 
 
 def _grouped(prepared: Sequence[Prepared]) -> list[list[Prepared]]:

@@ -28,6 +28,7 @@ class UndoLog:
         self._steps: list[UndoStep] = []
         self._is_committed = False
         self._change: Change | None = None
+        self._then: tuple[UndoStep, ...] = ()
 
     async def __aenter__(self) -> Self:
         return self
@@ -37,14 +38,25 @@ class UndoLog:
         self._steps.append(UndoStep(procedure, arguments))
         await self._run.record_undo(self._steps)
 
-    def commit(self, change: Change | None = None) -> None:
+    async def turn(self, change: Change, steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """Make `change`, and from that moment on undo by `steps` in place of all that was pushed.
+
+        For what must go forward once the configuration has changed: removing what it left behind.
+        """
+        turned = [UndoStep(procedure, arguments) for procedure, arguments in steps]
+        await self._run.record_undo(turned, change)
+        self._steps = turned
+
+    def commit(self, change: Change | None = None, *, then: Sequence[UndoStep] = ()) -> None:
         """What was done so far is good: nothing of it is undone when the block ends.
 
         `change` is made to the configuration in the same transaction as that is recorded; if it
-        cannot be made, all is undone.
+        cannot be made, all is undone. `then` are the steps that remove what `change` makes superfluous:
+        recorded in the same transaction, and run by us or, if we die, by the next master.
         """
         self._is_committed = True
         self._change = change
+        self._then = tuple(then)
 
     async def __aexit__(
         self,
@@ -68,13 +80,16 @@ class UndoLog:
 
     async def _commit_with(self, change: Change) -> None:
         try:
-            await self._run.record_undo((), change)
+            await self._run.record_undo(self._then, change)
         except (NotMaster, CommitUnknown):
             raise
         except GanetiError as err:
             for note in await _to_the_end(self._run_back()):
                 err.add_note(note)
             raise
+        if self._then:
+            self._steps = list(self._then)
+            await _to_the_end(self._run_back())
 
     async def _run_back(self) -> list[str]:
         """Undo all steps, last first; what could not be undone stays recorded, and is returned as text."""
@@ -90,7 +105,8 @@ class UndoLog:
                 text = err.message if isinstance(err, GanetiError) else repr(err)
                 _log.warning("job %d: undo %s failed: %s", self._run.job_id, step.procedure, text)
                 failed.insert(0, step)
-                notes.append(f"could not undo ({step.procedure}): {text}")
+                what = "clean up" if self._is_committed and step in self._then else "undo"
+                notes.append(f"could not {what} ({step.procedure}): {text}")
                 self._run.log(f" - WARNING: {notes[-1]}")
         await self._leave(failed)
         return notes

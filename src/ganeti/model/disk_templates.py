@@ -26,6 +26,16 @@ class DiskTemplate:
         """Whether another node can run the guest on the same data."""
         return self.shared or self.mirrored
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the primary node has the only copy, so that a move must take the data along."""
+        return self.has_disks and not self.can_migrate
+
+    @property
+    def can_fail_over(self) -> bool:
+        """Whether another node can start the guest though its own node is dead."""
+        return not self.is_local
+
 
 DISKLESS = DiskTemplate("diskless", has_disks=False)
 FILE = DiskTemplate("file", in_files=True)

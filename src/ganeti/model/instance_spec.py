@@ -19,7 +19,7 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NicSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One network interface; `mode` is `bridged` or `routed`, `link` a bridge or routing table."""
+    """One network interface; `mode` is `bridged`, `routed` or `openvswitch`, `link` a bridge, routing table or switch."""
 
     uuid: str
     index: int
@@ -27,6 +27,8 @@ class NicSpec(msgspec.Struct, frozen=True, kw_only=True):
     ip: str | None = None
     mode: str = "bridged"
     link: str = ""
+    vlan: str = ""
+    """`.10` untagged, `:20:30` tagged, `.10:20:30` both; '' none."""
 
 
 class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,3 +45,5 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     disks: tuple[DiskSpec, ...] = ()
     nics: tuple[NicSpec, ...] = ()
     tags: tuple[str, ...] = ()
+    network_port: int | None = None
+    """The TCP port of its display (VNC or SPICE); one in the whole cluster."""

@@ -53,6 +53,10 @@ class Cluster(Stored, frozen=True, kw_only=True):
     file_storage_dir: str = ""
     shared_file_storage_dir: str = ""
     max_running_jobs: int = 1000
+    remote_hvparams: tuple[str, ...] = ()
+    """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
+    uid_pool: tuple[tuple[int, int], ...] = ()
+    """First and last user id of ranges that guests run under (S103)."""
     tags: tuple[str, ...] = ()
 
 
@@ -120,6 +124,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     secondary_nodes: tuple[NodeUuid, ...] = ()
     migrating_to: NodeUuid | None = None
     """Where the guest may be besides its primary node, until a migration is settled (G5, F20)."""
+    handed_over: bool = False
+    """That other node has sent the guest, and the primary node may have let it go on."""
     os: str = ""
     hypervisor: str = "kvm"
     admin_state: AdminState = AdminState.DOWN
@@ -129,6 +135,10 @@ class Instance(Stored, frozen=True, kw_only=True):
     hvparams: Params = {}
     beparams: Params = {}
     osparams: dict[str, str] = {}
+    network_port: int | None = None
+    """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""
+    osparams_private: dict[str, str] = {}
+    """Never shown, logged or put into jobs (G23)."""
     tags: tuple[str, ...] = ()
 
     @property

@@ -9,8 +9,17 @@ from ganeti.base.sizes import parse_mib
 from ganeti.model.hypervisor_params import typed_value
 from ganeti.model.params import BACKEND_DEFAULTS, NODE_DEFAULTS, Params
 
-NIC_MODES = {"bridged": "bridged", "bridge": "bridged", "routed": "routed", "route": "routed"}
+NIC_MODES = {
+    "bridged": "bridged",
+    "bridge": "bridged",
+    "routed": "routed",
+    "route": "routed",
+    "openvswitch": "openvswitch",
+    "ovs": "openvswitch",
+}
 """What may be written for a NIC mode -> how it is stored and shown (X17)."""
+_VLAN = re.compile(r"(\.?[0-9]{1,4})?(:[0-9]{1,4})*", re.ASCII)
+LAST_VLAN = 4094
 _OS_PARAM = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 
 
@@ -36,6 +45,19 @@ def check_backend_params(params: Mapping[str, Any], field: str) -> Params:
                 f"no such backend parameter; known: memory, {', '.join(BACKEND_DEFAULTS)}", where
             )
     return checked
+
+
+def check_vlan(text: str, field: str) -> str:
+    """`10` or `.10` (untagged), `:20:30` (tagged) or `.10:20:30`, as `.10:20:30`; '' is none."""
+    is_form = _VLAN.fullmatch(text) is not None
+    if not is_form or any(
+        not 1 <= int(part) <= LAST_VLAN for part in re.split("[.:]", text) if part
+    ):
+        raise InputError(
+            f"{text!r:.40} is not a VLAN: .N (untagged), :N:N (tagged) or .N:N, from 1 to {LAST_VLAN}",
+            field,
+        )
+    return f".{text}" if text[:1].isdecimal() else text
 
 
 def check_os_params(params: Mapping[str, str], field: str) -> None:

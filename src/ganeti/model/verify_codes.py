@@ -117,6 +117,12 @@ class VerifyCode(enum.StrEnum):
         Subject.NODE,
         "the Gluster volume cannot be used",
     )
+    EEXTAGS = (
+        "EEXTAGS",
+        Subject.NODE,
+        "has instances that exclusion tags keep apart",
+        Severity.WARNING,
+    )
     EGROUPDIFFERENTPVSIZE = (
         "EGROUPDIFFERENTPVSIZE",
         Subject.GROUP,

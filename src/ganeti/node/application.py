@@ -15,18 +15,26 @@ from ganeti.hypervisor.registry import hypervisors
 from ganeti.node import (
     allocator,
     candidate,
+    devices,
     files,
+    hardware,
     info,
     instance,
     master_ip,
     membership,
+    networks,
     os,
     storage,
+    transfers,
+    uids,
 )
 from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.powercycle import host_powercycle
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
-from ganeti.node.tasks import Tasks
+from ganeti.node.tasks import TaskOrigin, Tasks
+from ganeti.node.voter import VoterFacts
+from ganeti.node.work import NodeWork
 from ganeti.rpc.calls import Handlers
 from ganeti.rpc.server import RunningCalls
 from ganeti.storage.assemble import device
@@ -48,12 +56,17 @@ class NodeApplication:
         scope: Sequence[str] = (),
     ) -> None:
         self.running = RunningCalls()
-        self.tasks = Tasks(paths.tasks, clock, scope)
+        self.tasks = Tasks(paths.tasks, clock, scope, self._origin_of)
         self._register_file = RegisterFile(paths.register)
-        self.register = NodeRegister(self._register_file, self._older_calls, clock)
+        self.register = NodeRegister(
+            self._register_file, self._older_calls, clock, VoterFacts(paths)
+        )
+        self._work = NodeWork(self.running, self.tasks, self.register.check_epoch)
         self.allowed = membership.CandidateCertificates(paths)
         own = _handlers(paths, clock, self.tasks, self._cluster_uuid)
         own.append(self.register.handlers())
+        own.append(host_powercycle(paths, self.register.check_epoch_without_disk).handlers())
+        own.append(self._work.handlers())
         own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, Daemons(paths)))
         self.handlers = Repeats().wrap(merged(own))
@@ -68,9 +81,11 @@ class NodeApplication:
         return register.cluster_uuid if register else ""
 
     def _older_calls(self, epoch: int) -> list[str]:
-        """Which epoch began a task is not in its record; one that nobody asks for is an older one's."""
-        tasks = [f"task {key}" for key in self.tasks.unattended()]
-        return self.running.older_than(epoch) + tasks
+        return self._work.older_than(epoch)
+
+    def _origin_of(self, key: str) -> TaskOrigin:
+        one = self.running.with_key(key)
+        return TaskOrigin(one.call.epoch, one.instance) if one else TaskOrigin()
 
 
 def _handlers(
@@ -88,11 +103,16 @@ def _handlers(
     return [
         info.handlers(paths, drivers, facts, clock),
         instance.handlers(drivers, disks, locks),
+        hardware.handlers(drivers, disks, locks),
+        networks.handlers(drivers),
+        devices.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),
+        transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),
         allocator.handlers(paths, run),
         files.handlers(paths, drivers),
         master_ip.handlers(run),
+        uids.handlers(),
     ]
 
 

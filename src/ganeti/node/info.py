@@ -10,15 +10,17 @@ from functools import cached_property
 from pathlib import Path
 
 from ganeti import __version__
+from ganeti.base import permissions
 from ganeti.base.clock import Clock
-from ganeti.base.errors import HypervisorError, StorageError
+from ganeti.base.errors import ConfigurationError, HypervisorError, StorageError
 from ganeti.base.paths import Paths, hostname
+from ganeti.base.users import ServiceUsers
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.disk_templates import FILE, SHARED_FILE, DiskTemplate
 from ganeti.node.files import checksums_of
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import DISK_FILES, DiskFile, DiskFilesArgs
-from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
 from ganeti.rpc.procedures.host import (
     NODE_INFO,
     NODE_VERIFY,
@@ -31,9 +33,6 @@ from ganeti.rpc.procedures.host import (
     VerifyReport,
 )
 from ganeti.storage.space import directory_space, disk_files, storage_problems
-
-PROTOCOL_VERSION = 1
-"""Of the node RPC; raised when a procedure changes so that older ends cannot follow."""
 
 CPUS_OF_THE_HOST = 1
 """Processors that are kept for the host itself."""
@@ -167,10 +166,14 @@ class _Node:
             certificate_not_after=self.facts.certificate_not_after(),
             ssconf_position=self.facts.ssconf_position(),
             writable_problems=await asyncio.to_thread(self._writable_problems),
+            permission_problems=await asyncio.to_thread(self._permission_problems),
             ssconf_checksum=await asyncio.to_thread(self.facts.ssconf_checksum),
             file_checksums=await asyncio.to_thread(checksums_of, self.paths, args.files),
             authority=authority,
             authority_not_after=authority_not_after,
+            states_aside=sorted(
+                str(path) for path in self.paths.data.glob(f"{self.paths.state.name}.aside-*")
+            ),
         )
 
     async def disk_files(self, args: DiskFilesArgs, _call: Call) -> list[DiskFile]:
@@ -228,6 +231,12 @@ class _Node:
 
         answers = await asyncio.gather(*(problem(*node) for node in nodes))
         return {name: why for name, why in answers if why}
+
+    def _permission_problems(self) -> list[str]:
+        try:
+            return permissions.problems(self.paths, ServiceUsers.of_node(self.paths))
+        except ConfigurationError as err:
+            return [err.message]
 
     def _writable_problems(self) -> list[str]:
         problems = []

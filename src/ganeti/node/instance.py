@@ -4,8 +4,12 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ganeti.base.errors import HypervisorError, InputError
+from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.interface import Hypervisor
+from ganeti.hypervisor.single import one_running
 from ganeti.model.names import RebootType
 from ganeti.model.params import Params
 from ganeti.node.disks import DeviceFactory, InstanceDisks
@@ -84,8 +88,7 @@ class _Instances:
 
     async def one_running(self, args: InstanceArgs, _call: Call) -> RunningInstance | None:
         """Never waits for the instance's lock: it is asked while others change the instance."""
-        running = await self._hypervisor(args.instance.hypervisor).running()
-        return next((one for one in running if one.uuid == args.instance.uuid), None)
+        return await one_running(self._hypervisor(args.instance.hypervisor), args.instance.uuid)
 
     async def start(self, args: StartArgs, _call: Call) -> Nothing:
         instance = args.instance
@@ -131,13 +134,14 @@ class _Instances:
         return await self._hypervisor(args.instance.hypervisor).migration_info(args.instance)
 
     async def accept(self, args: IncomingArgs, _call: Call) -> Incoming:
-        instance = args.instance
+        """The guest brings the hardware that it has, whatever the configuration gives it next time."""
+        instance = incoming_instance(args.instance, args.info)
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
             disks = InstanceDisks(self.device, instance)
             disk_paths = await disks.assemble()
             try:
-                return await hypervisor.accept(instance, disk_paths, args.address, args.info)
+                return await hypervisor.accept(replace(args, instance=instance), disk_paths)
             except BaseException:
                 await disks.abandon()
                 raise
@@ -146,7 +150,7 @@ class _Instances:
         instance = args.instance
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
-            return await hypervisor.migrate(instance, args.address, args.port)
+            return await hypervisor.migrate(args)
 
     async def finish_source(self, args: FinishMigrationArgs, _call: Call) -> Nothing:
         return await self._finish(args, is_source=True)

@@ -1,6 +1,7 @@
 """What makes this host a node of its cluster: the ssconf set, the list of candidates, leaving."""
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 
@@ -16,6 +17,10 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs, TestDelayArgs
 
 CANDIDATES_FILE = "ssconf_master_candidates_certs"
+
+DISK_FAILS = (errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN)
+"""Errors that say nothing of the file: what was read before goes on counting, so that a master can still
+restart a node whose disk is gone (S31)."""
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +40,8 @@ class CandidateCertificates:
         try:
             found = self._path.stat()
         except OSError as err:
-            self._refuse_all(None, f"cannot be read: {err.strerror}")
+            if err.errno not in DISK_FAILS:
+                self._refuse_all(None, f"cannot be read: {err.strerror}")
             return self._allowed
         state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         if state != self._seen:
@@ -49,6 +55,8 @@ class CandidateCertificates:
         except InputError as err:
             self._refuse_all(state, err.message)
         except (OSError, UnicodeDecodeError) as err:
+            if isinstance(err, OSError) and err.errno in DISK_FAILS:
+                return
             self._refuse_all(state, f"cannot be read: {err}")
 
     def _refuse_all(self, state: tuple[int, ...] | None, why: str) -> None:

@@ -12,9 +12,11 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.programs import (
     OS_CREATE,
     OS_DIAGNOSE,
+    OS_RENAME,
     OS_VALIDATE,
     OsCreateArgs,
     OsInfo,
+    OsRenameArgs,
     OsValidateArgs,
     ScriptResult,
 )
@@ -27,6 +29,7 @@ def handlers(scripts: OsScripts, device: DeviceFactory, locks: InstanceLocks) ->
         OS_DIAGNOSE.name: systems.diagnose,
         OS_VALIDATE.name: systems.validate,
         OS_CREATE.name: systems.create,
+        OS_RENAME.name: systems.rename,
     }
 
 
@@ -50,4 +53,18 @@ class _Systems:
             self.locks.of(instance.name),
             InstanceDisks(self.device, instance).assembled() as disk_paths,
         ):
-            return await self.scripts.create(call.key, choice, instance, disk_paths, args.debug)
+            return await self.scripts.create(
+                call.key, choice, instance, disk_paths, args.debug, reinstall=args.reinstall
+            )
+
+    async def rename(self, args: OsRenameArgs, call: Call) -> ScriptResult:
+        instance = args.instance
+        # A variant that was good enough to install is good enough to be renamed.
+        choice = OsChoice(args.os, args.osparams, force_variant=True)
+        async with (
+            self.locks.of(instance.name),
+            InstanceDisks(self.device, instance).assembled() as disk_paths,
+        ):
+            return await self.scripts.rename(
+                call.key, choice, instance, disk_paths, args.debug, old_name=args.old_name
+            )

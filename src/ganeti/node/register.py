@@ -3,14 +3,17 @@
 Nothing here waits for storage work: the register has a thread of its own, for its syncs.
 """
 
+import asyncio
 from collections.abc import Callable
+
+import msgspec
 
 from ganeti import __version__
 from ganeti.base.clock import Clock, SystemClock
-from ganeti.base.errors import InputError
+from ganeti.base.errors import InputError, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
 from ganeti.rpc.procedures.mastership import (
     REGISTER_ACCEPT,
     REGISTER_PROMISE,
@@ -21,7 +24,7 @@ from ganeti.rpc.procedures.mastership import (
     RegisterState,
     RenewArgs,
 )
-from ganeti.store.election import Heard, vote
+from ganeti.store.election import SILENCE_S, Heard, Voter, vote
 from ganeti.store.interface import CampaignKind
 from ganeti.store.register import (
     Accepted,
@@ -35,6 +38,9 @@ from ganeti.store.register import (
 )
 from ganeti.store.worker import Worker
 
+SOFTWARE_LENGTH = 64
+DISK_S = 2.0
+"""How long the disk may take to answer when the node is to be restarted."""
 NO_EPOCH = "a changing call needs the epoch and the UUID of the master"
 
 
@@ -46,11 +52,15 @@ class NodeRegister:
         keeper: RegisterKeeper,
         older_calls: Callable[[int], list[str]],
         clock: Clock | None = None,
+        voter: Callable[[str], Voter] | None = None,
     ) -> None:
+        """`voter` looks at this node, given the UUID of a master that is heard now, or ''."""
         self._keeper = keeper
         self._older_calls = older_calls
         self._clock = clock or SystemClock()
+        self._voter = voter or (lambda _heard_master: Voter(software=__version__))
         self._heard: tuple[NodeUuid, float] | None = None
+        self._last_read: Register | None = None
         self._worker = Worker("register")
 
     async def check_epoch(self, epoch: int, master_uuid: str) -> str | None:
@@ -59,6 +69,15 @@ class NodeRegister:
             return NO_EPOCH
         answer = await self._decide(lambda old: check_epoch(old, epoch, NodeUuid(master_uuid)))
         return None if answer.granted else answer.reason
+
+    async def check_epoch_without_disk(self, epoch: int, master_uuid: str) -> str | None:
+        """As `check_epoch`; by what was read last where the disk fails or hangs (S31)."""
+        try:
+            async with asyncio.timeout(DISK_S):
+                return await self.check_epoch(epoch, master_uuid)
+        except (StoreError, TimeoutError):
+            answer = check_epoch(self._last_read, epoch, NodeUuid(master_uuid))
+            return None if answer.granted else answer.reason
 
     def handlers(self) -> Handlers:
         return {
@@ -73,7 +92,7 @@ class NodeRegister:
 
     async def _read(self, _args: Nothing, _call: Call) -> RegisterState:
         register = await self._worker.call(self._keeper.read)
-        return self._state(Answer(granted=True, register=register))
+        return await self._whole_state(Answer(granted=True, register=register))
 
     async def _promise(self, args: PromiseArgs, _call: Call) -> RegisterState:
         request = PromiseRequest(args.cluster_uuid, args.epoch, NodeUuid(args.candidate_uuid))
@@ -82,7 +101,8 @@ class NodeRegister:
         except ValueError:
             raise InputError(f"{args.kind!r:.40} is no way to ask for an epoch", "kind") from None
         heard = self._heard_last()
-        return self._state(await self._decide(lambda old: vote(old, request, kind, heard)))
+        answer = await self._decide(lambda old: vote(old, request, kind, heard))
+        return await self._whole_state(answer)
 
     async def _renew(self, args: RenewArgs, _call: Call) -> RegisterState:
         """A master that this node may follow is heard (R8)."""
@@ -107,12 +127,37 @@ class NodeRegister:
         members = frozenset(NodeUuid(uuid) for uuid in args.sync_set)
         master = NodeUuid(args.master_uuid)
         voters = frozenset(NodeUuid(uuid) for uuid in args.voters)
-        accepted = Accepted(args.epoch, args.version, master, members, args.job_id_ceiling, voters)
+        accepted = Accepted(
+            args.epoch,
+            args.version,
+            master,
+            members,
+            args.job_id_ceiling,
+            voters,
+            args.software[:SOFTWARE_LENGTH],
+        )
         request = AcceptRequest(args.cluster_uuid, accepted)
         return self._state(await self._decide(lambda old: accept(old, request)))
 
     async def _decide(self, rule: Callable[[Register | None], Answer]) -> Answer:
-        return await self._worker.call(lambda: self._keeper.decide(rule))
+        answer = await self._worker.call(lambda: self._keeper.decide(rule))
+        self._last_read = answer.register
+        return answer
+
+    async def _whole_state(self, answer: Answer) -> RegisterState:
+        """With what the node says of itself; looked at after its promise, so that it is not older."""
+        heard = self._heard_last()
+        current = heard.master if heard and heard.seconds < SILENCE_S else ""
+        voter = await self._worker.call(lambda: self._voter(current))
+        tail = voter.tail
+        return msgspec.structs.replace(
+            self._state(answer),
+            role=voter.role,
+            master_capable=voter.master_capable,
+            position=tail.position.as_int() if tail else -1,
+            digest=tail.digest.hex() if tail else "",
+            last_job_id=voter.last_job_id,
+        )
 
     def _state(self, answer: Answer) -> RegisterState:
         register = answer.register
@@ -135,5 +180,7 @@ class NodeRegister:
             heard_master=heard.master if heard else "",
             heard_s=heard.seconds if heard else -1.0,
             software=__version__,
+            protocol=PROTOCOL_VERSION,
+            accepted_software=accepted.software if accepted else "",
             older_calls=self._older_calls(epoch),
         )

@@ -7,11 +7,15 @@ from ganeti.node.disks import DeviceFactory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ASSEMBLE,
     BLOCKDEV_CREATE,
+    BLOCKDEV_GROW,
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
+    BLOCKDEV_SHUTDOWN,
     DiskArgs,
     DiskInfo,
+    GrowDiskArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
 
@@ -22,6 +26,9 @@ def handlers(device: DeviceFactory, locks: InstanceLocks) -> Handlers:
     return {
         BLOCKDEV_CREATE.name: disks.create,
         BLOCKDEV_REMOVE.name: disks.remove,
+        BLOCKDEV_GROW.name: disks.grow,
+        BLOCKDEV_ASSEMBLE.name: disks.assemble,
+        BLOCKDEV_SHUTDOWN.name: disks.shutdown,
         BLOCKDEV_INFO.name: disks.info,
     }
 
@@ -36,6 +43,24 @@ class _Disks:
         async with self.locks.of(args.instance_name):
             await device.create(args.disk.size)
         return DiskInfo(exists=True, path=device.path, size=args.disk.size)
+
+    async def grow(self, args: GrowDiskArgs, _call: Call) -> DiskInfo:
+        device = self.device(args.instance_name, args.disk)
+        async with self.locks.of(args.instance_name):
+            await device.grow(args.size)
+        return DiskInfo(exists=True, path=device.path, size=args.size)
+
+    async def assemble(self, args: DiskArgs, _call: Call) -> DiskInfo:
+        device = self.device(args.instance_name, args.disk)
+        async with self.locks.of(args.instance_name):
+            await device.assemble()
+        return DiskInfo(exists=True, path=device.path, size=args.disk.size)
+
+    async def shutdown(self, args: DiskArgs, _call: Call) -> Nothing:
+        device = self.device(args.instance_name, args.disk)
+        async with self.locks.of(args.instance_name):
+            await device.shutdown()
+        return Nothing()
 
     async def remove(self, args: DiskArgs, _call: Call) -> Nothing:
         device = self.device(args.instance_name, args.disk)

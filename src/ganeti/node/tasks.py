@@ -18,7 +18,7 @@ import hashlib
 import logging
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import is_locked, write_atomically
 from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.model import wire
+from ganeti.node.task_processes import end_processes
 
 RECORD_LIFETIME_S = 7 * 24 * 3600.0
 KILL_DELAY_S = 10
@@ -53,13 +54,25 @@ log = logging.getLogger(__name__)
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for: the program, a digest of all its words, and the epoch of the master."""
+    """What was asked for: the program, a digest of all its words, by which master and for what."""
 
     format: int = 1
     key: str
     program: str
     digest: str
     started: float
+    epoch: int = 0
+    instance: str = ""
+    refused: bool = False
+    """It was ended before it began, and never begins any more."""
+
+
+@dataclass(frozen=True)
+class TaskOrigin:
+    """The call that begins a task: the epoch of its master, and the instance that it concerns."""
+
+    epoch: int = 0
+    instance: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,11 +105,21 @@ class _Files:
 class Tasks:
     """The tasks below one directory; `scope` is put before each program (systemd's, or nothing)."""
 
-    def __init__(self, directory: Path, clock: Clock, scope: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        clock: Clock,
+        scope: Sequence[str] = (),
+        origin_of: Callable[[str], TaskOrigin] = lambda _key: TaskOrigin(),
+    ) -> None:
+        """`origin_of` tells whose call has a key."""
         self._directory = directory
         self._clock = clock
         self._scope = tuple(scope)
+        self._origin_of = origin_of
         self._waiting: dict[str, asyncio.Task[int]] = {}
+        self._beginning = asyncio.Lock()
+        """Held from looking whether a task was begun until it is, or may not be any more."""
 
     async def run(
         self,
@@ -128,9 +151,33 @@ class Tasks:
         """The keys of tasks that run now, whichever daemon started them."""
         return sorted(record.key for record, files in self._records() if is_locked(files.lock))
 
-    def unattended(self) -> list[str]:
-        """The keys of tasks that run although no call waits for them: an earlier daemon began them."""
-        return [key for key in self.running() if key not in self._waiting]
+    def origins(self) -> dict[str, TaskOrigin]:
+        """The tasks that run now, by key."""
+        return {
+            record.key: TaskOrigin(record.epoch, record.instance)
+            for record, files in self._records()
+            if is_locked(files.lock)
+        }
+
+    async def end(self, key: str) -> bool:
+        """Let nothing of a task run any more, nor begin later; False if something still runs."""
+        files = self._files(key)
+        async with self._beginning:
+            if not await asyncio.to_thread(self._refuse, files, key):
+                return True
+        log.info("ending task %s", key)
+        return await end_processes(files.lock, files.pid)
+
+    def _refuse(self, files: _Files, key: str) -> bool:
+        """Whether the task runs; if it never began, it cannot begin from now on."""
+        if is_locked(files.lock):
+            return True
+        if not files.status.exists() and not files.pid.exists():
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            now = self._clock.time()
+            record = _Record(key=key, program="", digest="", started=now, refused=True)
+            write_atomically(files.record, wire.encode(record))
+        return False
 
     def forget_old(self) -> int:
         """Remove the records of tasks that ended over a week ago; how many."""
@@ -155,20 +202,35 @@ class Tasks:
             task.exception()  # whoever waited has it; nobody may be left
 
     async def _run(self, key: str, digest: str, start: "_Start") -> int:
-        files = _Files(self._directory / hashlib.sha256(key.encode()).hexdigest())
-        if await asyncio.to_thread(self._is_begun, files, key, digest):
-            log.info("task %s is known here already: waiting for its end", key)
-        else:
-            now = self._clock.time()
-            record = _Record(key=key, program=start.argv[0], digest=digest, started=now)
-            await asyncio.to_thread(self._begin, files, record, start)
+        files = self._files(key)
+        async with self._beginning:
+            if await asyncio.to_thread(self._is_begun, files, key, digest):
+                log.info("task %s is known here already: waiting for its end", key)
+            else:
+                await asyncio.to_thread(self._begin, files, self._record(key, digest, start), start)
         return await _end_of(files, key)
+
+    def _files(self, key: str) -> _Files:
+        return _Files(self._directory / hashlib.sha256(key.encode()).hexdigest())
+
+    def _record(self, key: str, digest: str, start: "_Start") -> _Record:
+        origin = self._origin_of(key)
+        return _Record(
+            key=key,
+            program=start.argv[0],
+            digest=digest,
+            started=self._clock.time(),
+            epoch=origin.epoch,
+            instance=origin.instance,
+        )
 
     def _is_begun(self, files: _Files, key: str, digest: str) -> bool:
         try:
             record = wire.decode(files.record.read_bytes(), _Record, what=str(files.record))
         except FileNotFoundError:
             return False
+        if record.refused:
+            raise HostError(f"task {key} was ended by a master before it began, so it never begins")
         if (record.key, record.digest) != (key, digest):
             raise HostError(f"task {key} was another program before: it ran {record.program}")
         return files.status.exists() or files.pid.exists() or is_locked(files.lock)

@@ -14,6 +14,14 @@ class Call:
     key: str = ""
 
 
+def concerned_instance(args: Any) -> str:
+    """The name of the instance that a call's arguments are about; '' if they are about none."""
+    name = getattr(args, "instance_name", None)
+    if name is None:
+        name = getattr(getattr(args, "instance", None), "name", "")
+    return name if isinstance(name, str) else ""
+
+
 Handler = Callable[[Any, Call], Awaitable[Any]]
 """Answers one procedure: gets its argument struct, returns its result; raises GanetiError."""
 

@@ -121,7 +121,12 @@ class RpcClient:
                 break
             try:
                 return await self._transport.post(
-                    node, procedure.name, body, headers=headers, timeout_s=left_s
+                    node,
+                    procedure.name,
+                    body,
+                    headers=headers,
+                    timeout_s=left_s,
+                    lane=procedure.lane,
                 )
             except NoAnswer as err:
                 log.info("%s on %s: no answer: %s", procedure.name, node.name, err)

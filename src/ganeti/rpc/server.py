@@ -22,7 +22,7 @@ from aiohttp import web
 from ganeti.base.errors import GanetiError, InputError, PrereqError
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
-from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.calls import Call, Handlers, concerned_instance
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER
 from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.form import Procedure
@@ -40,24 +40,49 @@ REMEMBERED_STRANGERS = 1000
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class RunningCall:
+    """One changing call that is being carried out; `instance` is the name of the one it concerns."""
+
+    procedure: str
+    call: Call
+    instance: str = ""
+
+    @property
+    def text(self) -> str:
+        """`procedure key`."""
+        return f"{self.procedure} {self.call.key}".rstrip()
+
+
 class RunningCalls:
     """The changing calls that this node is carrying out; they go on when their caller has gone."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[Any], tuple[str, Call]] = {}
+        self._running: dict[asyncio.Task[Any], RunningCall] = {}
 
     def older_than(self, epoch: int) -> list[str]:
         """`procedure key` of each call that an older epoch's master sent (R8, R11)."""
-        return sorted(
-            f"{procedure} {call.key}".rstrip()
-            for procedure, call in self._running.values()
-            if call.epoch < epoch
-        )
+        return sorted(one.text for one in self._running.values() if one.call.epoch < epoch)
 
-    async def run(self, procedure: str, call: Call, work: Coroutine[Any, Any, Any]) -> Any:
+    def with_key(self, key: str) -> RunningCall | None:
+        """The call that has this key."""
+        return next((one for one in self._running.values() if one.call.key == key), None)
+
+    async def ended(
+        self, is_awaited: Callable[[RunningCall], bool], limit_s: float
+    ) -> list[RunningCall]:
+        """Wait until those calls have ended; the ones that still run when the time is over."""
+        tasks = {task for task, one in self._running.items() if is_awaited(one)}
+        if tasks:
+            await asyncio.wait(tasks, timeout=limit_s)
+        return [one for task, one in self._running.items() if task in tasks]
+
+    async def run(
+        self, procedure: str, call: Call, work: Coroutine[Any, Any, Any], *, instance: str = ""
+    ) -> Any:
         """Carry a call out; `work` goes on if the one who waits is cancelled."""
         task = asyncio.create_task(work, name=f"call {procedure} {call.key}")
-        self._running[task] = procedure, call
+        self._running[task] = RunningCall(procedure, call, instance)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
@@ -155,7 +180,9 @@ class RpcServer:
                 raise _Refused(409, EPOCH_REFUSED, why)
 
             work = _started(handler(arguments, call))
-            result = await self.running.run(procedure.name, call, work)
+            result = await self.running.run(
+                procedure.name, call, work, instance=concerned_instance(arguments)
+            )
         return b'{"result":' + wire.encode(result) + b"}"
 
     def _procedure(self, request: web.Request) -> Procedure[Any]:

@@ -16,9 +16,15 @@ from typing import Any, Protocol
 import aiohttp
 
 from ganeti.model.objects import Node
+from ganeti.rpc.procedures.form import Lane
 
 ANSWER_LIMIT = 64 * 1024 * 1024
 HANDSHAKES_AT_ONCE = 8
+"""In each lane, to all nodes."""
+HANDSHAKES_WITH_ONE = 2
+"""In each lane: a node that does not answer must not take all places."""
+CONNECTIONS = {Lane.QUICK: 8, Lane.NORMAL: 32, Lane.LONG: 128}
+"""To one node, in each lane; further calls wait, which counts towards their deadlines."""
 CONNECT_TIMEOUT_S = 5.0
 KEEPALIVE_S = 60.0
 """Shorter than the server's."""
@@ -53,6 +59,7 @@ class Transport(Protocol):
         *,
         headers: Mapping[str, str],
         timeout_s: float,
+        lane: Lane,
     ) -> Answer:
         """The node's answer; raises NotSent or NoAnswer, within `timeout_s`."""
         ...
@@ -64,24 +71,36 @@ class Transport(Protocol):
 class _Progress:
     """How far one request has come."""
 
-    handshakes: asyncio.Semaphore
-    holds_handshake: bool = False
+    handshakes: tuple[asyncio.Semaphore, ...]
+    """Places that a new connection needs, all of them."""
+    held: list[asyncio.Semaphore] = field(default_factory=list)
     is_connected: bool = False
+    is_queued: bool = False
+    """Whether it waits for one of the node's connections."""
+
+    async def take_places(self) -> None:
+        for place in self.handshakes:
+            await place.acquire()
+            self.held.append(place)
 
     def connected(self) -> None:
         self.is_connected = True
         self.release()
 
     def release(self) -> None:
-        if self.holds_handshake:
-            self.holds_handshake = False
-            self.handshakes.release()
+        while self.held:
+            self.held.pop().release()
 
 
 @dataclass
 class _Peer:
+    """One lane to one node."""
+
     fingerprint: str
     session: aiohttp.ClientSession = field(repr=False)
+    handshakes: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(HANDSHAKES_WITH_ONE)
+    )
 
 
 class HttpsTransport:
@@ -90,8 +109,8 @@ class HttpsTransport:
     def __init__(self, context: ssl.SSLContext, local_address: str | None = None) -> None:
         self._context = context
         self._local_address = local_address
-        self._peers: dict[str, _Peer] = {}
-        self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
+        self._peers: dict[tuple[str, Lane], _Peer] = {}
+        self._handshakes = {lane: asyncio.Semaphore(HANDSHAKES_AT_ONCE) for lane in Lane}
 
     async def post(
         self,
@@ -101,14 +120,15 @@ class HttpsTransport:
         *,
         headers: Mapping[str, str],
         timeout_s: float,
+        lane: Lane,
     ) -> Answer:
-        session = await self._session(node)
-        progress = _Progress(self._handshakes)
+        peer = await self._peer(node, lane)
+        progress = _Progress((peer.handshakes, self._handshakes[lane]))
         host = f"[{node.primary_ip}]" if ":" in node.primary_ip else node.primary_ip
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                session.post(
+                peer.session.post(
                     f"https://{host}:{node.port}/rpc/{procedure}",
                     data=body,
                     headers={"Content-Type": "application/json", **headers},
@@ -131,16 +151,17 @@ class HttpsTransport:
         for peer in peers.values():
             await peer.session.close()
 
-    async def _session(self, node: Node) -> aiohttp.ClientSession:
-        peer = self._peers.get(node.uuid)
+    async def _peer(self, node: Node, lane: Lane) -> _Peer:
+        peer = self._peers.get((node.uuid, lane))
         if peer is not None and peer.fingerprint == node.certificate:
-            return peer.session
-        self._peers[node.uuid] = _Peer(node.certificate, self._new_session(node.certificate))
+            return peer
+        made = _Peer(node.certificate, self._new_session(node.certificate, lane))
+        self._peers[node.uuid, lane] = made
         if peer is not None:
             await peer.session.close()
-        return self._peers[node.uuid].session
+        return made
 
-    def _new_session(self, fingerprint: str) -> aiohttp.ClientSession:
+    def _new_session(self, fingerprint: str, lane: Lane) -> aiohttp.ClientSession:
         try:
             pin = aiohttp.Fingerprint(bytes.fromhex(fingerprint))
         except ValueError as err:
@@ -149,7 +170,7 @@ class HttpsTransport:
             ssl=pin,
             local_addr=(self._local_address, 0) if self._local_address else None,
             keepalive_timeout=KEEPALIVE_S,
-            limit=0,
+            limit=CONNECTIONS[lane],
             socket_factory=_watched_socket,
         )
         return aiohttp.ClientSession(
@@ -178,12 +199,19 @@ def _tracing() -> aiohttp.TraceConfig:
 
     async def starts(_session: Any, context: Any, _params: Any) -> None:
         progress: _Progress = context.trace_request_ctx
-        await progress.handshakes.acquire()
-        progress.holds_handshake = True
+        await progress.take_places()
+
+    async def waits(_session: Any, context: Any, _params: Any) -> None:
+        context.trace_request_ctx.is_queued = True
+
+    async def waited(_session: Any, context: Any, _params: Any) -> None:
+        context.trace_request_ctx.is_queued = False
 
     async def has_connection(_session: Any, context: Any, _params: Any) -> None:
         context.trace_request_ctx.connected()
 
+    config.on_connection_queued_start.append(waits)
+    config.on_connection_queued_end.append(waited)
     config.on_connection_create_start.append(starts)
     config.on_connection_create_end.append(has_connection)
     config.on_connection_reuseconn.append(has_connection)
@@ -216,6 +244,8 @@ def _is_refused_certificate(err: BaseException) -> bool:
 def _said(err: BaseException, progress: _Progress, timeout_s: float) -> str:
     if isinstance(err, aiohttp.ServerFingerprintMismatch):
         return "its certificate is not the one in the configuration; somebody else answers there"
+    if isinstance(err, TimeoutError) and progress.is_queued:
+        return f"all connections to it were busy for {timeout_s:g} s"
     if isinstance(err, TimeoutError):
         return f"nothing within {timeout_s if progress.is_connected else CONNECT_TIMEOUT_S:g} s"
     if isinstance(err, aiohttp.ClientConnectorError):

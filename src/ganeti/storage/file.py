@@ -64,6 +64,9 @@ class FileDisk(BlockDevice):
     async def remove(self) -> None:
         await self._in_thread("remove", self._remove)
 
+    async def grow(self, size_mib: int) -> None:
+        await self._in_thread("grow", lambda: self._grow(size_mib * MIB))
+
     async def assemble(self) -> None:
         await self._in_thread("use", self._check)
 
@@ -130,16 +133,16 @@ class FileDisk(BlockDevice):
         if present not in (0, size):
             raise _OtherSize(f"it is there with {present} bytes instead of {size}")
         if present == 0:
-            self._reserve(descriptor, size)
+            self._reserve(descriptor, size, size)
             os.ftruncate(descriptor, size)
         os.fsync(descriptor)
 
-    def _reserve(self, descriptor: int, size: int) -> None:
-        """Take the space now; where preallocation does not exist, the look at what is free must do."""
+    def _reserve(self, descriptor: int, size: int, missing: int) -> None:
+        """Take the space of which so much is missing now; where preallocation does not exist, the look at what is free must do."""
         space = os.fstatvfs(descriptor)
         free = space.f_bavail * space.f_frsize
         try:
-            fits = free >= size
+            fits = free >= missing
             if fits:
                 self._preallocate(descriptor, size)
         except OSError as err:
@@ -148,9 +151,25 @@ class FileDisk(BlockDevice):
             fits = False
         if not fits:
             raise StorageError(
-                f"no space left: {size // MIB} MiB are needed, {free // MIB} MiB are free;"
+                f"no space left: {missing // MIB} MiB are needed, {free // MIB} MiB are free;"
                 " free some space or choose another node"
             )
+
+    def _grow(self, size: int) -> None:
+        with self._allowed().enter(self._name) as place:
+            descriptor = place.open_file(os.O_RDWR)
+            try:
+                if self._is_foreign(descriptor):
+                    _refuse("the file belongs to another disk")
+                present = os.fstat(descriptor).st_size
+                if present < self._disk.size * MIB:
+                    _refuse(f"the file has only {present // MIB} MiB: data is missing")
+                if present < size:
+                    self._reserve(descriptor, size, size - present)
+                    os.ftruncate(descriptor, size)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def _remove(self) -> None:
         with (

@@ -36,5 +36,9 @@ class BlockDevice(abc.ABC):
         """Undo `assemble`; the data stays."""
 
     @abc.abstractmethod
+    async def grow(self, size_mib: int) -> None:
+        """Make the disk at least so large, the new part reading as zeros; on failure it stays as it was."""
+
+    @abc.abstractmethod
     async def size_mib(self) -> int | None:
         """The present size, or None if there is no such disk."""

@@ -1,16 +1,28 @@
 """A snapshot as a stream of bytes, the same for every back end.
 
-A line of JSON (format, position), then each row with lengths before its parts, then a mark and
-the digest of all before it. What is cut short or changed is refused as a whole.
+A line of JSON (format, cluster, position), then each row with lengths before its parts, in the order
+of kind and key, then a mark and the digest of all before it. What is cut short or changed is refused
+as a whole, and no length in a file makes its reader take much memory.
 """
 
 import hashlib
 import json
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
 
 from ganeti.base.errors import StoreError
-from ganeti.store.interface import ByteSink, Position, Row
+from ganeti.store.interface import (
+    MAX_EPOCH,
+    MAX_SERIAL,
+    MAX_TRANSACTION_BYTES,
+    ByteSink,
+    Position,
+    Row,
+)
 
 _MAGIC = "ganeti-state"
 _FORMAT = 1
@@ -21,7 +33,17 @@ _LONGEST_HEADER = 4096
 _CHUNK_BYTES = 1 << 20
 
 
-async def write_backup(snapshot: AsyncIterator[Position | Row], sink: ByteSink) -> Position:
+@dataclass(frozen=True, slots=True)
+class BackupHeader:
+    """What a backup says of itself."""
+
+    cluster_uuid: str
+    position: Position
+
+
+async def write_backup(
+    snapshot: AsyncIterator[Position | Row], sink: ByteSink, cluster_uuid: str
+) -> Position:
     """Stream what `Store.load` gives; the position of the backup."""
     digest = hashlib.sha256()
     position: Position | None = None
@@ -35,7 +57,7 @@ async def write_backup(snapshot: AsyncIterator[Position | Row], sink: ByteSink) 
     async for item in snapshot:
         if isinstance(item, Position):
             position = item
-            chunk += encode_header(item)
+            chunk += encode_header(BackupHeader(cluster_uuid, item))
             continue
         chunk += encode_row(item)
         if len(chunk) >= _CHUNK_BYTES:
@@ -48,9 +70,14 @@ async def write_backup(snapshot: AsyncIterator[Position | Row], sink: ByteSink) 
     return position
 
 
-def encode_header(position: Position) -> bytes:
+def encode_header(header: BackupHeader) -> bytes:
     """The first line of the stream."""
-    fields = {"magic": _MAGIC, "format": _FORMAT, "position": position.as_int()}
+    fields = {
+        "magic": _MAGIC,
+        "format": _FORMAT,
+        "cluster_uuid": header.cluster_uuid,
+        "position": header.position.as_int(),
+    }
     return json.dumps(fields).encode() + b"\n"
 
 
@@ -60,35 +87,53 @@ def encode_row(row: Row) -> bytes:
     return _ROW.pack(_ROW_MARK, len(kind), len(key), len(row.value)) + kind + key + row.value
 
 
-def read_backup(read: Callable[[int], bytes]) -> Iterator[Position | Row]:
-    """The position and the rows of a backup, from a file's `read`.
+def read_backup(read: Callable[[int], bytes]) -> Iterator[BackupHeader | Row]:
+    """The header and the rows of a backup, from a file's `read`.
 
     StoreError where the stream is damaged; it may come after some rows, so nothing of them
     counts before the iteration has ended.
     """
     source = _Source(read)
     yield _decode_header(source.line())
-    while source.exactly(1)[0] == _ROW_MARK:
-        kind_bytes, key_bytes, value_bytes = struct.unpack(">HII", source.exactly(_ROW.size - 1))
-        kind, key = source.exactly(kind_bytes), source.exactly(key_bytes)
-        value = source.exactly(value_bytes)
-        try:
-            yield Row(kind.decode(), key.decode(), value)
-        except UnicodeDecodeError:
-            raise StoreError("the backup is damaged: a name is not valid text") from None
+    before: tuple[bytes, bytes] | None = None
+    while (mark := source.exactly(1)[0]) == _ROW_MARK:
+        row, name = _read_row(source)
+        if before is not None and name <= before:
+            raise StoreError("the backup is damaged: its rows are not in order")
+        before = name
+        yield row
     wanted = source.digest.digest()
-    if source.exactly(_DIGEST_BYTES) != wanted or read(1):
+    if mark != _END_MARK or source.exactly(_DIGEST_BYTES) != wanted or read(1):
         raise StoreError("the backup is damaged: its digest does not match")
 
 
-def _decode_header(line: bytes) -> Position:
+def _read_row(source: "_Source") -> tuple[Row, tuple[bytes, bytes]]:
+    kind_bytes, key_bytes, value_bytes = struct.unpack(">HII", source.exactly(_ROW.size - 1))
+    if kind_bytes + key_bytes + value_bytes > MAX_TRANSACTION_BYTES:
+        raise StoreError("the backup is damaged: a row is larger than any that can be written")
+    kind, key = source.exactly(kind_bytes), source.exactly(key_bytes)
+    value = source.exactly(value_bytes)
     try:
-        fields = json.loads(line)
-        if fields["magic"] != _MAGIC or fields["format"] != _FORMAT:
-            raise StoreError(f"format {fields['format']} of the backup is not known")
-        return Position.from_int(int(fields["position"]))
-    except (ValueError, KeyError, TypeError):
+        return Row(kind.decode(), key.decode(), value), (kind, key)
+    except UnicodeDecodeError:
+        raise StoreError("the backup is damaged: a name is not valid text") from None
+
+
+class _Header(msgspec.Struct):
+    magic: Literal["ganeti-state"]
+    format: int
+    cluster_uuid: str
+    position: Annotated[int, msgspec.Meta(ge=0, le=(MAX_EPOCH << 32) + MAX_SERIAL)]
+
+
+def _decode_header(line: bytes) -> BackupHeader:
+    try:
+        found = msgspec.json.decode(line, type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise StoreError("this is no backup of a state store") from None
+    if found.format != _FORMAT:
+        raise StoreError(f"format {found.format} of the backup is not known: made by a newer one?")
+    return BackupHeader(found.cluster_uuid, Position.from_int(found.position))
 
 
 class _Source:

@@ -13,7 +13,7 @@ decide when to ask (R14).
 
 import zlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ganeti.model.objects import NodeUuid
@@ -45,6 +45,28 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """Where a history ends; that of a fenced member will take nothing older any more."""
+
+    position: Position
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """What a voter says of itself besides its register (R8)."""
+
+    role: str = ""
+    master_capable: bool = True
+    tail: Tail | None = None
+    """Where its copy of the state ends; not fenced, so it may get more. None if it holds none."""
+    last_job_id: int = 0
+    software: str = ""
+    older_calls: tuple[str, ...] = ()
+    """What masters of older epochs began there, and still runs (R11)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Vote:
     """What one voter said: its register, and whether it grants what was asked."""
 
@@ -52,6 +74,7 @@ class Vote:
     register: Register
     reason: str = ""
     heard: Heard | None = None
+    voter: Voter = field(default_factory=Voter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +85,6 @@ class NoVote:
 
 
 Ballot: TypeAlias = Mapping[NodeUuid, Vote | NoVote]
-
-
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Where the history of a fenced member ends; it holds nothing later, and will take nothing older."""
-
-    position: Position
-    digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +108,8 @@ class Electing:
     kind: CampaignKind
     voters: frozenset[NodeUuid]
     """The voters in the candidate's own state, used until a register names them."""
+    software: str = ""
+    """The candidate's version."""
 
 
 def vote(
@@ -143,9 +160,12 @@ def registered_voters(accepted: Accepted | None, own: frozenset[NodeUuid]) -> fr
 def judge_survey(electing: Electing, ballot: Ballot, own_epoch: int) -> int | Refusal:
     """The epoch to ask for, greater than all promised ones; or why it is of no use to ask."""
     answered = _votes(ballot)
-    voters = registered_voters(last_accepted(_registers(answered)), electing.voters)
+    accepted = last_accepted(_registers(answered))
+    voters = registered_voters(accepted, electing.voters)
     if electing.candidate not in voters:
         return _NO_VOTE
+    if refusal := _is_unfit(electing, answered) or is_outdated(electing, accepted):
+        return refusal
     if electing.kind is CampaignKind.VOTE:
         for node, found in sorted(answered.items()):
             if why := _is_heard(found.heard, electing.candidate, electing.kind):
@@ -154,15 +174,59 @@ def judge_survey(electing: Electing, ballot: Ballot, own_epoch: int) -> int | Re
         return _no_majority(ballot, answered, voters)
     epoch = max([own_epoch, *(found.register.promised.epoch for found in answered.values())]) + 1
     if electing.kind is CampaignKind.FORCE:
-        epoch += _forced_stride(electing.candidate)
+        epoch = forced_epoch(electing.candidate, epoch)
     if epoch > MAX_EPOCH:
         return Refusal("there are no epochs left")
     return epoch
 
 
-def _forced_stride(candidate: NodeUuid) -> int:
-    """How far force jumps: those whom it skips may have a master in the very next epoch, or force too."""
-    return FORCED_STRIDE + zlib.crc32(candidate.encode()) % FORCED_STRIDE
+def forced_epoch(candidate: NodeUuid, epoch: int) -> int:
+    """Force jumps: those whom it skips may have a master in the very next epoch, or force too."""
+    return epoch + FORCED_STRIDE + zlib.crc32(candidate.encode()) % FORCED_STRIDE
+
+
+def forced_ceiling(candidate: NodeUuid, ceiling: int) -> int:
+    """Above which the job ids of a master are that cannot know which ids others have given out."""
+    return ceiling + FORCED_IDS * (1 + zlib.crc32(candidate.encode()) % FORCED_PLACES)
+
+
+def _is_unfit(electing: Electing, answered: Mapping[NodeUuid, Vote]) -> Refusal | None:
+    own = answered.get(electing.candidate)
+    if electing.kind is CampaignKind.FORCE or own is None or own.voter.master_capable:
+        return None
+    role = f" (it is {own.voter.role})" if own.voter.role else ""
+    return Refusal(
+        f"this node is no master candidate{role}: start the master daemon of one that is"
+    )
+
+
+def is_outdated(electing: Electing, accepted: Accepted | None) -> Refusal | None:
+    """Why this candidate's software may not follow the last master's (R8): that one is newer.
+
+    Nodes are upgraded before the master, so there is a candidate that may; force passes over it.
+    """
+    if accepted is None or electing.kind is CampaignKind.FORCE:
+        return None
+    if release(electing.software) >= release(accepted.software):
+        return None
+    return Refusal(
+        f"the last master, {accepted.master}, ran version {accepted.software}, and this node has"
+        f" {electing.software}, which may not understand what that one wrote: upgrade this node, or"
+        " start the master on one that is upgraded",
+        frozenset((accepted.master,)),
+    )
+
+
+def release(software: str) -> tuple[int, int]:
+    """What of a version decides whether the state can be understood: its first two numbers.
+
+    (0, 0) for a text that is no version: it is newer than nothing.
+    """
+    numbers = software.split(".")
+    try:
+        return int(numbers[0]), int(numbers[1])
+    except (ValueError, IndexError):
+        return (0, 0)
 
 
 def judge_promises(electing: Electing, ballot: Ballot) -> Accepted | Refusal | None:
@@ -176,7 +240,7 @@ def judge_promises(electing: Electing, ballot: Ballot) -> Accepted | Refusal | N
         return _no_majority(ballot, granted, frozenset((electing.candidate,)))
     if electing.kind is not CampaignKind.FORCE and not is_majority(granted, voters):
         return _no_majority(ballot, granted, voters)
-    return accepted
+    return is_outdated(electing, accepted) or accepted
 
 
 def choose_source(
@@ -224,7 +288,7 @@ def first_registration(
     `tails` has the candidate's own as it is after copying.
     """
     if electing.kind is CampaignKind.FORCE:
-        ceiling += FORCED_IDS * (1 + zlib.crc32(electing.candidate.encode()) % FORCED_PLACES)
+        ceiling = forced_ceiling(electing.candidate, ceiling)
     own = tails[electing.candidate]
     known = accepted.sync_set if accepted else frozenset()
     same = sorted(
@@ -237,6 +301,7 @@ def first_registration(
         sync_set=frozenset((electing.candidate, *same[: TARGET_SIZE - 1])),
         job_id_ceiling=ceiling,
         voters=registered_voters(accepted, electing.voters),
+        software=electing.software,
     )
 
 
@@ -255,8 +320,16 @@ def judge_accepts(
 
 
 def greatest_ceiling(ballot: Ballot) -> int:
-    """Above which all job ids of a new master are (R12)."""
-    return max((found.register.job_id_ceiling for found in _votes(ballot).values()), default=0)
+    """Above which all job ids of a new master are (R12): what is registered, and what jobs have."""
+    votes = _votes(ballot).values()
+    known = (max(found.register.job_id_ceiling, found.voter.last_job_id) for found in votes)
+    return max(known, default=0)
+
+
+def older_calls(ballot: Ballot) -> dict[NodeUuid, tuple[str, ...]]:
+    """What earlier masters began, and still runs, by node (R8, R11)."""
+    found = {node: vote.voter.older_calls for node, vote in _votes(ballot).items()}
+    return {node: calls for node, calls in found.items() if calls}
 
 
 def _votes(ballot: Ballot) -> dict[NodeUuid, Vote]:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from ganeti.base.errors import NotMaster, Refused
 from ganeti.model.objects import NodeUuid
+from ganeti.store.archive import JobArchive
 from ganeti.store.database import History, HistoryDiffers
 from ganeti.store.election import Ballot, Heard, Vote
 from ganeti.store.electorate import SoleVoter
@@ -54,6 +55,8 @@ class Ports:
     register: RegisterKeeper
     worker: Worker | None = None
     """Where the register is read and decided, since it syncs; without one it is at once."""
+    archive: JobArchive | None = None
+    """What a master archives goes here too."""
 
     async def beside(self, function: Callable[[], T]) -> T:
         """Run what may block on the register's file."""

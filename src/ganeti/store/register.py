@@ -41,6 +41,8 @@ class Accepted:
     job_id_ceiling: int
     voters: frozenset[NodeUuid] = frozenset()
     """Whose majority counts from here on (R3); empty in registers of clusters that had one voter."""
+    software: str = ""
+    """The master's version: what is older may not understand what it wrote; '' if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +300,7 @@ def encode_register(register: Register) -> bytes:
             "sync_set": sorted(accepted.sync_set),
             "job_id_ceiling": accepted.job_id_ceiling,
             "voters": sorted(accepted.voters),
+            "software": accepted.software,
         },
     }
     body = json.dumps(fields).encode()
@@ -334,4 +337,5 @@ def _decode_accepted(fields: dict[str, Any] | None) -> Accepted | None:
         sync_set=frozenset(NodeUuid(uuid) for uuid in fields["sync_set"]),
         job_id_ceiling=int(fields["job_id_ceiling"]),
         voters=frozenset(NodeUuid(uuid) for uuid in fields.get("voters", ())),
+        software=str(fields.get("software", "")),
     )

@@ -14,6 +14,8 @@ from typing import Protocol
 
 from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
 from ganeti.model.objects import NodeUuid
+from ganeti.store.archive import JobArchive
+from ganeti.store.archive_feed import ArchiveFeed, Jobs
 from ganeti.store.database import History
 from ganeti.store.election import Mandate, NoVote, Vote, carries
 from ganeti.store.encoding import EncodedEntry
@@ -73,6 +75,8 @@ class Means:
     history: Source
     ended: Callable[[str], None]
     """Called once, where the reign ends by itself."""
+    archive: JobArchive | None = None
+    """What followers get too, where there is one."""
 
 
 class _Feed:
@@ -122,6 +126,9 @@ class Reign:
         self._asking: set[asyncio.Task[None]] = set()
         self._set_change: asyncio.Task[None] | None = None
         self._over: str | None = None
+        self._archive = None
+        if means.archive is not None:
+            self._archive = ArchiveFeed(means.identity, accepted.epoch, means.peers, means.archive)
 
     @property
     def epoch(self) -> int:
@@ -154,6 +161,8 @@ class Reign:
         self._candidates = candidates | {self._means.identity.node_uuid}
         self._sync.candidates_are(self._candidates)
         others = self._candidates - {self._means.identity.node_uuid}
+        if self._archive is not None:
+            self._archive.followers_are(others)
         for node in self._links.keys() - others:
             self._links.pop(node).cancel()
             del self._feeds[node]
@@ -180,6 +189,11 @@ class Reign:
         self._waiting.append((position, done))
         await done
 
+    async def archived(self, jobs: Jobs) -> None:
+        """Give archived jobs to all followers; those of the sync set are waited for, for a moment."""
+        if self._archive is not None:
+            await self._archive.deliver(jobs, self._sync.members)
+
     async def follower_has(self, node: NodeUuid, limit_s: float) -> None:
         """Wait until a follower has everything; NotMaster if it does not in time."""
         loop = asyncio.get_running_loop()
@@ -199,6 +213,8 @@ class Reign:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        if self._archive is not None:
+            await self._archive.close()
 
     def end(self, why: str) -> None:
         """Acknowledge nothing from now on."""

@@ -16,9 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
+from ganeti import __version__
+from ganeti.base.errors import CommitUnknown, NotMaster, ProtocolError, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
+from ganeti.store.archive_feed import Jobs, serve_archive
 from ganeti.store.database import History, HistoryDiffers
 from ganeti.store.election import Ballot, Electing, NoVote, Refusal, Tail, Vote
 from ganeti.store.encoding import EncodedEntry, MemberList, encode_ceiling
@@ -113,7 +115,7 @@ class ReplicatedStore(FollowingStore):
 
     async def _take_epoch(self, kind: CampaignKind) -> Lease:
         self._members = await self._commits.run(self._read_members)
-        electing = Electing(self._identity.node_uuid, kind, self._members.voters)
+        electing = Electing(self._identity.node_uuid, kind, self._members.voters, __version__)
         ballot = await self._ask(await self._everybody(electing), self._ports.voters.read)
         ballot = self._with_own_ears(ballot)
         epoch = _judged(election.judge_survey(electing, ballot, self._epoch))
@@ -122,6 +124,8 @@ class ReplicatedStore(FollowingStore):
             frozenset(ballot), lambda node: self._ports.voters.promise(node, request, kind)
         )
         accepted = _judged(election.judge_promises(electing, ballot))
+        for node, calls in election.older_calls(ballot).items():
+            _log.info("node %s still carries out for an earlier master: %s", node, calls)
         self._meets(epoch)
         await self._end_session()
         tails = await self._tails(electing, accepted, epoch)
@@ -221,6 +225,7 @@ class ReplicatedStore(FollowingStore):
             peers=self._ports.peers,
             history=_Source(self),
             ended=self._superseded,
+            archive=self._ports.archive,
         )
         self._registered_ceiling = first.job_id_ceiling
         self._reign = Reign(means, first, forced=kind is CampaignKind.FORCE)
@@ -250,6 +255,11 @@ class ReplicatedStore(FollowingStore):
         row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
         await self.commit(lease, Transaction((row,)))
         self._registered_ceiling = max(self._registered_ceiling, ceiling)
+
+    async def archived(self, jobs: Jobs) -> None:
+        """Jobs were archived here: give them to the followers, before they leave the state (F10)."""
+        if self._reign is not None:
+            await self._reign.archived(jobs)
 
     async def resign(self, to: NodeUuid | None = None) -> None:
         async with self._campaigning:
@@ -355,7 +365,7 @@ class ReplicatedStore(FollowingStore):
             await self._welcome(channel, hello)
         except (ChannelClosed, TimeoutError, HistoryDiffers) as err:
             _log.debug("a connection ended: %s", err)
-        except (StoreError, NotMaster) as err:
+        except (StoreError, NotMaster, ProtocolError) as err:
             _log.warning("a connection failed: %s", err)
         finally:
             channel.close()
@@ -369,6 +379,9 @@ class ReplicatedStore(FollowingStore):
             return
         if why := await self._refusal(hello):
             await channel.send(Sorry(why, self._met_epoch))
+            return
+        if hello.purpose == "archive":
+            await self._serve_archive(channel)
             return
         await self._end_reign(f"node {hello.node_uuid} has epoch {hello.epoch}")
         await self._end_session()
@@ -404,6 +417,13 @@ class ReplicatedStore(FollowingStore):
             return f"this node is the master in epoch {self._reign.epoch}"
         return ""
 
+    async def _serve_archive(self, channel: Channel) -> None:
+        if self._ports.archive is None:
+            await channel.send(Sorry("its archive of jobs cannot be opened"))
+            return
+        await channel.send(Welcome(self._position.as_int(), self._digest))
+        await serve_archive(channel, self._ports.archive)
+
     async def _answer_pull(self, channel: Channel) -> None:
         async with asyncio.timeout(SNAPSHOT_S):
             pull = await channel.receive()
@@ -432,6 +452,12 @@ class ReplicatedStore(FollowingStore):
     async def ask_for_hand_over(self, master: NodeUuid) -> None:
         """Ask the master to end in favour of this node; NotMaster if it does not."""
         identity = self._identity
+        register = await self._ports.beside(self._ports.register.read)
+        electing = Electing(
+            identity.node_uuid, CampaignKind.HAND_OVER, self._members.voters, __version__
+        )
+        if refusal := election.is_outdated(electing, register.accepted if register else None):
+            raise NotMaster(refusal.reason)
         try:
             channel = await self._ports.peers.connect(master)
             try:

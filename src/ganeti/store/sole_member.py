@@ -154,7 +154,7 @@ class SoleMember(abc.ABC):
 
     async def backup(self, sink: ByteSink) -> Position:
         async with contextlib.aclosing(self.load()) as snapshot:
-            return await write_backup(snapshot, sink)
+            return await write_backup(snapshot, sink, self._identity.cluster_uuid)
 
     # Members
 

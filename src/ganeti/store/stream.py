@@ -4,6 +4,7 @@
                             Ping and SnapshotEnd is answered by an Ack
     candidate -> member     Hello(fence); Welcome or Sorry; then Pull: Append* or Snapshot*, Done
     candidate -> master     Hello(hand over); Done once it has ended, or Sorry
+    master -> follower      Hello(archive): see `archive_feed`
 
 A message is a length and msgpack. The ports at the end are wired by `daemons`.
 """
@@ -23,7 +24,7 @@ from ganeti.store.register import AcceptRequest, PromiseRequest
 LENGTH = struct.Struct(">I")
 MESSAGE_LIMIT = 64 << 20
 
-Purpose = Literal["replicate", "fence", "hand-over"]
+Purpose = Literal["replicate", "fence", "hand-over", "archive"]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -97,6 +98,24 @@ class Done(_Message, frozen=True):
     """That was all."""
 
 
+class ArchiveHave(_Message, frozen=True):
+    """Ids of jobs in the master's archive, as (first, last)."""
+
+    ranges: list[tuple[int, int]]
+
+
+class ArchiveMissing(_Message, frozen=True):
+    """Which of them are not here."""
+
+    ids: list[int]
+
+
+class ArchiveJobs(_Message, frozen=True):
+    """Archived jobs: (id, content)."""
+
+    jobs: list[tuple[int, bytes]]
+
+
 Message: TypeAlias = (
     Hello
     | Welcome
@@ -109,6 +128,9 @@ Message: TypeAlias = (
     | SnapshotEnd
     | Pull
     | Done
+    | ArchiveHave
+    | ArchiveMissing
+    | ArchiveJobs
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.objects import Instance, Node
+from ganeti.model.objects import Node
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, NodeInfoArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.placements import Placement, memory_on
@@ -89,14 +89,4 @@ def check_space(info: NodeInfo, node: Node, template: str, size_mib: int) -> Non
         raise PrereqError(
             f"node {node.name} has {space.free} MiB free in {space.name}, {size_mib} MiB are needed",
             ErrorCode.NO_RESOURCES,
-        )
-
-
-def check_can_migrate(instance: Instance) -> None:
-    """Refuse to migrate what no other node can run on the same data."""
-    template = DISK_TEMPLATES[instance.disk_template]
-    if template.has_disks and not template.can_migrate:
-        raise PrereqError(
-            f"disk template {template.name} of {instance.name} keeps its data on one node, so it cannot be migrated",
-            ErrorCode.WRONG_STATE,
         )

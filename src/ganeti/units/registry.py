@@ -25,7 +25,27 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceRecreateDisks,
+    OpInstanceSetParams,
+)
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import (
+    OpInstanceFailover,
+    OpInstanceMove,
+    OpNodeEvacuate,
+    OpNodeMigrate,
+)
+from ganeti.model.opcodes.node import (
+    OpNodeAdd,
+    OpNodePowercycle,
+    OpNodeRemove,
+    OpNodeRename,
+    OpNodeSetParams,
+)
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
@@ -35,13 +55,23 @@ from ganeti.units.cluster.master_ip import LUClusterActivateMasterIp, LUClusterD
 from ganeti.units.cluster.modify import LUClusterSetParams
 from ganeti.units.cluster.redistribute import LUClusterRedistConf
 from ganeti.units.cluster.verify import LUClusterVerify, LUClusterVerifyConfig, LUClusterVerifyGroup
+from ganeti.units.instance.activate_disks import LUInstanceActivateDisks, LUInstanceDeactivateDisks
 from ganeti.units.instance.create import LUInstanceCreate
+from ganeti.units.instance.failover import LUInstanceFailover
+from ganeti.units.instance.grow_disk import LUInstanceGrowDisk
 from ganeti.units.instance.migrate import LUInstanceMigrate
+from ganeti.units.instance.modify import LUInstanceSetParams
+from ganeti.units.instance.move import LUInstanceMove
 from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LUInstanceStartup
 from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
+from ganeti.units.instance.recreate_disks import LUInstanceRecreateDisks
+from ganeti.units.instance.reinstall import LUInstanceReinstall
 from ganeti.units.instance.remove import LUInstanceRemove
+from ganeti.units.instance.rename import LUInstanceRename
 from ganeti.units.node.add import LUNodeAdd
+from ganeti.units.node.evacuate import LUNodeEvacuate, LUNodeMigrate
 from ganeti.units.node.modify import LUNodeSetParams
+from ganeti.units.node.powercycle import LUNodePowercycle
 from ganeti.units.node.remove import LUNodeRemove
 from ganeti.units.node.rename import LUNodeRename
 from ganeti.units.os.diagnose import LUOsDiagnose
@@ -60,15 +90,27 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpClusterVerify: LUClusterVerify,
     OpClusterVerifyConfig: LUClusterVerifyConfig,
     OpClusterVerifyGroup: LUClusterVerifyGroup,
+    OpInstanceActivateDisks: LUInstanceActivateDisks,
     OpInstanceConsole: LUInstanceConsole,
     OpInstanceCreate: LUInstanceCreate,
+    OpInstanceDeactivateDisks: LUInstanceDeactivateDisks,
+    OpInstanceFailover: LUInstanceFailover,
+    OpInstanceGrowDisk: LUInstanceGrowDisk,
     OpInstanceMigrate: LUInstanceMigrate,
+    OpInstanceMove: LUInstanceMove,
     OpInstanceQueryData: LUInstanceQueryData,
     OpInstanceReboot: LUInstanceReboot,
+    OpInstanceRecreateDisks: LUInstanceRecreateDisks,
+    OpInstanceReinstall: LUInstanceReinstall,
     OpInstanceRemove: LUInstanceRemove,
+    OpInstanceRename: LUInstanceRename,
+    OpInstanceSetParams: LUInstanceSetParams,
     OpInstanceShutdown: LUInstanceShutdown,
     OpInstanceStartup: LUInstanceStartup,
     OpNodeAdd: LUNodeAdd,
+    OpNodeEvacuate: LUNodeEvacuate,
+    OpNodeMigrate: LUNodeMigrate,
+    OpNodePowercycle: LUNodePowercycle,
     OpNodeRemove: LUNodeRemove,
     OpNodeRename: LUNodeRename,
     OpNodeSetParams: LUNodeSetParams,

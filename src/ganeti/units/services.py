@@ -1,6 +1,6 @@
 """What the master has, for all units and for undo steps."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -74,3 +74,5 @@ class Services:
     placements: Placements
     ssconf: SsconfFiles
     candidates: Candidates
+    is_degraded: Callable[[], bool] = lambda: False
+    """Whether what is written now has one copy only (R6)."""

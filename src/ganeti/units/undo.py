@@ -12,9 +12,17 @@ from ganeti.model import wire
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import InstanceUuid, Node, NodeUuid
+from ganeti.rpc.procedures.devices import (
+    HOTPLUG_DISK,
+    HOTPLUG_NIC,
+    INSTANCE_MEMORY,
+    DiskChangeArgs,
+    MemoryArgs,
+    NicChangeArgs,
+)
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
-from ganeti.units.instance.settle import settle_migration
+from ganeti.units.instance.settle import Attempt, settle_migration
 from ganeti.units.services import Services
 
 UndoProcedure = Callable[[Services, str, dict[str, Any]], Awaitable[None]]
@@ -49,6 +57,11 @@ def _node(services: Services, arguments: dict[str, Any]) -> Node | None:
     return services.config.snapshot.nodes.get(arguments["node"])
 
 
+async def _end_scripts(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    """Nothing more: whoever runs steps ends what may still run on their node before (R11)."""
+    del services, key, arguments
+
+
 async def _forget_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
     del key
 
@@ -60,18 +73,40 @@ async def _forget_instance(services: Services, key: str, arguments: dict[str, An
 
 
 async def _settle_migration(services: Services, key: str, arguments: dict[str, Any]) -> None:
-    await settle_migration(
-        services,
-        key,
+    attempt = Attempt(
         InstanceUuid(arguments["instance"]),
         NodeUuid(arguments["source"]),
         NodeUuid(arguments["target"]),
+        copied=arguments.get("copied", False),
     )
+    await settle_migration(services, key, attempt)
+
+
+async def _change_disk_of_guest(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    args = wire.convert(arguments["change"], DiskChangeArgs)
+    if node := _node(services, arguments):
+        await services.rpc.call(node, HOTPLUG_DISK, args, key=key)
+
+
+async def _change_nic_of_guest(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    args = wire.convert(arguments["change"], NicChangeArgs)
+    if node := _node(services, arguments):
+        await services.rpc.call(node, HOTPLUG_NIC, args, key=key)
+
+
+async def _set_memory_of_guest(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    args = wire.convert(arguments["change"], MemoryArgs)
+    if node := _node(services, arguments):
+        await services.rpc.call(node, INSTANCE_MEMORY, args, key=key)
 
 
 UNDO_PROCEDURES: dict[str, UndoProcedure] = {
     "remove_disk": _remove_disk,
     "stop_instance": _stop_instance,
+    "end_scripts": _end_scripts,
     "forget_instance": _forget_instance,
     "settle_migration": _settle_migration,
+    "change_disk_of_guest": _change_disk_of_guest,
+    "change_nic_of_guest": _change_nic_of_guest,
+    "set_memory_of_guest": _set_memory_of_guest,
 }

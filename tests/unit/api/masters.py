@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ganeti.api.luxi_methods import LuxiMethods
@@ -13,6 +14,8 @@ from ganeti.model.job import LogEntry, OpState
 from ganeti.model.opcodes import OpCode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.query.screens import ScreenSource
+from ganeti.store.interface import Position
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
 
 
@@ -23,6 +26,7 @@ class FakeQueue(FakeJobs):
     is_drained: bool = False
     submitted: list[Sequence[OpCode]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    batch_keys: list[str | None] = field(default_factory=list)
     refuse: dict[int, GanetiError] = field(default_factory=dict)
     news: tuple[list[Any], list[LogEntry]] | None = None
     waited: list[tuple[Any, ...]] = field(default_factory=list)
@@ -40,7 +44,10 @@ class FakeQueue(FakeJobs):
         self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops]))  # type: ignore[arg-type] # any opcode
         return job_id
 
-    async def submit_many(self, jobs: Sequence[Sequence[OpCode]], /) -> list[int | GanetiError]:
+    async def submit_many(
+        self, jobs: Sequence[Sequence[OpCode]], /, *, key: str | None = None
+    ) -> list[int | GanetiError]:
+        self.batch_keys.append(key)
         return [
             self.refuse[number] if number in self.refuse else await self.submit(ops)
             for number, ops in enumerate(jobs)
@@ -104,6 +111,15 @@ class FakePause:
 
 
 @dataclass
+class FakeBackups:
+    written: list[Path] = field(default_factory=list)
+
+    async def write(self, path: Path, /) -> Position:
+        self.written.append(path)
+        return Position(2, 7)
+
+
+@dataclass
 class Master:
     """The LUXI methods and what is behind them."""
 
@@ -111,6 +127,7 @@ class Master:
     config: FakeConfig = field(default_factory=FakeConfig)
     pause: FakePause = field(default_factory=FakePause)
     nodes: FakeNodes = field(default_factory=FakeNodes)
+    backups: FakeBackups = field(default_factory=FakeBackups)
 
     def methods(self) -> LuxiMethods:
         clock = FrozenClock()
@@ -121,5 +138,7 @@ class Master:
             config=self.config,
             queries=queries,
             watcher_pause=self.pause,
+            screens=ScreenSource(self.nodes),
+            backups=self.backups,
             clock=clock,
         )

@@ -1,3 +1,5 @@
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ from ganeti.api.luxi_server import Caller
 from ganeti.base.errors import JobQueueFull
 from ganeti.model.names import JobStatus
 from ganeti.protocols.luxi import Answer, Request
+from ganeti.store.interface import Position
 from tests.unit.api.masters import Master
 from tests.unit.query.cluster import NODE_UUIDS, job, running
 
@@ -54,6 +57,9 @@ async def test_a_submission_may_have_a_key(master: Master) -> None:
     for arguments in ([[DELAY]], [[DELAY], None], [[DELAY], "k1"]):
         await result(master, "SubmitJob", *arguments)
     assert master.queue.keys == [None, None, "k1"]
+    assert await result(master, "SubmitManyJobs", [[DELAY]], "k2") == [[True, 4]]
+    assert await result(master, "SubmitManyJobs", [[DELAY]]) == [[True, 5]]
+    assert master.queue.batch_keys == ["k2", None]
 
 
 @pytest.mark.parametrize("key", [7, True, ["k"], {}])
@@ -282,3 +288,17 @@ async def test_wrong_arguments_are_answered_in_a_sentence(
     answer = await ask(master, method, *args)
     assert not answer.success
     assert answer.result.startswith("Failed to parse request: ")
+
+
+async def test_a_backup_goes_to_an_absolute_path_and_only_for_root() -> None:
+    master = Master()
+    methods = master.methods()
+    root = Caller(uid=0, gid=0, pid=1)
+    answer = await methods.answer(Request("BackupState", ["/root/b"]), root)
+    assert (answer.success, answer.result) == (True, Position(2, 7).as_int())
+    assert master.backups.written == [Path("/root/b")]
+    stranger = Caller(uid=os.geteuid() + 4711, gid=0, pid=1)
+    for caller, path in ((stranger, "/root/b"), (root, "b"), (root, "/a\0b"), (root, 3)):
+        assert not (await methods.answer(Request("BackupState", [path]), caller)).success
+    assert len(master.backups.written) == 1
+    assert methods.is_abandonable("BackupState")

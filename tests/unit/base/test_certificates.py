@@ -62,6 +62,21 @@ def test_a_node_certificate_serves_both_ends_and_signs_nothing(
     assert not extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
 
 
+@pytest.mark.requirement("A62")
+def test_the_subject_of_a_node_is_written_as_gnutls_writes_it(
+    authority: tuple[bytes, bytes],
+) -> None:
+    certificate = node_certificate(authority, ca.new_key())
+    assert ca.distinguished_name(certificate) == f"CN=node1.example,serialNumber={NODE}"
+    for foreign in (
+        node_certificate(authority, ca.new_key(), "node1,CN=node2"),
+        node_certificate(authority, ca.new_key(), "node 1"),
+        b"no certificate",
+    ):
+        with pytest.raises(InputError):
+            ca.distinguished_name(foreign)
+
+
 @pytest.mark.requirement("A24")
 def test_another_authority_of_the_same_name_has_signed_nothing_of_ours(
     authority: tuple[bytes, bytes],

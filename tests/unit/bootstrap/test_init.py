@@ -48,6 +48,8 @@ def test_the_defaults_are_sound() -> None:
         ({"beparams": {"nonsense": 1}}, "beparams.nonsense"),
         ({"nicparams": {"nonsense": "x"}}, "nicparams.nonsense"),
         ({"ipolicy": {"nonsense": 1}}, "ipolicy.nonsense"),
+        ({"uid_pool": [(5, 1)]}, "uid_pool"),
+        ({"uid_pool": [(1, 99)]}, "uid_pool"),  # services of this host have some
         ({"candidate_pool_size": 0}, "candidate_pool_size"),
         ({"default_iallocator": "../hail"}, "default_iallocator"),
         ({"file_storage_dir": "srv"}, "file_storage_dir"),
@@ -64,6 +66,19 @@ def test_a_wrong_option_is_named(changes: dict[str, Any], field: str) -> None:
     assert field in caught.value.message
 
 
+def founding(options: InitOptions) -> Founding:
+    return Founding(
+        options=options,
+        paths=Paths(),
+        clock=FrozenClock(),
+        ids=CountingIds(),
+        daemons=None,  # type: ignore[arg-type]  # not asked for anything here
+        undo=None,  # type: ignore[arg-type]  # the same
+        cluster_uuid="cluster-uuid",
+        node_uuid=NodeUuid("node-uuid"),
+    )
+
+
 def test_the_first_configuration_is_a_cluster_a_group_and_its_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -75,17 +90,7 @@ def test_the_first_configuration_is_a_cluster_a_group_and_its_master(
         hvparams={"kvm": {"acpi": "false"}},
         default_iallocator="hail",
     )
-    new = Founding(
-        options=options,
-        paths=Paths(),
-        clock=FrozenClock(),
-        ids=CountingIds(),
-        daemons=None,  # type: ignore[arg-type]  # not asked for anything here
-        undo=None,  # type: ignore[arg-type]  # the same
-        cluster_uuid="cluster-uuid",
-        node_uuid=NodeUuid("node-uuid"),
-    )
-    cluster, group, node = first_objects(new)
+    cluster, group, node = first_objects(founding(options))
     assert (cluster.uuid, cluster.master_node, cluster.master_ip) == (
         "cluster-uuid",
         "node-uuid",
@@ -99,3 +104,25 @@ def test_the_first_configuration_is_a_cluster_a_group_and_its_master(
     assert node.master_candidate
     assert group.name == "default"
     assert {cluster.ctime, group.ctime, node.mtime} == {FrozenClock().time()}
+
+
+@pytest.mark.requirement("S105", "S230")
+@pytest.mark.parametrize(
+    ("changes", "model"),
+    [
+        ({}, None),
+        ({"uid_pool": [(61000, 61009)]}, "pool"),
+        ({"uid_pool": [(61000, 61009)], "enabled_hypervisors": ["fake"]}, None),
+        (
+            {"uid_pool": [(61000, 61009)], "hvparams": {"kvm": {"security_model": "none"}}},
+            "none",
+        ),
+    ],
+)
+def test_guests_of_a_new_cluster_have_ids_of_its_pool(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], model: str | None
+) -> None:
+    monkeypatch.setattr("ganeti.base.tls.fingerprint", lambda _pem: "ab" * 32)
+    cluster = first_objects(founding(replace(GOOD, **changes)))[0]
+    assert cluster.uid_pool == tuple(changes.get("uid_pool", ()))
+    assert cluster.hvparams.get("kvm", {}).get("security_model") == model

@@ -27,6 +27,7 @@ class FakeMaster:
         self.path = path
         self.replies: dict[str, Reply] = {}
         self.requests: list[tuple[str, list[Any]]] = []
+        self.is_degraded = False
         self.raw: bytes | None = None
         """Sent in place of any answer; empty hangs up."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -50,7 +51,7 @@ class FakeMaster:
             for number, text in enumerate(log, start=1)
         ]
         self.replies["SubmitJob"] = job_id
-        self.replies["SubmitManyJobs"] = lambda jobs: [
+        self.replies["SubmitManyJobs"] = lambda jobs, _key=None: [
             [True, job_id + number] for number in range(len(jobs))
         ]
         self.replies["WaitForJobChange"] = lambda _id, _fields, _info, serial, _timeout: [
@@ -97,7 +98,7 @@ class FakeMaster:
             reply = reply(*args)
         if isinstance(reply, GanetiError):
             return Answer(False, error_to_wire(reply))
-        return Answer(True, reply)
+        return Answer(True, reply, degraded=self.is_degraded)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ def test_modify_sends_what_is_given(master: FakeMaster, run: Run) -> None:
     words = [
         "--enabled-hypervisors=fake,kvm", "-H", "kvm:acpi=false,-kernel_path", "-B", "memory=1g",
         "-N", "link=br1", "-C", "3", "-I", "", "--master-netdev=eth0", "--max-running-jobs=9",
-        "--node-parameters=spindle_count=2",
+        "--node-parameters=spindle_count=2", "-D", "drbd:protocol=A", "-D", "drbd:-metavg",
     ]  # fmt: skip
     assert run(table, "modify", *words)[0] == 0
     wanted = {
@@ -27,6 +27,7 @@ def test_modify_sends_what_is_given(master: FakeMaster, run: Run) -> None:
         "hvparams": {"kvm": {"acpi": "false", "kernel_path": None}},
         "beparams": {"memory": "1g"},
         "nicparams": {"link": "br1"},
+        "diskparams": {"drbd": {"protocol": "A", "metavg": None}},
         "ndparams": {"spindle_count": "2"},
         "candidate_pool_size": 3,
         "default_iallocator": "",
@@ -114,3 +115,30 @@ def test_the_watcher_rests_and_goes_on(master: FakeMaster, run: Run) -> None:
     master.replies["QueryConfigValues"] = [None]
     assert run(table, "watcher", "info")[1] == "The watcher is not paused.\n"
     assert [args[0] for name, args in master.requests if name == "SetWatcherPause"][1] is None
+
+
+@pytest.mark.requirement("S106", "S107")
+def test_modify_sends_the_pool_of_user_ids_as_ranges(master: FakeMaster, run: Run) -> None:
+    master.job()
+    words = ["--uid-pool=61000-61002,62000", "--add-uids=7000", "--remove-uids=61001"]
+    assert run(table, "modify", *words)[0] == 0
+    op = sent(master)
+    assert op["uid_pool"] == [[61000, 61002], [62000, 62000]]
+    assert op["add_uids"] == [[7000, 7000]]
+    assert op["remove_uids"] == [[61001, 61001]]
+
+
+@pytest.mark.requirement("S105", "S106")
+def test_an_empty_pool_can_be_given(master: FakeMaster, run: Run) -> None:
+    master.job()
+    assert run(table, "modify", "--uid-pool=")[0] == 0
+    assert sent(master)["uid_pool"] == []
+
+
+@pytest.mark.requirement("S107")
+@pytest.mark.parametrize("text", ["5-1", "1-2-3", "x"])
+def test_a_pool_that_cannot_be_read_is_refused_before_anything_is_sent(
+    master: FakeMaster, run: Run, text: str
+) -> None:
+    assert run(table, "modify", f"--uid-pool={text}")[0] != 0
+    assert master.requests == []

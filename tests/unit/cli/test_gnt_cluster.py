@@ -1,9 +1,12 @@
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from ganeti import uidpool
 from ganeti.api.cluster_info import cluster_info
 from ganeti.base.errors import HostError
 from ganeti.bootstrap import destroy as bootstrap_destroy
@@ -43,6 +46,17 @@ def test_verify_follows_the_jobs_that_its_job_submits(
     assert (op["error_codes"], op["ignore_errors"]) == (True, ["ENODEVERSION"])
 
 
+@pytest.mark.parametrize("is_degraded", [False, True])
+def test_a_ping_says_whether_the_state_has_one_copy_only(
+    master: FakeMaster, run: Run, is_degraded: bool
+) -> None:
+    master.replies["QueryConfigValues"] = ["cluster.example.com"]
+    master.is_degraded = is_degraded
+    found, out, err = run(table, "master-ping")
+    assert (found, out) == (0, "")
+    assert ("degraded" in err) == is_degraded
+
+
 def test_verify_fails_if_one_of_its_jobs_does(master: FakeMaster, run: Run) -> None:
     verify_job(master, True)
     normal = master.replies["QueryJobs"]
@@ -74,6 +88,20 @@ def test_info_begins_as_ever(master: FakeMaster, run: Run) -> None:
 def test_info_says_if_the_state_has_one_copy_only(master: FakeMaster, run: Run) -> None:
     master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=True)
     assert "State: degraded: held by the master alone" in run(table, "info")[1]
+
+
+@pytest.mark.requirement("S109")
+def test_info_shows_the_pool_of_user_ids_as_modify_takes_it(master: FakeMaster, run: Run) -> None:
+    pool = ((61000, 61009), (62000, 62000))
+    known = snapshot()
+    known = replace(known, cluster=structs.replace(known.cluster, uid_pool=pool))
+    master.replies["QueryClusterInfo"] = cluster_info(known, degraded=False)
+    [line] = [line for line in run(table, "info")[1].splitlines() if "uid pool" in line]
+    definition = line.partition(":")[2].strip()
+    assert uidpool.ParseUidPool(definition) == list(pool)
+    master.job()
+    assert run(table, "modify", f"--uid-pool={definition}")[0] == 0
+    assert master.args_of("SubmitJob")[0][0]["uid_pool"] == [list(one) for one in pool]
 
 
 def test_version_shows_all_interfaces(master: FakeMaster, run: Run) -> None:
@@ -111,10 +139,10 @@ def test_init_passes_on_what_was_said(
     master.job()
     words = (
         "init --enabled-hypervisors=fake,kvm -H kvm:kernel_path=/boot/k,no_acpi -B memory=256"
-        " -N mode=routed,link=100 --enabled-disk-templates=file,diskless -I hail -C 3"
+        " -N mode=routed,link=100 -D plain:stripes=2 --enabled-disk-templates=file,diskless -I hail -C 3"
         " --file-storage-dir=/srv/f --shared-file-storage-dir=/srv/s -m aa:00:01"
         " --master-netdev=lo --master-netmask=8 -s 192.0.2.9 --primary-ip=192.0.2.1"
-        " --node-port=1911 --primary-ip-version=4 --no-etc-hosts --no-ssh-init cluster.invalid"
+        " --node-port=1911 --uid-pool=61000-61009 --primary-ip-version=4 --no-etc-hosts --no-ssh-init cluster.invalid"
     )
     assert run(table, *words.split()) == (0, "", "")
     [options] = founded
@@ -132,8 +160,10 @@ def test_init_passes_on_what_was_said(
         hvparams={"kvm": {"kernel_path": "/boot/k", "acpi": False}},
         beparams={"minmem": 256, "maxmem": 256},
         nicparams={"mode": "routed", "link": "100"},
+        diskparams={"plain": {"stripes": "2"}},
         candidate_pool_size=3,
         default_iallocator="hail",
+        uid_pool=[(61000, 61009)],
         file_storage_dir="/srv/f",
         shared_file_storage_dir="/srv/s",
     )
@@ -195,3 +225,19 @@ def test_the_queue_can_be_drained(master: FakeMaster, run: Run) -> None:
     assert run(table, "queue", "drain") == (0, "", "")
     assert run(table, "queue", "info")[1] == "The drain flag is set\n"
     assert run(table, "queue", "burn")[0] == 1
+
+
+def test_a_backup_is_asked_for_by_its_absolute_path(
+    master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    master.replies["BackupState"] = 8589934599
+    code, out, _err = run(table, "backup", "today")
+    assert (code, out) == (0, f"The state at position 8589934599 is in {tmp_path}/today.\n")
+    assert master.args_of("BackupState") == [f"{tmp_path}/today"]
+
+
+def test_a_restore_needs_a_member_of_a_cluster(run: Run, tmp_path: Path) -> None:
+    code, _out, err = run(table, "restore", str(tmp_path / "backup"))
+    assert code == 1
+    assert "no member of a cluster" in err

@@ -20,7 +20,7 @@ def test_jobs_from_files_are_submitted_together(
     code, out, _err = run(table, *words)
     assert code == 0
     assert out.splitlines()[:2] == ["JobID: 7", "JobID: 8"]
-    assert master.args_of("SubmitManyJobs") == [[OPS, OPS]]
+    assert master.args_of("SubmitManyJobs")[0] == [OPS, OPS]
 
 
 def test_jobs_may_come_by_standard_input_each_by_itself(

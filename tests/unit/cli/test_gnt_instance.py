@@ -1,3 +1,4 @@
+import base64
 import contextlib
 import io
 import os
@@ -62,7 +63,9 @@ def test_add_takes_disks_interfaces_and_parameters(master: FakeMaster, run: Run)
     assert op["snode"] == "n2"
     assert [disk["size"] for disk in op["disks"]] == [10240, 512]
     assert op["disks"][1]["mode"] == "ro"
-    assert op["nics"] == [{"mac": "auto", "ip": None, "mode": None, "link": "br1", "name": None}]
+    assert op["nics"] == [
+        {"mac": "auto", "ip": None, "mode": None, "link": "br1", "vlan": None, "name": None}
+    ]
     assert op["hypervisor"] == "kvm"
     assert op["hvparams"] == {"kernel_path": "/k", "acpi": False}
     assert op["osparams"] == {"a": "1"}
@@ -137,13 +140,15 @@ def test_all_of_a_node_can_be_chosen_and_is_confirmed(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
     master.job()
-    master.replies["QueryInstances"] = [["a", "n1"], ["b", "n2"], ["c", "n1"]]
+    master.replies["QueryInstances"] = [
+        ["a", "n1", [], []], ["b", "n2", [], []], ["c", "n1", [], []],
+    ]  # fmt: skip
     master.replies["QueryNodes"] = [["n1"]]
     code, _out, err = run(table, "reboot", "--node", "n1", "-t", "soft")
     assert code == 13
     assert "Reboot 2 instances (a, c)?" in err
     assert run(table, "reboot", "--node", "n1", "-t", "soft", "--force-multiple")[0] == 0
-    [jobs] = master.args_of("SubmitManyJobs")
+    jobs, _key = master.args_of("SubmitManyJobs")
     assert [(op["instance_name"], op["reboot_type"]) for [op] in jobs] == [
         ("a", "soft"),
         ("c", "soft"),
@@ -240,6 +245,31 @@ def test_the_command_of_a_console_can_be_shown(master: FakeMaster, run: Run) -> 
     code, out, _err = run(table, "console", "--show-cmd", "web1")
     assert code == 0
     assert out.startswith("ssh -q -oEscapeChar=none -t root@node2.example.com 'socat STDIO,raw")
+
+
+def test_a_graphical_console_is_said_to_a_person_and_to_a_script(
+    master: FakeMaster, run: Run
+) -> None:
+    found = {"instance": "web1", "kind": "vnc", "host": "::1", "port": 11003, "display": 5103}
+    master.replies["QueryInstances"] = [["web1", found, None, True]]
+    code, out, _err = run(table, "console", "web1")
+    assert (code, out) == (
+        0, "Instance web1 has VNC on vnc://[::1]:11003/ (port 11003, display 5103)\n"
+    )  # fmt: skip
+    assert run(table, "console", "--show-cmd", "web1") == (0, "vnc://[::1]:11003/\n", "")
+
+
+def test_a_picture_of_the_screen_is_saved_whole(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    master.replies["InstanceScreenshot"] = base64.b64encode(b"picture").decode()
+    file = tmp_path / "screen.png"
+    assert run(table, "console", "--screenshot", str(file), "web1") == (0, "", "")
+    assert file.read_bytes() == b"picture"
+    assert master.args_of("InstanceScreenshot") == ["web1"]
+    code, _out, err = run(table, "console", "--screenshot", str(tmp_path / "no" / "x"), "web1")
+    assert code == 1
+    assert "cannot be written" in err
 
 
 def test_a_hypervisor_without_a_console_says_so(master: FakeMaster, run: Run) -> None:
@@ -350,3 +380,111 @@ def test_a_local_console_is_attached_without_ssh(
         thread.join()
     assert code == 0
     assert (tmp_path / "out").read_text() == "hi there\n"
+
+
+def test_modify_sends_changes_of_parameters_devices_and_memory(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job(result=[["be/memory", 512], ["disk/1", "remove"]])
+    words = (
+        "modify -B memory=512m,vcpus=default -H no_acpi,kernel_path=default -O a=1,-b"
+        " --os-parameters-private pw=x --remove-os-parameters c,d -o noop+x --force-variant"
+        " --disk add:size=1g,name=data --disk 0:add,size=512m --disk 1:remove --disk remove"
+        " --disk data:mode=ro --disk=-2:modify,mode=rw"
+        " --net add --net 0:link=br1,ip=none --net eth:remove -m 256m --no-hotplug --force web1"
+    )
+    code, out, _err = run(table, *words.split())
+    assert code == 0
+    assert out.splitlines() == [
+        "Modified instance web1", " - be/memory -> 512", " - disk/1 -> remove",
+    ]  # fmt: skip
+    op = submitted(master)
+    assert op["OP_ID"] == "OP_INSTANCE_SET_PARAMS"
+    assert op["beparams"] == {"memory": 512, "vcpus": None}
+    assert op["hvparams"] == {"acpi": False, "kernel_path": "default"}
+    assert op["osparams"] == {"a": "1", "b": None}
+    assert op["osparams_private"] == {"pw": "x"}
+    assert op["remove_osparams"] == ["c", "d"]
+    assert (op["os_name"], op["force_variant"], op["force"]) == ("noop+x", True, True)
+    assert op["disks"] == [
+        ["add", -1, {"size": 1024, "name": "data"}],
+        ["add", 0, {"size": 512}],
+        ["remove", 1, {}],
+        ["remove", -1, {}],
+        ["modify", "data", {"mode": "ro"}],
+        ["modify", -2, {"mode": "rw"}],
+    ]
+    assert op["nics"] == [
+        ["add", -1, {}],
+        ["modify", 0, {"link": "br1", "ip": "none"}],
+        ["remove", "eth", {}],
+    ]
+    assert op["runtime_mem"] == 256
+    assert (op["hotplug"], op["hotplug_if_possible"], op["offline"]) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "hotplug", "if_possible", "offline"),
+    [
+        ("", False, True, None),
+        ("--hotplug", True, False, None),
+        ("--hotplug-if-possible --offline", False, True, True),
+        ("--no-hotplug --online", False, False, False),
+    ],
+)
+def test_modify_changes_the_running_guest_where_it_may(
+    master: FakeMaster, run: Run, words: str, hotplug: bool, if_possible: bool, offline: bool | None
+) -> None:
+    master.job(result=[])
+    assert run(table, "modify", *words.split(), "web1")[0] == 0
+    op = submitted(master)
+    assert (op["hotplug"], op["hotplug_if_possible"]) == (hotplug, if_possible)
+    assert op["offline"] is offline
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--disk 0:add,remove",
+        "--disk :mode=ro",
+        "--disk add:size=x",
+        "-O flag",
+        "-m x",
+        "--hotplug --no-hotplug",
+    ],
+)
+def test_modify_refuses_what_has_no_meaning_before_the_master(
+    master: FakeMaster, run: Run, words: str
+) -> None:
+    assert run(table, "modify", *words.split(), "web1")[0] == 1
+    assert master.requests == []
+
+
+def test_commands_about_disks_send_their_opcodes(master: FakeMaster, run: Run) -> None:
+    master.job()
+    assert run(table, "grow-disk", "--absolute", "web1", "1", "10g")[0] == 0
+    op = submitted(master)
+    assert (op["disk"], op["amount"], op["absolute"]) == (1, 10240, True)
+
+
+def test_recreate_disks_takes_disks_with_other_sizes_and_nodes(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job()
+    words = "recreate-disks --disk 1 --disk 0:size=1g,mode=ro -n node2 web1"
+    assert run(table, *words.split())[0] == 0
+    op = submitted(master)
+    assert op["disks"] == [1, [0, {"size": 1024, "mode": "ro"}]]
+    assert op["nodes"] == ["node2"]
+
+
+def test_activated_disks_are_printed_one_a_line(master: FakeMaster, run: Run) -> None:
+    master.job(result=[["node1", "disk/0", "/srv/a"], ["node1", "disk/1", "/srv/b"]])
+    code, out, _err = run(table, "activate-disks", "web1")
+    assert (code, out) == (0, "node1:disk/0:/srv/a\nnode1:disk/1:/srv/b\n")
+
+
+def test_deactivating_disks_can_be_forced(master: FakeMaster, run: Run) -> None:
+    master.job()
+    assert run(table, "deactivate-disks", "-f", "web1")[0] == 0
+    assert submitted(master)["force"] is True

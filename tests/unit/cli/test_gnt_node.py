@@ -189,3 +189,16 @@ def test_rename_sends_both_names(master: FakeMaster, run: Run) -> None:
         "node2",
         "other.example.com",
     )
+
+
+def test_powercycle_must_be_meant(
+    cluster: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    cluster.job(result="Reboot scheduled in 5 seconds")
+    assert run(table, "powercycle", "node2")[0] == 13
+    assert "SubmitJob" not in cluster.methods()
+    code, out, _err = run(table, "powercycle", "--force", "node2")
+    assert (code, out) == (0, "Reboot scheduled in 5 seconds\n")
+    [op] = cluster.args_of("SubmitJob")[0]
+    assert (op["OP_ID"], op["node_name"], op["force"]) == ("OP_NODE_POWERCYCLE", "node2", True)

@@ -161,12 +161,41 @@ def test_several_instances_are_started_by_one_submission(master: FakeMaster, run
         "Submitted jobs 7, 8\n"
         "Waiting for job 7 for a.example.com ...\n"
         "Waiting for job 8 for b.example.com ...\n"
+        "Instance      Job Result\n"
+        "a.example.com 7   success\n"
+        "b.example.com 8   success\n"
     )
-    [jobs] = master.args_of("SubmitManyJobs")
+    [jobs, key] = master.args_of("SubmitManyJobs")
+    assert key
     assert [op["instance_name"] for [op] in jobs] == ["a.example.com", "b.example.com"]
     assert jobs[0][0]["OP_ID"] == "OP_INSTANCE_STARTUP"
     assert jobs[0][0]["hvparams"] == {"acpi": "false"}
     assert [entry[:2] for entry in jobs[0][0]["reason"]] == [["gnt:client:gnt-instance", "startup"]]
+
+
+@pytest.mark.requirement("F16")
+def test_a_batch_whose_answer_is_lost_is_submitted_again_with_its_key(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job()
+    master.replies["QueryInstances"] = [["a"], ["b"]]
+    submit, broken = luxi.LuxiClient.submit_many_jobs, [True, True]
+
+    def lose(self: luxi.LuxiClient, *args: Any) -> Any:
+        answer = submit(self, *args)
+        if broken:
+            broken.pop()
+            self.close()
+            raise luxi.ConnectionBrokenError("it hung up")
+        return answer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(luxi.LuxiClient, "submit_many_jobs", lose)
+        assert run(gnt_instance, "shutdown", "a", "b")[0] == 0
+    given = [args for method, args in master.requests if method == "SubmitManyJobs"]
+    assert len(given) == 3
+    assert len({args[1] for args in given}) == 1
+    assert given[0] == given[2]
 
 
 def test_one_that_was_refused_does_not_stop_the_others(master: FakeMaster, run: Run) -> None:
@@ -176,7 +205,12 @@ def test_one_that_was_refused_does_not_stop_the_others(master: FakeMaster, run: 
     code, out, err = run(gnt_instance, "shutdown", "a", "b")
     assert code == 1
     assert "Failed to submit job for a: the queue is full" in err
-    assert out == "Waiting for job 8 for b ...\n"
+    assert out == (
+        "Waiting for job 8 for b ...\n"
+        "Instance Job Result\n"
+        "a        -   not submitted\n"
+        "b        8   success\n"
+    )
 
 
 def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(master: FakeMaster, run: Run) -> None:

@@ -251,6 +251,7 @@ def test_the_manual_page_lists_every_variable_that_is_produced_and_no_other() ->
     produced: set[str] = set()
     for script in (
         {"OLD_INSTANCE_NAME": "x"},
+        {"INSTANCE_REINSTALL": "1"},
         {"EXPORT_DEVICE": "x", "EXPORT_INDEX": "0"},
         {"IMPORT_DEVICE": "x", "IMPORT_INDEX": "0"},
     ):

@@ -13,10 +13,18 @@ from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.params import Params
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
 
 INSTANCE = InstanceSpec(
     name="web1", uuid="u1", hypervisor="fake", os="o", memory=128, vcpus=2, hvparams={}
 )
+
+SENT = MigrateArgs(instance=INSTANCE, address="10.0.0.2", port=8102)
+
+
+def incoming_args(info: Params) -> IncomingArgs:
+    return IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info)
 
 
 @pytest.fixture
@@ -89,11 +97,11 @@ async def test_a_migration_moves_the_guest_and_it_runs_in_one_place_only(tmp_pat
     here, there = FakeHypervisor(Paths(tmp_path / "a")), FakeHypervisor(Paths(tmp_path / "b"))
     await here.start(INSTANCE, [])
     info = await here.migration_info(INSTANCE)
-    incoming = await there.accept(INSTANCE, [], "10.0.0.2", info)
-    assert await there.accept(INSTANCE, [], "10.0.0.2", info) == incoming
-    result = await here.migrate(INSTANCE, incoming.address, incoming.port)
+    incoming = await there.accept(incoming_args(info), [])
+    assert await there.accept(incoming_args(info), []) == incoming
+    result = await here.migrate(SENT)
     assert result.status == "completed"
-    assert await here.migrate(INSTANCE, incoming.address, incoming.port) == result
+    assert await here.migrate(SENT) == result
     assert await states(here) == {"web1": "postmigrate"}
     assert await states(there) == {"web1": "incoming"}
     for end in (here, there):
@@ -110,10 +118,10 @@ async def test_a_migration_moves_the_guest_and_it_runs_in_one_place_only(tmp_pat
 async def test_a_failed_migration_leaves_the_source_as_it_was(tmp_path: Path) -> None:
     here, there = FakeHypervisor(Paths(tmp_path / "a")), FakeHypervisor(Paths(tmp_path / "b"))
     await here.start(INSTANCE, [], paused=True)
-    await there.accept(INSTANCE, [], "h", await here.migration_info(INSTANCE))
+    await there.accept(incoming_args(await here.migration_info(INSTANCE)), [])
     with pytest.raises(HypervisorError, match="not ended"):
         await here.finish_migration(INSTANCE, is_source=True, success=True)
-    await here.migrate(INSTANCE, "h", 1)
+    await here.migrate(SENT)
     await there.finish_migration(INSTANCE, is_source=False, success=False)
     await here.finish_migration(INSTANCE, is_source=True, success=False)
     assert await states(here) == {"web1": "paused"}

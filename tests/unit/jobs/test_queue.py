@@ -1,6 +1,7 @@
 """The life of jobs, without crashes."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -19,7 +20,8 @@ from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.names import JobStatus
-from ganeti.store.faulty import Refuse
+from ganeti.model.opcodes import OpCode
+from ganeti.store.faulty import Crash, Refuse
 from tests.unit.config.sample import sample_instance
 from tests.unit.jobs.rig import Rig, act, create, delay, settle, statuses
 
@@ -218,6 +220,71 @@ async def test_the_same_key_gives_the_same_job() -> None:
     await rig.final(twice[0])
     assert await rig.queue.archive(twice[0])
     assert not [key for kind, key in rig.world.disk.rows if kind == "jobkey" and key == "k1"]
+    await rig.end()
+
+
+@pytest.mark.requirement("F16")
+async def test_the_same_key_gives_the_same_batch_also_after_a_crash() -> None:
+    rig = await Rig.loaded()
+    batch: list[list[OpCode]] = [
+        [act()],
+        [act(depends=[(-1, [])])],
+        [act(depends=[(9999, [])])],
+        [delay()],
+    ]
+    answers = await asyncio.gather(*(rig.queue.submit_many(batch, key="k") for _ in range(3)))
+    ids = [answer for answer in answers[0] if isinstance(answer, int)]
+    assert len(ids) == 3
+    assert isinstance(answers[0][2], InputError)
+    for again in answers:
+        assert [one for one in again if isinstance(one, int)] == ids
+    assert rig.queue.ids() == ids
+    rig = await rig.restart()
+    await rig.queue.set_drained(True)
+    again = await rig.queue.submit_many(batch, key="k")
+    assert [again[0], again[1], again[3]] == ids
+    assert isinstance(again[2], JobQueueDrained)
+    with pytest.raises(JobQueueDrained):
+        await rig.queue.submit_many(batch, key="other")
+    await rig.queue.set_drained(False)
+    with pytest.raises(InputError):
+        await rig.queue.submit_many(batch, key="k/0")
+    assert rig.queue.ids() == ids
+    assert await rig.queue.submit([act()], key="k") not in ids
+    await rig.end()
+
+
+@pytest.mark.requirement("F16", "G1")
+async def test_a_batch_that_was_written_in_part_is_completed_and_nothing_is_there_twice() -> None:
+    batch: list[list[OpCode]] = [
+        [act(depends=[(-1, [])] if number else [])] for number in range(160)
+    ]
+    for after in range(8):
+        rig = await Rig.loaded()
+        rig.store.inject(Crash(written=bool(after % 2)), after=after)
+        with contextlib.suppress(GanetiError):
+            await rig.queue.submit_many(batch, key="k")
+        rig = await rig.restart()
+        before = set(rig.queue.ids())
+        ids = await rig.queue.submit_many(batch, key="k")
+        assert all(isinstance(one, int) for one in ids)
+        assert rig.queue.ids() == sorted(one for one in ids if isinstance(one, int))
+        assert before <= set(rig.queue.ids())
+        await rig.end()
+
+
+async def test_a_repeated_batch_may_depend_on_jobs_that_are_archived_by_now() -> None:
+    rig = await Rig.loaded()
+    first, second = await rig.queue.submit_many([[act()], [act()]], key="k")
+    assert isinstance(first, int)
+    await rig.final(first)
+    keys = rig.queue._keys
+    keys.forget_all_but = lambda _ids: None  # type: ignore[method-assign, assignment] # archived just now
+    assert await rig.queue.archive(first)
+    batch: list[list[OpCode]] = [[act()], [act()], [act(depends=[(-2, ["success"])])]]
+    again = await rig.queue.submit_many(batch, key="k")
+    assert again[:2] == [first, second]
+    assert isinstance(again[2], int)
     await rig.end()
 
 

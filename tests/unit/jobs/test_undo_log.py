@@ -16,7 +16,7 @@ from ganeti.base.errors import (
 from ganeti.jobs.executor import Change
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.requests import LockRequest
-from ganeti.model.job import UndoStep
+from ganeti.model.job import LOCAL_SOURCE, UndoStep
 from ganeti.model.opcodes import OpCode
 from tests.unit.jobs.rig import act
 
@@ -34,6 +34,7 @@ class FakeRun:
 
     job_id = 1
     index = 0
+    source = LOCAL_SOURCE
 
     @property
     def op(self) -> OpCode:
@@ -189,3 +190,34 @@ async def test_a_step_that_cannot_be_recorded_stops_the_act() -> None:
     with pytest.raises(Refused):
         await work(run, "a", then=AssertionError("the act must not begin"))
     assert run.events == ["undo a"]
+
+
+async def test_what_a_change_makes_superfluous_is_recorded_with_it_and_then_removed() -> None:
+    run = FakeRun()
+    async with UndoLog(run, run.undo) as undo:
+        await undo.push("a")
+        undo.commit(lambda draft: None, then=[UndoStep("b", {}), UndoStep("c", {"broken": True})])
+    assert run.events == [
+        "record a",
+        "record b,c with change",
+        "record b,c",
+        "undo c",
+        "undo b",
+        "record c",
+    ]
+    assert run.said == [" - WARNING: could not clean up (c): no such node"]
+
+
+async def test_a_change_that_cannot_be_made_removes_nothing() -> None:
+    run = FakeRun()
+    run.change_error = Refused("full")
+    with pytest.raises(Refused):
+        await _pushed_and_committed(run)
+    assert "undo a" in run.events
+    assert "undo b" not in run.events
+
+
+async def _pushed_and_committed(run: FakeRun) -> None:
+    async with UndoLog(run, run.undo) as undo:
+        await undo.push("a")
+        undo.commit(lambda draft: None, then=[UndoStep("b", {})])

@@ -14,7 +14,7 @@ from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.node import info
 from ganeti.node.info import Facts, Host, parse_cpuinfo, parse_meminfo
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
 from ganeti.rpc.procedures.host import (
     NODE_INFO,
     NODE_VERIFY,
@@ -115,7 +115,7 @@ async def test_the_version_names_software_node_and_cluster(
     monkeypatch.setenv("GANETI_HOSTNAME", "node1.example.com")
     assert await node.handlers[VERSION.name](Nothing(), Call()) == NodeVersion(
         software=__version__,
-        protocol=info.PROTOCOL_VERSION,
+        protocol=PROTOCOL_VERSION,
         node_name="node1.example.com",
         cluster_uuid="cluster-1",
     )
@@ -155,6 +155,14 @@ async def test_a_hypervisor_that_cannot_say_its_version_does_not_hide_the_rest(n
     node.hypervisor.broken = True
     answer = await node.info(NodeInfoArgs(hypervisors=["fake", "xen"]))
     assert answer.hypervisor_versions == {"fake": "", "xen": ""}
+
+
+@pytest.mark.virtual_time
+async def test_verifying_names_the_states_of_old_masters(node: Node) -> None:
+    for name in ("state.db.aside-3-17", "state.db", "state.db-wal"):
+        (node.paths.data / name).write_text("")
+    report = await node.verify(VerifyArgs(hypervisors=[]))
+    assert report.states_aside == [str(node.paths.data / "state.db.aside-3-17")]
 
 
 @pytest.mark.virtual_time

@@ -93,6 +93,9 @@ class TellingDevice(BlockDevice):
     async def shutdown(self) -> None:
         self._do("shutdown")
 
+    async def grow(self, size_mib: int) -> None:
+        self._do("grow")
+
     async def size_mib(self) -> int | None:
         return 1
 

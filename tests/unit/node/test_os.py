@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ganeti.base.clock import SystemClock
-from ganeti.base.errors import GuestOsError, StorageError
+from ganeti.base.errors import GuestOsError, InputError, StorageError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.guest_os.scripts import OsScripts
@@ -24,8 +24,10 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.programs import (
     OS_CREATE,
     OS_DIAGNOSE,
+    OS_RENAME,
     OS_VALIDATE,
     OsCreateArgs,
+    OsRenameArgs,
     OsValidateArgs,
 )
 from ganeti.storage.assemble import device
@@ -46,6 +48,7 @@ SPEC = InstanceSpec(
     disks=(DISK,),
 )
 CREATE = OsCreateArgs(instance=SPEC, os="tiny", osparams={"ns1": "x"})
+RENAME = OsRenameArgs(instance=SPEC, os="tiny", old_name="web0.example.com", osparams={})
 CALL = Call(key="4/0/2")
 
 
@@ -144,3 +147,33 @@ async def test_validation_asks_the_verify_script(node: Node) -> None:
     assert await node.call(OS_VALIDATE.name, args, Call()) == Nothing()
     with pytest.raises(GuestOsError, match=r"bad$"):
         await node.call(OS_VALIDATE.name, msgspec.structs.replace(args, osparams={"ns1": "x"}))
+
+
+async def test_a_reinstallation_is_told_to_the_script(node: Node) -> None:
+    await node.make_disk()
+    node.script("create", 'echo "again=${INSTANCE_REINSTALL-no}"')
+    assert (await node.call(OS_CREATE.name, CREATE)).tail == "again=no"
+    again = msgspec.structs.replace(CREATE, reinstall=True)
+    assert (await node.call(OS_CREATE.name, again, Call(key="5/0/1"))).tail == "again=1"
+
+
+async def test_a_rename_tells_the_script_both_names(node: Node) -> None:
+    await node.make_disk()
+    node.script("rename", 'echo "$OLD_INSTANCE_NAME to $INSTANCE_NAME on $DISK_COUNT disk"')
+    done = await node.call(OS_RENAME.name, RENAME)
+    assert done.tail == "web0.example.com to web1.example.com on 1 disk"
+    assert done.log_path.endswith("/os/rename-tiny-web1.example.com-4-0-2.log")
+
+
+async def test_a_definition_without_a_rename_script_says_so(node: Node) -> None:
+    await node.make_disk()
+    with pytest.raises(GuestOsError, match="OS tiny has no script rename"):
+        await node.call(OS_RENAME.name, RENAME)
+
+
+@pytest.mark.parametrize("old_name", ["", "a\nb", "../x", "$(id)"])
+async def test_an_old_name_that_is_none_reaches_no_script(node: Node, old_name: str) -> None:
+    await node.make_disk()
+    node.script("rename", "exit 0")
+    with pytest.raises(InputError, match="old_name"):
+        await node.call(OS_RENAME.name, msgspec.structs.replace(RENAME, old_name=old_name))

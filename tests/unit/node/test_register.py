@@ -1,5 +1,8 @@
+import msgspec
 import pytest
 
+from ganeti import __version__
+from ganeti.daemons.candidates import vote_of
 from ganeti.model.objects import NodeUuid
 from ganeti.node.register import NodeRegister
 from ganeti.rpc.calls import Call
@@ -8,10 +11,14 @@ from ganeti.rpc.procedures.mastership import (
     REGISTER_ACCEPT,
     REGISTER_PROMISE,
     REGISTER_READ,
+    REGISTER_RENEW,
     AcceptArgs,
     PromiseArgs,
     RegisterState,
+    RenewArgs,
 )
+from ganeti.store.election import NoVote, Tail, Vote, Voter
+from ganeti.store.interface import Position
 from ganeti.store.register import MemoryRegister, Promise, Register
 
 CLUSTER, MASTER, OTHER = "cluster-uuid", "master-uuid", "other-uuid"
@@ -20,7 +27,14 @@ CLUSTER, MASTER, OTHER = "cluster-uuid", "master-uuid", "other-uuid"
 class Node:
     def __init__(self, register: Register | None) -> None:
         self.keeper = MemoryRegister(register)
-        self.register = NodeRegister(self.keeper, lambda epoch: [f"older than {epoch}"])
+        self.asked: list[str] = []
+        self.register = NodeRegister(
+            self.keeper, lambda epoch: [f"older than {epoch}"], voter=self.voter
+        )
+
+    def voter(self, heard_master: str) -> Voter:
+        self.asked.append(heard_master)
+        return Voter("candidate", True, Tail(Position(3, 9), b"\x12"), 77)
 
     async def call(self, name: str, args: object) -> RegisterState:
         answer = await self.register.handlers()[name](args, Call())
@@ -88,6 +102,66 @@ async def test_an_epoch_is_promised_once() -> None:
     assert not refused.granted
     assert refused.promised_to == OTHER
     assert "not greater" in refused.why
+
+
+@pytest.mark.requirement("G8")
+async def test_a_vote_says_all_that_a_candidate_must_know() -> None:
+    node = joined(3)
+    state = await node.promise(4, OTHER)
+    assert (state.role, state.master_capable) == ("candidate", True)
+    assert (state.position, state.digest) == (Position(3, 9).as_int(), "12")
+    assert (state.last_job_id, state.software) == (77, __version__)
+    assert state.older_calls == ["older than 4"]
+    vote = vote_of(state)
+    assert isinstance(vote, Vote)
+    assert vote.voter == Voter(
+        "candidate", True, Tail(Position(3, 9), b"\x12"), 77, __version__, ("older than 4",)
+    )
+    args = RenewArgs(cluster_uuid=CLUSTER, epoch=4, master_uuid=OTHER)
+    renewed = await node.call(REGISTER_RENEW.name, args)
+    assert renewed.role == ""  # asked every other second: without a look at the files
+    await node.call(REGISTER_READ.name, Nothing())
+    await node.register.close()
+    assert node.asked == ["", OTHER]
+
+
+async def test_the_software_of_a_master_is_registered() -> None:
+    node = joined(3)
+    args = AcceptArgs(
+        cluster_uuid=CLUSTER,
+        epoch=3,
+        version=0,
+        master_uuid=MASTER,
+        sync_set=[MASTER],
+        job_id_ceiling=0,
+        software="4.2.0",
+    )
+    state = await node.call(REGISTER_ACCEPT.name, args)
+    await node.register.close()
+    assert state.accepted_software == "4.2.0"
+    vote = vote_of(state)
+    assert isinstance(vote, Vote)
+    assert vote.register.accepted is not None
+    assert vote.register.accepted.software == "4.2.0"
+
+
+@pytest.mark.parametrize("protocol", [0, 2])
+async def test_a_node_that_speaks_another_protocol_has_no_vote(protocol: int) -> None:
+    node = joined(3)
+    state = await node.promise(4, OTHER)
+    await node.register.close()
+    vote = vote_of(msgspec.structs.replace(state, protocol=protocol))
+    assert isinstance(vote, NoVote)
+    assert f"node RPC {protocol}" in vote.reason
+
+
+async def test_a_digest_that_is_none_is_no_tail() -> None:
+    node = joined(3)
+    state = await node.promise(4, OTHER)
+    await node.register.close()
+    vote = vote_of(msgspec.structs.replace(state, digest="xyz"))
+    assert isinstance(vote, Vote)
+    assert vote.voter.tail is None
 
 
 async def test_a_master_registers_itself_and_an_answer_names_older_calls() -> None:

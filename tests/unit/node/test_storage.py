@@ -15,11 +15,15 @@ from ganeti.node import storage
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ASSEMBLE,
     BLOCKDEV_CREATE,
+    BLOCKDEV_GROW,
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
+    BLOCKDEV_SHUTDOWN,
     DiskArgs,
     DiskInfo,
+    GrowDiskArgs,
 )
 from ganeti.storage.assemble import device
 
@@ -90,3 +94,22 @@ async def test_making_and_removing_one_disk_at_once_ends_in_one_of_the_two(
     names = (BLOCKDEV_CREATE.name, BLOCKDEV_REMOVE.name) * 3
     await asyncio.gather(*(handlers[name](ARGS, CALL) for name in names))
     assert not (await ask(handlers)).exists
+
+
+async def test_a_disk_grows_and_is_made_usable_and_given_up(
+    handlers: Handlers, paths: Paths
+) -> None:
+    path = str(paths.below(f"{ROOT}/web1/disk0"))
+    await handlers[BLOCKDEV_CREATE.name](ARGS, CALL)
+    grow = GrowDiskArgs(instance_name="web1", disk=DISK, size=3)
+    for _ in range(2):
+        grown = await handlers[BLOCKDEV_GROW.name](grow, CALL)
+        assert grown == DiskInfo(exists=True, path=path, size=3)
+    assert Path(path).stat().st_size == 3 * 1024 * 1024
+    assert (await handlers[BLOCKDEV_ASSEMBLE.name](ARGS, CALL)).path == path
+    await handlers[BLOCKDEV_SHUTDOWN.name](ARGS, CALL)
+    await handlers[BLOCKDEV_REMOVE.name](ARGS, CALL)
+    with pytest.raises(StorageError):
+        await handlers[BLOCKDEV_ASSEMBLE.name](ARGS, CALL)
+    with pytest.raises(StorageError):
+        await handlers[BLOCKDEV_GROW.name](grow, CALL)

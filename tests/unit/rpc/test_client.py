@@ -7,9 +7,14 @@ import pytest
 
 from ganeti.base.errors import RpcError, RpcFailed, RpcOffline, RpcUnknown
 from ganeti.model.objects import Node
-from ganeti.rpc.client import NODES_AT_ONCE, REATTACH_DELAY_S, REATTACH_TRIES, RpcClient
+from ganeti.rpc.client import (
+    NODES_AT_ONCE,
+    REATTACH_DELAY_S,
+    REATTACH_TRIES,
+    RpcClient,
+)
 from ganeti.rpc.headers import EPOCH_HEADER, KEY_HEADER, MASTER_HEADER, UNREACHABLE
-from ganeti.rpc.procedures.form import Nothing, Procedure
+from ganeti.rpc.procedures.form import Lane, Nothing, Procedure
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, HypervisorsArgs, LeaveArgs
 from ganeti.rpc.procedures.host import TestDelayArgs as DelayArgs
 from ganeti.rpc.procedures.instances import INSTANCES_INFO
@@ -33,6 +38,7 @@ class Script:
     def __init__(self, *outcomes: Answer | Exception | float) -> None:
         self.outcomes: Sequence[Answer | Exception | float] = outcomes
         self.sent: list[tuple[str, str, Mapping[str, str], Any]] = []
+        self.lanes: list[tuple[str, Lane]] = []
         self.at_once = self.most_at_once = 0
 
     async def post(
@@ -43,7 +49,9 @@ class Script:
         *,
         headers: Mapping[str, str],
         timeout_s: float,
+        lane: Lane,
     ) -> Answer:
+        self.lanes.append((procedure, lane))
         self.sent.append((node.name, procedure, headers, json.loads(body)))
         outcome = self.outcomes[min(len(self.sent), len(self.outcomes)) - 1]
         if isinstance(outcome, float):
@@ -188,3 +196,16 @@ async def test_many_nodes_are_asked_at_most_thirty_at_once_and_errors_stand_for_
     assert script.most_at_once == NODES_AT_ONCE
     assert [uuid for uuid, one in answers.items() if isinstance(one, RpcError)] == [nodes[4].uuid]
     assert list(answers) == [one.uuid for one in nodes]
+
+
+async def test_calls_take_lanes_by_how_long_they_may_take() -> None:
+    script = Script(NotSent("no"))
+    calls: list[tuple[Procedure[Any], Any]] = [
+        (REGISTER_READ, Nothing()),
+        (INSTANCES_INFO, HypervisorsArgs(hypervisors=[])),
+        (TEST_DELAY, DelayArgs(duration_s=1.0)),
+    ]
+    for procedure, args in calls:
+        with pytest.raises(RpcFailed):
+            await client(script).call(node(), procedure, args)
+    assert [lane for _, lane in script.lanes] == [Lane.QUICK, Lane.NORMAL, Lane.LONG]

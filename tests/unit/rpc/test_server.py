@@ -17,18 +17,18 @@ from msgspec.structs import replace as changed
 from ganeti.base import certificates as ca
 from ganeti.base import tls
 from ganeti.base.errors import RpcFailed, RpcUnknown, StorageError
-from ganeti.model.objects import Node
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc import server as server_module
 from ganeti.rpc import transport as transport_module
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_REFUSED, UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE
-from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.form import Lane, Nothing
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, VERSION, LeaveArgs, NodeVersion
 from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.rpc.server import Gate, RpcServer, serving
-from ganeti.rpc.transport import HttpsTransport
+from ganeti.rpc.transport import HttpsTransport, NotSent
 from tests.unit.rpc.nodes import node
 
 NOW = 1_790_000_000.0
@@ -398,3 +398,48 @@ async def test_at_most_eight_handshakes_are_made_at_once(world: World) -> None:
         answers = await asking
     assert all(isinstance(one, RpcFailed) for one in answers.values())
     assert most == 8
+
+
+@pytest.mark.requirement("G17", "S200")
+async def test_calls_that_wait_for_one_node_hold_up_neither_short_ones_nor_other_nodes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        transport_module, "CONNECTIONS", {Lane.QUICK: 1, Lane.NORMAL: 2, Lane.LONG: 2}
+    )
+    other = changed(world.node, uuid=NodeUuid("another"))
+    wait = LeaveArgs(cluster_uuid="wait")
+    async with world.client() as client, asyncio.timeout(10):
+        slow = [asyncio.create_task(client.call(world.node, LEAVE_CLUSTER, wait)) for _ in range(6)]
+        while len(world.deeds) < 2:  # noqa: ASYNC110 - the deeds are the event
+            await asyncio.sleep(0.01)
+        assert (await client.call(world.node, VERSION, Nothing())).node_name == "node1"
+        await client.call(other, LEAVE_CLUSTER, LEAVE)
+        assert len(world.deeds) == 3  # no third connection to the first
+        with pytest.raises(NotSent, match="all connections to it were busy"):
+            await client._transport.post(
+                world.node, LEAVE_CLUSTER.name, b"{}", headers={}, timeout_s=0.1, lane=Lane.NORMAL
+            )
+        assert len(world.deeds) == 3  # it was surely not sent
+        world.gate.set()
+        await asyncio.gather(*slow)
+    assert world.deeds.count("after") == 6
+
+
+@pytest.mark.requirement("G17")
+async def test_a_node_that_never_finishes_a_handshake_leaves_places_for_others(
+    world: World,
+) -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    try:
+        dead = changed(world.node, uuid=NodeUuid("dead"), port=silent.getsockname()[1])
+        async with world.client() as client:
+            calls = [asyncio.create_task(client.call(dead, VERSION, Nothing())) for _ in range(20)]
+            await asyncio.sleep(0)
+            async with asyncio.timeout(3):
+                assert (await client.call(world.node, VERSION, Nothing())).node_name == "node1"
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+    finally:
+        silent.close()

@@ -266,3 +266,49 @@ async def test_two_virtual_nodes_see_the_same_shared_disk(
     assert disks[0].path == disks[1].path == f"{shared}/web1/disk0"
     await disks[1].remove()
     assert await disks[0].size_mib() is None
+
+
+async def test_a_disk_grows_with_its_space_reserved_and_reads_as_zeros_there(
+    paths: Paths, where: Path
+) -> None:
+    disk = FileDisk(paths, SPEC)
+    await disk.create(3)
+    with where.open("r+b") as data:
+        data.write(b"x" * 3 * MIB)
+    for _ in range(2):
+        await disk.grow(5)
+        assert where.read_bytes() == b"x" * 3 * MIB + bytes(2 * MIB)
+        assert where.stat().st_blocks * 512 >= 5 * MIB
+    await disk.grow(4)  # never smaller
+    assert await disk.size_mib() == 5
+
+
+@pytest.mark.requirement("G12")
+async def test_a_disk_that_is_gone_short_or_of_another_instance_does_not_grow(
+    paths: Paths, where: Path
+) -> None:
+    disk = FileDisk(paths, SPEC)
+    with pytest.raises(StorageError, match="cannot grow disk 0"):
+        await disk.grow(5)
+    await FileDisk(paths, OTHER).create(3)
+    with pytest.raises(StorageError, match="belongs to another disk"):
+        await disk.grow(5)
+    assert where.stat().st_size == 3 * MIB
+    where.unlink()
+    await disk.create(3)
+    os.truncate(where, MIB)
+    with pytest.raises(StorageError, match="data is missing"):
+        await disk.grow(5)
+
+
+async def test_a_disk_for_whose_growth_there_is_no_space_stays_as_it_was(
+    paths: Paths, where: Path
+) -> None:
+    await FileDisk(paths, SPEC).create(3)
+
+    def full(_descriptor: int, _size: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with pytest.raises(StorageError, match="no space left: 2 MiB are needed"):
+        await FileDisk(paths, SPEC, preallocate=full).grow(5)
+    assert where.stat().st_size == 3 * MIB

@@ -10,7 +10,7 @@ import pytest
 
 from ganeti.base.errors import NotMaster, Refused, StoreError
 from ganeti.model.objects import NodeUuid
-from ganeti.store.backup import read_backup
+from ganeti.store.backup import BackupHeader, read_backup
 from ganeti.store.electorate import Electorate
 from ganeti.store.interface import (
     MAX_OPERATIONS,
@@ -508,7 +508,8 @@ class StoreConformance:
         sink = MemorySink()
         position = await store.backup(sink)
         items = list(read_backup(io.BytesIO(sink.data).read))
-        assert items[0] == position == await position_of(store)
+        assert items[0] == BackupHeader(CLUSTER, position)
+        assert position == await position_of(store)
         rows = {(item.kind, item.key): item.value for item in items if isinstance(item, Row)}
         assert rows == await rows_of(store)
         await store.close()

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ganeti.base.errors import StoreError
-from ganeti.store.backup import read_backup, write_backup
+from ganeti.store.backup import BackupHeader, read_backup, write_backup
 from ganeti.store.interface import Position, Row
 from tests.unit.store.conformance import MemorySink
 
 ITEMS: list[Position | Row] = [
     Position(3, 14),
     Row("config", "cluster", b"{}"),
-    Row("job", "é", bytes(range(256))),
     Row("job", "empty", b""),
+    Row("job", "é", bytes(range(256))),
 ]
 
 
@@ -26,12 +26,15 @@ async def stream(items: list[Position | Row]) -> AsyncIterator[Position | Row]:
 
 def backup(items: list[Position | Row]) -> bytes:
     sink = MemorySink()
-    asyncio.run(write_backup(stream(items), sink))
+    asyncio.run(write_backup(stream(items), sink, "cluster-1"))
     return bytes(sink.data)
 
 
 def restored(data: bytes) -> list[Position | Row]:
-    return list(read_backup(io.BytesIO(data).read))
+    header, *rows = read_backup(io.BytesIO(data).read)
+    assert isinstance(header, BackupHeader)
+    assert header.cluster_uuid == "cluster-1"
+    return [header.position, *(row for row in rows if isinstance(row, Row))]
 
 
 def test_a_backup_is_read_back_as_it_was() -> None:

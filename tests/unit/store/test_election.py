@@ -12,6 +12,7 @@ from ganeti.store.election import (
     Refusal,
     Tail,
     Vote,
+    Voter,
 )
 from ganeti.store.interface import MAX_EPOCH, CampaignKind, Position
 from ganeti.store.register import Accepted, Promise, PromiseRequest, Register
@@ -35,6 +36,71 @@ def tail(epoch: int, serial: int) -> Tail:
 
 def by_vote(candidate: NodeUuid = B, kind: CampaignKind = VOTE) -> Electing:
     return Electing(candidate, kind, ALL)
+
+
+def upgraded(kind: CampaignKind = VOTE, software: str = "4.1.0") -> Electing:
+    return Electing(B, kind, ALL, software)
+
+
+NEWER = Accepted(3, 0, A, frozenset((A, B)), 0, ALL, "4.2.1")
+
+
+@pytest.mark.requirement("F6")
+@pytest.mark.parametrize(
+    ("electing", "is_refused"),
+    [
+        (upgraded(), True),
+        (upgraded(HAND_OVER), True),
+        (upgraded(FORCE), False),
+        (upgraded(software="4.2.0"), False),  # the same release
+        (upgraded(software="4.10.0"), False),  # numbers, not letters
+        (upgraded(software="5.0"), False),
+        (upgraded(software="nonsense"), True),
+    ],
+)
+def test_nobody_follows_a_master_of_newer_software_without_force(
+    electing: Electing, is_refused: bool
+) -> None:
+    ballot = {node: Vote(True, register(3, NEWER)) for node in ALL}
+    found = election.judge_survey(electing, ballot, 0), election.judge_promises(electing, ballot)
+    assert [isinstance(one, Refusal) for one in found] == [is_refused] * 2
+    if is_refused:
+        assert isinstance(found[0], Refusal)
+        assert "4.2.1" in found[0].reason
+        assert found[0].missing == {A}
+
+
+def test_a_new_master_registers_its_software() -> None:
+    first = election.first_registration(upgraded(), 4, NEWER, {B: tail(3, 1)}, 0)
+    assert first.software == "4.1.0"
+
+
+def test_a_node_that_is_no_candidate_asks_in_vain() -> None:
+    ballot = {node: Vote(True, register(3)) for node in ALL}
+    ballot[B] = Vote(True, register(3), voter=Voter(role="regular", master_capable=False))
+    refusal = election.judge_survey(by_vote(), ballot, 0)
+    assert isinstance(refusal, Refusal)
+    assert "regular" in refusal.reason
+    assert isinstance(election.judge_survey(by_vote(kind=FORCE), ballot, 0), int)
+
+
+@pytest.mark.requirement("G8")
+def test_job_ids_begin_above_every_job_that_a_voter_has() -> None:
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        A: Vote(True, register(3, accepted(3, A, ceiling=1000))),
+        B: Vote(True, register(3), voter=Voter(last_job_id=1234)),
+        C: NoVote("down"),
+    }
+    assert election.greatest_ceiling(ballot) == 1234
+
+
+def test_what_earlier_masters_left_running_is_known_by_node() -> None:
+    ballot: dict[NodeUuid, Vote | NoVote] = {
+        A: Vote(True, register(3), voter=Voter(older_calls=("task 7/0/1",))),
+        B: Vote(True, register(3)),
+        C: NoVote("down"),
+    }
+    assert election.older_calls(ballot) == {A: ("task 7/0/1",)}
 
 
 @pytest.mark.parametrize(

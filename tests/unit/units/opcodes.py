@@ -4,6 +4,7 @@ from typing import Any
 
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceMigrate
+from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 
 NAME = "web1.example.com"
 
@@ -25,3 +26,7 @@ def create(name: str = NAME, **fields: Any) -> OpInstanceCreate:
 def migrate(name: str = NAME, **fields: Any) -> OpInstanceMigrate:
     given: dict[str, Any] = {"instance_name": name, "target_node": "node2.example.com"}
     return OpInstanceMigrate(**{**given, **fields})
+
+
+def modify(name: str = NAME, **fields: Any) -> OpInstanceSetParams:
+    return OpInstanceSetParams(instance_name=name, **fields)

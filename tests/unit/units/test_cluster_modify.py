@@ -57,24 +57,31 @@ async def test_parameters_are_merged_and_none_takes_the_default_again(master: Ma
         os_hvp={"tiny": {"kvm": {"acpi": True}}},
         osparams={"tiny": {"size": "small"}},
         beparams={"memory": "1g", "vcpus": "2"},
-        nicparams={"link": "br1"},
+        nicparams={"link": "br1", "vlan": "10"},
+        diskparams={"plain": {"stripes": "2"}, "drbd": {"protocol": "A", "resync-rate": 9}},
         ndparams={"spindle_count": 2},
     )
     assert after.hvparams == {"kvm": {"acpi": False, "kernel_args": "quiet"}}
     assert after.os_hvp == {"tiny": {"kvm": {"acpi": True}}}
     assert after.osparams == {"tiny": {"size": "small"}}
     assert after.beparams == {"default": {"minmem": 1024, "maxmem": 1024, "vcpus": 2}}
-    assert after.nicparams == {"default": {"link": "br1"}}
+    assert after.nicparams == {"default": {"link": "br1", "vlan": ".10"}}
+    assert after.diskparams == {
+        "plain": {"stripes": 2},
+        "drbd": {"protocol": "A", "resync-rate": 9},
+    }
     after = await changed(
         master,
         hvparams={"kvm": {"acpi": None}},
         os_hvp={"tiny": {"kvm": {"acpi": None}}},
         beparams={"vcpus": None},
+        diskparams={"plain": {"stripes": None}, "drbd": {"protocol": None}},
         ndparams={"spindle_count": None},
     )
     assert after.hvparams == {"kvm": {"kernel_args": "quiet"}}
     assert after.os_hvp == {}
     assert after.beparams == {"default": {"minmem": 1024, "maxmem": 1024}}
+    assert after.diskparams == {"drbd": {"resync-rate": 9}}
     assert after.ndparams == {}
 
 
@@ -106,6 +113,10 @@ def spec(value: int) -> dict[str, int]:
         ({"beparams": {"minmem": 512, "maxmem": 256}}, "beparams.minmem: 512 MiB is more"),
         ({"nicparams": {"mode": "loud"}}, "nicparams.mode"),
         ({"nicparams": {"nosuch": "x"}}, "nicparams.nosuch"),
+        ({"nicparams": {"vlan": "x"}}, "nicparams.vlan"),
+        ({"diskparams": {"tape": {}}}, "diskparams.tape"),
+        ({"diskparams": {"plain": {"nosuch": None}}}, "diskparams.plain.nosuch"),
+        ({"diskparams": {"plain": {"stripes": 0}}}, "diskparams.plain.stripes"),
         ({"ndparams": {"nosuch": 1}}, "ndparams.nosuch"),
         ({"osparams": {"tiny": {"A B": "x"}}}, "osparams.tiny"),
         ({"ipolicy": {"nosuch": 1}}, "ipolicy.nosuch"),

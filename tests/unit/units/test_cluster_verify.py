@@ -221,7 +221,6 @@ def test_a_sound_node_has_no_findings(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "text", "is_error"),
     [
-        ({"software": "0.1"}, "ENODEVERSION", "runs version 0.1", False),
         ({"time": NOW + 151}, "ENODETIME", "its clock is 151 s ahead of the master's", True),
         ({"time": NOW - 200}, "ENODETIME", "its clock is 200 s behind the master's", True),
         ({"certificate_not_after": NOW + 86400}, "ECLUSTERCERT", "ends in 1 days", False),
@@ -229,6 +228,7 @@ def test_a_sound_node_has_no_findings(fields: dict[str, Any]) -> None:
         ({"hypervisor_problems": {"kvm": ["no QEMU"]}}, "ENODEHV", "hypervisor kvm: no QEMU", True),
         ({"storage_problems": ["/x is missing"]}, "ENODEFILESTORAGEPATHS", "/x is missing", True),
         ({"writable_problems": ["/y"]}, "ENODESETUP", "/y", True),
+        ({"permission_problems": ["/z is open"]}, "ENODESETUP", "/z is open", True),
         ({"connection_problems": {"node2": "no"}}, "ENODENET", "cannot reach node node2: no", True),
         ({"ssconf_position": POSITION + 1}, "ENODEFILECHECK", "newer than the master's", True),
         ({"ssconf_position": POSITION - 11}, "ENODEFILECHECK", "not up to date", False),

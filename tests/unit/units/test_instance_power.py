@@ -1,5 +1,8 @@
 """Starting, stopping, rebooting and removing instances, with failures at every step."""
 
+import asyncio
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -13,8 +16,10 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.rpc.calls import Call
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
+from ganeti.units.instance.query_data import MOST_AT_ONCE
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 
@@ -313,3 +318,37 @@ async def test_a_silent_node_leaves_what_it_would_say_empty(master: Master) -> N
     assert "node1.example.com" in said(view)
     static = succeeded(await master.run(OpInstanceQueryData(static=True)))[NAME]
     assert static["disks"][0]["pstatus"] is None
+
+
+async def test_nodes_are_asked_about_many_instances_at_the_same_time(master: Master) -> None:
+    names = [f"web{number}.example.com" for number in range(MOST_AT_ONCE)]
+    for name in names:
+        succeeded(await master.run(create(name, disk_template="diskless", disks=[], start=False)))
+    asked = 0
+    everybody = asyncio.Event()
+    answer = master.rpc.nodes["node1.example.com"]["instance_info"]
+
+    async def waiting_answer(args: Any, call: Call) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == len(names):
+            everybody.set()
+        async with asyncio.timeout(10):
+            await everybody.wait()
+        return await answer(args, call)
+
+    master.rpc.nodes["node1.example.com"]["instance_info"] = waiting_answer
+    shown = succeeded(await master.run(OpInstanceQueryData()))
+    assert list(shown) == sorted(names)
+    assert {one["run_state"] for one in shown.values()} == {"down"}
+
+
+async def test_a_guest_whose_bridge_is_gone_is_not_started(master: Master) -> None:
+    await stopped(master)
+    master.world.node(1).bridges.clear()
+    name, (text, code) = failed(await master.run(startup()))
+    assert (name, code) == ("OpPrereqError", "environment_error")
+    assert "node node1.example.com cannot connect instance" in text
+    assert "there is no bridge 'br0'" in text
+    assert master.rpc.acts() == []
+    master.check()

@@ -47,3 +47,20 @@ def test_the_guest_is_where_it_runs_or_where_it_came_from(
 @pytest.mark.parametrize("target", HAVING)
 def test_two_guests_are_never_settled(source: str, target: str) -> None:
     assert decide_owner(end(source), end(target)) == "both"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "owner"),
+    [
+        ("postmigrate", None, "nowhere"),
+        ("postmigrate", "incoming", "source"),
+        ("postmigrate", "running", "target"),
+        ("running", None, "source"),
+        (None, "incoming", "target"),
+        (None, None, "nowhere"),
+    ],
+)
+def test_once_handed_over_a_target_that_is_gone_may_have_run_the_guest(
+    source: str | None, target: str | None, owner: str
+) -> None:
+    assert decide_owner(end(source), end(target), handed_over=True) == owner

@@ -23,7 +23,7 @@ def rename(old: str, new: str) -> OpNodeRename:
 @pytest.mark.requirement("S88")
 def test_no_request_changes_a_uuid() -> None:
     """`*_uuid` names an object; only joins and creations say what a new one is to be."""
-    allowed = {"node_uuid", "pnode_uuid", "snode_uuid", "src_node_uuid", "target_node_uuid",
+    allowed = {"node_uuid", "pnode_uuid", "snode_uuid", "src_node_uuid", "target_node_uuid", "remote_node_uuid",
                "on_node_uuids", "instance_uuid", "nodes_uuids", "node_uuids"}  # fmt: skip
     found = {
         field

@@ -2,11 +2,21 @@
 
 from typing import NoReturn
 
-from ganeti.cli.gnt_instance import console, create, move, power, show
+from ganeti.cli.gnt_instance import (
+    batch,
+    console,
+    create,
+    disks,
+    modify,
+    move,
+    power,
+    show,
+    system,
+)
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.tags import add_tag_commands
 
-COMMAND_MODULES = (create, show, power, move, console)
+COMMAND_MODULES = (create, batch, modify, disks, show, power, system, move, console)
 
 add_tag_commands(table, "instance")
 

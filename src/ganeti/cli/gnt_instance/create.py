@@ -32,6 +32,19 @@ if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     from ganeti.model.opcodes.instance import OpInstanceCreate
 
 
+HIDDEN_PARAMETERS = (
+    option("--os-parameters-private", dest="osparams_private", action="append",
+           metavar="k=v,...", help="the same; never shown again"),
+    option("--os-parameters-secret", dest="osparams_secret", action="append",
+           metavar="k=v,...", help="the same; never stored"),
+)  # fmt: skip
+FORCE_VARIANT = option(
+    "--force-variant",
+    action="store_true",
+    help="take a variant that the OS definition does not list",
+)
+
+
 @table.command(
     "add",
     INSTANCE,
@@ -49,7 +62,7 @@ if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     option("-m", "--memory", "--mem", dest="memory", metavar="SIZE",
            help="memory; old form, use -B memory="),
     option("--net", action="append", metavar="N:k=v,...",
-           help="network interface N with mac, ip, mode, link, name; may be repeated"),
+           help="network interface N with mac, ip, mode, link, vlan, name; may be repeated"),
     option("--no-nics", "--no-nic", dest="no_nics", action="store_true",
            help="no network interface"),
     option("-B", "--backend-parameters", dest="beparams", action="append", metavar="k=v,...",
@@ -58,15 +71,11 @@ if TYPE_CHECKING:  # lists do not need opcodes, and start faster
            metavar="HYPERVISOR[:k=v,...]", help="hypervisor and its parameters"),
     option("-O", "--os-parameters", dest="osparams", action="append", metavar="k=v,...",
            help="parameters of the OS definition"),
-    option("--os-parameters-private", dest="osparams_private", action="append",
-           metavar="k=v,...", help="the same; never shown again"),
-    option("--os-parameters-secret", dest="osparams_secret", action="append",
-           metavar="k=v,...", help="the same; never stored"),
+    *HIDDEN_PARAMETERS,
     option("--no-start", dest="start", action="store_false", help="leave it down"),
     option("--no-install", dest="no_install", action="store_true",
            help="do not run the OS create script; implies --no-start"),
-    option("--force-variant", action="store_true",
-           help="take a variant that the OS definition does not list"),
+    FORCE_VARIANT,
     option("--no-wait-for-sync", dest="wait_for_sync", action="store_false",
            help="do not wait until mirrored disks are in sync"),
     option("--ip-check", dest="ip_check", action="store_true",
@@ -120,9 +129,9 @@ def create_opcode(args: argparse.Namespace) -> "OpInstanceCreate":
         hypervisor=hypervisor,
         hvparams=hvparams,
         beparams=_beparams(args),
-        osparams=_texts(args.osparams, "osparams"),
-        osparams_private=_texts(args.osparams_private, "osparams_private"),
-        osparams_secret=_texts(args.osparams_secret, "osparams_secret"),
+        osparams=texts(args.osparams, "osparams"),
+        osparams_private=texts(args.osparams_private, "osparams_private"),
+        osparams_secret=texts(args.osparams_secret, "osparams_secret"),
         file_driver=args.file_driver,
         file_storage_dir=args.file_storage_dir,
         start=args.start and not args.no_install,
@@ -178,7 +187,8 @@ def _deprecated(old: str, new: str) -> None:
     print(f"Warning: {old} is an old form of {new}", file=sys.stderr)
 
 
-def _texts(given: list[str] | None, field: str) -> dict[str, str]:
+def texts(given: list[str] | None, field: str) -> dict[str, str]:
+    """Parameters of an OS, which are all texts."""
     found = merged_key_values(given, field)
     for name, value in found.items():
         if not isinstance(value, str):

@@ -1,11 +1,18 @@
-"""gnt-instance migrate."""
+"""gnt-instance migrate, failover and move."""
 
 import argparse
 
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import confirm, run_job
-from ganeti.cli.options import FORCE, IALLOCATOR, IGNORE_IPOLICY, INSTANCE, JOB_OPTIONS
+from ganeti.cli.options import (
+    FORCE,
+    IALLOCATOR,
+    IGNORE_IPOLICY,
+    INSTANCE,
+    JOB_OPTIONS,
+    SHUTDOWN_TIMEOUT,
+)
 from ganeti.clients.luxi import LuxiClient
 
 
@@ -14,10 +21,10 @@ from ganeti.clients.luxi import LuxiClient
     INSTANCE,
     FORCE,
     option("-n", "--target-node", dest="target_node", metavar="NODE", completion="node",
-           help="node that is to run it; needs a shared disk template"),
+           help="node that is to run it; disks that only its present node has go along"),
     IALLOCATOR,
     option("--non-live", dest="live", action="store_false", default=None,
-           help="stop the guest while it is moved"),
+           help="let the guest stand still while it is moved"),
     option("--migration-mode", dest="mode", choices=("live", "non-live"),
            help="the same, in words"),
     option("--cleanup", action="store_true", help="settle what a broken migration left"),
@@ -49,6 +56,85 @@ def migrate(args: argparse.Namespace) -> int:
             allow_runtime_changes=args.allow_runtime_changes,
             ignore_ipolicy=args.ignore_ipolicy,
             ignore_hvversions=args.ignore_hvversions,
+        )
+        run_job(client, op, args)
+    return 0
+
+
+@table.command(
+    "failover",
+    INSTANCE,
+    FORCE,
+    option("-n", "--target-node", dest="target_node", metavar="NODE", completion="node",
+           help="node that is to run it"),
+    IALLOCATOR,
+    option("--ignore-consistency", dest="ignore_consistency", action="store_true",
+           help="go on where a copy of a mirrored disk is not up to date"),
+    option("--cleanup", action="store_true", help="settle what a broken migration left"),
+    SHUTDOWN_TIMEOUT,
+    IGNORE_IPOLICY,
+    *JOB_OPTIONS,
+)  # fmt: skip
+def failover(args: argparse.Namespace) -> int:
+    """Stop an instance and start it on another node that has its data.
+
+    Its own node may be dead: make sure of it, and say so with 'gnt-node modify --offline yes'. A node
+    that only does not answer might still run the instance, so nothing is done then.
+    """
+    from ganeti.model.opcodes.moving import OpInstanceFailover
+
+    with LuxiClient() as client:
+        name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
+        what = "Settle the broken migration of" if args.cleanup else "Stop and fail over"
+        confirm(f"{what} instance {name}?", is_sure=args.force)
+        op = OpInstanceFailover(
+            instance_name=name,
+            target_node=args.target_node,
+            iallocator=args.iallocator,
+            ignore_consistency=args.ignore_consistency,
+            ignore_ipolicy=args.ignore_ipolicy,
+            cleanup=args.cleanup,
+            shutdown_timeout=args.shutdown_timeout,
+        )
+        run_job(client, op, args)
+    return 0
+
+
+@table.command(
+    "move",
+    INSTANCE,
+    FORCE,
+    option("-n", "--target-node", dest="target_node", metavar="NODE", completion="node",
+           required=True, help="node that is to have it"),
+    option("--compress", choices=("none", "gzip", "gzip-fast", "gzip-slow"), default="none",
+           help="compress the data on its way"),
+    option("--ignore-consistency", dest="ignore_consistency", action="store_true",
+           help="accepted: there is one copy only"),
+    SHUTDOWN_TIMEOUT,
+    IGNORE_IPOLICY,
+    *JOB_OPTIONS,
+)  # fmt: skip
+def move(args: argparse.Namespace) -> int:
+    """Stop an instance, copy its disks to another node, and start it there.
+
+    For disks that only one node has. The guest is down while they are copied; a live migration takes
+    them along, too.
+    """
+    from ganeti.model.opcodes.moving import OpInstanceMove
+
+    with LuxiClient() as client:
+        name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
+        confirm(
+            f"Instance {name} will be moved; it is shut down meanwhile. Continue?",
+            is_sure=args.force,
+        )
+        op = OpInstanceMove(
+            instance_name=name,
+            target_node=args.target_node,
+            compress=args.compress,
+            ignore_consistency=args.ignore_consistency,
+            ignore_ipolicy=args.ignore_ipolicy,
+            shutdown_timeout=args.shutdown_timeout,
         )
         run_job(client, op, args)
     return 0

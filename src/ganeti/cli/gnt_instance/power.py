@@ -1,34 +1,15 @@
 """gnt-instance startup, shutdown and reboot: on one instance or on many."""
 
 import argparse
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ganeti.base.errors import InputError
-from ganeti.cli.command import EXIT_FAILURE, option
+from ganeti.cli.command import option
+from ganeti.cli.gnt_instance.selection import MANY, on_each
 from ganeti.cli.gnt_instance.table import table
-from ganeti.cli.jobs import confirm, run_jobs
 from ganeti.cli.key_values import backend_params, merged_key_values
-from ganeti.cli.options import (
-    ALL_INSTANCES,
-    FORCE,
-    INSTANCES,
-    JOB_OPTIONS,
-    SHUTDOWN_TIMEOUT,
-)
-from ganeti.clients.luxi import LuxiClient
+from ganeti.cli.options import FORCE, JOB_OPTIONS, SHUTDOWN_TIMEOUT
 from ganeti.model.names import RebootType
 
-if TYPE_CHECKING:  # lists do not need opcodes, and start faster
-    from ganeti.model.opcodes import OpCode
-
-FORCE_MULTI = option(
-    "--force-multiple", dest="force_multi", action="store_true", help="do not ask about several"
-)
-PRIMARY_OF = option(
-    "-n", "--node", "--primary", dest="primary", metavar="NODE", completion="node",
-    help="all instances that have this primary node",
-)  # fmt: skip
 IGNORE_OFFLINE = option(
     "--ignore-offline", dest="ignore_offline", action="store_true",
     help="only mark it, if its node is offline",
@@ -37,37 +18,6 @@ NO_REMEMBER = option(
     "--no-remember", dest="no_remember", action="store_true",
     help="do not remember the new state as the wanted one",
 )  # fmt: skip
-MANY = (INSTANCES, ALL_INSTANCES, PRIMARY_OF, FORCE_MULTI)
-
-
-def chosen_names(client: LuxiClient, args: argparse.Namespace) -> list[str]:
-    """Full names of the instances that are meant; asks back before several are touched."""
-    ways = sum((bool(args.names), args.all, args.primary is not None))
-    if ways != 1:
-        raise InputError("give names of instances, or --all, or --node", "instances")
-    if args.names:
-        return [row[0] for row in client.rows("Instances", args.names, ["name"])]
-    rows = client.rows("Instances", [], ["name", "pnode"])
-    if args.primary is not None:
-        node = client.rows("Nodes", [args.primary], ["name"])[0][0]
-        rows = [row for row in rows if row[1] == node]
-    names = [row[0] for row in rows]
-    if len(names) > 1:
-        is_sure = args.force_multi or getattr(args, "force", False)
-        confirm(
-            f"{args.command.capitalize()} {len(names)} instances ({', '.join(names)})?",
-            is_sure=is_sure,
-            how="--force-multiple",
-        )
-    return names
-
-
-def _on_each(args: argparse.Namespace, opcode: Callable[[str], "OpCode"]) -> int:
-    with LuxiClient() as client:
-        names = chosen_names(client, args)
-        return (
-            0 if run_jobs(client, [(name, opcode(name)) for name in names], args) else EXIT_FAILURE
-        )
 
 
 @table.command(
@@ -92,7 +42,7 @@ def startup(args: argparse.Namespace) -> int:
         "hvparams": merged_key_values(args.hvparams, "hvparams"),
         "beparams": backend_params(args.beparams),
     }
-    return _on_each(
+    return on_each(
         args,
         lambda name: OpInstanceStartup(
             instance_name=name,
@@ -120,7 +70,7 @@ def shutdown(args: argparse.Namespace) -> int:
     """Shut instances down, and remember that they are to be down."""
     from ganeti.model.opcodes.instance import OpInstanceShutdown
 
-    return _on_each(
+    return on_each(
         args,
         lambda name: OpInstanceShutdown(
             instance_name=name,
@@ -147,7 +97,7 @@ def reboot(args: argparse.Namespace) -> int:
     """Reboot instances."""
     from ganeti.model.opcodes.instance import OpInstanceReboot
 
-    return _on_each(
+    return on_each(
         args,
         lambda name: OpInstanceReboot(
             instance_name=name,

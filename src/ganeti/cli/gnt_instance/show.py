@@ -109,7 +109,8 @@ def _described(instance: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _nic(number: int, nic: dict[str, Any]) -> list[tuple[str, Any]]:
-    parts = [(name, nic[name]) for name in ("mac", "ip", "mode", "link", "name", "uuid")]
+    shown = ("mac", "ip", "mode", "link", "vlan", "name", "uuid")
+    parts = [(name, nic[name]) for name in shown if name in nic]
     return [(f"nic/{number}", ""), *(("MAC" if name == "mac" else name, v) for name, v in parts)]
 
 

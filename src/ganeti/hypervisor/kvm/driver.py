@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,17 +11,26 @@ from typing import ClassVar
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
+from ganeti.hypervisor.abilities import KeepsFirmware, PinsMachine, TakesScreenshots
+from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
-from ganeti.hypervisor.kvm import migration
+from ganeti.hypervisor.kvm import firmware, links, migration
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
-from ganeti.hypervisor.kvm.monitor import Ask, Monitor, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.hotplug import KvmHotplug
+from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
+from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
+from ganeti.hypervisor.kvm.moves import CERTIFICATE, Moves
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
+from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.hypervisor.kvm.screenshot import screenshot
+from ganeti.hypervisor.kvm.validation import machines, problems_here
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.kvm_params import VNC_PASSWORD_FILE
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, MigrationResult
+from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
 
 PROGRAM = "qemu-system-x86_64"
 LOOK_S = 2.0
@@ -44,11 +52,12 @@ _STATES = {
 _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
-class KvmHypervisor(Hypervisor):
+class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
     name: ClassVar[str] = "kvm"
     capabilities: ClassVar[Capabilities] = Capabilities(can_migrate=True, has_console=True)
+    ancillary_files: ClassVar[tuple[str, ...]] = (VNC_PASSWORD_FILE,)
 
     def __init__(
         self,
@@ -56,10 +65,17 @@ class KvmHypervisor(Hypervisor):
         run: Run,
         *,
         processes: Processes | None = None,
-        monitor: Callable[[Path], Ask] = Monitor,
+        monitor: Callable[[Path], Talk] = Monitor,
     ) -> None:
         self._paths, self._run = paths, run
         self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
+        self._moves = Moves(paths)
+        self._versions: dict[tuple[str, int, int], str] = {}
+        self._hotplug = KvmHotplug(paths, run, self._guests)
+
+    @property
+    def hotplug(self) -> KvmHotplug:
+        return self._hotplug
 
     async def verify(self) -> list[str]:
         problems = []
@@ -72,6 +88,7 @@ class KvmHypervisor(Hypervisor):
                 files.read()
             except HypervisorError as err:
                 problems.append(str(err))
+        problems += self._guests.confinement.pool_problems()
         try:
             self._guests.files("0" * 36).check_lengths()
         except HypervisorError as err:
@@ -85,6 +102,11 @@ class KvmHypervisor(Hypervisor):
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
         return [one for one in found if one is not None]
 
+    async def one_running(self, instance_uuid: str) -> RunningInstance | None:
+        """See `ganeti.hypervisor.single.LooksAtOne`."""
+        found = await self._look(self._guests.files(instance_uuid))
+        return found if found is not None and found.uuid == instance_uuid else None
+
     async def start(
         self, instance: InstanceSpec, disk_paths: Sequence[str], *, paused: bool = False
     ) -> None:
@@ -96,13 +118,14 @@ class KvmHypervisor(Hypervisor):
                 return
             hvparams = complete(instance.hvparams)
             program = find_program(hvparams)
-            accelerator = str(hvparams["accelerator"])
             guest = await self._guests.launch(
                 Launch(
                     instance=instance,
                     disk_paths=disk_paths,
                     program=program,
-                    accelerator=await self._guests.acceleration.choose(accelerator, program),
+                    accelerator=await self._guests.acceleration.choose(
+                        accelerator(hvparams), program
+                    ),
                     machine=str(hvparams["machine_version"]),
                 )
             )
@@ -131,57 +154,69 @@ class KvmHypervisor(Hypervisor):
                     await self._shuts_down(guest, timeout_s)
                 finally:
                     await guest.ask("set-action", {"shutdown": "poweroff"})
+            exits = complete(guest.instance.hvparams)["reboot_behavior"] == "exit"
+            if exits:
+                await guest.ask("set-action", {"reboot": "reset"})
             await guest.ask("system_reset")
             await guest.ask("cont")
+            if exits:
+                await guest.ask("set-action", {"reboot": "shutdown"})
 
     async def console(self, instance: InstanceSpec) -> ConsoleInfo:
         return console_info(await self._here(self._guests.files(instance.uuid), instance))
 
     async def migration_info(self, instance: InstanceSpec) -> Params:
-        guest = await self._here(self._guests.files(instance.uuid), instance)
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = await self.hotplug.settled(await self._here(files, instance))
         return {
+            **guest_hardware(guest.instance),
+            "places": guest.record.places,
+            "memory": guest.record.memory,
             "machine": guest.record.machine,
             "qemu_version": guest.record.qemu_version,
             "accelerator": guest.record.accelerator,
             "running": await guest.status() == "running",
+            "mirrors_disks": True,
+            CERTIFICATE: self._moves.certificate(),
         }
 
-    async def accept(
-        self, instance: InstanceSpec, disk_paths: Sequence[str], address: str, info: Params
-    ) -> Incoming:
+    async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
+        instance, info = wanted.instance, wanted.info
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
             if guest is not None:
-                return await self._accepted_before(guest, address)
+                return await self._accepted_before(guest, wanted.address)
             hvparams = complete(instance.hvparams)
             program = find_program(hvparams)
-            accelerator = await self._guests.acceleration.choose(
-                str(hvparams["accelerator"]), program
-            )
+            chosen = await self._guests.acceleration.choose(accelerator(hvparams), program)
             migration.check_compatible(
-                info, accelerator=accelerator, version=await self._version_of(program)
+                info, accelerator=chosen, version=await self._version_of(program)
             )
             guest = await self._guests.launch(
                 Launch(
                     instance=instance,
                     disk_paths=disk_paths,
                     program=program,
-                    accelerator=accelerator,
+                    accelerator=chosen,
                     machine=str(info.get("machine", "")),
                     is_incoming=True,
+                    places=info.get("places"),
+                    memory=int(info.get("memory", 0)),
                     resume=bool(info.get("running", True)),
                 )
             )
             try:
-                port = await migration.listen(guest.ask, address, int(hvparams["migration_port"]))
-                self._guests.change(guest, port=port)
+                incoming = await self._moves.listen(guest, wanted)
+                self._guests.change(guest, port=incoming.port, disks_port=incoming.disks_port)
             except BaseException:
                 await self._guests.end(guest)
                 raise
-            return Incoming(address=address, port=port)
+            return incoming
 
-    async def migrate(self, instance: InstanceSpec, address: str, port: int) -> MigrationResult:
+    async def migrate(self, where: MigrateArgs) -> MigrationResult:
+        instance = where.instance
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._here(files, instance)
@@ -190,14 +225,18 @@ class KvmHypervisor(Hypervisor):
                     f"{instance.name} has only arrived here, and that migration is not finished"
                 )
             status = await guest.status()
-            if status in ("running", "paused", "prelaunch"):
-                guest = self._guests.change(guest, resume=status == "running")
-            hvparams = complete(instance.hvparams)
-            limits = migration.Limits(
-                bandwidth_mib_s=int(hvparams["migration_bandwidth"]),
-                downtime_ms=int(hvparams["migration_downtime"]),
-            )
-            return await migration.send(guest.ask, address, port, limits)
+            if status in ("running", "paused", "prelaunch") and not guest.record.stopped_to_move:
+                stops = status == "running" and not where.live
+                guest = self._guests.change(
+                    guest, resume=status == "running", stopped_to_move=stops
+                )
+            if guest.record.stopped_to_move and status == "running":
+                await guest.ask("stop")
+            result = await self._moves.send(guest, where)
+            if result.status != "completed" and guest.record.stopped_to_move:
+                await guest.ask("cont")
+                self._guests.change(guest, stopped_to_move=False)
+            return result
 
     async def finish_migration(
         self, instance: InstanceSpec, *, is_source: bool, success: bool
@@ -211,20 +250,47 @@ class KvmHypervisor(Hypervisor):
 
     async def validate(self, hvparams: Params) -> list[str]:
         filled = complete(hvparams)
-        problems = [
-            f"{name}: {filled[name]} is not a file that can be read on this node"
-            for name in ("kernel_path", "initrd_path")
-            if filled[name] and not _is_readable_file(str(filled[name]))
-        ]
         try:
             program = find_program(filled)
-            machine = str(filled["machine_version"])
-            if machine and machine not in await self._machines(program):
-                problems.append(f"machine_version: {program} has no machine {machine!r:.60}")
-            await self._guests.acceleration.choose(str(filled["accelerator"]), program)
+            problems = await problems_here(self._paths, self._run, program, filled)
+            await self._guests.acceleration.choose(accelerator(filled), program)
         except HypervisorError as err:
-            problems.append(str(err))
+            return [str(err)]
         return problems
+
+    async def pinned(self, hvparams: Params) -> Params:
+        filled = complete(hvparams)
+        wanted = str(filled["machine_version"]) or DEFAULT_MACHINE
+        known = await machines(self._run, find_program(filled))
+        return {"machine_version": known[wanted]} if wanted in known else {}
+
+    async def screenshot(self, instance: InstanceSpec) -> bytes:
+        return await screenshot(await self._here(self._guests.files(instance.uuid), instance))
+
+    async def read_firmware(
+        self, instance: InstanceSpec, disk_paths: Sequence[str]
+    ) -> bytes | None:
+        return await asyncio.to_thread(firmware.read, self._paths, instance, disk_paths)
+
+    async def write_firmware(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
+    ) -> None:
+        self._check_down(instance)
+        await asyncio.to_thread(firmware.write, self._paths, instance, disk_paths, content)
+
+    async def forget_firmware(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
+        self._check_down(instance)
+        await asyncio.to_thread(firmware.forget, self._paths, instance, disk_paths)
+
+    def _check_down(self, instance: InstanceSpec) -> None:
+        if self._guests.peek(self._guests.files(instance.uuid)) is not None:
+            raise HypervisorError(
+                f"{instance.name} runs on this node; its firmware's variables are in use"
+            )
+
+    async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
+        """See `ganeti.hypervisor.networking.ChecksNics`."""
+        return links.wrong_nics(nics)
 
     # --- pieces of the operations above ------------------------------------------------------
 
@@ -256,7 +322,7 @@ class KvmHypervisor(Hypervisor):
             name=instance.name,
             uuid=instance.uuid,
             hypervisor=self.name,
-            memory=instance.memory,
+            memory=guest.memory,
             vcpus=instance.vcpus,
             state=state,
             cpu_time_s=self._guests.cpu_time_s(guest),
@@ -330,7 +396,12 @@ class KvmHypervisor(Hypervisor):
 
     async def _accepted_before(self, guest: Guest, address: str) -> Incoming:
         if guest.record.is_incoming and guest.record.port and await guest.status() == "inmigrate":
-            return Incoming(address=address, port=guest.record.port)
+            return Incoming(
+                address=address,
+                port=guest.record.port,
+                disks_port=guest.record.disks_port,
+                certificate=self._moves.certificate(),
+            )
         raise HypervisorError(
             f"{guest.instance.name} has a QEMU process on this node already; if it is the rest of a"
             " failed migration, finish that one first"
@@ -345,7 +416,8 @@ class KvmHypervisor(Hypervisor):
                 return
             raise HypervisorError(f"{instance.name} is gone from the node that should keep it")
         if not success:
-            await migration.take_back(guest.ask, resume=guest.record.resume)
+            await self._moves.take_back(guest)
+            self._guests.change(guest, stopped_to_move=False)
             return
         if not await migration.has_left(guest.ask):
             raise HypervisorError(
@@ -361,7 +433,7 @@ class KvmHypervisor(Hypervisor):
             if guest is None:
                 raise HypervisorError(f"{instance.name} did not arrive on this node")
             if guest.record.is_incoming:
-                await migration.activate(guest.ask, resume=guest.record.resume)
+                await self._moves.activate(guest)
                 self._guests.change(guest, is_incoming=False)
             return
         if guest is None:
@@ -380,6 +452,17 @@ class KvmHypervisor(Hypervisor):
             return False
 
     async def _version_of(self, program: str) -> str:
+        """QEMU's version; asked again only when the program was replaced."""
+        try:
+            status = os.stat(program)
+        except OSError:
+            return await self._said_version(program)
+        identity = (program, status.st_ino, status.st_mtime_ns)
+        if identity not in self._versions:
+            self._versions = {identity: await self._said_version(program)}
+        return self._versions[identity]
+
+    async def _said_version(self, program: str) -> str:
         try:
             text = (await self._run([program, "--version"])).text
         except HostError as err:
@@ -388,13 +471,6 @@ class KvmHypervisor(Hypervisor):
         if found is None:
             raise HypervisorError(f"{program} says no version: {text!r:.80}")
         return found[1]
-
-    async def _machines(self, program: str) -> set[str]:
-        try:
-            text = (await self._run([program, "-machine", "help"])).text
-        except HostError as err:
-            raise HypervisorError(f"QEMU cannot be asked for its machines: {err}") from err
-        return {line.split()[0] for line in text.splitlines()[1:] if line.split()}
 
 
 def find_program(hvparams: Params) -> str:
@@ -406,7 +482,3 @@ def find_program(hvparams: Params) -> str:
             f"there is no program {wanted} on this node; install qemu-system-x86 or set kvm_path"
         )
     return found
-
-
-def _is_readable_file(path: str) -> bool:
-    return Path(path).is_file() and os.access(path, os.R_OK)

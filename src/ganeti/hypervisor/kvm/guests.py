@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +13,20 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
-from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
+from ganeti.hypervisor.kvm.command_line import Resolved, nic_queues, qemu_command
+from ganeti.hypervisor.kvm.confinement import Confined, Confinement
 from ganeti.hypervisor.kvm.disks import resolve_disks
-from ganeti.hypervisor.kvm.monitor import Ask, MonitorGone, MonitorSilent
-from ganeti.hypervisor.kvm.network import make_taps, remove_taps
+from ganeti.hypervisor.kvm.display import Spice, has_spice, vnc_socket
+from ganeti.hypervisor.kvm.firmware import prepare
+from ganeti.hypervisor.kvm.machine import Firmware
+from ganeti.hypervisor.kvm.monitor import MonitorGone, MonitorSilent, Talk
+from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
+from ganeti.hypervisor.kvm.passwords import set_passwords
+from ganeti.hypervisor.kvm.pinning import pin
+from ganeti.hypervisor.kvm.places import initial_places
 from ganeti.hypervisor.kvm.processes import PROC, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
+from ganeti.hypervisor.kvm.validation import spice_address
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -38,11 +46,17 @@ class Guest:
 
     files: GuestFiles
     record: Record
-    ask: Ask
+    ask: Talk
 
     @property
     def instance(self) -> InstanceSpec:
+        """The instance as its guest has it now, which is not what the next start will give it."""
         return self.record.instance
+
+    @property
+    def memory(self) -> int:
+        """MiB that the guest may use."""
+        return self.record.memory or self.record.instance.memory
 
     async def status(self, *, timeout_s: float = 20.0) -> str:
         """QEMU's run state, such as `running`, `paused`, `inmigrate`, `postmigrate`."""
@@ -61,6 +75,9 @@ class Launch:
     machine: str
     is_incoming: bool = False
     resume: bool = True
+    places: Mapping[str, int] | None = None
+    """Where a guest that comes has its devices; None for a new one."""
+    memory: int = 0
 
     @property
     def hvparams(self) -> Params:
@@ -76,12 +93,13 @@ class Guests:
     """All guests of this node. Whoever changes one holds its lock."""
 
     def __init__(
-        self, paths: Paths, run: Run, processes: Processes, monitor: Callable[[Path], Ask]
+        self, paths: Paths, run: Run, processes: Processes, monitor: Callable[[Path], Talk]
     ) -> None:
         self._paths, self._run, self._processes, self._monitor = paths, run, processes, monitor
         self.acceleration = Acceleration(paths, run)
+        self.confinement = Confinement(paths, run)
         self._locks: dict[str, asyncio.Lock] = {}
-        self._monitors: dict[Path, Ask] = {}
+        self._monitors: dict[Path, Talk] = {}
 
     def files(self, instance_uuid: str) -> GuestFiles:
         return GuestFiles.of(self._paths, instance_uuid)
@@ -115,6 +133,8 @@ class Guests:
             record = files.read()
             if record is not None:
                 await self._clear(files, record)
+        else:
+            self.confinement.remember(guest.record)
         return guest
 
     def change(self, guest: Guest, **fields: object) -> Guest:
@@ -127,9 +147,15 @@ class Guests:
         """A new QEMU whose monitor answers, stopped before its first instruction; or nothing at all."""
         files = self.files(what.instance.uuid)
         files.check_lengths()
+        async with self.confinement.confined(files, what.hvparams, what.program) as confined:
+            return await self._launch(what, files, confined)
+
+    async def _launch(self, what: Launch, files: GuestFiles, confined: Confined) -> Guest:
         hvparams = what.hvparams
         disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
-        taps = await make_taps(self._run, self._paths.root, what.instance)
+        taps = tap_names(self._paths.root, what.instance)
+        flash, spice = await self._firmware(what), await self._spice(hvparams)
+        places = initial_places(what.instance) if what.places is None else dict(what.places)
         record = None
         try:
             files.prepare()
@@ -142,16 +168,46 @@ class Guests:
                 disks=disks,
                 taps=taps,
                 is_incoming=what.is_incoming,
+                places=places,
+                firmware=flash,
+                spice=spice,
             )
-            record = _new_record(what, taps, qemu_command(what.instance, resolved))
+            record = _new_record(what, resolved, qemu_command(what.instance, resolved))
+            record = replace(
+                record, argv=(*record.argv, *confined.words), pool_uid=confined.pool_uid
+            )
+            # Before the taps are made: whatever ends this daemon, the next one knows of them.
             files.write(record)
-            return await self._spawn(files, record)
+            queues = nic_queues(hvparams)
+            await make_taps(
+                self._run, self._paths.root, what.instance, self._paths.etc, queues=queues
+            )
+            self.confinement.prepare(files, hvparams)
+            guest = await self._spawn(files, record, confined.descriptors)
+            await self._make_ready(guest, hvparams)
+            return guest
         except BaseException:
-            if record is None:
-                await remove_taps(self._run, taps)
-            else:
+            if record is not None:
                 await self._abandon(files, record)
             raise
+
+    async def _firmware(self, what: Launch) -> Firmware | None:
+        if what.hvparams["firmware"] != "uefi":
+            return None
+        return await asyncio.to_thread(prepare, self._paths, what.instance, what.disk_paths)
+
+    async def _spice(self, hvparams: Params) -> Spice:
+        address = await spice_address(self._run, hvparams) if has_spice(hvparams) else ""
+        return Spice(address, self._paths.data)
+
+    async def _make_ready(self, guest: Guest, hvparams: Params) -> None:
+        """What is told to a new QEMU before the guest's first instruction."""
+        await set_passwords(self._paths, hvparams, guest.ask)
+        mask, instance = str(hvparams["cpu_mask"]), guest.instance
+        await pin(guest.ask, guest.record.pid, mask, instance.vcpus)
+        socket = vnc_socket(instance, hvparams)
+        if socket is not None:
+            socket.chmod(0o600)
 
     async def end(self, guest: Guest) -> None:
         """End the process, by asking QEMU and then by force, and remove what belongs to it."""
@@ -177,14 +233,15 @@ class Guests:
     def cpu_time_s(self, guest: Guest) -> float:
         return self._processes.cpu_time_s(guest.record.process)
 
-    def _ask(self, files: GuestFiles) -> Ask:
+    def _ask(self, files: GuestFiles) -> Talk:
         """One monitor for all who ask the same guest, so that they take turns."""
         if files.monitor not in self._monitors:
             self._monitors[files.monitor] = self._monitor(files.monitor)
         return self._monitors[files.monitor]
 
-    async def _spawn(self, files: GuestFiles, record: Record) -> Guest:
-        process = self._processes.spawn(_in_own_scope(record, files), files.qemu_log)
+    async def _spawn(self, files: GuestFiles, record: Record, keep: Sequence[int]) -> Guest:
+        argv = _in_own_scope(record, files)
+        process = self._processes.spawn(argv, files.qemu_log, keep=keep)
         record = replace(record, pid=process.pid, start_ticks=process.start_ticks)
         files.write(record)
         guest = Guest(files, record, self._ask(files))
@@ -240,16 +297,19 @@ class Guests:
     async def _clear(self, files: GuestFiles, record: Record) -> None:
         await remove_taps(self._run, record.taps)
         self._monitors.pop(files.monitor, None)
+        self.confinement.clear(files, record)
         files.forget()
 
 
-def _new_record(what: Launch, taps: tuple[str, ...], argv: Sequence[str]) -> Record:
+def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record:
     return Record(
         instance=what.instance,
         argv=tuple(argv),
         accelerator=what.accelerator,
         boot_id=boot_id(),
-        taps=taps,
+        taps=tuple(resolved.taps),
+        places=dict(resolved.places),
+        memory=what.memory,
         is_incoming=what.is_incoming,
         resume=what.resume,
     )

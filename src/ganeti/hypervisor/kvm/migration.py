@@ -1,4 +1,4 @@
-"""Live migration over storage that both nodes see, as questions to QEMU's monitors.
+"""Sending a guest to another host, as questions to QEMU's monitors.
 
 The target never lets a guest go on by itself: it is started with `-S`, and opens its disks for
 writing only when it is told to (`late-block-activate`). So the guest runs on one node at most,
@@ -6,12 +6,13 @@ whatever is lost on the way: until `activate` the source may take it back (G5, F
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
+from ganeti.hypervisor.kvm.node_tls import Link
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.migration import MigrationResult
 
@@ -39,6 +40,19 @@ class Limits:
     downtime_ms: int
 
 
+@dataclass(frozen=True)
+class Destination:
+    """Where a guest is sent; without a link, over a connection that was agreed on before."""
+
+    address: str
+    port: int
+    link: Link | None = None
+
+
+BeforeSwitchover = Callable[[], Awaitable[None]]
+"""Work to be done while the guest stands still, before the last of its memory is sent."""
+
+
 def uri(address: str, port: int) -> str:
     """A TCP address as QEMU writes it."""
     return f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
@@ -59,9 +73,10 @@ def check_compatible(info: Params, *, accelerator: str, version: str) -> None:
         )
 
 
-async def listen(ask: Ask, address: str, port: int) -> int:
+async def listen(ask: Ask, address: str, port: int, link: Link) -> int:
     """Wait for a guest at `address`, on `port` if it is free; returns the port."""
     await _set_capabilities(ask)
+    await ask("migrate-set-parameters", link.migration_parameters())
     try:
         await ask("migrate-incoming", {"uri": uri(address, port)})
     except CommandRefused:
@@ -69,23 +84,39 @@ async def listen(ask: Ask, address: str, port: int) -> int:
     return await _listening_port(ask)
 
 
-async def send(ask: Ask, address: str, port: int, limits: Limits) -> MigrationResult:
+async def has_begun(ask: Ask) -> bool:
+    """On the source: whether the guest is being sent, or was."""
+    # `completed` says nothing here: QEMU also says it of the guest's arrival on this node.
+    return await _status(ask) == _GONE or await _is_under_way(ask)
+
+
+async def _is_under_way(ask: Ask) -> bool:
+    return (await ask("query-migrate")).get("status") in _UNDER_WAY
+
+
+async def send(
+    ask: Ask,
+    to: Destination,
+    limits: Limits,
+    before_switchover: BeforeSwitchover | None = None,
+) -> MigrationResult:
     """Send the guest, or join the sending that is under way; returns how it ended.
 
     Once this returns anything but `completed`, the guest runs here as it did before.
     """
     if await _status(ask) == _GONE:
         return await _completed(ask)
-    # `completed` says nothing here: QEMU also says it of the guest's arrival on this node.
-    if (await ask("query-migrate")).get("status") not in _UNDER_WAY:
-        await _set_capabilities(ask)
-        parameters = {
+    if not await _is_under_way(ask):
+        await _set_capabilities(ask, pauses=before_switchover is not None)
+        parameters: dict[str, int | str] = {
             "max-bandwidth": limits.bandwidth_mib_s * 1024 * 1024,
             "downtime-limit": limits.downtime_ms,
         }
+        if to.link is not None:
+            parameters |= to.link.migration_parameters()
         await ask("migrate-set-parameters", parameters)
-        await ask("migrate", {"uri": uri(address, port)})
-    why = await _watch(ask)
+        await ask("migrate", {"uri": uri(to.address, to.port)})
+    why = await _watch(ask, before_switchover)
     answer = await ask("query-migrate")
     if answer["status"] == "completed":
         return await _completed(ask)
@@ -99,31 +130,40 @@ async def send(ask: Ask, address: str, port: int, limits: Limits) -> MigrationRe
     )
 
 
-async def activate(ask: Ask, *, resume: bool) -> None:
-    """On the target: let the guest that arrived go on. From here on only this node may have it."""
-    status = await _arrived(ask)
-    if status == "running":
-        return
-    if status == "inmigrate":
+async def stop_sending(ask: Ask) -> None:
+    """End a sending that is under way, if one is; the guest runs on here."""
+    if await _is_under_way(ask):
+        await cancel(ask)
+
+
+async def check_arrived(ask: Ask) -> None:
+    """On the target: HypervisorError unless all of the guest is here."""
+    if await _arrived(ask) == "inmigrate":
         raise HypervisorError(
             "the guest has not arrived here; the migration did not succeed: finish it as failed"
         )
+
+
+async def activate(ask: Ask, *, resume: bool) -> None:
+    """On the target: let the guest that arrived go on. From here on only this node may have it."""
+    await check_arrived(ask)
+    if await _status(ask) == "running":
+        return
     if resume:
         await ask("cont")
     if resume and (status := await _status(ask)) != "running":
         raise HypervisorError(f"the guest arrived but does not run: QEMU says {status}")
 
 
-async def take_back(ask: Ask, *, resume: bool) -> None:
-    """On the source: make the guest run here again.
+async def take_back(ask: Ask, *, resume: bool, was_stopped: bool = False) -> None:
+    """On the source: make the guest run here again; `was_stopped` if it was stopped for the move.
 
     Only for a caller who knows that the target does not have it: after the target's
     `finish_migration` with `success=False`, or with that node surely dead.
     """
-    answer = await ask("query-migrate")
-    if answer.get("status") in _UNDER_WAY:
-        await cancel(ask)
-    if await _status(ask) in _LEAVING and resume:
+    await stop_sending(ask)
+    stands = _LEAVING | {"paused"} if was_stopped else _LEAVING
+    if resume and await _status(ask) in stands:
         await ask("cont")
 
 
@@ -147,7 +187,7 @@ async def cancel(ask: Ask) -> None:
     raise HypervisorError(f"QEMU does not end the migration within {CANCEL_S:g} s of being told to")
 
 
-async def _watch(ask: Ask) -> str:
+async def _watch(ask: Ask, before_switchover: BeforeSwitchover | None) -> str:
     """Wait for the end of a migration; returns why it was given up, or ''."""
     loop = asyncio.get_running_loop()
     began = moved = loop.time()
@@ -156,6 +196,10 @@ async def _watch(ask: Ask) -> str:
         answer = await ask("query-migrate")
         if answer.get("status") in _OVER:
             return ""
+        if answer.get("status") == "pre-switchover" and before_switchover is not None:
+            await before_switchover()
+            await ask("migrate-continue", {"state": "pre-switchover"})
+            continue
         now = loop.time()
         if (progress := _progress(answer)) != seen:
             seen, moved = progress, now
@@ -218,8 +262,9 @@ async def _status(ask: Ask) -> str:
     return str((await ask("query-status"))["status"])
 
 
-async def _set_capabilities(ask: Ask) -> None:
-    wanted = [{"capability": name, "state": state} for name, state in CAPABILITIES.items()]
+async def _set_capabilities(ask: Ask, *, pauses: bool = False) -> None:
+    states = {**CAPABILITIES, "pause-before-switchover": pauses}
+    wanted = [{"capability": name, "state": state} for name, state in states.items()]
     await ask("migrate-set-capabilities", {"capabilities": wanted})
 
 

@@ -8,7 +8,7 @@ no question waits behind a long one.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +46,14 @@ class Ask(Protocol):
     ) -> Any: ...
 
 
+class Talk(Ask, Protocol):
+    """Asks, and hands open files over."""
+
+    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """Commands in one conversation; the first one gets the descriptor, which stays open here."""
+        ...
+
+
 class Monitor:
     """The monitor of one QEMU process; questions are asked one after the other."""
 
@@ -61,15 +69,29 @@ class Monitor:
         timeout_s: float = ANSWER_S,
     ) -> Any:
         """The `return` of one QMP command."""
+        async with self._talking(command, timeout_s) as client:
+            return await client.execute(command, dict(arguments) if arguments else None)
+
+    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        """QEMU forgets a file that nobody uses when the conversation ends, so all commands share one."""
+        said = " and ".join(name for name, _ in commands)
+        async with self._talking(said, ANSWER_S) as client:
+            client.send_fd_scm(file)
+            for name, arguments in commands:
+                await client.execute(name, dict(arguments))
+
+    @contextlib.asynccontextmanager
+    async def _talking(self, what: str, timeout_s: float) -> AsyncIterator[QMPClient]:
+        """A conversation of our own, whose errors are those of `Ask`."""
         try:
             async with asyncio.timeout(timeout_s), self._turn, self._connected() as client:
-                return await client.execute(command, dict(arguments) if arguments else None)
+                yield client
         except TimeoutError as err:
-            raise MonitorSilent(f"QEMU did not answer {command} within {timeout_s:g} s") from err
+            raise MonitorSilent(f"QEMU did not answer {what} within {timeout_s:g} s") from err
         except ExecuteError as err:
-            raise CommandRefused(f"QEMU refused {command}: {err}") from err
+            raise CommandRefused(f"QEMU refused {what}: {err}") from err
         except (QMPError, OSError, EOFError) as err:
-            raise MonitorGone(f"QEMU's monitor is gone (asked for {command}): {err}") from err
+            raise MonitorGone(f"QEMU's monitor is gone (asked for {what}): {err}") from err
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[QMPClient]:

@@ -1,18 +1,26 @@
-"""Tap devices, which join a guest's network cards to the host: bridged or routed.
+"""Tap devices, which join a guest's network cards to the host.
 
-Commands are made by pure functions; `make_taps` and `remove_taps` run them.
+A script connects each one: ours (`kvm-ifup` beside this file), or the administrator's own,
+`/etc/ganeti/kvm-vif-bridge`, in its place. Both are told everything in their environment.
 """
 
 import hashlib
+import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from ganeti.base.errors import HostError, HypervisorError
-from ganeti.base.process import Run
+from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 
 INTERFACE_NAME_LIMIT = 15
+OWN_SCRIPT = Path(__file__).with_name("kvm-ifup")
+CUSTOM_SCRIPT = "kvm-vif-bridge"
+"""In the directory of the node's settings; used in place of ours where it is executable."""
+RULE_FAMILIES = ("-4", "-6")
 _PREFIX = "gnt"
+_MODES = ("bridged", "routed", "openvswitch")
 
 
 def tap_name(root: Path, nic: NicSpec) -> str:
@@ -21,50 +29,75 @@ def tap_name(root: Path, nic: NicSpec) -> str:
     return _PREFIX + digest[: INTERFACE_NAME_LIMIT - len(_PREFIX)]
 
 
-def tap_add(tap: str) -> list[str]:
-    """Make a tap device."""
-    return ["ip", "tuntap", "add", "dev", tap, "mode", "tap"]
+def tap_names(root: Path, instance: InstanceSpec) -> tuple[str, ...]:
+    """The taps that an instance has while it runs, in the order of its NICs."""
+    return tuple(tap_name(root, nic) for nic in instance.nics)
 
 
-def bridge_join(tap: str, bridge: str) -> list[str]:
-    """Connect it to a bridge."""
-    return ["ip", "link", "set", "dev", tap, "master", bridge]
-
-
-def link_up(tap: str) -> list[str]:
-    """Switch it on."""
-    return ["ip", "link", "set", "dev", tap, "up"]
-
-
-def route_add(tap: str, address: str, table: str) -> list[str]:
-    """Lead one address to it; `table` empty is the main table."""
-    words = ["ip", "route", "replace", address, "dev", tap]
-    return [*words, "table", table] if table else words
+def tap_add(tap: str, *, queues: int = 1) -> list[str]:
+    """Make a tap device; one of several queues takes as many as its user opens."""
+    words = ["ip", "tuntap", "add", "dev", tap, "mode", "tap"]
+    return [*words, "multi_queue"] if queues > 1 else words
 
 
 def tap_remove(tap: str) -> list[str]:
-    """Remove it."""
+    """Remove it, and with it the routes that lead to it."""
     return ["ip", "link", "delete", "dev", tap]
 
 
-def connect_commands(tap: str, nic: NicSpec) -> list[list[str]]:
-    """What joins an existing tap device to the network that the NIC asks for."""
-    if nic.mode == "bridged":
-        return [bridge_join(tap, nic.link), link_up(tap)]
-    if nic.mode == "routed":
-        if nic.ip is None:
-            raise HypervisorError(f"NIC {nic.index} is routed, but has no IP address; give it one")
-        return [link_up(tap), route_add(tap, nic.ip, nic.link)]
-    raise HypervisorError(f"NIC {nic.index} has the mode {nic.mode!r:.20}, which KVM cannot offer")
+def rule_remove(tap: str, family: str) -> list[str]:
+    """Remove what sends its packets to a routing table; it would outlive the device."""
+    return ["ip", family, "rule", "delete", "iif", tap]
 
 
-async def make_taps(run: Run, root: Path, instance: InstanceSpec) -> tuple[str, ...]:
+def nic_environment(tap: str, nic: NicSpec, instance: InstanceSpec) -> dict[str, str]:
+    """What the script is told (Ganeti's names)."""
+    given = {
+        "INTERFACE": tap,
+        "INTERFACE_INDEX": str(nic.index),
+        "INTERFACE_UUID": nic.uuid,
+        "INSTANCE": instance.name,
+        "TAGS": " ".join(instance.tags),
+        "MAC": nic.mac,
+        "MODE": nic.mode,
+        "LINK": nic.link,
+        "BRIDGE": nic.link if nic.mode == "bridged" else "",
+        "IP": nic.ip or "",
+        "VLAN": nic.vlan,
+    }
+    kept = {name: value for name, value in given.items() if value}
+    if any("\0" in value or "\n" in value for value in kept.values()):
+        raise HypervisorError(f"NIC {nic.index}: a value has a NUL or newline character")
+    return {**CLEAN_ENVIRONMENT, **kept}
+
+
+def script_words(settings: Path) -> list[str]:
+    """The command that connects a tap: the administrator's script if there is one."""
+    custom = settings / CUSTOM_SCRIPT
+    try:
+        status = custom.stat()
+    except FileNotFoundError:
+        return ["/bin/sh", str(OWN_SCRIPT)]
+    except OSError as err:
+        raise HypervisorError(f"{custom} cannot be looked at: {err.strerror}") from err
+    if not stat.S_ISREG(status.st_mode) or not status.st_mode & stat.S_IXUSR:
+        return ["/bin/sh", str(OWN_SCRIPT)]
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
+        raise HypervisorError(
+            f"{custom} would run as root, but others can change it; give it to root, mode 0755"
+        )
+    return [str(custom)]
+
+
+async def make_taps(
+    run: Run, root: Path, instance: InstanceSpec, settings: Path, *, queues: int = 1
+) -> tuple[str, ...]:
     """One tap device for each NIC, connected; on failure none is left."""
-    taps = tuple(tap_name(root, nic) for nic in instance.nics)
+    taps = tap_names(root, instance)
     await remove_taps(run, taps)
     try:
         for tap, nic in zip(taps, instance.nics, strict=True):
-            await _make_tap(run, tap, nic)
+            await make_tap(run, tap, nic, instance, settings, queues=queues)
     except BaseException:
         await remove_taps(run, taps)
         raise
@@ -72,19 +105,43 @@ async def make_taps(run: Run, root: Path, instance: InstanceSpec) -> tuple[str, 
 
 
 async def remove_taps(run: Run, taps: Sequence[str]) -> None:
-    """Remove those that exist."""
+    """Remove those that exist, and what was made for them."""
     for tap in taps:
         await run(tap_remove(tap), check=False)
+        for family in RULE_FAMILIES:
+            await run(rule_remove(tap, family), check=False)
 
 
-async def _make_tap(run: Run, tap: str, nic: NicSpec) -> None:
+async def make_tap(
+    run: Run,
+    tap: str,
+    nic: NicSpec,
+    instance: InstanceSpec,
+    settings: Path,
+    *,
+    queues: int = 1,
+) -> None:
+    """Make one tap device and connect it; after a failure it may be there."""
     try:
-        await run(tap_add(tap))
+        await run(tap_add(tap, queues=queues))
     except HostError as err:
         raise HypervisorError(f"NIC {nic.index}: no tap device can be made: {err}") from err
+    await connect_tap(run, tap, nic, instance, settings)
+
+
+async def connect_tap(
+    run: Run, tap: str, nic: NicSpec, instance: InstanceSpec, settings: Path
+) -> None:
+    """Join an existing tap device to the network that the NIC asks for."""
+    if nic.mode not in _MODES:
+        raise HypervisorError(
+            f"NIC {nic.index} has the mode {nic.mode!r:.20}, which KVM cannot offer"
+        )
+    if nic.mode == "routed" and nic.ip is None:
+        raise HypervisorError(f"NIC {nic.index} is routed, but has no IP address; give it one")
+    environment = nic_environment(tap, nic, instance)
     try:
-        for command in connect_commands(tap, nic):
-            await run(command)
+        await run(script_words(settings), env=environment)
     except HypervisorError:
         raise
     except HostError as err:

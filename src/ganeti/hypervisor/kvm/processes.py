@@ -34,8 +34,8 @@ class ProcessId:
 class Processes(Protocol):
     """What the driver does to processes, as a port."""
 
-    def spawn(self, argv: Sequence[str], log_path: Path) -> ProcessId:
-        """Start a program in a session of its own, its output appended to `log_path`."""
+    def spawn(self, argv: Sequence[str], log_path: Path, *, keep: Sequence[int] = ()) -> ProcessId:
+        """Start a program in a session of its own, its output appended to `log_path`; it inherits `keep`."""
         ...
 
     def is_alive(self, process: ProcessId) -> bool: ...
@@ -58,7 +58,7 @@ class Processes(Protocol):
 class HostProcesses:
     """The processes of this host."""
 
-    def spawn(self, argv: Sequence[str], log_path: Path) -> ProcessId:
+    def spawn(self, argv: Sequence[str], log_path: Path, *, keep: Sequence[int] = ()) -> ProcessId:
         try:
             with log_path.open("ab") as log:
                 child = subprocess.Popen(
@@ -69,6 +69,7 @@ class HostProcesses:
                     env=dict(CLEAN_ENVIRONMENT),
                     cwd="/",
                     close_fds=True,
+                    pass_fds=tuple(keep),
                     start_new_session=True,
                     umask=0o077,
                 )

@@ -40,12 +40,22 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """QEMU's full name of the virtual hardware."""
     qemu_version: str = ""
     taps: tuple[str, ...] = ()
+    pool_uid: int = 0
+    """The user id that it has from the pool; 0 without one."""
+    places: dict[str, int] = {}
+    """Where its disks and NICs sit (`ganeti.hypervisor.kvm.places`)."""
+    memory: int = 0
+    """MiB that were left to the running guest; 0: all that it was started with."""
     is_incoming: bool = False
     """Waits for a guest from another node, or has it and was not told yet to go on."""
     resume: bool = True
     """Whether a guest that came was running where it came from."""
+    stopped_to_move: bool = False
+    """A guest that ran stands still because it is being moved."""
     port: int = 0
     """Where an incoming guest is waited for."""
+    disks_port: int = 0
+    """Where its disks are waited for."""
     pid: int = 0
     start_ticks: int = 0
 
@@ -86,6 +96,16 @@ class GuestFiles:
         return self.directory / f"{self.short_uuid}.s"
 
     @property
+    def guest_agent(self) -> Path:
+        """The way to QEMU's agent in the guest, where there is one."""
+        return self.directory / f"{self.short_uuid}.a"
+
+    @property
+    def chroot(self) -> Path:
+        """What a confined QEMU sees as the root of all files."""
+        return self.directory / f"{self.short_uuid}.root"
+
+    @property
     def console_log(self) -> Path:
         """Everything that the guest said; stays when the guest ends."""
         return self.logs / f"{self.short_uuid}.console"
@@ -97,7 +117,7 @@ class GuestFiles:
 
     @property
     def sockets(self) -> tuple[Path, ...]:
-        return (self.monitor, self.people_monitor, self.console)
+        return (self.monitor, self.people_monitor, self.console, self.guest_agent)
 
     def check_lengths(self) -> None:
         """HypervisorError if a socket's name is too long for the kernel."""

@@ -27,7 +27,27 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
-from ganeti.model.opcodes.node import OpNodeAdd, OpNodeRemove, OpNodeRename, OpNodeSetParams
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceRecreateDisks,
+    OpInstanceSetParams,
+)
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import (
+    OpInstanceFailover,
+    OpInstanceMove,
+    OpNodeEvacuate,
+    OpNodeMigrate,
+)
+from ganeti.model.opcodes.node import (
+    OpNodeAdd,
+    OpNodePowercycle,
+    OpNodeRemove,
+    OpNodeRename,
+    OpNodeSetParams,
+)
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
@@ -43,15 +63,27 @@ AnyOpCode = (
     | OpClusterVerify
     | OpClusterVerifyConfig
     | OpClusterVerifyGroup
+    | OpInstanceActivateDisks
     | OpInstanceConsole
     | OpInstanceCreate
+    | OpInstanceDeactivateDisks
+    | OpInstanceFailover
+    | OpInstanceGrowDisk
     | OpInstanceMigrate
+    | OpInstanceMove
     | OpInstanceQueryData
     | OpInstanceReboot
+    | OpInstanceRecreateDisks
+    | OpInstanceReinstall
     | OpInstanceRemove
+    | OpInstanceRename
+    | OpInstanceSetParams
     | OpInstanceShutdown
     | OpInstanceStartup
     | OpNodeAdd
+    | OpNodeEvacuate
+    | OpNodeMigrate
+    | OpNodePowercycle
     | OpNodeRemove
     | OpNodeRename
     | OpNodeSetParams

@@ -64,4 +64,5 @@ class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ip: str | None = None
     mode: str | None = None
     link: str | None = None
+    vlan: str | None = None
     name: str | None = None

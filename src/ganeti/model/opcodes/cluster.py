@@ -73,6 +73,7 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     osparams: dict[str, Params] | None = None
     beparams: Params | None = None
     nicparams: Params | None = None
+    diskparams: dict[str, Params] | None = None
     ndparams: Params | None = None
     ipolicy: Params | None = None
     candidate_pool_size: int | None = None
@@ -83,17 +84,18 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     master_netmask: int | None = None
     file_storage_dir: str | None = None
     shared_file_storage_dir: str | None = None
+    remote_hvparams: list[str] | None = None
+    """Names of hypervisor parameters that touch the host, and that REST users may set all the same."""
+    uid_pool: list[tuple[int, int]] | None = None
+    add_uids: list[tuple[int, int]] | None = None
+    remove_uids: list[tuple[int, int]] | None = None
     force: bool = False
     # Clients of Ganeti name all that they know, without values; what has one is refused.
     hv_state: Any = None
     disk_state: Any = None
     vg_name: Any = None
     osparams_private_cluster: Any = None
-    diskparams: Any = None
     max_tracked_jobs: Any = None
-    uid_pool: Any = None
-    add_uids: Any = None
-    remove_uids: Any = None
     maintain_node_health: Any = None
     prealloc_wipe_disks: Any = None
     drbd_helper: Any = None

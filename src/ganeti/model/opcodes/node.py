@@ -63,6 +63,16 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     summary_field: ClassVar[str | None] = "node_name"
 
 
+class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCLE"):
+    """Restart a host at once, without shutting anything down; the master only with `force`."""
+
+    node_name: str
+    node_uuid: str | None = None
+    force: bool = False
+
+    summary_field: ClassVar[str | None] = "node_name"
+
+
 class OpNodeRename(OpCode, frozen=True, kw_only=True, tag="OP_NODE_RENAME"):
     """Give a node another name (S93); nothing refers to it by name, so nothing else is locked."""
 

@@ -90,7 +90,7 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         "DiskParameters",
         ValueKind.OTHER,
         "Disk parameters, with those of the cluster",
-        lambda r: layered(r.world.snapshot.cluster.diskparams, r.group.diskparams),
+        lambda r: fill.all_diskparams(r.world.snapshot.cluster, r.group),
     ),
     Field(
         "custom_diskparams",

@@ -57,6 +57,13 @@ JOB_FIELDS = table(
             lambda r: r.job.priority,
         ),
         Field(
+            "source",
+            "Source",
+            ValueKind.TEXT,
+            "Who submitted the job: local (the master's own socket), or a user of the REST interface",
+            lambda r: r.job.source,
+        ),
+        Field(
             "archived",
             "Archived",
             ValueKind.BOOL,

@@ -6,12 +6,44 @@ disagree. Unknown fields are ignored here (nodes are upgraded first); sizes and 
 
 from typing import Any
 
-from ganeti.rpc.procedures import disks, files, host, instances, mastership, migration, programs
+from ganeti.rpc.procedures import (
+    devices,
+    disks,
+    earlier,
+    files,
+    hardware,
+    host,
+    instances,
+    mastership,
+    migration,
+    networks,
+    power,
+    programs,
+    transfers,
+    uids,
+)
 from ganeti.rpc.procedures.form import Procedure
+
+_MODULES = (
+    devices,
+    disks,
+    earlier,
+    files,
+    hardware,
+    host,
+    instances,
+    mastership,
+    migration,
+    networks,
+    power,
+    programs,
+    transfers,
+    uids,
+)
 
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
-    for module in (disks, files, host, instances, mastership, migration, programs)
+    for module in _MODULES
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

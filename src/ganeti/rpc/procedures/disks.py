@@ -18,6 +18,14 @@ class DiskInfo(Message, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class GrowDiskArgs(Message, frozen=True, kw_only=True):
+    """A disk, and the size in MiB that it is to have at least; said absolutely, so that it can be repeated."""
+
+    instance_name: str
+    disk: DiskSpec
+    size: int
+
+
 class DiskFilesArgs(Message, frozen=True, kw_only=True):
     """Directories of disks in files; '' is not looked at."""
 
@@ -36,6 +44,12 @@ class DiskFile(Message, frozen=True, kw_only=True):
 BLOCKDEV_CREATE = Procedure("blockdev_create", DiskArgs, DiskInfo, SLOW_S, changes=True)
 
 BLOCKDEV_REMOVE = Procedure("blockdev_remove", DiskArgs, Nothing, SLOW_S, changes=True)
+
+BLOCKDEV_GROW = Procedure("blockdev_grow", GrowDiskArgs, DiskInfo, SLOW_S, changes=True)
+
+BLOCKDEV_ASSEMBLE = Procedure("blockdev_assemble", DiskArgs, DiskInfo, SLOW_S, changes=True)
+
+BLOCKDEV_SHUTDOWN = Procedure("blockdev_shutdown", DiskArgs, Nothing, SLOW_S, changes=True)
 
 BLOCKDEV_INFO = Procedure("blockdev_info", DiskArgs, DiskInfo, NORMAL_S, changes=False)
 

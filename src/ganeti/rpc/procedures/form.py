@@ -1,5 +1,6 @@
 """The form of a node procedure: its messages, how long it may take, whether it changes the host."""
 
+import enum
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -7,9 +8,20 @@ import msgspec
 
 A = TypeVar("A", bound=msgspec.Struct)
 
+PROTOCOL_VERSION = 1
+"""Of the node RPC as a whole; it changes only where an older end would misunderstand a call."""
+
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The form of all arguments and results."""
+
+
+class Lane(enum.Enum):
+    """Calls of one lane share their connections to a node, so that long ones never hold up short ones."""
+
+    QUICK = "quick"
+    NORMAL = "normal"
+    LONG = "long"
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,13 @@ class Procedure(Generic[A]):
     changes: bool
     is_long: bool = False
     """Runs as a task of the node with a durable record, which outlives the node daemon (`node/tasks.py`)."""
+
+    @property
+    def lane(self) -> Lane:
+        """By how long a call may take."""
+        if self.deadline_s <= QUICK_S:
+            return Lane.QUICK
+        return Lane.NORMAL if self.deadline_s <= NORMAL_S else Lane.LONG
 
 
 class Nothing(Message, frozen=True, kw_only=True):

@@ -72,9 +72,13 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     """Of the current set (`ganeti.ssconf.checksum`); '' if it cannot be read."""
     file_checksums: dict[str, str] = {}
     """SHA-256 of the wanted files that are here."""
+    permission_problems: list[str] = []
+    """Paths with another owner or mode than they must have."""
     authority: str = ""
     """Fingerprint of the cluster's authority, as this node has it."""
     authority_not_after: float | None = None
+    states_aside: list[str] = []
+    """Files with the state of an old master, kept when this node took the new one's (R9)."""
 
 
 class TestDelayArgs(Message, frozen=True, kw_only=True):

@@ -39,6 +39,18 @@ class RegisterState(Message, frozen=True, kw_only=True):
     software: str = ""
     older_calls: list[str] = []
     """Changing calls and tasks of masters before the promised epoch that still run here (R8, R11)."""
+    protocol: int = 0
+    accepted_software: str = ""
+    role: str = ""
+    """`master`, `candidate`, `regular` or `offline`, as far as this node knows; '' in a short answer."""
+    master_capable: bool = False
+    """Whether this node has what a master needs: the key, the state, and its name in the list."""
+    position: int = -1
+    """Where the state on this node ends; -1 if it holds none."""
+    digest: str = ""
+    """Of the whole history up to there, hexadecimal."""
+    last_job_id: int = 0
+    """The greatest job id in the state on this node."""
 
 
 class AcceptArgs(Message, frozen=True, kw_only=True):
@@ -49,6 +61,7 @@ class AcceptArgs(Message, frozen=True, kw_only=True):
     sync_set: list[str]
     job_id_ceiling: int
     voters: list[str] = []
+    software: str = ""
 
 
 class CandidateArgs(Message, frozen=True, kw_only=True):

@@ -7,24 +7,35 @@ from ganeti.rpc.procedures.instances import InstanceArgs
 
 
 class IncomingArgs(Message, frozen=True, kw_only=True):
-    """Prepare to receive a guest; `info` is what the source said."""
+    """Prepare to receive a guest; `info` is what the source said.
+
+    With `copies_disks` its disks are received too, into those that are here.
+    """
 
     instance: InstanceSpec
     address: str
     info: Params
+    copies_disks: bool = False
 
 
 class Incoming(Message, frozen=True, kw_only=True):
-    """Where the guest is waited for."""
+    """Where the guest is waited for, and its disks (0: they are not); who waits shows `certificate` (PEM)."""
 
     address: str
     port: int
+    disks_port: int = 0
+    certificate: str = ""
 
 
 class MigrateArgs(Message, frozen=True, kw_only=True):
+    """Send a guest to where it is waited for; if not `live`, it stands still meanwhile."""
+
     instance: InstanceSpec
     address: str
     port: int
+    live: bool = True
+    disks_port: int = 0
+    certificate: str = ""
 
 
 class MigrationResult(Message, frozen=True, kw_only=True):

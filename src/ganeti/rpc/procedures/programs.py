@@ -27,6 +27,18 @@ class OsCreateArgs(Message, frozen=True, kw_only=True):
     osparams: dict[str, str]
     debug: int = 0
     force_variant: bool = False
+    reinstall: bool = False
+    """Something was installed on the disks before."""
+
+
+class OsRenameArgs(Message, frozen=True, kw_only=True):
+    """Run the `rename` script: `instance` has the new name, `old_name` is the one that it had."""
+
+    instance: InstanceSpec
+    os: str
+    old_name: str
+    osparams: dict[str, str]
+    debug: int = 0
 
 
 class ScriptResult(Message, frozen=True, kw_only=True):
@@ -63,5 +75,7 @@ OS_DIAGNOSE = Procedure("os_diagnose", Nothing, list[OsInfo], NORMAL_S, changes=
 OS_VALIDATE = Procedure("os_validate", OsValidateArgs, Nothing, SLOW_S, changes=False)
 
 OS_CREATE = Procedure("os_create", OsCreateArgs, ScriptResult, HOURS_S, changes=True, is_long=True)
+
+OS_RENAME = Procedure("os_rename", OsRenameArgs, ScriptResult, HOURS_S, changes=True, is_long=True)
 
 ALLOCATOR_RUN = Procedure("allocator_run", AllocatorArgs, AllocatorOutput, SLOW_S, changes=False)

@@ -6,7 +6,6 @@ The codes are Ganeti's, because scripts parse them (interfaces.md, section 2).
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ganeti import __version__
 from ganeti.base.errors import ErrorCode, RpcError
 from ganeti.config.fill import filled_ipolicy
 from ganeti.config.index import index_of
@@ -153,7 +152,6 @@ def node_findings(
         yield Finding("ENODERPC", "node", node.name, f"does not answer: {report.reason}")
         return
     found = [
-        *_version_findings(report),
         *_time_findings(report, expected.now),
         *_position_findings(report, expected),
         *(
@@ -163,6 +161,7 @@ def node_findings(
         ),
         *(("ENODEFILESTORAGEPATHS", problem, True) for problem in report.storage_problems),
         *(("ENODESETUP", problem, True) for problem in report.writable_problems),
+        *(("ENODESETUP", problem, True) for problem in report.permission_problems),
         *(
             ("ENODENET", f"cannot reach node {other}: {problem}", True)
             for other, problem in sorted(report.connection_problems.items())
@@ -174,12 +173,6 @@ def node_findings(
 
 Found = Iterator[tuple[str, str, bool]]
 """Code, text, and whether it is an error."""
-
-
-def _version_findings(report: VerifyReport) -> Found:
-    if report.software != __version__:
-        text = f"runs version {report.software}, the master {__version__}"
-        yield ("ENODEVERSION", text, False)
 
 
 def _time_findings(report: VerifyReport, now: float) -> Found:

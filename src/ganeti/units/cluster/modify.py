@@ -22,7 +22,9 @@ from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
 from ganeti.units.allocation import Demand
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
+from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext
+from ganeti.units.job_source import check_is_local, check_may_set
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit
 
@@ -45,6 +47,7 @@ class ClusterChange:
 
     fields: dict[str, Any]
     promoted: tuple[Node, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
@@ -63,6 +66,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
 
     async def check_prereq(self, ctx: UnitContext) -> ClusterChange:
         snapshot = ctx.snapshot
+        self._check_source(ctx)
         fields = changed_cluster(snapshot.cluster, self.op)
         new = replace(snapshot.cluster, **fields)
         check_instances(snapshot, new)
@@ -71,9 +75,20 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         promoted: tuple[Node, ...] = ()
         if "candidate_pool_size" in fields:
             promoted = tuple(missing_candidates(snapshot, new.candidate_pool_size))
-        plan = ClusterChange(fields, promoted)
+        warnings = await check_uid_pool(ctx, fields, force=self.op.force)
+        plan = ClusterChange(fields, promoted, warnings)
         ctx.check_change(lambda draft: _apply(draft, plan))
         return plan
+
+    def _check_source(self, ctx: UnitContext) -> None:
+        """What reaches the host is for administrators on the master (A44)."""
+        if self.op.remote_hvparams is not None:
+            check_is_local(ctx, "remote_hvparams")
+        for hypervisor, params in (self.op.hvparams or {}).items():
+            check_may_set(ctx, hypervisor, params, f"hvparams.{hypervisor}")
+        for os, of_os in (self.op.os_hvp or {}).items():
+            for hypervisor, params in of_os.items():
+                check_may_set(ctx, hypervisor, params, f"os_hvp.{os}.{hypervisor}")
 
     async def _check_on_nodes(self, ctx: UnitContext, new: Cluster) -> None:
         """Every node that runs instances must be able to use the new hypervisor parameters."""
@@ -101,6 +116,8 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         new = replace(ctx.snapshot.cluster, **plan.fields)
         if "ipolicy" in plan.fields:
             _warn_of_policy(ctx, new)
+        for text in plan.warnings:
+            ctx.warn(text)
         await make_fit(ctx, [replace(node, master_candidate=True) for node in plan.promoted])
         if not any(name in plan.fields for name in _ADDRESS):
             return Outcome(change=lambda draft: _apply(draft, plan))

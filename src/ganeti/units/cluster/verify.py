@@ -1,6 +1,7 @@
 """Checking the whole cluster, in one job for the configuration and one for each node group."""
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -37,6 +38,12 @@ from ganeti.units.cluster.findings import (
     policy_findings,
 )
 from ganeti.units.cluster.gather import Answers, gather
+from ganeti.units.cluster.mastership_findings import (
+    aside_findings,
+    degraded_findings,
+    exclusion_findings,
+    version_findings,
+)
 from ganeti.units.cluster.redundancy import memory_findings
 from ganeti.units.context import UnitContext
 
@@ -138,7 +145,9 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
         del plan
         snapshot = ctx.snapshot
         ok = await self.report(ctx, "Verifying cluster config", config_findings(snapshot))
-        await self.report(ctx, "Verifying master candidates", candidate_findings(snapshot))
+        degraded = degraded_findings(snapshot, is_degraded=ctx.services.is_degraded())
+        candidates = itertools.chain(candidate_findings(snapshot), degraded)
+        await self.report(ctx, "Verifying master candidates", candidates)
         await self.report(
             ctx,
             "Verifying instance policies",
@@ -203,6 +212,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
             ("Verifying node status", self._nodes(ctx, answers, online)),
             ("Verifying OS definitions", os_findings(answers.oses)),
             ("Verifying instance status", self._guests(ctx, answers)),
+            ("Verifying exclusion tags", exclusion_findings(answers.before, members)),
             ("Verifying orphan volumes", self._unknown_files(ctx, answers, online)),
         ]
         if "nplusone_mem" not in self.op.skip_checks:
@@ -219,11 +229,15 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         yield from authority_findings(said, now)
         yield from ssconf_findings(said, answers.ssconf)
         yield from shared_findings(said, answers.shared, answers.before.cluster.master_node)
+        yield from aside_findings(said)
 
     def _nodes(self, ctx: UnitContext, answers: Answers, online: list[Node]) -> Iterator[Finding]:
         expected = Expected(ctx.now, answers.distributed, ctx.snapshot.position)
         for node in online:
-            yield from node_findings(node, answers.reports[node.uuid], expected)
+            report = answers.reports[node.uuid]
+            if not isinstance(report, RpcError):
+                yield from version_findings(node, report)
+            yield from node_findings(node, report, expected)
 
     def _guests(self, ctx: UnitContext, answers: Answers) -> Iterator[Finding]:
         snapshot = answers.before

@@ -20,6 +20,7 @@ from ganeti.rpc.procedures.form import SHUTDOWN_LIMIT_S
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.node_choice import check_online
 
 LONGEST_SHUTDOWN_S = int(SHUTDOWN_LIMIT_S) - 300
 """How long a guest may be given to shut down, so that the node can still answer in time."""
@@ -67,6 +68,25 @@ async def is_running(ctx: UnitContext, node: Node, instance: Instance) -> bool:
     return state is not None and state.has_guest and state.state != "shutdown"
 
 
+def check_nothing_there(state: RunningInstance | None, node: Node, instance: Instance) -> None:
+    """Refuse to bring an instance to a node where something of it is left."""
+    if state is not None:
+        raise PrereqError(
+            f"something of {instance.name} is on {node.name} already, from an earlier migration;"
+            f" run: gnt-instance migrate --cleanup {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+def put_instance(instance: Instance) -> Change:
+    """The change of configuration that makes an instance, which is locked, what a plan says."""
+
+    def change(draft: Draft) -> None:
+        draft.put(instance)
+
+    return change
+
+
 def set_admin_state(uuid: InstanceUuid, state: AdminState) -> Change:
     """The change of configuration that records what the administrator wants."""
 
@@ -90,6 +110,19 @@ def check_settled(instance: Instance) -> None:
         raise PrereqError(
             f"a migration of {instance.name} broke off, so it is not known where the guest is;"
             f" run: gnt-instance migrate --cleanup {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+async def check_down(ctx: UnitContext, instance: Instance, participle: str) -> None:
+    """Refuse unless the guest is known to be down, and is to be; `participle` says for what."""
+    check_settled(instance)
+    node = primary_node(ctx, instance)
+    check_online(node)
+    if instance.admin_state is AdminState.UP or await is_running(ctx, node, instance):
+        raise PrereqError(
+            f"instance {instance.name} must be down to be {participle};"
+            f" run: gnt-instance shutdown {instance.name}",
             ErrorCode.WRONG_STATE,
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError, RpcFailed
-from ganeti.config.fill import filled_hvparams, filled_ipolicy, filled_osparams, instance_spec
+from ganeti.config.fill import filled_hvparams, filled_ipolicy, instance_spec
 from ganeti.config.resolve import full_name, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -20,11 +20,13 @@ from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
-from ganeti.rpc.procedures.programs import OS_CREATE, OS_VALIDATE, OsCreateArgs, OsValidateArgs
 from ganeti.units.allocation import Demand, Wish, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
+from ganeti.units.instance.hardware import with_pinned_hardware
+from ganeti.units.instance.install import check_os, install_os, osparams_with
+from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
@@ -68,6 +70,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, node, instance)
         await self._check_on_node(ctx, node, instance)
+        instance = await with_pinned_hardware(ctx, node, instance)
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
         install = not op.no_install and template.has_disks
@@ -127,13 +130,6 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         args = HvParamsArgs(hypervisor=instance.hypervisor, hvparams=hvparams)
         try:
             wrong = await ctx.call(node, VALIDATE_HVPARAMS, args)
-            if not self.op.no_install and instance.os:
-                check = OsValidateArgs(
-                    os=instance.os,
-                    osparams=self._osparams(ctx, instance),
-                    force_variant=self.op.force_variant,
-                )
-                await ctx.call(node, OS_VALIDATE, check)
         except RpcFailed as err:
             raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
         except RpcError as err:
@@ -143,12 +139,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 f"node {node.name}, hypervisor parameters: {'; '.join(wrong)}",
                 ErrorCode.WRONG_INPUT,
             )
+        await check_links(ctx, node, instance)
+        if not self.op.no_install and instance.os:
+            osparams = self._osparams(ctx, instance)
+            await check_os(ctx, node, instance.os, osparams, force_variant=self.op.force_variant)
 
     def _osparams(self, ctx: UnitContext, instance: Instance) -> dict[str, str]:
         """The OS parameters with those that are not stored or not shown."""
-        op = self.op
-        filled = filled_osparams(ctx.snapshot.cluster, instance)
-        return {**filled, **op.osparams_private, **op.osparams_secret}
+        return osparams_with(ctx, instance, self.op.osparams_private, self.op.osparams_secret)
 
     async def execute(self, ctx: UnitContext, plan: CreatePlan) -> Outcome:
         """Carry out the plan, or leave no trace of it; a failed start keeps the instance."""
@@ -177,17 +175,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=spec.name, disk=disk))
 
     async def _install(self, ctx: UnitContext, plan: CreatePlan) -> None:
-        instance = plan.instance
-        args = OsCreateArgs(
-            instance=instance_spec(ctx.snapshot, instance),
-            os=instance.os,
-            osparams=self._osparams(ctx, instance),
-            debug=int(self.op.debug_level > 0),
+        await install_os(
+            ctx,
+            plan.node,
+            plan.instance,
+            self._osparams(ctx, plan.instance),
             force_variant=self.op.force_variant,
+            debug_level=self.op.debug_level,
         )
-        done = await ctx.call(plan.node, OS_CREATE, args)
-        for line in done.tail.splitlines():
-            ctx.log(f"   {line}")
 
     async def _start(self, ctx: UnitContext, instance: Instance) -> None:
         try:

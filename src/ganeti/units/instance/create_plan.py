@@ -2,22 +2,22 @@
 
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name, os_name, plain_name
-from ganeti.config.fill import filled_nicparams
 from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.hypervisor_params import check_hypervisor_params
-from ganeti.model.objects import Instance, InstanceUuid, Nic, NodeUuid
+from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import check_backend_params, check_os_params
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.hardware import with_network_port
+from ganeti.units.instance.nic_changes import new_nic
 from ganeti.units.instance.requests import (
     build_disks,
-    build_nic,
     check_disks,
     check_nics,
-    check_routed,
     check_tags,
     storage_directory,
 )
+from ganeti.units.job_source import check_may_set
 
 FILE_DRIVERS = (None, "loop")
 NOT_POSSIBLE = ("forthcoming", "commit", "group_name", "instance_communication")
@@ -79,7 +79,9 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         directory = storage_directory(cluster, template, op.file_storage_dir, op.instance_name)
     elif op.file_storage_dir:
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
-    return Instance(
+    hvparams = check_hypervisor_params(hypervisor, op.hvparams, of_instance=True, field="hvparams")
+    check_may_set(ctx, hypervisor, hvparams)
+    instance = Instance(
         uuid=InstanceUuid(ctx.ids.uuid()),
         name=op.instance_name,
         primary_node=NodeUuid(""),
@@ -87,29 +89,11 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         hypervisor=hypervisor,
         disk_template=template.name,
         disks=build_disks(op.disks, template, directory, ctx.ids),
-        nics=_nics(ctx, op),
-        hvparams=check_hypervisor_params(
-            hypervisor, op.hvparams, of_instance=True, field="hvparams"
-        ),
+        nics=tuple(new_nic(ctx, request, index) for index, request in enumerate(op.nics)),
+        hvparams=hvparams,
         beparams=check_backend_params(op.beparams, "beparams"),
         osparams=dict(op.osparams),
+        osparams_private=dict(op.osparams_private),
         tags=tuple(sorted(set(op.tags))),
     )
-
-
-def _nics(ctx: UnitContext, op: OpInstanceCreate) -> tuple[Nic, ...]:
-    """The network interfaces, with MAC and IP addresses that nobody else has or gets (F24)."""
-    cluster, reservations = ctx.snapshot.cluster, ctx.config.reservations
-    nics = []
-    for index, request in enumerate(op.nics):
-        if request.mac in ("auto", "generate"):
-            mac = reservations.new_mac(ctx.job_id, ctx.snapshot)
-        else:
-            mac = reservations.take_mac(ctx.job_id, request.mac, ctx.snapshot)
-        nic = build_nic(request, mac, ctx.ids)
-        filled = filled_nicparams(cluster, nic)
-        check_routed(nic, filled, index)
-        if nic.ip:
-            reservations.take_ip(ctx.job_id, nic.ip, filled["link"], ctx.snapshot)
-        nics.append(nic)
-    return tuple(nics)
+    return with_network_port(ctx, instance)

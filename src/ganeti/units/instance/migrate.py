@@ -1,19 +1,20 @@
-"""Live migration of instances whose data both nodes see."""
+"""Migration: of instances whose data both nodes see, and of those whose disks are taken along."""
 
 from dataclasses import dataclass
 
-from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
-from ganeti.base.identifiers import plain_name
-from ganeti.config.fill import filled_beparams
-from ganeti.config.resolve import resolve_node
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcFailed
+from ganeti.config.fill import filled_beparams, filled_hvparams
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
-from ganeti.locking.levels import Level, Mode
-from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.locking.requests import LockRequest
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
-from ganeti.model.opcodes.instance import OpInstanceMigrate
+from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OpInstanceMigrate
 from ganeti.model.params import Params
-from ganeti.rpc.procedures.instances import InstanceArgs
+from ganeti.rpc.headers import UNREACHABLE
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_REMOVE, DiskArgs
+from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
     MIGRATION_FINISH_SOURCE,
@@ -26,84 +27,98 @@ from ganeti.rpc.procedures.migration import (
     MigrateArgs,
     MigrationResult,
 )
-from ganeti.units.allocation import Demand, Wish, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_offline,
+    check_nothing_there,
     check_settled,
     primary_node,
     running_state,
     spec_of,
 )
-from ganeti.units.instance.settle import mark_migrating, mark_settled, settle_migration
-from ganeti.units.node_choice import (
-    check_can_host,
-    check_can_migrate,
-    check_memory,
-    check_online,
-    free_resources,
+from ganeti.units.instance.cleanup import clean_up
+from ganeti.units.instance.failover import FailoverPlan, fail_over, plan_failover
+from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.settle import (
+    mark_handed_over,
+    mark_migrating,
+    mark_settled,
+    mark_taken_back,
 )
+from ganeti.units.instance.targets import TargetChoice
+from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+
+LIVE, NON_LIVE = "live", "non-live"
+MIRRORS_DISKS = "mirrors_disks"
+"""What a node says of a hypervisor that can take disks along while the guest runs."""
 
 
 @dataclass(frozen=True)
 class MigrationPlan:
-    """Which instance goes from where to where; without a target only the state is settled."""
+    """Which instance goes from where to where, and how; `info` is what its node says of it."""
 
     instance: Instance
     source: Node
-    target: Node | None
+    target: Node
+    live: bool
+    copied: bool
+    """Its disks are taken along."""
+    info: Params
 
 
-class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, MigrationPlan]):
+Plan = MigrationPlan | FailoverPlan | Instance
+"""A migration, a failover in its place, or an instance whose state is only to be settled."""
+
+
+class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
     """Move a running instance to another node without stopping it, or settle an earlier attempt."""
 
-    def check_arguments(self) -> None:
+    @property
+    def _choice(self) -> TargetChoice:
         op = self.op
-        if op.mode not in (None, "live") or op.live is False:
-            raise InputError(
-                "only live migration is possible; to move a stopped guest, shut it down first",
-                "mode",
-            )
-        if op.iallocator and (op.target_node or op.target_node_uuid):
-            raise InputError("give either a target node or an allocator, not both", "iallocator")
-        if op.iallocator:
-            plain_name(op.iallocator, "iallocator")
-        if op.allow_failover:
-            raise InputError("failover is not possible yet", "allow_failover")
+        given = op.target_node_uuid or op.target_node
+        return TargetChoice(given, op.iallocator, ignore_policy=op.ignore_ipolicy)
+
+    def check_arguments(self) -> None:
+        if self.op.mode not in (None, LIVE, NON_LIVE):
+            raise InputError(f"must be {LIVE} or {NON_LIVE}", "mode")
+        if self.op.mode is not None and self.op.live is not None:
+            raise InputError("give either mode or live, not both", "mode")
+        self._choice.check()
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
-        instance = self.instance(snapshot)
-        given = self.op.target_node_uuid or self.op.target_node
-        nodes = {*instance.all_nodes, resolve_node(snapshot, given).uuid} if given else ALL
-        return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, nodes, Mode.SHARED)]
+        return self._choice.locks(snapshot, self.instance(snapshot))
 
-    async def check_prereq(self, ctx: UnitContext) -> MigrationPlan:
+    async def check_prereq(self, ctx: UnitContext) -> Plan:
         instance = self.instance(ctx.snapshot)
-        source = primary_node(ctx, instance)
         if self.op.cleanup:
-            return MigrationPlan(instance, source, None)
+            return instance
         check_settled(instance)
+        source = primary_node(ctx, instance)
+        if self.op.allow_failover and await self._must_fail_over(ctx, instance, source):
+            return await plan_failover(ctx, instance, self._choice, DEFAULT_SHUTDOWN_TIMEOUT_S)
         check_not_offline(instance)
-        check_can_migrate(instance)
         check_online(source)
-        await self._check_source(ctx, instance, source)
-        target = await self._target(ctx, instance, source)
-        check_can_host(target)
-        what = f"migrating instance {instance.name}"
-        info = await free_resources(ctx, target, what)
-        memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
-        check_memory(info, target, memory, what)
-        if await running_state(ctx, target, instance) is not None:
-            raise PrereqError(
-                f"something of {instance.name} is on {target.name} already, from an earlier migration;"
-                f" run: gnt-instance migrate --cleanup {instance.name}",
-                ErrorCode.WRONG_STATE,
-            )
-        return MigrationPlan(instance, source, target)
+        self._check_source(instance, source, await running_state(ctx, source, instance))
+        info = await self._source_info(ctx, instance, source)
+        target = await self._choice.choose(ctx, instance, source, verb="migrate")
+        copied = DISK_TEMPLATES[instance.disk_template].is_local
+        await self._check_target(ctx, instance, target, copied=copied)
+        live = self._is_live(ctx, instance)
+        return MigrationPlan(instance, source, target, live=live, copied=copied, info=info)
 
-    async def _check_source(self, ctx: UnitContext, instance: Instance, source: Node) -> None:
+    async def _must_fail_over(self, ctx: UnitContext, instance: Instance, source: Node) -> bool:
+        if source.offline or filled_beparams(ctx.snapshot.cluster, instance)["always_failover"]:
+            return True
+        if instance.admin_state is not AdminState.UP:
+            return True
         state = await running_state(ctx, source, instance)
+        return state is None or state.state == "shutdown"
+
+    def _check_source(
+        self, instance: Instance, source: Node, state: RunningInstance | None
+    ) -> None:
         if state is None or state.state == "shutdown":
             raise PrereqError(
                 f"instance {instance.name} is not running on {source.name}, so there is nothing to migrate",
@@ -116,51 +131,57 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, MigrationPlan]):
                 ErrorCode.WRONG_STATE,
             )
 
-    async def _target(self, ctx: UnitContext, instance: Instance, source: Node) -> Node:
-        wish = Wish(
-            Demand.of(ctx.snapshot.cluster, instance),
-            relocate_from=source,
-            ignore_policy=self.op.ignore_ipolicy,
+    async def _source_info(self, ctx: UnitContext, instance: Instance, source: Node) -> Params:
+        info: Params = await ctx.call(
+            source, MIGRATION_INFO, InstanceArgs(instance=spec_of(ctx, instance))
         )
-        given = self.op.target_node_uuid or self.op.target_node
-        if given:
-            target = resolve_node(ctx.snapshot, given)
-            if target.uuid == source.uuid:
-                raise InputError(f"{instance.name} is on {source.name} already", "target_node")
-            ctx.services.placements.place(wish.placed_on(ctx, target))
-            return target
-        allocator = self.op.iallocator or ctx.snapshot.cluster.default_iallocator
-        if not allocator:
+        template = DISK_TEMPLATES[instance.disk_template]
+        if template.is_local and not info.get(MIRRORS_DISKS):
             raise PrereqError(
-                "say to which node (--target-node) or by which allocator (--iallocator) to migrate:"
-                " the cluster has no default allocator",
-                ErrorCode.WRONG_INPUT,
+                f"disk template {template.name} of {instance.name} keeps its data on one node, and hypervisor"
+                f" {instance.hypervisor} cannot take disks along: gnt-instance move does",
+                ErrorCode.WRONG_STATE,
             )
-        (target,) = await choose_nodes(ctx, allocator, wish)
-        ctx.info(
-            f"Selected nodes for instance {instance.name} via iallocator {allocator}: {target.name}"
-        )
-        if target.uuid == source.uuid:
-            raise PrereqError(
-                f"iallocator '{allocator}' chose {target.name}, which the instance is to leave",
-                ErrorCode.ENVIRONMENT,
-            )
-        return target
+        return info
 
-    async def execute(self, ctx: UnitContext, plan: MigrationPlan) -> Outcome:
-        if plan.target is None:
-            return await self._cleanup(ctx, plan)
+    async def _check_target(
+        self, ctx: UnitContext, instance: Instance, target: Node, *, copied: bool
+    ) -> None:
+        what = f"migrating instance {instance.name}"
+        info = await free_resources(ctx, target, what)
+        memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
+        check_memory(info, target, memory, what)
+        if copied:
+            size = sum(disk.size for disk in instance.disks)
+            check_space(info, target, instance.disk_template, size)
+        await check_links(ctx, target, instance)
+        check_nothing_there(await running_state(ctx, target, instance), target, instance)
+
+    def _is_live(self, ctx: UnitContext, instance: Instance) -> bool:
+        if self.op.live is not None:
+            return self.op.live
+        default = filled_hvparams(ctx.snapshot.cluster, instance).get("migration_mode", LIVE)
+        return (self.op.mode or default) == LIVE
+
+    async def execute(self, ctx: UnitContext, plan: Plan) -> Outcome:
+        if isinstance(plan, Instance):
+            return await clean_up(ctx, plan)
         instance, source, target = plan.instance, plan.source, plan.target
+        if isinstance(plan, FailoverPlan):
+            ctx.log(f"Failing over instance {instance.name} from {source.name} to {target.name}")
+            await fail_over(ctx, plan)
+            return Outcome([target.name])
         ctx.log(f"Migrating instance {instance.name} from {source.name} to {target.name}")
         async with ctx.undo_log() as undo:
-            info = await ctx.call(
-                source, MIGRATION_INFO, InstanceArgs(instance=spec_of(ctx, instance))
-            )
             await undo.push(
-                "settle_migration", instance=instance.uuid, source=source.uuid, target=target.uuid
+                "settle_migration",
+                instance=instance.uuid,
+                source=source.uuid,
+                target=target.uuid,
+                copied=plan.copied,
             )
-            await ctx.config.change(mark_migrating(instance.uuid, target.uuid))
-            result = await self._move(ctx, plan, target, info)
+            await ctx.config.change(mark_migrating(_uuid(plan), NodeUuid(target.uuid)))
+            result = await _move(ctx, plan)
             undo.commit()
         ctx.info(
             f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
@@ -168,59 +189,77 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, MigrationPlan]):
         )
         return Outcome([target.name])
 
-    async def _move(
-        self, ctx: UnitContext, plan: MigrationPlan, target: Node, info: Params
-    ) -> MigrationResult:
-        """Send the guest and let it go on at the target; after an error it is not known where it is."""
-        instance, source = plan.instance, plan.source
-        spec = spec_of(ctx, instance)
-        ctx.step(f"preparing {target.name} to accept the instance")
-        wanted = IncomingArgs(instance=spec, address=target.secondary_ip, info=info)
-        incoming: Incoming = await ctx.call(target, MIGRATION_ACCEPT, wanted)
-        ctx.step("migrating the memory of the guest")
-        where = MigrateArgs(instance=spec, address=incoming.address, port=incoming.port)
-        result: MigrationResult = await ctx.call(source, MIGRATION_RUN, where)
-        if result.status != "completed":
-            raise ExecError(
-                f"the migration of {instance.name} ended as {result.status}: {result.error}"
-            )
-        ended = FinishMigrationArgs(instance=spec, success=True)
-        await ctx.call(target, MIGRATION_FINISH_TARGET, ended)
-        await ctx.config.change(mark_settled(instance.uuid, target.uuid))
-        await ctx.call(source, MIGRATION_FINISH_SOURCE, ended)
-        return result
 
-    async def _cleanup(self, ctx: UnitContext, plan: MigrationPlan) -> Outcome:
-        """Settle the migration that broke off, or look for remains of one on all nodes."""
-        await ctx.run.started()
-        instance, source = plan.instance, plan.source
-        others = [node for node in ctx.snapshot.online_nodes() if node.uuid != source.uuid]
-        if instance.migrating_to is not None:
-            holders = [ctx.snapshot.nodes[instance.migrating_to]]
-        else:
-            holders = [
-                node for node in others if await running_state(ctx, node, instance) is not None
-            ]
-        if len(holders) > 1:
-            names = ", ".join(node.name for node in holders)
-            raise ExecError(
-                f"something of {instance.name} is on {names}; end all but one copy there first"
-            )
-        for node in holders:
-            name = await self._settle_with(ctx, plan, node)
-            ctx.info(f"{instance.name} is on {name or 'no node'}")
-        if not holders:
-            ctx.info(f"nothing of {instance.name} was found beside {source.name}")
-        return Outcome()
+def _uuid(plan: MigrationPlan) -> InstanceUuid:
+    return InstanceUuid(plan.instance.uuid)
 
-    async def _settle_with(self, ctx: UnitContext, plan: MigrationPlan, other: Node) -> str:
-        """Settle between the primary node and another one, whichever of them sent the guest."""
-        ends = [NodeUuid(plan.source.uuid), NodeUuid(other.uuid)]
-        if not other.offline:
-            found = await running_state(ctx, other, plan.instance)
-            if found is not None and found.state == "postmigrate":
-                ends.reverse()
-        key = f"{ctx.job_id}/{ctx.run.index}/settle"
-        return await settle_migration(
-            ctx.services, key, InstanceUuid(plan.instance.uuid), ends[0], ends[1]
+
+async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
+    """Send the guest and let it go on at the target; after an error it is not known where it is."""
+    spec = spec_of(ctx, plan.instance)
+    if plan.copied:
+        ctx.step(f"creating its disks on {plan.target.name}")
+        await make_disks_anew(ctx, plan.instance, plan.target)
+    ctx.step(f"preparing {plan.target.name} to accept the instance")
+    wanted = IncomingArgs(
+        instance=spec,
+        address=plan.target.secondary_ip,
+        info=plan.info,
+        copies_disks=plan.copied,
+    )
+    incoming: Incoming = await ctx.call(plan.target, MIGRATION_ACCEPT, wanted)
+    ctx.step(f"migrating the {'disks and the ' * plan.copied}memory of the guest")
+    where = MigrateArgs(
+        instance=spec,
+        address=incoming.address,
+        port=incoming.port,
+        live=plan.live,
+        disks_port=incoming.disks_port,
+        certificate=incoming.certificate,
+    )
+    result: MigrationResult = await ctx.call(plan.source, MIGRATION_RUN, where)
+    if result.status != "completed":
+        raise ExecError(
+            f"the migration of {plan.instance.name} ended as {result.status}: {result.error}"
         )
+    ctx.step(f"letting the guest go on at {plan.target.name}")
+    await _hand_over(ctx, plan)
+    ctx.step(f"ending what is left on {plan.source.name}")
+    ended = FinishMigrationArgs(instance=spec, success=True)
+    await ctx.call(plan.source, MIGRATION_FINISH_SOURCE, ended)
+    if plan.copied:
+        await remove_disks(ctx, plan.instance, plan.source)
+    return result
+
+
+async def _hand_over(ctx: UnitContext, plan: MigrationPlan) -> None:
+    """Let the guest go on at the target.
+
+    Recorded before it is done: once the target may have run the guest, what the source still has
+    in memory is of the past, and must never go on.
+    """
+    uuid, source, target = _uuid(plan), NodeUuid(plan.source.uuid), NodeUuid(plan.target.uuid)
+    await ctx.config.change(mark_handed_over(uuid, source, target))
+    ended = FinishMigrationArgs(instance=spec_of(ctx, plan.instance), success=True)
+    try:
+        await ctx.call(plan.target, MIGRATION_FINISH_TARGET, ended)
+    except RpcFailed as err:
+        if err.wire_error == UNREACHABLE:  # surely not told, so the source's state is the latest
+            await ctx.config.change(mark_taken_back(uuid, source, target))
+        raise
+    await ctx.config.change(mark_settled(uuid, target))
+
+
+async def make_disks_anew(ctx: UnitContext, instance: Instance, node: Node) -> None:
+    """Make all disks of an instance on a node, in place of what an earlier attempt left there."""
+    await remove_disks(ctx, instance, node)
+    spec = spec_of(ctx, instance)
+    for disk in spec.disks:
+        await ctx.call(node, BLOCKDEV_CREATE, DiskArgs(instance_name=spec.name, disk=disk))
+
+
+async def remove_disks(ctx: UnitContext, instance: Instance, node: Node) -> None:
+    """Remove all disks of an instance from one node."""
+    spec = spec_of(ctx, instance)
+    for disk in spec.disks:
+        await ctx.call(node, BLOCKDEV_REMOVE, DiskArgs(instance_name=spec.name, disk=disk))

@@ -31,6 +31,8 @@ from ganeti.units.instance.access import (
     set_admin_state,
     spec_of,
 )
+from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, free_resources
 
 
@@ -67,6 +69,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
         check_not_offline(instance)
         node = primary_node(ctx, instance)
         check_online(node)
+        check_may_set(ctx, instance.hypervisor, self.op.hvparams)
         instance = self._with_given_params(instance)
         is_up = await is_running(ctx, node, instance)
         if not is_up:
@@ -96,7 +99,8 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
 
 
 async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> None:
-    """Refuse to start a guest for which its node has too little memory."""
+    """Refuse to start a guest for which its node has too little memory, or not the networks."""
+    await check_links(ctx, node, instance)
     what = f"starting instance {instance.name}"
     demand = Demand.of(ctx.snapshot.cluster, instance)
     ctx.services.placements.place(Wish(demand).placed_on(ctx, node))

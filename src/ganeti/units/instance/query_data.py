@@ -1,5 +1,6 @@
 """Everything about instances, and how to reach their consoles."""
 
+import asyncio
 from typing import Any
 
 from ganeti.base.errors import RpcError
@@ -20,6 +21,9 @@ from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, is_running, primary_node, spec_of
 from ganeti.units.node_choice import check_online
+
+MOST_AT_ONCE = 32
+"""Instances about which nodes are asked at the same time."""
 
 
 class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
@@ -45,7 +49,14 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         return self._instances(ctx.snapshot)
 
     async def execute(self, ctx: UnitContext, plan: list[Instance]) -> Outcome:
-        return Outcome({instance.name: await self._describe(ctx, instance) for instance in plan})
+        gate = asyncio.Semaphore(MOST_AT_ONCE)
+
+        async def describe(instance: Instance) -> dict[str, Any]:
+            async with gate:
+                return await self._describe(ctx, instance)
+
+        found = await asyncio.gather(*(describe(instance) for instance in plan))
+        return Outcome({one["name"]: one for one in found})
 
     async def _describe(self, ctx: UnitContext, instance: Instance) -> dict[str, Any]:
         snapshot, cluster = ctx.snapshot, ctx.snapshot.cluster
@@ -75,7 +86,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "os_instance": instance.osparams,
             "os_actual": filled_osparams(cluster, instance),
             "hypervisor": instance.hypervisor,
-            "network_port": None,
+            "network_port": instance.network_port,
             "hv_instance": instance.hvparams,
             "hv_actual": {
                 name: value

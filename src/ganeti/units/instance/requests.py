@@ -7,10 +7,11 @@ from pathlib import PurePosixPath
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, mac_address, plain_name
 from ganeti.base.ids import IdSource
+from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
 from ganeti.model.objects import Cluster, Disk, Nic
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
-from ganeti.model.param_checks import NIC_MODES
+from ganeti.model.param_checks import NIC_MODES, check_vlan
 from ganeti.model.params import Params
 
 MAX_DISKS, MAX_NICS = 16, 8
@@ -54,8 +55,8 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
             raise InputError("must be rw or ro", f"{where}.mode")
         if disk.name is not None:
             plain_name(disk.name, f"{where}.name")
-        if disk.params:
-            raise InputError("disk templates in files have no parameters", f"{where}.params")
+        if template is not None:
+            check_disk_params(template.name, disk.params, f"{where}.params")
     if template is not None:
         if template.has_disks and not disks:
             raise InputError(
@@ -63,6 +64,11 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
             )
         if disks and not template.has_disks:
             raise InputError(f"template {template.name} has no disks", "disks")
+
+
+def disk_mode(text: str) -> str:
+    """A checked access mode as it is stored."""
+    return "ro" if text.lower() in ("r", "ro") else "rw"
 
 
 def check_nics(nics: Sequence[NicRequest]) -> None:
@@ -76,9 +82,11 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
         if nic.ip is not None:
             check_address(nic.ip, f"{where}.ip")
         if nic.mode is not None and nic.mode not in NIC_MODES:
-            raise InputError("must be bridged or routed", f"{where}.mode")
+            raise InputError("must be bridged, routed or openvswitch", f"{where}.mode")
         if nic.link is not None:
             interface_name(nic.link, f"{where}.link")
+        if nic.vlan is not None:
+            check_vlan(nic.vlan, f"{where}.vlan")
         if nic.name is not None:
             plain_name(nic.name, f"{where}.name")
     _check_distinct("mac", [nic.mac.lower() for nic in nics])
@@ -107,7 +115,11 @@ def check_address(text: str, field: str) -> None:
 
 def nic_params(nic: NicRequest) -> Params:
     """What this interface sets that the cluster's defaults do not."""
-    given = {"mode": NIC_MODES[nic.mode] if nic.mode else None, "link": nic.link}
+    given = {
+        "mode": NIC_MODES[nic.mode] if nic.mode else None,
+        "link": nic.link,
+        "vlan": None if nic.vlan is None else check_vlan(nic.vlan, "vlan"),
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -145,11 +157,16 @@ def storage_directory(
 
 
 def build_disks(
-    requests: Sequence[DiskRequest], template: DiskTemplate, directory: str, ids: IdSource
+    requests: Sequence[DiskRequest],
+    template: DiskTemplate,
+    directory: str,
+    ids: IdSource,
+    *,
+    first: int = 0,
 ) -> tuple[Disk, ...]:
-    """The disks that checked requests yield, each with a path of its own."""
+    """The disks that checked requests yield, each with a path of its own; `first` is the index of the first."""
     disks = []
-    for index, request in enumerate(requests):
+    for index, request in enumerate(requests, first):
         uuid = ids.uuid()
         disks.append(
             Disk(
@@ -157,8 +174,14 @@ def build_disks(
                 size=request.size,
                 template=template.name,
                 logical_id=("loop", f"{directory}/{uuid}.{template.name}.disk{index}"),
-                mode="ro" if request.mode.lower() in ("r", "ro") else "rw",
+                mode=disk_mode(request.mode),
                 name=request.name,
+                params=_own_params(request, template),
             )
         )
     return tuple(disks)
+
+
+def _own_params(request: DiskRequest, template: DiskTemplate) -> Params:
+    checked = check_disk_params(template.name, request.params, "disks")
+    return {name: value for name, value in checked.items() if value is not None}

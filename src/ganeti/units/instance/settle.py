@@ -13,6 +13,7 @@ from ganeti.config.fill import instance_spec
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
+from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import (
@@ -26,11 +27,14 @@ ROUNDS = 3
 """How often both nodes are asked when what they say changes meanwhile, or an answer is lost."""
 
 
-def decide_owner(source: RunningInstance | None, target: RunningInstance | None) -> str:
+def decide_owner(
+    source: RunningInstance | None, target: RunningInstance | None, *, handed_over: bool = False
+) -> str:
     """Which end has the guest, by what each knows of it: `source`, `target`, `nowhere` or `both`.
 
     It is where it runs. If it runs nowhere, a source that has sent it takes it back, because no
-    target lets a guest go on by itself; without a source a target may have all of it.
+    target lets a guest go on by itself; without a source a target may have all of it. Once it was
+    handed over, a target that is gone may have run it: then the source's memory is of the past.
     """
     on_source = source is not None and source.has_guest
     on_target = target is not None and target.has_guest
@@ -38,7 +42,9 @@ def decide_owner(source: RunningInstance | None, target: RunningInstance | None)
         return "both"
     if on_target:
         return "target"
-    if source is not None:
+    if on_source:
+        return "source"
+    if source is not None and not (handed_over and target is None):
         return "source"
     return "target" if target is not None else "nowhere"
 
@@ -47,7 +53,31 @@ def mark_migrating(uuid: InstanceUuid, target: NodeUuid) -> Change:
     """The change of configuration before a migration: from now on the guest may be on `target` too."""
 
     def change(draft: Draft) -> None:
-        draft.put(replace(draft.instances[uuid], migrating_to=target))
+        instance = draft.instances[uuid]
+        draft.put(replace(instance, migrating_to=target, handed_over=False))
+
+    return change
+
+
+def mark_handed_over(uuid: InstanceUuid, source: NodeUuid, target: NodeUuid) -> Change:
+    """The change of configuration before the target lets the guest go on: it is the target's from now on.
+
+    As long as `source` is marked, it is not known whether the target has done so.
+    """
+
+    def change(draft: Draft) -> None:
+        instance = draft.instances[uuid]
+        draft.put(replace(instance, primary_node=target, migrating_to=source, handed_over=True))
+
+    return change
+
+
+def mark_taken_back(uuid: InstanceUuid, source: NodeUuid, target: NodeUuid) -> Change:
+    """The change of configuration that undoes `mark_handed_over`: the target was surely not told."""
+
+    def change(draft: Draft) -> None:
+        instance = draft.instances[uuid]
+        draft.put(replace(instance, primary_node=source, migrating_to=target, handed_over=False))
 
     return change
 
@@ -57,26 +87,35 @@ def mark_settled(uuid: InstanceUuid, primary: NodeUuid) -> Change:
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        settled = replace(instance, primary_node=primary, migrating_to=None)
+        settled = replace(instance, primary_node=primary, migrating_to=None, handed_over=False)
         if settled != instance:
             draft.put(settled)
 
     return change
 
 
-async def settle_migration(
-    services: Services, key: str, uuid: InstanceUuid, source: NodeUuid, target: NodeUuid
-) -> str:
+@dataclass(frozen=True)
+class Attempt:
+    """One migration that may have broken off. With `copied`, each end has disks of its own."""
+
+    instance: InstanceUuid
+    source: NodeUuid
+    target: NodeUuid
+    copied: bool = False
+
+
+async def settle_migration(services: Services, key: str, attempt: Attempt) -> str:
     """Ask both nodes, make the configuration say which of them has the guest, and clean the other one up.
 
     A node that is marked offline counts as dead. Returns the name of the node that has the guest,
     '' if none has. Raises ExecError if a node does not answer or both run it: then the mark stays.
     """
     snapshot = services.config.snapshot
-    instance = snapshot.instances.get(uuid)
+    instance = snapshot.instances.get(attempt.instance)
     if instance is None:
         return ""
-    ends = _Ends(services, instance, snapshot.nodes[source], snapshot.nodes[target])
+    source, target = snapshot.nodes[attempt.source], snapshot.nodes[attempt.target]
+    ends = _Ends(services, instance, source, target, copied=attempt.copied)
     return await ends.settle(key)
 
 
@@ -88,11 +127,18 @@ class _Ends:
     instance: Instance
     source: Node
     target: Node
+    copied: bool
+
+    @property
+    def handed_over(self) -> bool:
+        """Whether the target may have been told to let the guest go on."""
+        is_target_primary = self.instance.primary_node == self.target.uuid
+        return self.instance.handed_over and is_target_primary
 
     async def settle(self, key: str) -> str:
         for attempt in range(ROUNDS):
             here, there = await self._ask(self.source), await self._ask(self.target)
-            owner = decide_owner(here, there)
+            owner = self._owner(here, there)
             if owner == "both":
                 raise ExecError(
                     f"{self.instance.name} runs on {self.source.name} and on {self.target.name}; decide which copy to"
@@ -114,6 +160,12 @@ class _Ends:
             f" again, run: {self._remedy}"
         ) from failure
 
+    def _owner(self, here: RunningInstance | None, there: RunningInstance | None) -> str:
+        # With disks of its own, a source whose target is dead has a state that fits them.
+        can_resume = self.copied and self.target.offline
+        handed_over = self.handed_over and not can_resume
+        return decide_owner(here, there, handed_over=handed_over)
+
     async def _finish(self, key: str, owner: str) -> str:
         """Make both ends and the configuration what was decided; every step can be repeated.
 
@@ -124,17 +176,33 @@ class _Ends:
             await self._call(key, self.target, MIGRATION_FINISH_TARGET, success=True)
             await self._record(self.target)
             await self._call(key, self.source, MIGRATION_FINISH_SOURCE, success=True)
+            await self._remove_copy(key, self.source)
             return self.target.name
         await self._call(key, self.target, MIGRATION_FINISH_TARGET, success=False)
+        is_targets = owner == "nowhere" and self.handed_over and not self.target.offline
         if owner == "source":
             await self._call(key, self.source, MIGRATION_FINISH_SOURCE, success=False)
-        await self._record(self.source)
+        elif self.handed_over:
+            await self._call(key, self.source, MIGRATION_FINISH_SOURCE, success=True)
+        home, other = (self.target, self.source) if is_targets else (self.source, self.target)
+        await self._record(home)
+        await self._remove_copy(key, other)
         return self.source.name if owner == "source" else ""
 
     async def _record(self, node: Node) -> None:
         await self.services.config.change(
             mark_settled(InstanceUuid(self.instance.uuid), NodeUuid(node.uuid))
         )
+
+    async def _remove_copy(self, key: str, node: Node) -> None:
+        """Remove the disks of the end that has not the guest any more; a dead node keeps its own."""
+        if not self.copied or node.offline:
+            return
+        spec = instance_spec(self.services.config.snapshot, self.instance)
+        for disk in spec.disks:
+            args = DiskArgs(instance_name=spec.name, disk=disk)
+            key_of_disk = f"{key}/{BLOCKDEV_REMOVE.name}/{disk.index}"
+            await self.services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key_of_disk)
 
     async def _call(
         self, key: str, node: Node, procedure: Procedure[FinishMigrationArgs], *, success: bool

@@ -12,7 +12,7 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.hypervisor_params import PORT_MAX
+from ganeti.model.hypervisor_param import PORT_MAX
 from ganeti.model.objects import GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.node import OpNodeAdd
 from ganeti.model.param_checks import changed, check_node_params

@@ -15,9 +15,9 @@ from ganeti.hypervisor.kvm.command_line import (
     Resolved,
     kernel_command_line,
     node_name,
-    option,
     qemu_command,
 )
+from ganeti.hypervisor.kvm.options import option
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
@@ -141,7 +141,7 @@ def test_disks_are_raw_by_name_and_locked() -> None:
         "node-name=disk-0b7d5e0a9c0f4f6e8a520a1b",
         "file=file-0b7d5e0a9c0f4f6e8a520a1b",
     ]
-    assert "drive=disk-0b7d5e0a9c0f4f6e8a520a1b" in parsed(values(words, "-device")[0])
+    assert "drive=disk-0b7d5e0a9c0f4f6e8a520a1b" in parsed(values(words, "-device")[-1])
     assert len(node_name("file", DISK)) <= 31
 
 
@@ -153,13 +153,13 @@ def test_a_block_device_a_read_only_disk_and_a_careful_cache_are_said_to_qemu() 
     assert lower[0] == "driver=host_device"
     assert "read-only=on" in lower
     assert "cache.direct=off" in lower
-    assert "write-cache=off" in parsed(values(words, "-device")[0])
+    assert "write-cache=off" in parsed(values(words, "-device")[-1])
 
 
 @pytest.mark.parametrize(
     ("kind", "device", "place"),
     [
-        ("paravirtual", "virtio-blk-pci", "id=disk0"),
+        ("paravirtual", "virtio-blk-pci", "addr=0x8"),
         ("scsi", "scsi-hd", "bus=scsi0.0"),
         ("ide", "ide-hd", "bus=ide.0"),
     ],
@@ -203,7 +203,9 @@ def test_a_root_path_of_two_words_is_refused() -> None:
         kernel_command_line(hvparams)
 
 
-@pytest.mark.parametrize(("order", "first"), [("disk", "disk0"), ("network", "nic0")])
+@pytest.mark.parametrize(
+    ("order", "first"), [("disk", "disk_0b7d5e0a9c0f4f6e8a520a1b"), ("network", "nic_1")]
+)
 def test_the_boot_order_marks_the_first_device(order: str, first: str) -> None:
     instance = msgspec.structs.replace(INSTANCE, nics=(NIC,))
     words = qemu_command(instance, resolved(taps=("gnt0",), boot_order=order))
@@ -214,7 +216,7 @@ def test_the_boot_order_marks_the_first_device(order: str, first: str) -> None:
 def test_a_nic_uses_the_tap_device_made_for_it() -> None:
     instance = msgspec.structs.replace(INSTANCE, nics=(NIC,))
     words = qemu_command(instance, resolved(taps=("gnt12345",)))
-    assert values(words, "-netdev") == ["tap,id=net0,ifname=gnt12345,script=no,downscript=no"]
+    assert values(words, "-netdev") == ["tap,id=net_1,ifname=gnt12345,script=no,downscript=no"]
     assert "mac=aa:00:00:11:22:33" in parsed(values(words, "-device")[-1])
 
 

@@ -1,6 +1,7 @@
 """The driver's decisions, with pretended processes and monitors."""
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
 from ganeti.hypervisor.kvm import driver as driver_module
 from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
-from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused, MonitorGone, MonitorSilent
+from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model import wire
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from tests.support.node_certificates import Authority
 
 pytestmark = pytest.mark.virtual_time
 
@@ -44,10 +48,12 @@ class Host:
         self.is_silent = False
         self.dies_at_start = False
         self.survives_kill = False
+        self.kept: list[int] = []
 
     # processes
-    def spawn(self, argv: Sequence[str], log_path: Path) -> ProcessId:
-        process = ProcessId(100 + len(self.asked), 1)
+    def spawn(self, argv: Sequence[str], log_path: Path, *, keep: Sequence[int] = ()) -> ProcessId:
+        self.kept = list(keep)
+        process = ProcessId(os.getpid(), 1 + len(self.asked))
         if self.dies_at_start:
             log_path.write_text("cannot set up guest memory")
         else:
@@ -73,10 +79,13 @@ class Host:
         return 1.5
 
     # monitors
-    def monitor(self, path: Path) -> Ask:
-        return self._ask
+    def monitor(self, path: Path) -> Talk:
+        return self
 
-    async def _ask(
+    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+        raise AssertionError("nobody plugs anything in here")
+
+    async def __call__(
         self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float = 20.0
     ) -> Any:
         if not self.alive:
@@ -114,7 +123,9 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    return Paths(tmp_path)
+    paths = Paths(tmp_path)
+    Authority().equip(paths, "node1.example.com")
+    return paths
 
 
 @pytest.fixture
@@ -135,10 +146,15 @@ async def test_a_start_is_recorded_with_what_another_node_must_know(
     assert (kept.machine, kept.qemu_version, kept.accelerator) == ("pc-i440fx-7.2", "7.2.22", "tcg")
     info = await kvm.migration_info(INSTANCE)
     assert info == {
+        "instance": wire.plain(INSTANCE),
+        "places": {},
+        "memory": 0,
         "machine": "pc-i440fx-7.2",
         "qemu_version": "7.2.22",
         "accelerator": "tcg",
         "running": True,
+        "mirrors_disks": True,
+        "certificate": paths.node_certificate.read_text(),
     }
     [listed] = await kvm.running()
     assert (listed.name, listed.state, listed.cpu_time_s) == ("web1", "running", 1.5)
@@ -260,7 +276,7 @@ async def test_what_does_not_run_here_cannot_be_asked_for(kvm: KvmHypervisor) ->
     for question in (
         kvm.console(INSTANCE),
         kvm.migration_info(INSTANCE),
-        kvm.migrate(INSTANCE, "h", 1),
+        kvm.migrate(MigrateArgs(instance=INSTANCE, address="h", port=1)),
         kvm.reboot(INSTANCE, soft=False, timeout_s=0),
         kvm.finish_migration(INSTANCE, is_source=True, success=False),
         kvm.finish_migration(INSTANCE, is_source=False, success=True),
@@ -275,9 +291,14 @@ async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
     kvm: KvmHypervisor, host: Host, paths: Paths
 ) -> None:
     host.refuses = {"migrate-incoming"}
-    info = {"accelerator": "tcg", "qemu_version": "7.2.22", "machine": "pc-i440fx-7.2"}
+    info = {
+        "accelerator": "tcg",
+        "qemu_version": "7.2.22",
+        "machine": "pc-i440fx-7.2",
+        "certificate": paths.node_certificate.read_text(),
+    }
     with pytest.raises(HypervisorError, match="migrate-incoming"):
-        await kvm.accept(INSTANCE, [], "10.0.0.2", info)
+        await kvm.accept(IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info), [])
     assert host.alive == {}
     assert record(paths) is None
 
@@ -295,3 +316,24 @@ async def test_an_instance_without_serial_console_says_so(kvm: KvmHypervisor) ->
 def test_a_missing_qemu_is_named_with_the_remedy() -> None:
     with pytest.raises(HypervisorError, match=r"/nowhere/qemu.*install qemu-system-x86"):
         find_program({"kvm_path": "/nowhere/qemu"})
+
+
+@pytest.mark.requirement("G11")
+async def test_the_taps_are_known_before_they_are_made(paths: Paths, host: Host) -> None:
+    known: list[tuple[str, ...]] = []
+
+    async def run(
+        argv: Sequence[str], *, timeout_s: float = 60.0, stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None, check: bool = True,
+    ) -> Completed:  # fmt: skip
+        if list(argv[:3]) == ["ip", "tuntap", "add"]:
+            kept = record(paths)
+            assert kept is not None, "a crash now would leave a tap that nobody knows of"
+            known.append((argv[4], *kept.taps))
+        return await no_commands(argv, env=env)
+
+    kvm = KvmHypervisor(paths, run, processes=host, monitor=host.monitor)
+    nic = NicSpec(uuid="n1", index=0, mac="aa:00:00:00:00:01", link="br0")
+    await kvm.start(msgspec.structs.replace(INSTANCE, nics=(nic,)), [])
+    [(made, recorded)] = known
+    assert made == recorded

@@ -7,11 +7,14 @@ import pytest
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm import migration
-from ganeti.hypervisor.kvm.migration import Limits
+from ganeti.hypervisor.kvm.migration import Destination, Limits
 from ganeti.hypervisor.kvm.monitor import CommandRefused
+from ganeti.hypervisor.kvm.node_tls import Link
 
 pytestmark = pytest.mark.virtual_time
 LIMITS = Limits(bandwidth_mib_s=32, downtime_ms=30)
+TO = Destination("h", 1)
+LINK = Link("node2.example.com")
 DONE = {"status": "completed", "total-time": 300, "downtime": 12, "ram": {"transferred": 5}}
 
 
@@ -51,48 +54,54 @@ def listening(port: str) -> dict[str, Any]:
 
 async def test_a_guest_is_sent_within_its_limits() -> None:
     qemu = Qemu({}, {"status": "active", "ram": {"transferred": 1}}, DONE)
-    result = await migration.send(qemu, "10.0.0.2", 8102, LIMITS)
+    result = await migration.send(qemu, Destination("10.0.0.2", 8102, LINK), LIMITS)
     assert (result.status, result.total_ms, result.downtime_ms, result.transferred) == (
         "completed", 300, 12, 5,
     )  # fmt: skip
     assert qemu.commands() == ["migrate-set-capabilities", "migrate-set-parameters", "migrate"]
     parameters = dict(qemu.asked)["migrate-set-parameters"]
-    assert parameters == {"max-bandwidth": 32 * 1024 * 1024, "downtime-limit": 30}
+    assert parameters == {
+        "max-bandwidth": 32 * 1024 * 1024,
+        "downtime-limit": 30,
+        "tls-creds": "move-credentials",
+        "tls-hostname": "node2.example.com",
+        "tls-authz": "",
+    }
     assert dict(qemu.asked)["migrate"] == {"uri": "tcp:10.0.0.2:8102"}
 
 
 async def test_figures_that_come_late_are_asked_for_again() -> None:
     qemu = Qemu({}, {"status": "completed"}, {"status": "completed"}, {"status": "completed"}, DONE)
-    assert (await migration.send(qemu, "h", 1, LIMITS)).total_ms == 300
+    assert (await migration.send(qemu, TO, LIMITS)).total_ms == 300
 
 
 async def test_a_migration_under_way_is_joined() -> None:
     qemu = Qemu({"status": "active"}, {"status": "active", "ram": {"transferred": 2}}, DONE)
-    assert (await migration.send(qemu, "h", 1, LIMITS)).status == "completed"
+    assert (await migration.send(qemu, TO, LIMITS)).status == "completed"
     assert qemu.commands() == []
 
 
 async def test_a_guest_that_has_left_already_is_not_sent_again() -> None:
     qemu = Qemu(DONE, state="postmigrate")
-    assert (await migration.send(qemu, "h", 1, LIMITS)).status == "completed"
+    assert (await migration.send(qemu, TO, LIMITS)).status == "completed"
     assert qemu.commands() == []
 
 
 async def test_the_arrival_of_a_guest_is_not_taken_for_its_departure() -> None:
     qemu = Qemu({"status": "completed"}, {"status": "active"}, DONE)
-    await migration.send(qemu, "h", 1, LIMITS)
+    await migration.send(qemu, TO, LIMITS)
     assert "migrate" in qemu.commands()
 
 
 async def test_a_failed_migration_says_why() -> None:
     qemu = Qemu({}, {"status": "failed", "error-desc": "Broken pipe"})
-    result = await migration.send(qemu, "h", 1, LIMITS)
+    result = await migration.send(qemu, TO, LIMITS)
     assert (result.status, result.error) == ("failed", "Broken pipe")
 
 
 async def test_a_migration_without_progress_is_given_up() -> None:
     qemu = Qemu({}, {"status": "active", "ram": {"transferred": 1, "remaining": 9}})
-    result = await migration.send(qemu, "h", 1, LIMITS)
+    result = await migration.send(qemu, TO, LIMITS)
     assert result.status == "cancelled"
     assert "reachable" in result.error
     assert qemu.commands()[-1] == "migrate_cancel"
@@ -118,20 +127,22 @@ async def test_a_guest_that_writes_faster_than_it_is_sent_is_given_up_in_the_end
                 }
             return answer
 
-    result = await migration.send(Busy({}, {"status": "active"}), "h", 1, LIMITS)
+    result = await migration.send(Busy({}, {"status": "active"}), TO, LIMITS)
     assert "raise migration_bandwidth" in result.error
 
 
 @pytest.mark.requirement("A62")
 async def test_a_node_listens_on_the_given_address_only_and_takes_a_free_port_if_it_must() -> None:
     qemu = Qemu(listening("8102"))
-    assert await migration.listen(qemu, "10.0.0.2", 8102) == 8102
+    assert await migration.listen(qemu, "10.0.0.2", 8102, Link()) == 8102
     assert dict(qemu.asked)["migrate-incoming"] == {"uri": "tcp:10.0.0.2:8102"}
+    parameters = dict(qemu.asked)["migrate-set-parameters"]
+    assert (parameters["tls-creds"], parameters["tls-authz"]) == ("move-credentials", "move-peer")
     qemu = Qemu(listening("40001"))
     qemu.busy_ports = {"tcp:[fd00::2]:8102"}
-    assert await migration.listen(qemu, "fd00::2", 8102) == 40001
+    assert await migration.listen(qemu, "fd00::2", 8102, Link()) == 40001
     with pytest.raises(HypervisorError, match="does not say"):
-        await migration.listen(Qemu({}), "h", 1)
+        await migration.listen(Qemu({}), "h", 1, Link())
 
 
 @pytest.mark.requirement("G5", "F20")
@@ -175,6 +186,22 @@ async def test_a_guest_is_taken_back_only_if_it_had_left() -> None:
     qemu = Qemu({"status": "failed"}, state="paused")
     await migration.take_back(qemu, resume=True)
     assert qemu.commands() == []
+    await migration.take_back(qemu, resume=True, was_stopped=True)
+    assert qemu.commands() == ["cont"]
+
+
+async def test_work_that_needs_a_guest_to_stand_still_is_done_before_the_switchover() -> None:
+    qemu = Qemu({}, {"status": "active"}, {"status": "pre-switchover"}, DONE)
+    order: list[str] = []
+
+    async def work() -> None:
+        order.extend(qemu.commands())
+
+    assert (await migration.send(qemu, TO, LIMITS, work)).status == "completed"
+    assert order[-1] == "migrate"
+    assert qemu.commands()[-1] == "migrate-continue"
+    capabilities = dict(qemu.asked)["migrate-set-capabilities"]["capabilities"]
+    assert {"capability": "pause-before-switchover", "state": True} in capabilities
 
 
 async def test_a_cancelled_migration_must_end() -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -96,3 +98,49 @@ async def test_each_way_to_fail_has_its_error(path: Path, server: Server) -> Non
     with pytest.raises(MonitorGone):
         await Monitor(path.with_name("none"))("query-status")
     assert await monitor("query-status") == {"status": "running"}
+
+
+class FileServer:
+    """Like QEMU, takes a descriptor beside the words, and says what it could read through it."""
+
+    def __init__(self, path: Path) -> None:
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(path))
+        self.listener.listen()
+        self.read: list[bytes] = []
+        self.commands: list[str] = []
+
+    def serve(self) -> None:
+        client, _ = self.listener.accept()
+        with client:
+            client.sendall(json.dumps(GREETING).encode() + b"\r\n")
+            while True:
+                data, files, _, _ = socket.recv_fds(client, 65536, 1)
+                for file in files:
+                    self.read.append(os.pread(file, 100, 0))
+                    os.close(file)
+                if not data:
+                    return
+                if not data.strip():
+                    continue
+                message = json.loads(data)
+                self.commands.append(message["execute"])
+                answer = {"return": {}} | ({"id": message["id"]} if "id" in message else {})
+                client.sendall(json.dumps(answer).encode() + b"\r\n")
+
+
+async def test_a_file_is_handed_over_with_the_commands_that_use_it(
+    path: Path, tmp_path: Path
+) -> None:
+    server = FileServer(path)
+    serving = asyncio.create_task(asyncio.to_thread(server.serve))
+    with (tmp_path / "disk").open("w+b") as disk:
+        disk.write(b"the disk")
+        disk.flush()
+        first = ("add-fd", {"fdset-id": 7})
+        await Monitor(path).with_file(disk.fileno(), [first, ("blockdev-add", {"driver": "file"})])
+        assert os.fstat(disk.fileno()).st_size == 8  # it is still open here
+    await serving
+    server.listener.close()
+    assert server.read == [b"the disk"]
+    assert server.commands == ["qmp_capabilities", "add-fd", "blockdev-add"]

@@ -1,6 +1,7 @@
 """One random history of a small cluster, and what must be true of all of them."""
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,10 +11,12 @@ from ganeti.store import election, sync_set
 from ganeti.store.interface import ZERO, CampaignKind, Position
 from ganeti.store.register import PromiseRequest
 from tests.unit.store.simulation.engine import World
-from tests.unit.store.simulation.member import Entry, Member, Observer
+from tests.unit.store.simulation.member import NEWER, OLDER, Entry, Member, Observer
 from tests.unit.store.simulation.rules import Rules
 
 FAULTS_S, HEALING_S = 14.0, 40.0
+UPGRADES = 7_000_000
+"""Added to a seed, so that which nodes are upgraded changes nothing else of its history."""
 
 
 class Violation(Exception):
@@ -41,6 +44,8 @@ class Checker(Observer):
         self.writers: dict[int, NodeUuid] = {}
         self.entries: dict[Position, int] = {}
         self.ids: set[int] = set()
+        self.newer: set[int] = set()
+        """Digests of what was written by the newer software, since the last force."""
         self.shown: dict[NodeUuid, Position] = {}
         self.forced_epoch = 0
         self.acknowledgements = 0
@@ -54,6 +59,7 @@ class Checker(Observer):
         if kind is CampaignKind.FORCE:
             # An administrator gives up what this node does not have, and what others go on with.
             self.forced_epoch = max(self.forced_epoch, request.epoch)
+            self.newer.clear()  # force passes over the versions too
             self.kept = {at: entry for at, entry in self.kept.items() if at.epoch >= request.epoch}
         heard = member.heard
         if kind is not CampaignKind.VOTE or heard is None or heard[0] == request.candidate:
@@ -64,6 +70,8 @@ class Checker(Observer):
     def wrote(self, member: Member, epoch: int, entry: Entry) -> None:
         if self.writers.setdefault(epoch, member.uuid) != member.uuid:
             self.violated(f"{member.uuid} and {self.writers[epoch]} write in epoch {epoch}")
+        if member.software == NEWER and entry.position.epoch > self.forced_epoch:
+            self.newer.add(entry.digest)
         if self.entries.setdefault(entry.position, entry.digest) != entry.digest:
             self.violated(f"two transactions at {entry.position}")
 
@@ -91,6 +99,10 @@ class Checker(Observer):
         self.shown[member.uuid] = position
 
     def elected(self, member: Member, kind: CampaignKind) -> None:
+        if kind is not CampaignKind.FORCE and member.software == OLDER:
+            newer = self.newer & {entry.digest for entry in member.log}
+            if newer:
+                self.violated(f"{member.uuid} is too old for what {len(newer)} writes mean")
         self.when_elected(member)
 
     def look(self) -> None:
@@ -137,6 +149,9 @@ class History:
         for member in self.members:
             member.first_voters = voters
             member.others = {one.uuid: one for one in self.members}
+        dice = random.Random(seed + UPGRADES)
+        for member in self.members:
+            member.is_upgraded_next = seed % 4 == 0 and dice.random() < 0.5
         self.checker.members = self.members[0].others
         self.rules = rules
         self.world.loss = self.random.choice((0.0, 0.0, 0.02, 0.1))

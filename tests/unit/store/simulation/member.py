@@ -17,6 +17,7 @@ from tests.unit.store.simulation.rules import Rules
 
 CLUSTER = "c"
 BLOCK = 4
+OLDER, NEWER = "1.0.7", "1.1.0"
 RENEW_S, TICK_S, PING_S = 0.5, 0.2, 0.2
 
 
@@ -80,6 +81,8 @@ class Member:
         self.reign: Reign | None = None
         self.is_campaigning = False
         self.fence = 0
+        self.software = OLDER
+        self.is_upgraded_next = False
 
     # What survives, and what does not
 
@@ -95,6 +98,8 @@ class Member:
 
     def live(self) -> None:
         self.process.is_up = True
+        if self.is_upgraded_next:
+            self.software = NEWER
         self.fence = self.register.promised.epoch
         accepted = self.register.accepted
         if accepted and accepted.master == self.uuid:
@@ -267,7 +272,7 @@ class Member:
         self, kind: CampaignKind
     ) -> Refusal | None:
         rules, world = self.rules, self.world
-        electing = Electing(self.uuid, kind, self.own_voters)
+        electing = Electing(self.uuid, kind, self.own_voters, self.software)
         asked = electing.voters.union(*(self._known_voters()))
         ballot = await self.ask(asked, lambda member: member.read())
         epoch = rules.judge_survey(electing, ballot, self.own_epoch)
@@ -467,7 +472,9 @@ class Member:
         reign.is_registering = True
         old = reign.voters
         reign.version += 1
-        accepted = Accepted(reign.epoch, reign.version, self.uuid, members, ceiling, voters)
+        accepted = Accepted(
+            reign.epoch, reign.version, self.uuid, members, ceiling, voters, self.software
+        )
         request = AcceptRequest(CLUSTER, accepted)
         counts = False
         while self.is_reigning(reign) and not counts:

@@ -252,6 +252,18 @@ class DeposesLivingMasters(Rules):
         )
 
 
+class IgnoresVersions(Rules):
+    """R8 left out: a node becomes the master although the last one's software was newer."""
+
+    @staticmethod
+    def judge_survey(electing: Electing, ballot: election.Ballot, own_epoch: int) -> int | Refusal:
+        return election.judge_survey(replace(electing, software="9.9"), ballot, own_epoch)
+
+    @staticmethod
+    def judge_promises(electing: Electing, ballot: election.Ballot) -> Accepted | Refusal | None:
+        return election.judge_promises(replace(electing, software="9.9"), ballot)
+
+
 class GoesOnWhenFenced(Rules):
     """R9 left out: an old master ignores that it was fenced."""
 
@@ -319,6 +331,7 @@ LEFT_OUT: dict[str, type[Rules]] = {
     "R7 copying": CopiesNothing,
     "R7 registering first": WritesBeforeRegistering,
     "R8 a master that is heard": DeposesLivingMasters,
+    "R8 no older software than the last master's": IgnoresVersions,
     "R9 stopping when fenced": GoesOnWhenFenced,
     "R9 moving a different tail aside": Merges,
     "R9 ending without a majority": ServesWithoutAMajority,

@@ -1,0 +1,403 @@
+"""Restoring the cluster's state from a backup, on a master candidate whose master daemon is stopped.
+
+A backup is older than what the cluster has done since. So the restored state begins an epoch far beyond
+all known ones, and job ids beyond all that may have been given out (R10, R12); and a job that had not
+ended is not run again, nor undone: nobody knows how it went on (G7).
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from ganeti.base import tls
+from ganeti.base.clock import Clock
+from ganeti.base.errors import ErrorCode, ExecError, HostError, PrereqError, StoreError
+from ganeti.base.ids import RandomIds
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.membership import own_identity
+from ganeti.config.upgrade import Reader
+from ganeti.jobs.record import FORMAT as JOB_FORMAT
+from ganeti.jobs.record import JOB_KIND
+from ganeti.jobs.runner import NOT_RUN, failure
+from ganeti.model import wire
+from ganeti.model.job import StoredJob
+from ganeti.model.names import JobStatus
+from ganeti.model.objects import KINDS, Cluster, Node, NodeUuid
+from ganeti.store.archive import JobArchive
+from ganeti.store.backup import BackupHeader, read_backup
+from ganeti.store.database import History
+from ganeti.store.election import forced_ceiling, forced_epoch
+from ganeti.store.encoding import DIGEST_BYTES, MemberList, decode_ceiling, encode_ceiling
+from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
+    MAX_EPOCH,
+    MEMBERS_KEY,
+    META_KIND,
+    Identity,
+    Position,
+    Row,
+)
+from ganeti.store.register import Register, RegisterFile
+from ganeti.store.restoring import (
+    Found,
+    found_at,
+    holding_state,
+    move_aside,
+    register_restored,
+    replace_state,
+    rows_at,
+)
+from ganeti.store.worker import Worker
+
+UNKNOWN_END = (
+    "the cluster's state was restored from a backup that was made before this ended: whether it was"
+    " carried out is not known; look before it is submitted again"
+)
+_SHOWN_NAMES = 20
+_COMPARED = ("node", "instance", JOB_KIND)
+
+
+@dataclass
+class Content:
+    """What a backup holds, as far as a restore must know it."""
+
+    header: BackupHeader
+    rows: int = 0
+    cluster: Cluster | None = None
+    nodes: dict[str, Node] = field(default_factory=dict)
+    jobs: dict[int, bool] = field(default_factory=dict)
+    """Whether each had ended."""
+    keys: set[tuple[str, str]] = field(default_factory=set)
+    """Of the kinds that are compared with what is there."""
+    ceiling: int = 0
+    voters: frozenset[NodeUuid] = frozenset()
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was done, and what an administrator must know about it."""
+
+    position: Position
+    lines: list[str]
+
+
+async def restore(paths: Paths, backup: Path, *, clock: Clock, is_sure: bool = False) -> Restored:
+    """Put a backup in the place of this node's state; the daemons are not touched.
+
+    PrereqError if that must not be, or not without `is_sure`; StoreError for a damaged backup, a state
+    in use, or a failing disk.
+    """
+    try:
+        identity = own_identity(paths)
+    except OSError as err:
+        raise PrereqError(
+            f"this host is no member of a cluster ({err.filename}: {err.strerror}); a backup is"
+            " restored on a master candidate of its cluster",
+            ErrorCode.WRONG_STATE,
+        ) from err
+    register = RegisterFile(paths.register).read()
+    assert register is not None  # noqa: S101 - `own_identity` has read it
+    with _opened(backup) as file, holding_state(paths.state):
+        content = examine(file, identity)
+        _check_node(paths, content, identity)
+        found = found_at(paths.state, identity)
+        if not is_sure:
+            _check_newer(content, found, register, identity)
+        archived = await _archived(paths, content)
+        try:
+            return _replace(paths, file, _Plan(identity, register, content, found, archived), clock)
+        except OSError as err:
+            raise HostError(f"cannot write {err.filename}: {err.strerror}") from err
+
+
+@dataclass(frozen=True)
+class _Plan:
+    identity: Identity
+    register: Register
+    content: Content
+    found: Found
+    archived: frozenset[int]
+
+    @property
+    def position(self) -> Position:
+        """Beyond every epoch that this node knows, and at a distance (R10)."""
+        known = max(
+            self.register.promised.epoch,
+            self.content.header.position.epoch,
+            self.found.position.epoch,
+            self.found.epoch,
+        )
+        epoch = forced_epoch(self.identity.node_uuid, known + 1)
+        if epoch > MAX_EPOCH:
+            raise StoreError("there are no epochs left")
+        return Position(epoch, 1)
+
+    @property
+    def ceiling(self) -> int:
+        """Job ids of the restored cluster are above this (R12)."""
+        known = max(
+            self.register.job_id_ceiling,
+            self.content.ceiling,
+            self.found.job_id_ceiling,
+            max(self.content.jobs, default=0),
+        )
+        return forced_ceiling(self.identity.node_uuid, known)
+
+    @property
+    def voters(self) -> frozenset[NodeUuid]:
+        """Those registered last, so that no older majority elects somebody else (R3)."""
+        accepted = self.register.accepted
+        return accepted.voters if accepted and accepted.voters else self.content.voters
+
+
+def _replace(paths: Paths, file: BinaryIO, plan: _Plan, clock: Clock) -> Restored:
+    aside = move_aside(paths.state) if plan.found.damage else None
+    lost = [] if aside else _lost(paths, plan)
+    position, ceiling = plan.position, plan.ceiling
+    digest = blake2b(
+        f"{plan.identity.node_uuid} {plan.content.header}".encode(), digest_size=DIGEST_BYTES
+    ).digest()
+    file.seek(0)
+    rows = _restored_rows(file, plan, ceiling, clock.time())
+    kept = replace_state(paths.state, plan.identity, History(position, digest), rows)
+    keeper = RegisterFile(paths.register)
+    register_restored(keeper, plan.identity, position.epoch, ceiling, plan.voters)
+    return Restored(position, _told(plan, aside or kept, lost))
+
+
+# Looking at the backup
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file, so that it can be read twice and never makes us wait."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as err:
+        raise PrereqError(f"cannot read {path}: {err.strerror}", ErrorCode.WRONG_INPUT) from err
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PrereqError(f"{path} is no regular file", ErrorCode.WRONG_INPUT)
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def examine(file: BinaryIO, identity: Identity) -> Content:
+    """Read a backup to its end; StoreError if it is damaged, PrereqError if it is of another cluster."""
+    items = read_backup(file.read)
+    header = next(items)
+    if not isinstance(header, BackupHeader):
+        raise StoreError("this is no backup of a state store")
+    if header.cluster_uuid != identity.cluster_uuid:
+        raise PrereqError(
+            f"the backup is of cluster {header.cluster_uuid}, and this node belongs to"
+            f" {identity.cluster_uuid}",
+            ErrorCode.WRONG_INPUT,
+        )
+    content, reader = Content(header), Reader(RandomIds())
+    for row in items:
+        if isinstance(row, Row):
+            content.rows += 1
+            _look_at(content, reader, row, identity)
+    reader.finish()
+    for thing in reader.objects:
+        if isinstance(thing, Cluster):
+            content.cluster = thing
+        elif isinstance(thing, Node):
+            content.nodes[thing.uuid] = thing
+    if content.cluster is None or content.cluster.uuid != header.cluster_uuid:
+        raise StoreError("the backup has no configuration of its cluster")
+    return content
+
+
+def _look_at(content: Content, reader: Reader, row: Row, identity: Identity) -> None:
+    if row.kind in KINDS:
+        reader.add(row.kind, row.key, row.value)
+    elif row.kind == JOB_KIND:
+        job = _job_of(row)
+        content.jobs[job.id] = _has_ended(job)
+    elif row.kind == META_KIND and row.key == JOB_ID_CEILING_KEY:
+        content.ceiling = decode_ceiling(row.value)
+    elif row.kind == META_KIND and row.key == MEMBERS_KEY:
+        content.voters = MemberList.decode(row.value, identity.node_uuid).voters
+    if row.kind in _COMPARED:
+        content.keys.add((row.kind, row.key))
+
+
+def _job_of(row: Row) -> StoredJob:
+    job = wire.decode(row.value, StoredJob, what=f"job {row.key}")
+    if job.format > JOB_FORMAT:
+        raise StoreError(f"job {job.id} was written by a newer version; restore with that one")
+    return job
+
+
+def _has_ended(job: StoredJob) -> bool:
+    if not job.ops:
+        return job.end is not None
+    return all(state.status.is_final for state in job.ops)
+
+
+# Whether it may be
+
+
+def _check_node(paths: Paths, content: Content, identity: Identity) -> None:
+    node = content.nodes.get(identity.node_uuid)
+    if node is None or not node.master_candidate:
+        raise PrereqError(
+            "the backup does not know this node as a master candidate: restore it on one of "
+            + ", ".join(sorted(one.name for one in content.nodes.values() if one.master_candidate)),
+            ErrorCode.WRONG_STATE,
+        )
+    if node.certificate != tls.fingerprint(paths.node_certificate.read_bytes()):
+        raise PrereqError(
+            "this node has another certificate than when the backup was made, so the other nodes would"
+            " not accept it as the master; restore the backup on another candidate",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+def _check_newer(content: Content, found: Found, register: Register, identity: Identity) -> None:
+    """PrereqError where there may be a newer state, here or on others."""
+    how = "; if that is to be given up, repeat this with --yes-do-it"
+    if found.damage:
+        raise PrereqError(
+            f"the state that is here cannot be opened, and would be moved aside: {found.damage}{how}",
+            ErrorCode.EXISTS,
+        )
+    if found.position > content.header.position:
+        raise PrereqError(
+            f"the state that is here ({_shown(found.position)}) is newer than the backup"
+            f" ({_shown(content.header.position)}): start ganeti-masterd, and nothing is lost{how}",
+            ErrorCode.EXISTS,
+        )
+    accepted = register.accepted
+    others = accepted.sync_set - {identity.node_uuid} if accepted else frozenset[NodeUuid]()
+    if others:
+        names = (content.nodes[uuid].name if uuid in content.nodes else uuid for uuid in others)
+        raise PrereqError(
+            f"{', '.join(sorted(names))} had the last state too: run 'gnt-cluster master-failover'"
+            f" there, and nothing is lost{how}",
+            ErrorCode.EXISTS,
+        )
+
+
+async def _archived(paths: Paths, content: Content) -> frozenset[int]:
+    """Jobs of the backup that were archived since: how they ended is known."""
+    if not content.jobs or not paths.job_archive.exists():
+        return frozenset()
+    worker = Worker("archive")
+    try:
+        archive = await JobArchive.open(paths.job_archive, worker)
+        try:
+            missing = await archive.missing([(job_id, job_id) for job_id in content.jobs])
+        finally:
+            await archive.close()
+    finally:
+        await worker.close()
+    return frozenset(content.jobs.keys() - set(missing))
+
+
+# What is put in place
+
+
+def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Iterator[Row]:
+    """The rows of the backup, with jobs that had not ended as errors, and the new ceiling of job ids."""
+    for row in read_backup(file.read):
+        if isinstance(row, BackupHeader):
+            if row != plan.content.header:
+                raise StoreError("the backup was changed while it was read")
+        elif row.kind == JOB_KIND:
+            job = _job_of(row)
+            if job.id not in plan.archived:
+                yield row if _has_ended(job) else _ended(row, job, now)
+        elif (row.kind, row.key) != (META_KIND, JOB_ID_CEILING_KEY):
+            yield row
+    yield Row(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+
+
+def _ended(row: Row, job: StoredJob, now: float) -> Row:
+    """A job of which nobody knows how it went on: it never runs again, and nothing of it is undone."""
+    result = failure(ExecError(UNKNOWN_END)).result
+    states = []
+    for state in job.ops:
+        if not state.status.is_final:
+            state = msgspec.structs.replace(  # noqa: PLW2901 - the same, ended
+                state, status=JobStatus.ERROR, result=result, end=max(now, job.received)
+            )
+            result = NOT_RUN
+        states.append(state)
+    ended = msgspec.structs.replace(
+        job, ops=tuple(states), end=max(now, job.received), undo=(), cancel_requested=False
+    )
+    return Row(row.kind, row.key, wire.encode(ended))
+
+
+# What is said
+
+
+def _lost(paths: Paths, plan: _Plan) -> list[str]:
+    """What the state that is replaced has and the backup has not."""
+    if plan.found.position <= Position(0, 0):
+        return []
+    gone: dict[str, list[str]] = {kind: [] for kind in _COMPARED}
+    for row in rows_at(paths.state):
+        if row.kind in gone and (row.kind, row.key) not in plan.content.keys:
+            gone[row.kind].append(_name_of(row))
+    return [
+        f"not in the backup, and lost: {len(names)} {kind}s ({_some(names)})"
+        for kind, names in gone.items()
+        if names
+    ]
+
+
+def _name_of(row: Row) -> str:
+    if row.kind == JOB_KIND:
+        return row.key.lstrip("0")
+    return str(msgspec.json.decode(row.value).get("name", row.key))
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_SHOWN_NAMES])
+    return f"{shown}, …" if len(names) > _SHOWN_NAMES else shown
+
+
+def _shown(position: Position) -> str:
+    return f"position {position.as_int()}: epoch {position.epoch}, serial {position.serial}"
+
+
+def _told(plan: _Plan, aside: Path | None, lost: list[str]) -> list[str]:
+    content, found = plan.content, plan.found
+    cluster = content.cluster.name if content.cluster else ""
+    begun = (
+        f"restored cluster {cluster} as it was at {_shown(content.header.position)}"
+        f" ({content.rows} rows); it goes on at {_shown(plan.position)}, with job ids above"
+        f" {plan.ceiling}"
+    )
+    lines = [begun]
+    if found.position > Position(0, 0):
+        lines.append(f"the state that was here ended at {_shown(found.position)}")
+    accepted = plan.register.accepted
+    if accepted and accepted.epoch > content.header.position.epoch:
+        lines.append(
+            f"the backup is of epoch {content.header.position.epoch}, and the cluster had a master in"
+            f" epoch {accepted.epoch}: what was changed in between is lost"
+        )
+    lines += lost
+    if aside is not None:
+        lines.append(f"what was here is kept in {aside}")
+    unknown = [str(job_id) for job_id, ended in sorted(content.jobs.items())
+               if not ended and job_id not in plan.archived]  # fmt: skip
+    if unknown:
+        lines.append(
+            f"{len(unknown)} jobs had not ended when the backup was made, and are errors now, since"
+            f" nobody knows how they went on: {_some(unknown)}"
+        )
+    lines.append("instances and disks made since are on the nodes still: run 'gnt-cluster verify'")
+    return lines

@@ -1,0 +1,92 @@
+"""The skeleton that all daemons share: options, pid file, log, signals, the loop."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from ganeti.base.errors import GanetiError
+from ganeti.base.logs import LEVELS, logging_to
+from ganeti.base.paths import Paths
+from ganeti.base.permissions import ROOT, begin_as
+from ganeti.base.pidfile import holding_pid_file, pid_file
+
+EXIT_NOT_A_NODE = 5
+
+
+class Ending:
+    """When a daemon is to end: by a signal, or because it cannot go on."""
+
+    def __init__(self) -> None:
+        self._why: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def end(self, why: str = "") -> None:
+        """End now; the first reason counts, and none means that all is well."""
+        if not self._why.done():
+            self._why.set_result(why)
+
+    async def wait(self) -> str:
+        """Return when the daemon is to end; the reason if something is wrong."""
+        return await self._why
+
+
+Serve = Callable[[Callable[[], None], Ending], Awaitable[None]]
+"""Serves until the ending: says by the first argument that it does, and returns when all is closed."""
+
+
+@dataclass(frozen=True)
+class DaemonProgram:
+    """One daemon: its name, what `--help` says, the name of its log, and as whom it runs."""
+
+    name: str
+    purpose: str
+    log_name: str
+    role: str = ROOT
+    """Where users were set up, the daemon becomes this one of them (`ganeti.base.users`)."""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """The options that every daemon has."""
+        parser = argparse.ArgumentParser(prog=self.name, description=self.purpose)
+        parser.add_argument(
+            "-f", "--foreground", action="store_true", help="log to standard error too"
+        )
+        parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
+        parser.add_argument("-d", "--debug", action="store_true", help="log everything")
+        return parser
+
+    def refuse(self, why: str, code: int) -> int:
+        """Say on standard error why the daemon does not start; the exit code."""
+        sys.stderr.write(f"{self.name}: {why}\n")
+        return code
+
+    def run(self, args: argparse.Namespace, paths: Paths, serve: Serve) -> int:
+        """Serve until SIGTERM, SIGINT or an ending; the exit code, 1 where something was wrong.
+
+        What only root may read has to be read before.
+        """
+        try:
+            with ExitStack() as opened:
+                paths.run.mkdir(parents=True, exist_ok=True)
+                path = pid_file(paths.run, self.name)
+                ready = opened.enter_context(holding_pid_file(path, self.name))
+                begin_as(paths, self.role)
+                level = "debug" if args.debug else args.log_level
+                opened.enter_context(
+                    logging_to(
+                        paths.log / self.log_name, self.name, level=level, stderr=args.foreground
+                    )
+                )
+                return asyncio.run(_until_the_end(serve, ready))
+        except (GanetiError, OSError) as err:
+            return self.refuse(str(err), getattr(err, "exit_code", 1))
+
+
+async def _until_the_end(serve: Serve, ready: Callable[[], None]) -> int:
+    ending = Ending()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ending.end)
+    await serve(ready, ending)
+    return 1 if await ending.wait() else 0

@@ -1,0 +1,107 @@
+"""Changing a guest while it runs: what a driver may offer beside `Hypervisor`."""
+
+import abc
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.model import wire
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.params import Params
+
+_HARDWARE = "instance"
+
+
+class Hotplug(abc.ABC):
+    """Disks, NICs and memory of running guests.
+
+    Every operation may be repeated: adding what is there, or removing what is not, succeeds. A guest
+    that does not run here has nothing to change, so every change of it succeeds; its next start gives
+    it all that the configuration says. A failed change leaves the guest as it was. Drivers raise only
+    HypervisorError.
+    """
+
+    @abc.abstractmethod
+    async def obstacles(self, instance: InstanceSpec) -> list[str]:
+        """What keeps the guest from being changed now, a sentence each; empty if nothing, or if it is down."""
+
+    @abc.abstractmethod
+    async def add_disk(self, instance: InstanceSpec, disk: DiskSpec, path: str) -> None:
+        """Give the guest a disk, at `disk.index` among its disks."""
+
+    @abc.abstractmethod
+    async def remove_disk(self, instance: InstanceSpec, disk: DiskSpec) -> None:
+        """Take a disk from the guest, and wait until it has let it go."""
+
+    @abc.abstractmethod
+    async def resize_disk(self, instance: InstanceSpec, disk: DiskSpec) -> None:
+        """Tell the guest that a disk has grown to `disk.size`."""
+
+    @abc.abstractmethod
+    async def add_nic(self, instance: InstanceSpec, nic: NicSpec) -> None: ...
+
+    @abc.abstractmethod
+    async def remove_nic(self, instance: InstanceSpec, nic: NicSpec) -> None: ...
+
+    @abc.abstractmethod
+    async def change_nic(self, instance: InstanceSpec, nic: NicSpec) -> None:
+        """Connect a NIC as `nic` says now; one with another MAC address is taken out and put in again."""
+
+    @abc.abstractmethod
+    async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
+        """Ask the guest to use so much memory; how much it uses after a while, 0 if it does not run here."""
+
+
+def guest_hardware(instance: InstanceSpec) -> Params:
+    """The part of `Hypervisor.migration_info` that says what a guest has, whatever it is to have next time."""
+    return {_HARDWARE: wire.plain(instance)}
+
+
+def incoming_instance(wanted: InstanceSpec, info: Params) -> InstanceSpec:
+    """The instance as its guest on the other node has it, with the parameters of the cluster of now."""
+    described: Any = info.get(_HARDWARE)
+    if described is None:
+        return wanted
+    found: InstanceSpec = wire.convert(described, InstanceSpec, what="migration info")
+    known = HYPERVISOR_PARAMS.get(wanted.hypervisor, {})
+    of_now = {
+        name: value
+        for name, value in wanted.hvparams.items()
+        if name in known and (known[name].is_global or name.startswith("migration_"))
+    }
+    return replace(found, hvparams={**found.hvparams, **of_now})
+
+
+def with_disk(instance: InstanceSpec, disk: DiskSpec) -> InstanceSpec:
+    """The instance with one disk more, or with this one in place of its earlier self."""
+    others = [one for one in instance.disks if one.uuid != disk.uuid]
+    at = min(disk.index, len(others))
+    return _with_disks(instance, [*others[:at], disk, *others[at:]])
+
+
+def without_disk(instance: InstanceSpec, uuid: str) -> InstanceSpec:
+    """The instance without one disk."""
+    return _with_disks(instance, [one for one in instance.disks if one.uuid != uuid])
+
+
+def with_nic(instance: InstanceSpec, nic: NicSpec) -> InstanceSpec:
+    """The instance with one NIC more, or with this one in place of its earlier self."""
+    others = [one for one in instance.nics if one.uuid != nic.uuid]
+    at = min(nic.index, len(others))
+    return _with_nics(instance, [*others[:at], nic, *others[at:]])
+
+
+def without_nic(instance: InstanceSpec, uuid: str) -> InstanceSpec:
+    """The instance without one NIC."""
+    return _with_nics(instance, [one for one in instance.nics if one.uuid != uuid])
+
+
+def _with_disks(instance: InstanceSpec, disks: list[DiskSpec]) -> InstanceSpec:
+    counted = tuple(replace(one, index=index) for index, one in enumerate(disks))
+    return replace(instance, disks=counted)
+
+
+def _with_nics(instance: InstanceSpec, nics: list[NicSpec]) -> InstanceSpec:
+    counted = tuple(replace(one, index=index) for index, one in enumerate(nics))
+    return replace(instance, nics=counted)

@@ -1,0 +1,272 @@
+"""What a QEMU that a guest has taken over can still reach: a user id, an empty directory, few system calls.
+
+QEMU is started as root, opens disks, devices, logs and sockets, and gives its rights up before the
+guest's first instruction (S228-S230). So none of these need belong to the guest's user, and what is
+plugged in later is handed over as an open file.
+"""
+
+import asyncio
+import contextlib
+import json
+import pwd
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ganeti import ssconf, uidpool
+from ganeti.base.errors import GanetiError, HostError, HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.base.process import Run
+from ganeti.hypervisor.kvm.options import option
+from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
+from ganeti.model.params import Params
+
+CHROOT_MODE = 0o555
+"""Nobody can write into the directory that a guest's QEMU sees as its root."""
+PROBE_S = 20.0
+_QUESTIONS = ("qmp_capabilities", "query-command-line-options", "quit")
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """Which options this QEMU has; those of QEMU 9 took the place of `-runas` and `-chroot`."""
+
+    run_with_user: bool = False
+    run_with_chroot: bool = False
+    sandbox: bool = True
+
+
+@dataclass(frozen=True)
+class User:
+    """Whose rights QEMU keeps."""
+
+    uid: int
+    gid: int
+
+    def __str__(self) -> str:
+        return f"{self.uid}:{self.gid}"
+
+
+@dataclass(frozen=True)
+class Confined:
+    """How one start is confined."""
+
+    words: Sequence[str]
+    """For QEMU's command line."""
+    lock: uidpool.LockedUid | None = None
+    """Of the id from the pool, until QEMU runs with it."""
+
+    @property
+    def pool_uid(self) -> int:
+        """0 without one."""
+        return self.lock.GetUid() if self.lock else 0
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """What QEMU inherits: the lock, so that it holds even if this daemon dies just now."""
+        return (self.lock.fileno(),) if self.lock else ()
+
+
+class Confinement:
+    """Confines the guests of one node."""
+
+    def __init__(self, paths: Paths, run: Run) -> None:
+        self._paths, self._run = paths, run
+        self._lock_files = uidpool.lock_directory(paths)
+        self._known: dict[tuple[str, int, int], Abilities] = {}
+        self._one_probe = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def confined(
+        self, files: GuestFiles, hvparams: Params, program: str
+    ) -> AsyncIterator[Confined]:
+        """Confine the start that the block makes; if it fails, its user id is free again."""
+        abilities = await self.abilities(program)
+        chroot = files.chroot if hvparams["use_chroot"] else None
+        if hvparams["security_model"] != "pool":
+            user = user_of(hvparams)
+            yield Confined(words(user, chroot, abilities))
+            return
+        lock = await self._take_uid()
+        try:
+            yield Confined(words(_pool_user(lock.GetUid()), chroot, abilities), lock)
+        except BaseException:
+            uidpool.ReleaseUid(lock)
+            raise
+        lock.Unlock()
+
+    def prepare(self, files: GuestFiles, hvparams: Params) -> None:
+        """Make what the guest's QEMU sees as its root, empty."""
+        _remove_tree(files.chroot)
+        if hvparams["use_chroot"]:
+            files.chroot.mkdir()
+            files.chroot.chmod(CHROOT_MODE)
+
+    def remember(self, record: Record) -> None:
+        """A live guest has its user id, whatever became of the lock file meanwhile."""
+        if record.pool_uid:
+            uidpool.mark_in_use(self._lock_files, record.pool_uid)
+
+    def clear(self, files: GuestFiles, record: Record) -> None:
+        """After the end of a guest: its user id is free, its directory is gone."""
+        if record.pool_uid:
+            uidpool.ReleaseUid(record.pool_uid, directory=self._lock_files)
+        _remove_tree(files.chroot)
+
+    def pool_problems(self) -> list[str]:
+        """What is wrong with the cluster's pool on this node."""
+        try:
+            pool = self._pool()
+        except GanetiError:
+            return []  # a node without facts about its cluster is reported elsewhere
+        return [f"in the user-id pool: {text}" for text in uidpool.host_conflicts(pool)]
+
+    async def abilities(self, program: str) -> Abilities:
+        """What this very QEMU offers, asked once for each version of the program."""
+        key = _version_key(program)
+        if key is None:
+            return Abilities()  # starting it will say why
+        async with self._one_probe:
+            if key not in self._known:
+                self._known[key] = await self._probe(program)
+            return self._known[key]
+
+    async def _probe(self, program: str) -> Abilities:
+        questions = "".join(f'{{"execute":"{name}"}}\n' for name in _QUESTIONS)
+        try:
+            done = await self._run(
+                probe_command(program), stdin=questions.encode(), timeout_s=PROBE_S
+            )
+        except HostError as err:
+            raise HypervisorError(f"{program} cannot be asked for its options: {err}") from err
+        return abilities_of(done.stdout)
+
+    async def _take_uid(self) -> uidpool.LockedUid:
+        pool = self._pool()
+        if not pool:
+            raise HypervisorError(
+                "security_model=pool, but the cluster has no user-id pool; give it one with"
+                " 'gnt-cluster modify --uid-pool', or choose another security_model"
+            )
+        uids = uidpool.ExpandUidPool(pool)
+        # Looking at all processes takes its time, but must not be left half way.
+        taking = asyncio.ensure_future(
+            asyncio.to_thread(uidpool.RequestUnusedUid, uids, directory=self._lock_files)
+        )
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            with contextlib.suppress(GanetiError):
+                uidpool.ReleaseUid(await taking)
+            raise
+        except GanetiError as err:
+            raise HypervisorError(str(err)) from err
+
+    def _pool(self) -> list[uidpool.UidRange]:
+        definition = ssconf.SimpleStore(self._paths).GetUidPool()
+        return uidpool.ParseUidPool(definition, separator="\n")
+
+
+def words(user: User | None, chroot: Path | None, abilities: Abilities) -> list[str]:
+    """The options that confine a QEMU."""
+    found: list[str] = []
+    run_with: dict[str, str | int | bool] = {}
+    if chroot is not None and abilities.run_with_chroot:
+        run_with["chroot"] = str(chroot)
+    elif chroot is not None:
+        found += ["-chroot", str(chroot)]
+    if user is not None and abilities.run_with_user:
+        run_with["user"] = str(user)
+    elif user is not None:
+        found += ["-runas", str(user)]
+    if run_with:
+        found += ["-run-with", option(**run_with)]
+    if abilities.sandbox:
+        denied: dict[str, str | int | bool] = dict.fromkeys(
+            ("obsolete", "spawn", "resourcecontrol"), "deny"
+        )
+        if user is None:
+            # The sandbox is there before the user changes, which this would forbid.
+            denied["elevateprivileges"] = "deny"
+        found += ["-sandbox", option("on", **denied)]
+    return found
+
+
+def user_of(hvparams: Params) -> User | None:
+    """Whose rights a guest without a pool keeps: None for root; HypervisorError if there is no such user."""
+    if problems := user_problems(hvparams):
+        raise HypervisorError(problems[0])
+    if hvparams["security_model"] != "user":
+        return None
+    found = pwd.getpwnam(str(hvparams["security_domain"]))
+    return User(found.pw_uid, found.pw_gid)
+
+
+def user_problems(hvparams: Params) -> list[str]:
+    """What is wrong with the parameters that say as whom QEMU runs, on this node."""
+    name = str(hvparams["security_domain"])
+    if hvparams["security_model"] != "user":
+        model = hvparams["security_model"]
+        return [f"security_domain: has no meaning with security_model={model}"] if name else []
+    if not name:
+        return ["security_domain: security_model=user needs the name of the user"]
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        return [f"security_domain: there is no user {name} on this node"]
+    if found.pw_uid == 0 or found.pw_gid == 0:
+        return [f"security_domain: {name} has the rights of root"]
+    return []
+
+
+def probe_command(program: str) -> list[str]:
+    """The words that start a QEMU without a machine, to be asked on its standard input."""
+    return [
+        program,
+        *("-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-S"),
+        *("-qmp", "stdio"),
+    ]
+
+
+def abilities_of(answers: bytes) -> Abilities:
+    """Read the answers of QEMU; one that says nothing of use is taken for an old one."""
+    options: dict[str, set[str]] = {}
+    for line in answers.splitlines():
+        with contextlib.suppress(ValueError):
+            answer: Any = json.loads(line)
+            listed = answer.get("return") if isinstance(answer, dict) else None
+            for one in listed if isinstance(listed, list) else ():
+                options[one["option"]] = {pair["name"] for pair in one["parameters"]}
+    if not options:
+        return Abilities()
+    run_with = options.get("run-with", set())
+    return Abilities(
+        run_with_user="user" in run_with,
+        run_with_chroot="chroot" in run_with,
+        sandbox="sandbox" in options,
+    )
+
+
+def _version_key(program: str) -> tuple[str, int, int] | None:
+    try:
+        status = Path(program).stat()
+    except OSError:
+        return None
+    return program, status.st_mtime_ns, status.st_size
+
+
+def _pool_user(uid: int) -> User:
+    """With a group of its own: that of the host's user of this id, else the one of the same number."""
+    try:
+        return User(uid, pwd.getpwuid(uid).pw_gid or uid)
+    except KeyError:
+        return User(uid, uid)
+
+
+def _remove_tree(directory: Path) -> None:
+    """A guest without a user of its own may have put something there."""
+    if directory.exists():
+        directory.chmod(0o700)
+        shutil.rmtree(directory)

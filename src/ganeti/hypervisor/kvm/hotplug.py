@@ -1,0 +1,318 @@
+"""Devices that come and go while the guest runs.
+
+QEMU gets every file as an open descriptor, never as a name, because a confined one can open nothing.
+The record of the guest is written before a device is plugged in, and after one was taken out, so
+that it never lacks a device that the guest has; `settled` strikes out what turned out to be gone.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.base.process import Run
+from ganeti.hypervisor.hotplug import Hotplug, with_disk, with_nic, without_disk, without_nic
+from ganeti.hypervisor.kvm.command_line import (
+    backend_nodes,
+    disk_device,
+    netdev_id,
+    nic_device,
+    node_name,
+)
+from ganeti.hypervisor.kvm.disks import resolve_disks
+from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
+from ganeti.hypervisor.kvm.monitor import CommandRefused
+from ganeti.hypervisor.kvm.network import connect_tap, make_taps, remove_taps, tap_name
+from ganeti.hypervisor.kvm.places import DISK_PLACES, NIC_PLACES, device_id, free_place
+from ganeti.hypervisor.kvm.taps import disconnect_commands, open_tap
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+
+MIB = 1024 * 1024
+LET_GO_S = 60.0
+"""How long a guest may take to let a device go."""
+ASK_AGAIN_S = 5.0
+"""A guest that is still booting does not hear that it is to let a device go: it is told again."""
+LOOK_EVERY_S = 0.1
+BALLOON_S = 10.0
+"""How long to watch a guest give memory back; it goes on by itself afterwards."""
+
+_FDSET_BASE = 0x47000
+"""Sets of descriptors for disks are numbered from here, so that they meet no others."""
+
+
+class KvmHotplug(Hotplug):
+    """Plugs devices into running QEMU processes."""
+
+    def __init__(self, paths: Paths, run: Run, guests: Guests) -> None:
+        self._paths, self._run, self._guests = paths, run, guests
+
+    async def obstacles(self, instance: InstanceSpec) -> list[str]:
+        guest = self._guests.peek(self._guests.files(instance.uuid))
+        if guest is None:
+            return []
+        problems = []
+        if not complete(guest.instance.hvparams)["acpi"]:
+            problems.append("the guest has no ACPI (acpi=false), so it cannot be told of devices")
+        status = await guest.status()
+        if status != "running":
+            problems.append(f"the guest stands still (QEMU says {status}), so it cannot answer")
+        if guest.record.is_incoming:
+            problems.append("the guest's migration is not finished")
+        return problems
+
+    async def add_disk(self, instance: InstanceSpec, disk: DiskSpec, path: str) -> None:
+        async with self._guest(instance) as guest:
+            if guest is None:
+                return
+            await self._check(guest)
+            if complete(guest.instance.hvparams)["disk_type"] == "ide":
+                raise HypervisorError(
+                    "IDE disks (disk_type=ide) cannot be plugged into a running guest"
+                )
+            if await self._has(guest, "disk", disk.uuid):
+                return
+            await self._add_disk(self._record_disk(guest, disk), disk, path)
+
+    async def remove_disk(self, instance: InstanceSpec, disk: DiskSpec) -> None:
+        async with self._guest(instance) as guest:
+            if guest is None:
+                return
+            await self._unplug(guest, "disk", disk.uuid, f"disk {disk.index}")
+            await self._drop_nodes(guest, disk)
+            self._forget(guest, without_disk(guest.instance, disk.uuid), disk.uuid)
+
+    async def resize_disk(self, instance: InstanceSpec, disk: DiskSpec) -> None:
+        async with self._guest(instance) as guest:
+            if guest is None or disk.uuid not in {one.uuid for one in guest.instance.disks}:
+                return
+            size = {"node-name": node_name("disk", disk), "size": disk.size * MIB}
+            await guest.ask("block_resize", size)
+            mine = next(one for one in guest.instance.disks if one.uuid == disk.uuid)
+            self._change(guest, with_disk(guest.instance, replace(mine, size=disk.size)))
+
+    async def add_nic(self, instance: InstanceSpec, nic: NicSpec) -> None:
+        async with self._guest(instance) as guest:
+            if guest is None:
+                return
+            await self._check(guest)
+            if not await self._has(guest, "nic", nic.uuid):
+                await self._add_nic(guest, nic)
+
+    async def remove_nic(self, instance: InstanceSpec, nic: NicSpec) -> None:
+        async with self._guest(instance) as guest:
+            if guest is not None:
+                await self._remove_nic(guest, nic)
+
+    async def change_nic(self, instance: InstanceSpec, nic: NicSpec) -> None:
+        async with self._guest(instance) as guest:
+            if guest is None:
+                return
+            present = next((one for one in guest.instance.nics if one.uuid == nic.uuid), None)
+            if present is None:  # it comes with the next start
+                return
+            if present.mac == nic.mac:
+                for command in disconnect_commands(self._tap(nic), present):
+                    await self._run(command, check=False)
+                await connect_tap(self._run, self._tap(nic), nic, guest.instance, self._paths.etc)
+                self._change(guest, with_nic(guest.instance, nic))
+                return
+            await self._check(guest)
+            await self._add_nic(await self._remove_nic(guest, nic), nic)
+
+    async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
+        async with self._guest(instance) as guest:
+            if guest is None:
+                return 0
+            await guest.ask("balloon", {"value": memory_mib * MIB})
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + BALLOON_S
+            while True:
+                actual = int((await guest.ask("query-balloon"))["actual"]) // MIB
+                if actual == memory_mib or loop.time() >= deadline:
+                    break
+                await asyncio.sleep(LOOK_EVERY_S)
+            self._guests.change(guest, memory=actual)
+            return actual
+
+    async def settled(self, guest: Guest) -> Guest:
+        """The guest, with a record of the devices that it really has; its lock is held.
+
+        One that was told to let a device go, and did so long after that was given up, has it no more.
+        """
+        present = await self._devices(guest)
+        spec = guest.instance
+        for disk in spec.disks:
+            if device_id("disk", disk.uuid) not in present:
+                await self._drop_nodes(guest, disk)
+                guest = self._forget(guest, without_disk(guest.instance, disk.uuid), disk.uuid)
+        for nic in spec.nics:
+            if device_id("nic", nic.uuid) not in present:
+                guest = await self._drop_nic(guest, nic)
+        return guest
+
+    # --- disks and NICs ----------------------------------------------------------------------
+
+    async def _add_disk(self, guest: Guest, disk: DiskSpec, path: str) -> None:
+        try:
+            await self._plug_disk(guest, disk, path)
+        except BaseException:
+            if not await self._may_have(guest, "disk", disk.uuid):
+                await self._drop_nodes(guest, disk)
+                self._forget(guest, without_disk(guest.instance, disk.uuid), disk.uuid)
+            raise
+
+    async def _plug_disk(self, guest: Guest, disk: DiskSpec, path: str) -> None:
+        spec, hvparams = guest.instance, complete(guest.instance.hvparams)
+        [backend] = resolve_disks(replace(spec, disks=(disk,)), [path], str(hvparams["disk_cache"]))
+        place = guest.record.places[disk.uuid]
+        fdset = _FDSET_BASE + place
+        lower, upper = backend_nodes(
+            disk, dataclasses.replace(backend, path=f"/dev/fdset/{fdset}"), hvparams
+        )
+        await self._drop_nodes(guest, disk)
+        with _opened(path, read_only=disk.mode == "ro") as file:
+            commands = [
+                ("add-fd", {"fdset-id": fdset}),
+                ("blockdev-add", lower),
+                ("blockdev-add", upper),
+            ]
+            await guest.ask.with_file(file, commands)
+        device = disk_device(disk, backend, hvparams, guest.record.machine, place)
+        await guest.ask("device_add", device)
+
+    async def _drop_nodes(self, guest: Guest, disk: DiskSpec) -> None:
+        for kind in ("disk", "file"):
+            with contextlib.suppress(CommandRefused):  # it is not there
+                await guest.ask("blockdev-del", {"node-name": node_name(kind, disk)})
+
+    async def _add_nic(self, guest: Guest, nic: NicSpec) -> None:
+        place = self._free_place(
+            guest, [one.uuid for one in guest.instance.nics], NIC_PLACES, "NICs"
+        )
+        guest = self._guests.change(
+            guest,
+            instance=with_nic(guest.instance, nic),
+            places={**guest.record.places, nic.uuid: place},
+            taps=(*(one for one in guest.record.taps if one != self._tap(nic)), self._tap(nic)),
+        )
+        try:
+            await self._drop_netdev(guest, nic)
+            spec = replace(guest.instance, nics=(nic,))
+            await make_taps(self._run, self._paths.root, spec, self._paths.etc)
+            name = device_id("fd", nic.uuid)
+            with open_tap(self._tap(nic)) as file:
+                netdev = {"type": "tap", "id": netdev_id(nic), "fd": name}
+                await guest.ask.with_file(
+                    file, [("getfd", {"fdname": name}), ("netdev_add", netdev)]
+                )
+            hvparams = complete(guest.instance.hvparams)
+            await guest.ask("device_add", nic_device(nic, hvparams, guest.record.machine, place))
+        except BaseException:
+            if not await self._may_have(guest, "nic", nic.uuid):
+                await self._drop_nic(guest, nic)
+            raise
+
+    async def _remove_nic(self, guest: Guest, nic: NicSpec) -> Guest:
+        await self._unplug(guest, "nic", nic.uuid, f"NIC {nic.index}")
+        return await self._drop_nic(guest, nic)
+
+    async def _drop_nic(self, guest: Guest, nic: NicSpec) -> Guest:
+        """Remove the host's side of a NIC that the guest has no more."""
+        await self._drop_netdev(guest, nic)
+        await remove_taps(self._run, [self._tap(nic)])
+        guest = self._forget(guest, without_nic(guest.instance, nic.uuid), nic.uuid)
+        taps = tuple(one for one in guest.record.taps if one != self._tap(nic))
+        return self._guests.change(guest, taps=taps)
+
+    async def _drop_netdev(self, guest: Guest, nic: NicSpec) -> None:
+        with contextlib.suppress(CommandRefused):  # it is not there
+            await guest.ask("netdev_del", {"id": netdev_id(nic)})
+
+    def _tap(self, nic: NicSpec) -> str:
+        return tap_name(self._paths.root, nic)
+
+    # --- devices -----------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _guest(self, instance: InstanceSpec) -> AsyncIterator[Guest | None]:
+        """The live guest, for us alone; None if it does not run here."""
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            yield self._guests.peek(files)
+
+    async def _check(self, guest: Guest) -> None:
+        if problems := await self.obstacles(guest.instance):
+            raise HypervisorError(f"{guest.instance.name} cannot be changed now: {problems[0]}")
+
+    async def _devices(self, guest: Guest) -> set[str]:
+        found = await guest.ask("qom-list", {"path": "/machine/peripheral"})
+        return {str(one["name"]) for one in found}
+
+    async def _has(self, guest: Guest, kind: str, uuid: str) -> bool:
+        return device_id(kind, uuid) in await self._devices(guest)
+
+    async def _may_have(self, guest: Guest, kind: str, uuid: str) -> bool:
+        """Whether a device may be there, after something went wrong."""
+        try:
+            return await self._has(guest, kind, uuid)
+        except HypervisorError:
+            return True
+
+    async def _unplug(self, guest: Guest, kind: str, uuid: str, what: str) -> None:
+        """Tell the guest to let a device go, and wait until QEMU has it no more."""
+        if not await self._has(guest, kind, uuid):
+            return
+        await self._check(guest)
+        loop = asyncio.get_running_loop()
+        deadline, tell_at = loop.time() + LET_GO_S, 0.0
+        while loop.time() < deadline:
+            if loop.time() >= tell_at:
+                with contextlib.suppress(CommandRefused):  # it was told before
+                    await guest.ask("device_del", {"id": device_id(kind, uuid)})
+                tell_at = loop.time() + ASK_AGAIN_S
+            # The event would be missed if this daemon ended, and keep others from the monitor.
+            await asyncio.sleep(LOOK_EVERY_S)
+            if not await self._has(guest, kind, uuid):
+                return
+        raise HypervisorError(
+            f"{guest.instance.name} does not let {what} go within {LET_GO_S:g} s; is it in use in the guest?"
+            " Free it there, or shut the instance down first"
+        )
+
+    def _record_disk(self, guest: Guest, disk: DiskSpec) -> Guest:
+        present = [one.uuid for one in guest.instance.disks]
+        place = self._free_place(guest, present, DISK_PLACES, "disks")
+        return self._guests.change(
+            guest,
+            instance=with_disk(guest.instance, disk),
+            places={**guest.record.places, disk.uuid: place},
+        )
+
+    def _free_place(self, guest: Guest, present: Sequence[str], count: int, what: str) -> int:
+        return free_place(guest.record.places, present, count, what)
+
+    def _change(self, guest: Guest, instance: InstanceSpec) -> Guest:
+        return self._guests.change(guest, instance=instance)
+
+    def _forget(self, guest: Guest, instance: InstanceSpec, uuid: str) -> Guest:
+        places = {key: place for key, place in guest.record.places.items() if key != uuid}
+        return self._guests.change(guest, instance=instance, places=places)
+
+
+@contextlib.contextmanager
+def _opened(path: str, *, read_only: bool) -> Iterator[int]:
+    """A disk's file, for the time of a block."""
+    flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_CLOEXEC
+    try:
+        file = os.open(path, flags)
+    except OSError as err:
+        raise HypervisorError(f"{path} cannot be opened: {err.strerror}") from err
+    try:
+        yield file
+    finally:
+        os.close(file)

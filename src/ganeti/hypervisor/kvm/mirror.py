@@ -1,0 +1,229 @@
+"""Taking disks along in a live migration, as questions to QEMU's monitors.
+
+    target: NBD server with an export for each disk; nothing else reads or writes these
+    source: a mirror for each disk; when all are in step, the memory is sent
+    source: stands still before the last bit: the mirrors end, so both sides hold the same
+    target: the exports end before the guest goes on
+
+The mirrors run in the background: a guest never waits for a link that may be dead. Each is ended
+from here, with an error, if it makes no headway.
+"""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.command_line import node_name
+from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
+from ganeti.hypervisor.kvm.node_tls import CREDENTIALS, PEER, Link
+from ganeti.model.instance_spec import DiskSpec
+
+LOOK_EVERY_S = 0.05
+NO_PROGRESS_S = 30.0
+BURST_MIB = 64
+"""QEMU sends so much at once and then rests, as long as the limit asks for; till then it hears no error."""
+END_S = 20.0
+PORT_TRIES = 5
+MIB = 1024 * 1024
+_FINAL = frozenset(("concluded", "null"))
+_IN_STEP = frozenset(("ready", "standby"))
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Where the disks are waited for, and how much may be sent for each."""
+
+    address: str
+    port: int
+    link: Link
+    bandwidth_mib_s: int
+
+
+def check_can_copy(disks: Sequence[DiskSpec]) -> None:
+    """HypervisorError if a disk cannot be taken along."""
+    for disk in disks:
+        if disk.mode != "rw":
+            raise HypervisorError(
+                f"disk {disk.index} is read-only and cannot be taken along while the guest runs:"
+                " use gnt-instance move"
+            )
+
+
+# --- the target ------------------------------------------------------------------------------
+
+
+async def offer(ask: Ask, address: str, disks: Sequence[DiskSpec]) -> int:
+    """Wait at `address` for the contents of all disks; the port."""
+    port = await _serve(ask, address)
+    for disk in disks:
+        export = {
+            "type": "nbd",
+            "id": _name("export", disk),
+            "node-name": node_name("disk", disk),
+            "name": disk.uuid,
+            "writable": True,
+        }
+        await ask("block-export-add", export)
+    return port
+
+
+async def _serve(ask: Ask, address: str) -> int:
+    """QEMU does not say which port it took, so one that is free is named; somebody may be faster."""
+    for _ in range(PORT_TRIES - 1):
+        port = free_port(address)
+        try:
+            await _serve_at(ask, address, port)
+        except CommandRefused:
+            continue
+        return port
+    port = free_port(address)
+    await _serve_at(ask, address, port)
+    return port
+
+
+async def _serve_at(ask: Ask, address: str, port: int) -> None:
+    where = {"type": "inet", "data": {"host": address, "port": str(port)}}
+    await ask("nbd-server-start", {"addr": where, "tls-creds": CREDENTIALS, "tls-authz": PEER})
+
+
+def free_port(address: str) -> int:
+    """A port of this address that nobody uses now."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+            return int(probe.getsockname()[1])
+    except OSError as err:
+        raise HypervisorError(f"no port of {address} can be had: {err.strerror}") from err
+
+
+async def withdraw(ask: Ask, disks: Sequence[DiskSpec]) -> None:
+    """End the exports; afterwards nobody but the guest reads or writes its disks."""
+    for disk in disks:
+        with contextlib.suppress(CommandRefused):
+            await ask("block-export-del", {"id": _name("export", disk), "mode": "hard"})
+    with contextlib.suppress(CommandRefused):
+        await ask("nbd-server-stop")
+    exports = await ask("query-block-exports")
+    if exports:
+        raise HypervisorError(f"an export of the disks does not end: {exports[0].get('id')}")
+
+
+# --- the source ------------------------------------------------------------------------------
+
+
+async def bring_in_step(ask: Ask, disks: Sequence[DiskSpec], to: Receiver) -> None:
+    """Begin to mirror all disks, and return once the other side has all but what is being written."""
+    for disk in disks:
+        await _begin(ask, disk, to)
+    patience_s = NO_PROGRESS_S + BURST_MIB / to.bandwidth_mib_s
+    loop = asyncio.get_running_loop()
+    moved, seen = loop.time(), -1
+    while True:
+        jobs = await _jobs(ask, disks)
+        if all(job["status"] in _IN_STEP for job in jobs):
+            return
+        if (done := sum(job["current-progress"] for job in jobs)) != seen:
+            moved, seen = loop.time(), done
+        if loop.time() - moved >= patience_s:
+            raise HypervisorError(
+                f"nothing of the disks was sent for {patience_s:.0f} s: is the other node reachable?"
+            )
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _begin(ask: Ask, disk: DiskSpec, to: Receiver) -> None:
+    node = {
+        "driver": "nbd",
+        "node-name": _name("copy", disk),
+        "export": disk.uuid,
+        "server": {"type": "inet", "host": to.address, "port": str(to.port)},
+        "tls-creds": CREDENTIALS,
+        "tls-hostname": to.link.hostname,
+        "reconnect-delay": 0,
+    }
+    await ask("blockdev-add", node)
+    job = {
+        "job-id": _name("mirror", disk),
+        "device": node_name("disk", disk),
+        "target": _name("copy", disk),
+        "sync": "full",
+        "speed": to.bandwidth_mib_s * MIB,
+        "on-source-error": "report",
+        "on-target-error": "report",
+        "auto-dismiss": False,
+    }
+    await ask("blockdev-mirror", job)
+
+
+async def finish(ask: Ask, disks: Sequence[DiskSpec]) -> None:
+    """While the guest stands still: send what is left, and end all mirrors; HypervisorError if one fails."""
+    for disk in disks:
+        await ask("block-job-cancel", {"device": _name("mirror", disk), "force": False})
+    loop = asyncio.get_running_loop()
+    moved, seen = loop.time(), -1
+    while True:
+        jobs = await _jobs(ask, disks)
+        if all(job["status"] in _FINAL for job in jobs):
+            return
+        if (done := sum(job["current-progress"] for job in jobs)) != seen:
+            moved, seen = loop.time(), done
+        if loop.time() - moved >= END_S:
+            raise HypervisorError(f"the last of the disks was not sent within {END_S:g} s")
+        await asyncio.sleep(LOOK_EVERY_S / 10)  # the guest stands still
+
+
+async def _jobs(ask: Ask, disks: Sequence[DiskSpec]) -> list[dict[str, Any]]:
+    """The mirrors of these disks; HypervisorError if one has failed or is gone."""
+    found = {job["id"]: job for job in await ask("query-jobs")}
+    jobs = []
+    for disk in disks:
+        job = found.get(_name("mirror", disk))
+        if job is None or job.get("error"):
+            why = job["error"] if job else "it is gone"
+            raise HypervisorError(f"disk {disk.index} could not be sent: {why}")
+        jobs.append(job)
+    return jobs
+
+
+async def clear(ask: Ask, disks: Sequence[DiskSpec]) -> None:
+    """End whatever is left of mirrors, by force; the guest goes on with its own disks alone."""
+    known = {job["id"]: job for job in await ask("query-jobs")}
+    for disk in disks:
+        if _name("mirror", disk) in known:
+            await _end_by_force(ask, disk)
+    for disk in disks:
+        with contextlib.suppress(CommandRefused):
+            await ask("blockdev-del", {"node-name": _name("copy", disk)})
+
+
+async def _end_by_force(ask: Ask, disk: DiskSpec) -> None:
+    # A connection that is dead would hold the job for as long as TCP is patient.
+    instance = {"type": "block-node", "node-name": _name("copy", disk)}
+    name = _name("mirror", disk)
+    with contextlib.suppress(CommandRefused):
+        await ask("block-job-cancel", {"device": name, "force": True})
+    loop = asyncio.get_running_loop()
+    begun, is_yanked = loop.time(), False
+    while loop.time() - begun < END_S:
+        job = next((job for job in await ask("query-jobs") if job["id"] == name), None)
+        if job is None:
+            return
+        if job["status"] == "concluded":
+            await ask("job-dismiss", {"id": name})
+            return
+        if not is_yanked and loop.time() - begun > 1:
+            is_yanked = True
+            with contextlib.suppress(CommandRefused):
+                await ask("yank", {"instances": [instance]})
+        await asyncio.sleep(LOOK_EVERY_S)
+    raise HypervisorError(f"the mirror of disk {disk.index} does not end")
+
+
+def _name(kind: str, disk: DiskSpec) -> str:
+    """A name in QEMU, within its 31 bytes."""
+    return f"{kind}-{disk.uuid.replace('-', '')[:20]}"

@@ -1,0 +1,113 @@
+"""The two ends of a move: what a QEMU is told so that a guest, and perhaps its disks, change hosts."""
+
+from collections.abc import Sequence
+
+from ganeti.base.errors import HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.kvm import migration, mirror
+from ganeti.hypervisor.kvm.guests import Guest, complete
+from ganeti.hypervisor.kvm.migration import Limits
+from ganeti.hypervisor.kvm.node_tls import Link, NodeTls
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
+
+CERTIFICATE = "certificate"
+"""What the source says of itself to the target, beside its machine."""
+
+
+class Moves:
+    """Moves guests of this node, to exactly one other and from exactly one other."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._tls = NodeTls(paths)
+
+    def certificate(self) -> str:
+        """This node's certificate, for the other end."""
+        return self._tls.certificate()
+
+    async def listen(self, guest: Guest, wanted: IncomingArgs) -> Incoming:
+        """Wait for a guest from the node whose certificate came with the request."""
+        peer = str(wanted.info.get(CERTIFICATE, ""))
+        if not peer:
+            raise HypervisorError(
+                "the guest's node did not say who it is; it must run the same version as this one"
+            )
+        if wanted.copies_disks:
+            mirror.check_can_copy(guest.instance.disks)
+        link = await self._tls.receiving(guest, peer)
+        hvparams = complete(wanted.instance.hvparams)
+        disks_port = 0
+        if wanted.copies_disks:
+            disks_port = await mirror.offer(guest.ask, wanted.address, guest.instance.disks)
+        port = await migration.listen(
+            guest.ask, wanted.address, int(hvparams["migration_port"]), link
+        )
+        return Incoming(
+            address=wanted.address,
+            port=port,
+            disks_port=disks_port,
+            certificate=self.certificate(),
+        )
+
+    async def send(self, guest: Guest, where: MigrateArgs) -> MigrationResult:
+        """Send a guest, with its disks if these are waited for, and wait for the end.
+
+        What is under way, or done, is joined. After anything but `completed` the guest is here alone.
+        """
+        hvparams = complete(where.instance.hvparams)
+        limits = Limits(
+            bandwidth_mib_s=int(hvparams["migration_bandwidth"]),
+            downtime_ms=int(hvparams["migration_downtime"]),
+        )
+        ask = guest.ask
+        disks = guest.instance.disks if where.disks_port else ()
+        try:
+            link = None
+            if not await migration.has_begun(ask):
+                link = await self._prepare(guest, where, limits)
+            result = await migration.send(
+                ask,
+                migration.Destination(where.address, where.port, link),
+                limits,
+                (lambda: mirror.finish(ask, disks)) if disks else None,
+            )
+        except HypervisorError as err:
+            await self._give_up(guest, disks)
+            return MigrationResult(
+                status="failed", total_ms=0, downtime_ms=0, transferred=0, error=str(err)
+            )
+        if disks:
+            await mirror.clear(ask, disks)
+        return result
+
+    async def _prepare(self, guest: Guest, where: MigrateArgs, limits: Limits) -> Link:
+        """Make the encrypted connection possible, and bring the disks in step."""
+        link = await self._tls.sending(guest, where.certificate)
+        disks = guest.instance.disks
+        if where.disks_port:
+            await mirror.clear(guest.ask, disks)
+            to = mirror.Receiver(where.address, where.disks_port, link, limits.bandwidth_mib_s)
+            await mirror.bring_in_step(guest.ask, disks, to)
+        return link
+
+    async def _give_up(self, guest: Guest, disks: Sequence[DiskSpec]) -> None:
+        await migration.stop_sending(guest.ask)
+        if disks:
+            await mirror.clear(guest.ask, disks)
+
+    async def take_back(self, guest: Guest) -> None:
+        """On the source: make the guest run here again, with its own disks alone."""
+        record = guest.record
+        await migration.take_back(
+            guest.ask, resume=record.resume, was_stopped=record.stopped_to_move
+        )
+        await mirror.clear(guest.ask, guest.instance.disks)
+        await self._tls.forget(guest.ask)
+
+    async def activate(self, guest: Guest) -> None:
+        """On the target: let the guest that arrived go on, its disks its own."""
+        await migration.check_arrived(guest.ask)
+        if guest.record.disks_port:
+            await mirror.withdraw(guest.ask, guest.instance.disks)
+        await migration.activate(guest.ask, resume=guest.record.resume)
+        await self._tls.forget(guest.ask)

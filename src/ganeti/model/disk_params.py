@@ -1,0 +1,93 @@
+"""Parameters of disk templates: declared once, with the values they have where nobody says otherwise (S74, S77).
+
+No name has two meanings: where two templates share one, it means the same for both (S78).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.model.hypervisor_params import typed_value
+from ganeti.model.params import Params
+
+_ACCESS: Params = {"access": "kernelspace"}
+
+DISK_PARAM_DEFAULTS: dict[str, Params] = {
+    "blockdev": {},
+    "diskless": {},
+    "drbd": {
+        "c-delay-target": 1,
+        "c-fill-target": 0,
+        "c-max-rate": 61440,
+        "c-min-rate": 4096,
+        "c-plan-ahead": 20,
+        "data-stripes": 1,
+        "disk-barriers": "n",
+        "disk-custom": "",
+        "dynamic-resync": False,
+        "meta-barriers": False,
+        "meta-stripes": 1,
+        "metavg": "xenvg",
+        "net-custom": "",
+        "protocol": "C",
+        "resync-rate": 61440,
+    },
+    "ext": _ACCESS,
+    "file": {},
+    "gluster": {**_ACCESS, "host": "127.0.0.1", "port": 24007, "volume": "gv0"},
+    "plain": {"stripes": 1},
+    "rbd": {**_ACCESS, "pool": "rbd"},
+    "sharedfile": {},
+}
+"""Rates are KiB/s, delays tenths of a second."""
+
+MOST_STRIPES = 128
+_CHOICES = {
+    "access": ("kernelspace", "userspace"),
+    "disk-barriers": ("n", "b", "d", "f", "bd", "bf", "df", "bdf"),
+    "protocol": ("A", "B", "C"),
+}
+_RANGES = {
+    "data-stripes": (1, MOST_STRIPES),
+    "meta-stripes": (1, MOST_STRIPES),
+    "stripes": (1, MOST_STRIPES),
+    "port": (1, 65535),
+}
+_WORD = re.compile(r"[A-Za-z0-9_.:+-]*", re.ASCII)
+_OPTIONS = re.compile(r"[A-Za-z0-9_.:+=, /-]*", re.ASCII)
+"""What options for DRBD's own tools may be made of; each becomes words of a list, never a command line."""
+_FREE_TEXTS = ("disk-custom", "net-custom")
+
+
+def check_disk_params(template: str, given: Mapping[str, Any], field: str) -> Params:
+    """Parameters of one template with values in their types, None among them; unknown ones are refused."""
+    known = DISK_PARAM_DEFAULTS.get(template)
+    if known is None:
+        names = ", ".join(DISK_PARAM_DEFAULTS)
+        raise InputError(f"there is no disk template {template!r:.40}; known: {names}", field)
+    checked: Params = {}
+    for name, value in given.items():
+        where = f"{field}.{name}"
+        if name not in known:
+            names = ", ".join(known) or "none"
+            raise InputError(
+                f"disk template {template} has no such parameter; it has {names}", where
+            )
+        checked[name] = None if value is None else _checked(name, value, known[name], where)
+    return checked
+
+
+def _checked(name: str, value: Any, default: Any, where: str) -> Any:
+    typed = typed_value(value, default, where)
+    if name in _CHOICES and typed not in _CHOICES[name]:
+        raise InputError(f"must be one of {', '.join(_CHOICES[name])}", where)
+    if isinstance(default, str):
+        form = _OPTIONS if name in _FREE_TEXTS else _WORD
+        if not form.fullmatch(typed) or (typed.startswith("-") and form is _WORD):
+            raise InputError(f"{typed!r:.60} has a character that is not allowed there", where)
+    elif not isinstance(default, bool):
+        least, most = _RANGES.get(name, (0, 1 << 31))
+        if not least <= typed <= most:
+            raise InputError(f"must be from {least} to {most}", where)
+    return typed

@@ -1,0 +1,184 @@
+"""What one hypervisor parameter is, and the checks of values that several have."""
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+PORT_MAX = 65535
+
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,62}", re.ASCII)
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}", re.ASCII)
+_CPU = re.compile(
+    r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}(,[+-]?[a-z][a-z0-9._-]{0,62}(=(on|off))?){0,40}", re.ASCII
+)
+_CPU_SET = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?){0,63}", re.ASCII)
+_USB = re.compile(
+    r"(mouse|tablet|keyboard|wacom-tablet"
+    r"|host:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|host:\d{1,3}\.\d{1,3})",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class HypervisorParam:
+    """One parameter. The type of `default` is the type of every value."""
+
+    name: str
+    default: bool | int | str
+    doc: str
+    is_global: bool = False
+    """Cannot be set for one instance (S83)."""
+    is_path: bool = False
+    """Names a file of the host."""
+    is_shared_file: bool = False
+    """Names a file that all nodes must have alike, because its instance may go to any (S71)."""
+    touches_host: bool = False
+    """Can reach the host beyond the guest; refused from remote users unless a policy allows it."""
+    choices: tuple[str, ...] = ()
+    check: Callable[[Any], str | None] | None = None
+    """Says what is wrong with a value, or None."""
+
+
+def absolute_or_empty(value: str) -> str | None:
+    """A path of the host."""
+    if not value:
+        return None
+    parts = value.split("/")
+    if not value.startswith("/") or {"..", "."} & set(parts) or not value.isprintable():
+        return "must be an absolute path without '..', or empty"
+    return None
+
+
+def directories(value: str) -> str | None:
+    """Absolute directories, with colons between them."""
+    for part in value.split(":") if value else ():
+        if not part.strip("/") or absolute_or_empty(part):
+            return "must be absolute directories with ':' between them, and not '/'"
+    return None
+
+
+def one_line(value: str) -> str | None:
+    """Text that could be shown on a line."""
+    return None if value.isprintable() else "must be one line of printable text"
+
+
+def word_or_empty(value: str) -> str | None:
+    """A name of QEMU: a machine, a keymap, a device."""
+    if not value or _WORD.fullmatch(value):
+        return None
+    return "must be one word of letters, digits and . _ + -, not beginning with - or ."
+
+
+def user_or_empty(value: str) -> str | None:
+    """The name of a user of the host; never root."""
+    if not value or (_USER.fullmatch(value) and value != "root"):
+        return None
+    return "must be the name of a user, and not root"
+
+
+def cpu_type(value: str) -> str | None:
+    """A model of QEMU's, perhaps with features: `host`, `Haswell,+vmx,-tsx`."""
+    if not value or _CPU.fullmatch(value):
+        return None
+    return "must be a CPU model, with features after commas, as in 'Haswell,+vmx'"
+
+
+def cpu_mask(value: str) -> str | None:
+    """`all`, one set of the host's CPUs for the guest, or one for each of its CPUs, with colons."""
+    for part in value.split(":"):
+        if part == "all":
+            continue
+        if not _CPU_SET.fullmatch(part):
+            return "must be all, or CPU numbers as in '0-2,4', perhaps one set for each CPU: '0:1'"
+        for ends in part.split(","):
+            first, _, last = ends.partition("-")
+            if last and int(first) > int(last):
+                return f"{ends} goes backwards"
+    return None
+
+
+def usb_devices(value: str) -> str | None:
+    """Words with spaces between them; upstream takes commas too."""
+    for word in value.replace(",", " ").split(" "):
+        if word and not _USB.fullmatch(word):
+            return (
+                "must be of mouse, tablet, keyboard, wacom-tablet, host:VENDOR:PRODUCT and"
+                " host:BUS.DEVICE, with spaces between them"
+            )
+    return None
+
+
+def capabilities(value: str) -> str | None:
+    """Names of QEMU's migration capabilities, with colons between them."""
+    for word in value.split(":") if value else ():
+        if not re.fullmatch(r"[a-z][a-z0-9-]{0,40}", word, re.ASCII):
+            return "must be names of QEMU's migration capabilities, with ':' between them"
+    return None
+
+
+def shell_words(value: str) -> str | None:
+    """Words as a shell would split them; no shell ever sees them."""
+    if not value.isprintable():
+        return "must be one line of printable text"
+    try:
+        shlex.split(value)
+    except ValueError as err:
+        return f"cannot be split into words: {err}"
+    return None
+
+
+def address_or_directory(value: str) -> str | None:
+    """Where a VNC server listens: an IP address, or a directory for its socket."""
+    if not value or value.startswith("/"):
+        return absolute_or_empty(value)
+    return address_or_empty(value)
+
+
+def address_or_empty(value: str) -> str | None:
+    """An IP address."""
+    if not value:
+        return None
+    try:
+        # A scope (fe80::1%eth0) is refused: its text is free.
+        sound = "%" not in value and str(ip_address(value))
+    except ValueError:
+        sound = False
+    return None if sound else "must be an IP address, or empty"
+
+
+def address_or_interface(value: str) -> str | None:
+    """Where a SPICE server listens: an IP address, or a network interface whose address is taken."""
+    if address_or_empty(value) is None or re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,14}", value):
+        return None
+    return "must be an IP address or the name of a network interface"
+
+
+def ciphers(value: str) -> str | None:
+    """A list of ciphers as OpenSSL reads it."""
+    if re.fullmatch(r"[A-Za-z0-9:!+@=_-]{0,400}", value, re.ASCII) and not value.startswith("-"):
+        return None
+    return "must be a list of ciphers as openssl ciphers takes it"
+
+
+def port(value: int) -> str | None:
+    """A TCP port."""
+    return None if 1 <= value <= PORT_MAX else f"must be from 1 to {PORT_MAX}"
+
+
+def positive(value: int) -> str | None:
+    """More than nothing."""
+    return None if value > 0 else "must be greater than zero"
+
+
+def between(low: int, high: int) -> Callable[[int], str | None]:
+    """A check that a number is within these bounds."""
+    return lambda value: None if low <= value <= high else f"must be from {low} to {high}"
+
+
+def one_of(*numbers: int) -> Callable[[int], str | None]:
+    """A check that a number is one of these."""
+    text = ", ".join(str(number) for number in numbers)
+    return lambda value: None if value in numbers else f"must be one of {text}"

@@ -1,0 +1,345 @@
+"""The parameters of the kvm hypervisor, under the names that Ganeti's administrators know.
+
+`accelerator`, `firmware` and `image_directories` are this project's own. `touches_host` marks what
+reaches beyond the guest: files, programs, devices, listening sockets and users of the host.
+"""
+
+from ganeti.model.hypervisor_param import (
+    HypervisorParam,
+    absolute_or_empty,
+    address_or_directory,
+    address_or_interface,
+    between,
+    capabilities,
+    ciphers,
+    cpu_mask,
+    cpu_type,
+    directories,
+    one_line,
+    one_of,
+    port,
+    positive,
+    shell_words,
+    usb_devices,
+    user_or_empty,
+    word_or_empty,
+)
+
+VNC_PASSWORD_FILE = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - where it is, not what
+"""Where the password of all VNC consoles is, unless a parameter names another file (S72)."""
+MOST_CPUS = 1024
+
+_DISK_KINDS = ("paravirtual", "scsi", "scsi-hd", "ide")
+_NICS = (
+    *("paravirtual", "e1000", "e1000-82540em", "e1000-82544gc", "e1000-82545em", "e1000e"),
+    *("rtl8139", "ne2k_isa", "ne2k_pci", "i82551", "i82557b", "i82559er", "pcnet"),
+)
+_WAN = ("", "auto", "never", "always")
+
+
+def _file(name: str, doc: str) -> HypervisorParam:
+    return HypervisorParam(name, "", doc, is_path=True, touches_host=True, check=absolute_or_empty)
+
+
+_BOOT = (
+    _file("kernel_path", "kernel to boot directly; empty boots from the disk"),
+    _file("initrd_path", "initial ramdisk for kernel_path"),
+    HypervisorParam(
+        "kernel_args", "ro", "further words of the kernel's command line", check=one_line
+    ),
+    HypervisorParam("root_path", "/dev/vda1", "root device named to the kernel", check=one_line),
+    HypervisorParam(
+        "boot_order",
+        "disk",
+        "what to boot from without kernel_path",
+        choices=("disk", "cdrom", "network", "floppy"),
+    ),
+    HypervisorParam(
+        "firmware",
+        "bios",
+        "what starts the guest; uefi keeps its variables in a file with the instance",
+        choices=("bios", "uefi"),
+    ),
+    HypervisorParam(
+        "machine_version",
+        "",
+        "QEMU machine type, as pc, q35 or pc-q35-7.2; pinned to a version when an instance is made",
+        check=word_or_empty,
+    ),
+    HypervisorParam("acpi", True, "offer ACPI to the guest, so that it can be asked to shut down"),
+    HypervisorParam("use_localtime", False, "start the guest's clock in local time, not UTC"),
+    HypervisorParam(
+        "reboot_behavior",
+        "reboot",
+        "what becomes of a guest that reboots itself: it reboots, or ends",
+        choices=("reboot", "exit"),
+    ),
+    HypervisorParam(
+        "user_shutdown", False, "a guest that shuts itself down is USER_down, and is not restarted"
+    ),
+)
+
+_IMAGES = (
+    _file("cdrom_image_path", "image in the first CD drive, in one of image_directories"),
+    _file("cdrom2_image_path", "image in the second CD drive, in one of image_directories"),
+    _file("floppy_image_path", "image in the floppy drive, in one of image_directories"),
+    HypervisorParam(
+        "cdrom_disk_type",
+        "",
+        "how the guest sees its CD drives; empty is ide",
+        choices=("", "paravirtual", "scsi", "ide"),
+    ),
+    HypervisorParam(
+        "image_directories",
+        "/srv/ganeti/images",
+        "directories of the nodes in which images of CDs and floppies may be, with ':' between them",
+        is_global=True,
+        touches_host=True,
+        check=directories,
+    ),
+)
+
+_DISKS = (
+    HypervisorParam(
+        "disk_type", "paravirtual", "how the guest sees its disks", choices=_DISK_KINDS
+    ),
+    HypervisorParam(
+        "disk_cache",
+        "default",
+        "host cache of disks; shared templates always use none",
+        choices=("default", "none", "writeback", "writethrough"),
+    ),
+    HypervisorParam(
+        "disk_aio",
+        "threads",
+        "how the host reads and writes disks; native needs disks without host cache",
+        choices=("threads", "native", "io_uring"),
+    ),
+    HypervisorParam(
+        "disk_discard",
+        "default",
+        "what becomes of blocks that the guest gives up; default ignores it",
+        choices=("default", "ignore", "unmap"),
+    ),
+    HypervisorParam(
+        "scsi_controller_type",
+        "virtio-scsi-pci",
+        "the controller of scsi disks",
+        choices=("lsi", "megasas", "virtio-scsi-pci"),
+    ),
+    HypervisorParam(
+        "kvm_pci_reservations",
+        12,
+        "accepted: a running guest has places for all disks and network interfaces that it may get",
+        check=between(0, 28),
+    ),
+)
+
+_NETWORK = (
+    HypervisorParam("nic_type", "paravirtual", "how the guest sees its network", choices=_NICS),
+    HypervisorParam("vhost_net", False, "let the host's kernel move packets; needs paravirtual"),
+    HypervisorParam(
+        "virtio_net_queues", 1, "queues of a paravirtual interface", check=between(1, 8)
+    ),
+    HypervisorParam(
+        "vnet_hdr", True, "let guest and host leave checksums and segmentation to each other"
+    ),
+)
+
+_DISPLAY = (
+    HypervisorParam(
+        "serial_console", True, "give the guest a serial console, which gnt-instance console opens"
+    ),
+    HypervisorParam(
+        "serial_speed",
+        38400,
+        "speed of the serial console, as told to the kernel",
+        check=one_of(9600, 19200, 38400, 57600, 115200),
+    ),
+    HypervisorParam(
+        "vnc_bind_address",
+        "",
+        "address on which VNC is served, or a directory for its socket; empty is no VNC",
+        touches_host=True,
+        check=address_or_directory,
+    ),
+    HypervisorParam("vnc_tls", False, "encrypt VNC"),
+    _file("vnc_x509_path", "directory with server-cert.pem, server-key.pem and ca-cert.pem for VNC"),
+    HypervisorParam("vnc_x509_verify", False, "ask VNC clients for a certificate of vnc_x509_path"),
+    HypervisorParam(
+        "vnc_password_file",
+        VNC_PASSWORD_FILE,
+        "file whose first line is the password of VNC; empty is no password",
+        is_path=True,
+        is_shared_file=True,
+        touches_host=True,
+        check=absolute_or_empty,
+    ),
+    HypervisorParam(
+        "vga", "", "the graphics card; empty is the usual one where there is a display",
+        choices=("", "none", "std", "cirrus", "vmware", "qxl", "virtio"),
+    ),
+    HypervisorParam(
+        "soundhw", "", "the sound card; empty is none",
+        choices=("", "ac97", "hda", "es1370", "sb16", "adlib", "cs4231a", "gus", "pcspk"),
+    ),
+    HypervisorParam("keymap", "", "keyboard layout of VNC, as en-us", check=word_or_empty),
+    HypervisorParam("usb_mouse", "", "a USB pointer", choices=("", "mouse", "tablet")),
+    HypervisorParam(
+        "usb_devices",
+        "",
+        "further USB devices: tablet, keyboard, host:VENDOR:PRODUCT …, with spaces between them",
+        touches_host=True,
+        check=usb_devices,
+    ),
+)  # fmt: skip
+
+_SPICE = (
+    HypervisorParam(
+        "spice_bind",
+        "",
+        "address or interface on which SPICE is served; empty is no SPICE",
+        touches_host=True,
+        check=address_or_interface,
+    ),
+    HypervisorParam(
+        "spice_ip_version",
+        0,
+        "which address of the interface spice_bind: 4, 6, or 0 for either",
+        check=one_of(0, 4, 6),
+    ),
+    HypervisorParam(
+        "spice_password_file", "",
+        "file whose first line is the password of SPICE; empty is none",
+        is_path=True, is_shared_file=True, touches_host=True, check=absolute_or_empty,
+    ),
+    HypervisorParam(
+        "spice_image_compression", "", "lossless compression of images",
+        choices=("", "auto_glz", "auto_lz", "quic", "glz", "lz", "off"),
+    ),
+    HypervisorParam("spice_jpeg_wan_compression", "", "lossy compression on slow links", choices=_WAN),
+    HypervisorParam(
+        "spice_zlib_glz_wan_compression", "", "zlib compression on slow links", choices=_WAN
+    ),
+    HypervisorParam(
+        "spice_streaming_video", "", "how videos are found", choices=("", "off", "all", "filter")
+    ),
+    HypervisorParam("spice_playback_compression", True, "compress sound"),
+    HypervisorParam("spice_use_tls", False, "encrypt SPICE with the cluster's SPICE certificate"),
+    HypervisorParam(
+        "spice_tls_ciphers", "HIGH:-DES:-3DES:-EXPORT:-DH", "ciphers for SPICE", check=ciphers
+    ),
+    HypervisorParam("spice_use_vdagent", True, "offer SPICE's agent to the guest"),
+)  # fmt: skip
+
+_CPU = (
+    HypervisorParam(
+        "cpu_type", "", "CPU model of QEMU, with features after commas: host, Haswell,+vmx",
+        check=cpu_type,
+    ),
+    HypervisorParam(
+        "cpu_mask",
+        "all",
+        "CPUs of the host for the guest, as 0-2,4; with ':' one set for each CPU of the guest",
+        check=cpu_mask,
+    ),
+    HypervisorParam("cpu_cores", 0, "cores of a socket; 0 leaves it to QEMU", check=between(0, MOST_CPUS)),
+    HypervisorParam(
+        "cpu_threads", 0, "threads of a core; 0 leaves it to QEMU", check=between(0, MOST_CPUS)
+    ),
+    HypervisorParam("cpu_sockets", 0, "sockets; 0 leaves it to QEMU", check=between(0, MOST_CPUS)),
+    HypervisorParam(
+        "mem_path",
+        "",
+        "directory of huge pages for the guest's memory",
+        is_path=True,
+        touches_host=True,
+        check=absolute_or_empty,
+    ),
+)  # fmt: skip
+
+_MIGRATION = (
+    HypervisorParam(
+        "migration_port",
+        8102,
+        "TCP port on which a node receives a guest; another free one if taken",
+        is_global=True,
+        check=port,
+    ),
+    HypervisorParam(
+        "migration_bandwidth",
+        32,
+        "MiB per second at most while migrating",
+        is_global=True,
+        check=positive,
+    ),
+    HypervisorParam(
+        "migration_downtime", 30, "milliseconds a guest may stand still at the end", check=positive
+    ),
+    HypervisorParam(
+        "migration_mode",
+        "live",
+        "whether a guest runs on while it is migrated",
+        is_global=True,
+        choices=("live", "non-live"),
+    ),
+    HypervisorParam(
+        "migration_caps",
+        "",
+        "further capabilities of QEMU's to migrate with, with ':' between them",
+        check=capabilities,
+    ),
+)
+
+_HOST = (
+    HypervisorParam(
+        "security_model",
+        "none",
+        "as whom QEMU runs: root, the user security_domain, or one of the cluster's uid pool",
+        touches_host=True,
+        choices=("none", "user", "pool"),
+    ),
+    HypervisorParam(
+        "security_domain",
+        "",
+        "the user for security_model=user",
+        touches_host=True,
+        check=user_or_empty,
+    ),
+    HypervisorParam(
+        "use_chroot", False, "run QEMU in an empty directory of its own", touches_host=True
+    ),
+    HypervisorParam("use_guest_agent", False, "offer the guest a channel for QEMU's guest agent"),
+    HypervisorParam(
+        "accelerator",
+        "auto",
+        "auto uses KVM where it works and software emulation elsewhere",
+        choices=("auto", "kvm", "tcg"),
+    ),
+    HypervisorParam(
+        "kvm_flag",
+        "",
+        "enabled insists on KVM, disabled on software emulation; accelerator says it too",
+        choices=("", "enabled", "disabled"),
+    ),
+    HypervisorParam(
+        "kvm_path",
+        "",
+        "the QEMU program; empty looks in PATH",
+        is_global=True,
+        is_path=True,
+        touches_host=True,
+        check=absolute_or_empty,
+    ),
+    HypervisorParam(
+        "kvm_extra",
+        "",
+        "further words for QEMU's command line, quoted as for a shell",
+        touches_host=True,
+        check=shell_words,
+    ),
+)
+
+KVM_PARAMS: tuple[HypervisorParam, ...] = (
+    *(*_BOOT, *_IMAGES, *_DISKS, *_NETWORK, *_DISPLAY, *_SPICE, *_CPU, *_MIGRATION, *_HOST),
+)

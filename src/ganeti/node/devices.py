@@ -1,0 +1,112 @@
+"""Answers calls that change a guest while it runs."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ganeti.base.errors import HypervisorError, InputError, StorageError
+from ganeti.hypervisor.hotplug import Hotplug
+from ganeti.hypervisor.interface import Hypervisor
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.node.disks import DeviceFactory
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.devices import (
+    HOTPLUG_DISK,
+    HOTPLUG_NIC,
+    HOTPLUG_OBSTACLES,
+    INSTANCE_MEMORY,
+    DeviceAction,
+    DiskChangeArgs,
+    MemoryArgs,
+    MemoryResult,
+    NicChangeArgs,
+)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.instances import InstanceArgs
+from ganeti.storage.interface import BlockDevice
+
+
+def handlers(
+    hypervisors: Mapping[str, Hypervisor], device: DeviceFactory, locks: InstanceLocks
+) -> Handlers:
+    """The answers to all calls about devices of guests; those that change one wait for its lock."""
+    devices = _Devices(hypervisors, device, locks)
+    return {
+        HOTPLUG_OBSTACLES.name: devices.obstacles,
+        HOTPLUG_DISK.name: devices.change_disk,
+        HOTPLUG_NIC.name: devices.change_nic,
+        INSTANCE_MEMORY.name: devices.set_memory,
+    }
+
+
+@dataclass(frozen=True)
+class _Devices:
+    hypervisors: Mapping[str, Hypervisor]
+    device: DeviceFactory
+    locks: InstanceLocks
+
+    def _hotplug(self, instance: InstanceSpec) -> Hotplug:
+        hypervisor = self.hypervisors.get(instance.hypervisor)
+        if hypervisor is None or hypervisor.hotplug is None:
+            raise HypervisorError(
+                f"hypervisor {instance.hypervisor!r:.40} of this node changes no running guests"
+            )
+        return hypervisor.hotplug
+
+    async def obstacles(self, args: InstanceArgs, _call: Call) -> list[str]:
+        try:
+            hotplug = self._hotplug(args.instance)
+        except HypervisorError as err:
+            return [err.message]
+        return await hotplug.obstacles(args.instance)
+
+    async def change_disk(self, args: DiskChangeArgs, _call: Call) -> Nothing:
+        instance, disk = args.instance, args.disk
+        hotplug = self._hotplug(instance)
+        device = self.device(instance.name, disk)
+        async with self.locks.of(instance.name):
+            match args.action:
+                case DeviceAction.ADD:
+                    await _add_disk(hotplug, instance, disk, device)
+                case DeviceAction.REMOVE:
+                    await hotplug.remove_disk(instance, disk)
+                    await device.shutdown()
+                case DeviceAction.GROW:
+                    await hotplug.resize_disk(instance, disk)
+                case _:
+                    raise InputError(f"a disk of a running guest takes no {args.action}", "action")
+        return Nothing()
+
+    async def change_nic(self, args: NicChangeArgs, _call: Call) -> Nothing:
+        instance, nic = args.instance, args.nic
+        hotplug = self._hotplug(instance)
+        async with self.locks.of(instance.name):
+            match args.action:
+                case DeviceAction.ADD:
+                    await hotplug.add_nic(instance, nic)
+                case DeviceAction.REMOVE:
+                    await hotplug.remove_nic(instance, nic)
+                case DeviceAction.MODIFY:
+                    await hotplug.change_nic(instance, nic)
+                case _:
+                    raise InputError(f"a NIC of a running guest takes no {args.action}", "action")
+        return Nothing()
+
+    async def set_memory(self, args: MemoryArgs, _call: Call) -> MemoryResult:
+        hotplug = self._hotplug(args.instance)
+        async with self.locks.of(args.instance.name):
+            memory = await hotplug.set_memory(args.instance, args.memory)
+        return MemoryResult(memory=memory)
+
+
+async def _add_disk(
+    hotplug: Hotplug, instance: InstanceSpec, disk: DiskSpec, device: BlockDevice
+) -> None:
+    await device.assemble()
+    try:
+        await hotplug.add_disk(instance, disk, device.path)
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            await device.shutdown()
+        raise

@@ -1,0 +1,94 @@
+"""Ending the processes of a task: its program first, so that its supervisor notes how that ended.
+
+A process belongs to a task if it has the task's lock open, or is in the session of the supervisor.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from ganeti.base.files import is_locked
+
+POLITE_S = 3.0
+"""From asking a program to end to ending it by force."""
+FORCE_S = 4.0
+"""How long a process that was ended by force may take to go; one that waits for a dead disk does not."""
+POLL_S = 0.05
+
+
+async def end_processes(lock: Path, supervisor_file: Path) -> bool:
+    """Whether nobody holds the lock any more."""
+    await asyncio.to_thread(_signal_program, lock, supervisor_file, signal.SIGTERM)
+    if await _is_free(lock, POLITE_S):
+        return True
+    # What began meanwhile is found by looking again.
+    for _ in range(int(FORCE_S)):
+        await asyncio.to_thread(_signal_program, lock, supervisor_file, signal.SIGKILL)
+        if await _is_free(lock, 1.0):
+            return True
+    return False
+
+
+async def _is_free(lock: Path, limit_s: float) -> bool:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + limit_s
+    while is_locked(lock):
+        if loop.time() > end:
+            return False
+        await asyncio.sleep(POLL_S)  # processes of others are waited for, some unknown to us
+    return True
+
+
+def _signal_program(lock: Path, supervisor_file: Path, number: signal.Signals) -> None:
+    """Signal all of the task but its supervisor, which has only to write the status down."""
+    supervisor = _supervisor(supervisor_file)
+    for pid in members(lock, supervisor) - {supervisor, os.getpid()}:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+            os.kill(pid, signal.SIGCONT)
+
+
+def _supervisor(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def members(lock: Path, supervisor: int | None) -> set[int]:
+    """Processes that have the lock open, and those in the supervisor's session while it lives."""
+    try:
+        wanted = lock.stat()
+    except OSError:
+        return set()
+    holders = {pid for pid in _processes() if _has_open(pid, wanted)}
+    if supervisor not in holders:
+        return holders  # it has ended: its number may be somebody else's
+    session = os.getsid(supervisor) if supervisor else 0
+    return holders | {pid for pid in _processes() if _session(pid) == session}
+
+
+def _processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def _has_open(pid: int, wanted: os.stat_result) -> bool:
+    try:
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            found = descriptor.stat()
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    return False

@@ -1,0 +1,44 @@
+"""What this node says of itself when it is asked for its vote, besides its register (R8)."""
+
+from dataclasses import dataclass
+
+from ganeti import __version__, ssconf
+from ganeti.base import certificates
+from ganeti.base.errors import GanetiError
+from ganeti.base.paths import Paths
+from ganeti.store.election import Voter
+from ganeti.store.stored_tail import read_stored_tail
+
+
+@dataclass(frozen=True)
+class VoterFacts:
+    """Looks at this node's files; blocks for a few milliseconds."""
+
+    paths: Paths
+
+    def __call__(self, heard_master: str) -> Voter:
+        """`heard_master` is the master that was heard a moment ago, or ''.
+
+        Role `master`, `candidate`, `regular` or `offline`, or '' where this node does not know it.
+        """
+        stored = read_stored_tail(self.paths.state)
+        role = self._role(heard_master)
+        return Voter(
+            role=role,
+            master_capable=role in ("master", "candidate") and self.paths.authority_key.exists(),
+            tail=stored.tail if stored else None,
+            last_job_id=stored.last_job_id if stored else 0,
+            software=__version__,
+        )
+
+    def _role(self, heard_master: str) -> str:
+        try:
+            uuid, name = certificates.node_identity(self.paths.node_certificate.read_bytes())
+            if uuid == heard_master:
+                return "master"
+            if uuid in ssconf.candidate_certificates(self.paths):
+                return "candidate"
+            facts = ssconf.SimpleStore(self.paths)
+            return "offline" if name in facts.GetOfflineNodeList() else "regular"
+        except (GanetiError, OSError, ValueError):
+            return ""

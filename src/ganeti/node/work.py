@@ -1,0 +1,60 @@
+"""Ends what was begun on this node and may still run although nobody waits for it (R11)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ganeti.base.errors import NotMaster
+from ganeti.node.tasks import Tasks
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.earlier import WORK_END, EndWorkArgs, EndWorkResult, UnfinishedWork
+from ganeti.rpc.server import RunningCall, RunningCalls
+
+LONGEST_WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class NodeWork:
+    """What runs on this node: calls that are being carried out, and programs."""
+
+    running: RunningCalls
+    tasks: Tasks
+    check_epoch: Callable[[int, str], Awaitable[str | None]]
+    """Why a master and its epoch are refused; None if they are not."""
+
+    def handlers(self) -> Handlers:
+        return {WORK_END.name: self.end}
+
+    def older_than(self, epoch: int) -> list[str]:
+        """What masters before an epoch began, as texts (R8)."""
+        tasks = [f"task {key}" for key, one in self.tasks.origins().items() if one.epoch < epoch]
+        return self.running.older_than(epoch) + sorted(tasks)
+
+    async def end(self, args: EndWorkArgs, call: Call) -> EndWorkResult:
+        """End programs, wait for everything else; a program that resists is said to run still."""
+        if why := await self.check_epoch(call.epoch, call.master_uuid):
+            raise NotMaster(why)
+        keys = frozenset(args.keys)
+
+        def is_to_end(key: str, epoch: int) -> bool:
+            return key in keys or (args.older and epoch < call.epoch)
+
+        origins = await asyncio.to_thread(self.tasks.origins)
+        chosen = {key for key, one in origins.items() if is_to_end(key, one.epoch)}
+        # Keys of which nothing runs are ended too: a call that is on its way must not begin.
+        ordered = sorted(chosen | keys)
+        results = await asyncio.gather(*(self.tasks.end(key) for key in ordered))
+        resisting = [key for key, is_over in zip(ordered, results, strict=True) if not is_over]
+
+        def is_awaited(one: RunningCall) -> bool:
+            return one.call.key not in resisting and is_to_end(one.call.key, one.call.epoch)
+
+        limit_s = min(max(args.wait_s, 0.0), LONGEST_WAIT_S)
+        calls = await self.running.ended(is_awaited, limit_s)
+        unfinished = [UnfinishedWork(what=one.text, instance=one.instance) for one in calls]
+        for key in resisting:
+            origin = origins.get(key)
+            instance = origin.instance if origin else ""
+            unfinished.append(UnfinishedWork(what=f"task {key}", instance=instance))
+        ended = [f"task {key}" for key in sorted(chosen) if key not in resisting]
+        return EndWorkResult(ended=ended, unfinished=unfinished)

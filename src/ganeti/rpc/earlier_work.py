@@ -1,0 +1,156 @@
+"""What may still run on a node is ended before anything of it is touched (R11).
+
+A changing call about an instance goes to a node only after that node has said, in this epoch, that
+nothing of an earlier one concerns the instance there, nor a program of this one of which nobody knows
+how it ended. Programs are ended; calls that run none are waited for. While something remains, its
+instance is left alone, and whoever wants it is told why.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import RpcError, RpcFailed, RpcUnknown
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.calls import concerned_instance
+from ganeti.rpc.headers import UNREACHABLE
+from ganeti.rpc.procedures.earlier import WORK_END, EndWorkArgs, EndWorkResult, UnfinishedWork
+from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.migration import MIGRATION_FINISH_SOURCE, MIGRATION_FINISH_TARGET
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+EARLIER_WORK = "EarlierWork"
+"""The `wire_error` of a call that was not sent, since an earlier master's work concerns its instance."""
+ENDING = frozenset((MIGRATION_FINISH_SOURCE.name, MIGRATION_FINISH_TARGET.name))
+"""Procedures that themselves end what an earlier call began, safely."""
+KNOWN_FOR_S = 5.0
+"""How long a node's answer that something still runs is believed."""
+AGAIN_S = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Caller(Protocol):
+    """What makes the calls."""
+
+    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any: ...
+
+    async def call_all(
+        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
+    ) -> dict[NodeUuid, Any | RpcError]: ...
+
+
+@dataclass
+class _Known:
+    """What one node has said of earlier work."""
+
+    is_clear: bool = False
+    unfinished: list[UnfinishedWork] = field(default_factory=list)
+    asked_at: float = float("-inf")
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    may_run: dict[str, set[str]] = field(default_factory=dict)
+    """Instance -> keys of this master's own calls of unknown outcome, whose programs may run or begin."""
+
+
+class EarlierWork:
+    """Calls of one master, in one epoch, that respect what earlier ones began."""
+
+    def __init__(self, rpc: Caller) -> None:
+        self._rpc = rpc
+        self._known: dict[NodeUuid, _Known] = {}
+        self._numbers = itertools.count(1)
+
+    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
+        """As `RpcClient.call`; RpcFailed, and nothing was sent, where earlier work is in the way."""
+        acts = procedure.changes and procedure.name not in ENDING
+        instance = concerned_instance(args)
+        if acts and instance and not node.offline:
+            await self._leave_alone(node, instance)
+        try:
+            return await self._rpc.call(node, procedure, args, key=key)
+        except RpcUnknown:
+            if procedure.is_long:
+                self._of(node).may_run.setdefault(instance, set()).add(key)
+            raise
+
+    async def call_all(
+        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
+    ) -> dict[NodeUuid, Any | RpcError]:
+        return await self._rpc.call_all(nodes, procedure, args)
+
+    async def sweep(self, nodes: Callable[[], Iterable[Node]]) -> None:
+        """Ask all nodes to end earlier work, and again those where some remains; ends when none does."""
+        while True:
+            left = [node for node in nodes() if not node.offline and not self._of(node).is_clear]
+            if not left:
+                return
+            await asyncio.gather(*(self._sweep_one(node) for node in left))
+            if any(not self._of(node).is_clear for node in left):
+                await asyncio.sleep(AGAIN_S)
+
+    async def _sweep_one(self, node: Node) -> None:
+        try:
+            known = await self._ask(node)
+        except RpcError as err:
+            log.info("%s does not say what earlier masters left there: %s", node.name, err.reason)
+            return
+        for one in known.unfinished:
+            log.warning(
+                "%s still runs %s (%s) for an earlier master", node.name, one.what, one.instance
+            )
+
+    def _of(self, node: Node) -> _Known:
+        return self._known.setdefault(NodeUuid(node.uuid), _Known())
+
+    async def _leave_alone(self, node: Node, instance: str) -> None:
+        try:
+            known = await self._ask(node)
+            await self._end_own(node, known, instance)
+        except RpcUnknown as err:
+            # Ending earlier work may be repeated; what was wanted has surely not been sent.
+            raise RpcFailed(node.name, err.reason, UNREACHABLE) from err
+        what = [one.what for one in known.unfinished if one.instance in ("", instance)]
+        if what:
+            raise RpcFailed(
+                node.name,
+                f"it still carries out {', '.join(what)} for an earlier master, so {instance} is left"
+                " alone there; try again when that has ended",
+                EARLIER_WORK,
+            )
+
+    async def _end_own(self, node: Node, known: _Known, instance: str) -> None:
+        """Let no program run, nor begin, of which this master does not know how it ended."""
+        async with known.asking:
+            if not (keys := known.may_run.get(instance)):
+                return
+            args = EndWorkArgs(keys=sorted(keys))
+            key = f"earlier/{next(self._numbers)}"
+            result: EndWorkResult = await self._rpc.call(node, WORK_END, args, key=key)
+            if result.unfinished:
+                what = ", ".join(one.what for one in result.unfinished)
+                text = f"it still carries out {what}, which cannot be ended, so {instance} is left alone"
+                raise RpcFailed(node.name, text, EARLIER_WORK)
+            del known.may_run[instance]
+
+    async def _ask(self, node: Node) -> _Known:
+        known = self._of(node)
+        async with known.asking:
+            now = asyncio.get_running_loop().time()
+            if known.is_clear or now - known.asked_at < KNOWN_FOR_S:
+                return known
+            key = f"earlier/{next(self._numbers)}"
+            result: EndWorkResult = await self._rpc.call(
+                node, WORK_END, EndWorkArgs(older=True), key=key
+            )
+            for what in result.ended:
+                log.info("%s has ended %s of an earlier master", node.name, what)
+            known.unfinished = result.unfinished
+            known.is_clear = not result.unfinished
+            known.asked_at = asyncio.get_running_loop().time()
+            return known

@@ -1,0 +1,64 @@
+"""Procedures that copy a disk from one node to another, directly between the two.
+
+The receiving node listens for one sender, whose certificate and token it knows beforehand; the
+sending one knows the receiver's. The data is checked by its digest before anything counts as sent.
+"""
+
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, QUICK_S, Message, Procedure
+
+
+class DiskListenArgs(Message, frozen=True, kw_only=True):
+    """Wait at `address` for a disk's data; `peer` is the fingerprint of the sender's certificate."""
+
+    instance_name: str
+    disk: DiskSpec
+    address: str
+    peer: str
+    token: str
+
+
+class DiskListening(Message, frozen=True, kw_only=True):
+    """Where the data is waited for."""
+
+    port: int
+
+
+class DiskSendArgs(Message, frozen=True, kw_only=True):
+    """Send a disk's data to who listens; `compress` is `none`, `gzip`, `gzip-fast` or `gzip-slow`."""
+
+    instance_name: str
+    disk: DiskSpec
+    address: str
+    port: int
+    peer: str
+    token: str
+    compress: str = "none"
+
+
+class DiskSent(Message, frozen=True, kw_only=True):
+    """What was sent: bytes of data (zeros are left out), the time it took, the digest of both ends."""
+
+    data_bytes: int
+    seconds: float
+    sha256: str
+
+
+class DiskProgressArgs(Message, frozen=True, kw_only=True):
+    token: str
+
+
+class DiskProgress(Message, frozen=True, kw_only=True):
+    """How far a copy has come, in bytes of the disk."""
+
+    done: int
+    total: int
+
+
+DISK_LISTEN = Procedure("disk_listen", DiskListenArgs, DiskListening, NORMAL_S, changes=True)
+
+DISK_SEND = Procedure("disk_send", DiskSendArgs, DiskSent, HOURS_S, changes=True, is_long=True)
+
+DISK_PROGRESS = Procedure(
+    "disk_progress", DiskProgressArgs, DiskProgress | None, QUICK_S, changes=False
+)

@@ -1,0 +1,235 @@
+"""Gives followers what the master's archive of jobs has (F10), beside the transaction stream.
+
+    master -> follower      Hello(archive); Welcome or Sorry; then ArchiveHave, answered by ArchiveMissing,
+                            and ArchiveJobs, answered by Done
+
+An archive only grows, and an id has one content; so catching up is a comparison of ids, as ranges: a
+hundred thousand equal ones are ten small messages. What is archived from then on is sent at once.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from ganeti.base.errors import ProtocolError, StoreError
+from ganeti.model.objects import NodeUuid
+from ganeti.store.archive import MOST_IDS, JobArchive
+from ganeti.store.interface import Identity
+from ganeti.store.stream import (
+    ArchiveHave,
+    ArchiveJobs,
+    ArchiveMissing,
+    Channel,
+    ChannelClosed,
+    Done,
+    Hello,
+    Message,
+    Peers,
+    Sorry,
+    Welcome,
+)
+
+ANSWER_S = 10.0
+RETRY_S = 2.0
+DELIVERY_S = 1.0
+"""How long archiving waits for followers; who takes longer catches up by itself."""
+CHUNK_BYTES = 4 << 20
+CHUNK_JOBS = 500
+QUEUED_JOBS = 2_000
+"""A follower that lags by more compares ids again."""
+
+Jobs = list[tuple[int, bytes]]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Link:
+    """What one follower has not been sent; nothing is queued for one that is not caught up."""
+
+    is_live: bool = False
+    queue: deque[tuple[Jobs, asyncio.Future[None]]] = field(default_factory=deque)
+    queued_jobs: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def add(self, jobs: Jobs) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queue.append((jobs, done))
+        self.queued_jobs += len(jobs)
+        self.news.set()
+        return done
+
+    def drop(self) -> None:
+        """Nobody waits for this follower any more."""
+        self.is_live = False
+        for _, done in self.queue:
+            if not done.done():
+                done.set_result(None)
+        self.queue.clear()
+        self.queued_jobs = 0
+
+
+class ArchiveFeed:
+    """The followers' archives, as a master sees them."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        epoch: int,
+        peers: Peers,
+        archive: JobArchive,
+    ) -> None:
+        self._identity, self._epoch = identity, epoch
+        self._peers, self._archive = peers, archive
+        self._links: dict[NodeUuid, _Link] = {}
+        self._tasks: dict[NodeUuid, asyncio.Task[None]] = {}
+
+    def followers_are(self, followers: Collection[NodeUuid]) -> None:
+        """Feed exactly these from now on."""
+        for node in self._links.keys() - followers:
+            self._tasks.pop(node).cancel()
+            self._links.pop(node).drop()
+        for node in sorted(set(followers) - self._links.keys()):
+            self._links[node] = _Link()
+            self._tasks[node] = asyncio.create_task(self._feed(node), name=f"archive {node}")
+
+    async def deliver(self, jobs: Jobs, awaited: Collection[NodeUuid]) -> None:
+        """Send what has been archived here, and wait a moment for those followers to have it."""
+        sent = [(node, link.add(jobs)) for node, link in self._links.items() if link.is_live]
+        waits = [done for node, done in sent if node in awaited]
+        if waits:
+            await asyncio.wait(waits, timeout=DELIVERY_S)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        self.followers_are(())
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def statistics(self) -> dict[NodeUuid, bool]:
+        """Which followers are fed, and whether each has everything but what is on its way."""
+        return {node: link.is_live for node, link in self._links.items()}
+
+    async def _feed(self, node: NodeUuid) -> None:
+        link, said = self._links[node], ""
+        while True:
+            try:
+                channel = await self._peers.connect(node)
+                try:
+                    await self._greet(channel)
+                    said = ""
+                    await self._serve(channel, link)
+                finally:
+                    channel.close()
+            except (ChannelClosed, TimeoutError, StoreError) as err:
+                why = str(err) or "no answer"
+                if why != said:
+                    _log.info("the archive of node %s is not fed: %s", node, why)
+                said = why
+            finally:
+                link.drop()
+            await asyncio.sleep(RETRY_S)
+
+    async def _greet(self, channel: Channel) -> None:
+        identity = self._identity
+        hello = Hello(identity.cluster_uuid, self._epoch, identity.node_uuid, "archive")
+        answer = await _asked(channel, hello)
+        if not isinstance(answer, Welcome):
+            raise ChannelClosed(_reason(answer))
+
+    async def _serve(self, channel: Channel, link: _Link) -> None:
+        link.is_live = True  # what is archived while ids are compared is sent afterwards
+        await self._catch_up(channel)
+        while link.queued_jobs <= QUEUED_JOBS:
+            while link.queue:
+                jobs, done = link.queue[0]
+                await _send(channel, jobs)
+                link.queue.popleft()
+                link.queued_jobs -= len(jobs)
+                if not done.done():
+                    done.set_result(None)
+            link.news.clear()
+            await link.news.wait()
+        raise ChannelClosed("it is too slow, and compares its archive again")
+
+    async def _catch_up(self, channel: Channel) -> None:
+        """Send all that the follower lacks of what is here."""
+        after = 0
+        while ranges := await self._archive.ranges(after):
+            after = ranges[-1][1]
+            answer = await _asked(channel, ArchiveHave(ranges))
+            if not isinstance(answer, ArchiveMissing):
+                raise ChannelClosed(_reason(answer))
+            left = answer.ids
+            while left:
+                jobs = await self._archive.some(left[:CHUNK_JOBS], CHUNK_BYTES)
+                if not jobs:
+                    raise ChannelClosed("it asks for jobs that are not here")
+                await _send(channel, jobs)
+                last = jobs[-1][0]
+                left = [job_id for job_id in left if job_id > last]
+
+
+async def serve_archive(channel: Channel, archive: JobArchive) -> None:
+    """A follower's end, until the connection closes; StoreError if this archive cannot be written."""
+    while True:
+        message = await channel.receive()
+        if isinstance(message, ArchiveHave):
+            if sum(last - first + 1 for first, last in message.ranges) > MOST_IDS:
+                raise ProtocolError("too many ids of archived jobs at once")
+            missing = await archive.missing(message.ranges)
+            await channel.send(ArchiveMissing(missing))
+        elif isinstance(message, ArchiveJobs):
+            await archive.add(message.jobs)
+            await channel.send(Done())
+        else:
+            raise ChannelClosed(f"{type(message).__name__} is not expected here")
+
+
+async def _send(channel: Channel, jobs: Jobs) -> None:
+    for part in _parts(jobs):
+        answer = await _asked(channel, ArchiveJobs(part))
+        if not isinstance(answer, Done):
+            raise ChannelClosed(_reason(answer))
+
+
+def _parts(jobs: Sequence[tuple[int, bytes]]) -> list[Jobs]:
+    """No part is much longer than CHUNK_BYTES."""
+    parts: list[Jobs] = []
+    size = 0
+    for job in jobs:
+        size += len(job[1])
+        if not parts or size > CHUNK_BYTES:
+            parts.append([])
+            size = len(job[1])
+        parts[-1].append(job)
+    return parts
+
+
+async def _asked(channel: Channel, message: Message) -> Message:
+    async with asyncio.timeout(ANSWER_S):
+        await channel.send(message)
+        return await channel.receive()
+
+
+def _reason(answer: Message) -> str:
+    return answer.reason if isinstance(answer, Sorry) else "it does not speak the protocol"
+
+
+class ReplicatedArchive:
+    """The archive of a master: followers have what is kept before its jobs leave the state."""
+
+    def __init__(self, archive: JobArchive, deliver: Callable[[Jobs], Awaitable[None]]) -> None:
+        self._archive, self._deliver = archive, deliver
+
+    async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None:
+        """Raises like `JobArchive.append`; never for what followers do."""
+        await self._archive.append(jobs)
+        await self._deliver(list(jobs))
+
+    async def get(self, job_id: int) -> bytes | None:
+        return await self._archive.get(job_id)
+
+    async def greatest_id(self) -> int:
+        return await self._archive.greatest_id()

@@ -1,0 +1,173 @@
+"""Putting a backup in the place of a candidate's state, while no master daemon runs on its node.
+
+One SQLite transaction replaces everything, and what was there is kept aside; then the register says
+that this node alone has the last state, at an epoch beyond all that others may have used (R10). If we
+die in between, the restored state is there and the register says nothing of it yet: a repeated restore
+does both again.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from ganeti.base.errors import Refused, StoreError
+from ganeti.base.files import exclusive_file, sync_directory
+from ganeti.model.objects import NodeUuid
+from ganeti.store.database import (
+    CannotWriteNow,
+    Connect,
+    Database,
+    DiskBroken,
+    History,
+    Limits,
+    connect,
+)
+from ganeti.store.database_reader import Snapshot
+from ganeti.store.encoding import decode_ceiling
+from ganeti.store.interface import JOB_ID_CEILING_KEY, META_KIND, Identity, Position, Row
+from ganeti.store.register import (
+    Accepted,
+    AcceptRequest,
+    Answer,
+    PromiseRequest,
+    Register,
+    RegisterKeeper,
+    accept,
+    promise,
+)
+
+_SLICE_ROWS = 500
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is in the place of the state now."""
+
+    position: Position
+    epoch: int = 0
+    job_id_ceiling: int = 0
+    damage: str = ""
+    """Why it cannot be opened, where that is so."""
+
+
+@contextlib.contextmanager
+def holding_state(path: Path) -> Iterator[None]:
+    """Nobody else opens the state while the block runs; StoreError if the master daemon has it."""
+    with contextlib.ExitStack() as opened:
+        lock = path.with_name(f"{path.name}.lock")
+        try:
+            is_ours = opened.enter_context(exclusive_file(lock))
+        except OSError as err:
+            raise StoreError(f"cannot open {lock}: {err.strerror or err}") from err
+        if not is_ours:
+            raise StoreError(
+                f"the database {path} is in use by the master daemon; stop ganeti-masterd first"
+            )
+        yield
+
+
+def found_at(path: Path, identity: Identity, connect: Connect = connect) -> Found:
+    """What a restore would replace; the state is held."""
+    if not path.exists():
+        return Found(Position(0, 0))
+    database = Database(path, Limits(), connect)
+    try:
+        database.open(identity.cluster_uuid, identity.node_uuid)
+        ceiling = decode_ceiling(database.get(META_KIND, JOB_ID_CEILING_KEY))
+        return Found(database.history.position, database.epoch, ceiling)
+    except StoreError as err:
+        return Found(Position(0, 0), damage=err.message)
+    finally:
+        database.close()
+
+
+def rows_at(path: Path) -> Iterator[Row]:
+    """All rows of a state that can be opened; StoreError."""
+    snapshot = Snapshot(path)
+    try:
+        snapshot.begin()
+        while rows := snapshot.next_slice():
+            yield from rows
+    except DiskBroken as err:
+        raise StoreError(f"the database {path} is damaged: {err}") from err
+    finally:
+        snapshot.close()
+
+
+def move_aside(path: Path) -> Path:
+    """Take a state that cannot be opened out of the way; where it is now. OSError."""
+    aside = next(
+        candidate
+        for number in range(1, 1 << 30)
+        if not (candidate := path.with_name(f"{path.name}.damaged-{number}")).exists()
+    )
+    # The log first: a database without its log is old, a log without its database is nothing.
+    for suffix in ("-wal", "-shm", ""):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    sync_directory(path.parent)
+    return aside
+
+
+def replace_state(
+    path: Path,
+    identity: Identity,
+    history: History,
+    rows: Iterable[Row],
+    connect: Connect = connect,
+) -> Path | None:
+    """Let `rows` be the whole state, at the end of `history`; where the old state is kept, if any.
+
+    The state is held. Refused (full disk), StoreError, or what `rows` raises: nothing has changed then.
+    """
+    database = Database(path, Limits(), connect)
+    try:
+        database.open(identity.cluster_uuid, identity.node_uuid)
+        old = database.history.position
+        aside = None
+        if old > Position(0, 0):
+            aside = path.with_name(f"{path.name}.aside-{old.epoch}-{old.serial}")
+        database.begin_snapshot(aside)
+        try:
+            iterator = iter(rows)
+            while part := list(islice(iterator, _SLICE_ROWS)):
+                database.add_snapshot_rows(part)
+        except BaseException:
+            database.abandon_snapshot()
+            raise
+        database.end_snapshot(history)
+        database.take_epoch(history.position.epoch)
+    except CannotWriteNow as err:
+        raise Refused(f"the disk of {path} is full ({err}); nothing was restored") from err
+    except DiskBroken as err:
+        raise StoreError(f"the database {path} failed: {err}") from err
+    finally:
+        database.close()
+    return aside
+
+
+def register_restored(
+    keeper: RegisterKeeper,
+    identity: Identity,
+    epoch: int,
+    ceiling: int,
+    voters: frozenset[NodeUuid],
+) -> None:
+    """Say in this node's register that it alone has the last state, in `epoch`; StoreError."""
+    cluster, node = identity.cluster_uuid, identity.node_uuid
+
+    def rule(old: Register | None) -> Answer:
+        promised = promise(old, PromiseRequest(cluster, epoch, node))
+        if not promised.granted:
+            return promised
+        accepted = Accepted(epoch, 0, node, frozenset((node,)), ceiling, voters)
+        return accept(promised.register, AcceptRequest(cluster, accepted))
+
+    answer = keeper.decide(rule)
+    if not answer.granted:
+        raise StoreError(
+            f"this node's register refused the restored state ({answer.reason}); restore it again"
+        )

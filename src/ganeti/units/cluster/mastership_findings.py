@@ -1,0 +1,75 @@
+"""What the check of a cluster finds about the state, its holders and their software; pure."""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from ganeti import __version__
+from ganeti.base.errors import RpcError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import Node
+from ganeti.rpc.procedures.form import PROTOCOL_VERSION
+from ganeti.rpc.procedures.host import VerifyReport
+from ganeti.units.cluster.findings import Finding
+
+EXCLUSION_PREFIX = "htools:iextags:"
+"""A tag of the cluster that begins so names the beginning of tags of which no node should have two."""
+
+
+def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Finding]:
+    """Writes have one copy only (R6); a warning, since the cluster works."""
+    if is_degraded:
+        text = (
+            "degraded: the master alone holds what was written last; bring other master candidates"
+            " back, or make more nodes candidates (gnt-node modify --master-candidate=yes)"
+        )
+        yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
+
+
+def version_findings(node: Node, report: VerifyReport) -> Iterator[Finding]:
+    """A node that understands calls differently is an error, one of other software is a warning."""
+    if report.protocol != PROTOCOL_VERSION:
+        text = (
+            f"speaks node RPC {report.protocol} (version {report.software}), the master"
+            f" {PROTOCOL_VERSION} (version {__version__}): it cannot vote, nor be relied on"
+        )
+        yield Finding("ENODEVERSION", "node", node.name, text)
+    elif report.software != __version__:
+        text = f"runs version {report.software}, the master {__version__}"
+        yield Finding("ENODEVERSION", "node", node.name, text, is_error=False)
+
+
+def aside_findings(answers: Iterable[tuple[Node, VerifyReport | RpcError]]) -> Iterator[Finding]:
+    """States of old masters that were replaced, and that somebody should look at (R9)."""
+    for node, report in answers:
+        if isinstance(report, RpcError):
+            continue
+        for path in report.states_aside:
+            text = (
+                f"has {path}: what it had written as the master and no other node had; look whether"
+                " anything in it is missed, then remove it"
+            )
+            yield Finding("ENODEFILECHECK", "node", node.name, text, is_error=False)
+
+
+def exclusion_findings(snapshot: Snapshot, nodes: Iterable[Node]) -> Iterator[Finding]:
+    """Nodes with two instances of one exclusion tag; warnings, since they may be the only ones."""
+    tags = snapshot.cluster.tags
+    prefixes = tuple(
+        f"{tag.removeprefix(EXCLUSION_PREFIX)}:"
+        for tag in sorted(tags)
+        if tag.startswith(EXCLUSION_PREFIX) and tag != EXCLUSION_PREFIX
+    )
+    for node in nodes:
+        twice = _shared_tags((one.tags for one in snapshot.instances_on(node.uuid)), prefixes)
+        if twice:
+            text = f"has more than one instance of exclusion tag {', '.join(twice)}"
+            yield Finding("EEXTAGS", "node", node.name, text, is_error=False)
+
+
+def _shared_tags(sets: Iterable[Collection[str]], prefixes: tuple[str, ...]) -> list[str]:
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for tags in sets:
+        exclusive = {tag for tag in tags if tag.startswith(prefixes)} if prefixes else set()
+        twice |= seen & exclusive
+        seen |= exclusive
+    return sorted(twice)

@@ -1,0 +1,78 @@
+"""Making the disks of an instance usable on its node, and the reverse, without its guest."""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.jobs.executor import Outcome
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.objects import Instance, Node
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+)
+from ganeti.rpc.procedures.disks import BLOCKDEV_ASSEMBLE, BLOCKDEV_SHUTDOWN, DiskArgs, DiskInfo
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_settled,
+    primary_node,
+    running_state,
+    spec_of,
+)
+from ganeti.units.node_choice import check_online
+
+
+@dataclass(frozen=True)
+class DisksPlan:
+    """An instance's disks, and where they are."""
+
+    instance: Instance
+    node: Node
+    disks: tuple[DiskSpec, ...]
+
+
+class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
+    """Make the disks usable; those of a running guest are so already."""
+
+    async def check_prereq(self, ctx: UnitContext) -> DisksPlan:
+        instance = self.instance(ctx.snapshot)
+        check_settled(instance)
+        node = primary_node(ctx, instance)
+        check_online(node)
+        disks = spec_of(ctx, instance).disks
+        if self.op.ignore_size:
+            disks = tuple(replace(disk, size=1) for disk in disks)
+        return DisksPlan(instance, node, disks)
+
+    async def execute(self, ctx: UnitContext, plan: DisksPlan) -> Outcome:
+        paths = []
+        for disk in plan.disks:
+            args = DiskArgs(instance_name=plan.instance.name, disk=disk)
+            made: DiskInfo = await ctx.call(plan.node, BLOCKDEV_ASSEMBLE, args)
+            paths.append([plan.node.name, f"disk/{disk.index}", made.path])
+        return Outcome(paths)
+
+
+class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, DisksPlan]):
+    """Give the disks up; by force also those of which a node does not know whether they are in use."""
+
+    async def check_prereq(self, ctx: UnitContext) -> DisksPlan:
+        instance = self.instance(ctx.snapshot)
+        check_settled(instance)
+        node = primary_node(ctx, instance)
+        check_online(node)
+        if not self.op.force and await running_state(ctx, node, instance) is not None:
+            raise PrereqError(
+                f"{instance.name} runs on {node.name} and uses its disks;"
+                f" first run: gnt-instance shutdown {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+        return DisksPlan(instance, node, spec_of(ctx, instance).disks)
+
+    async def execute(self, ctx: UnitContext, plan: DisksPlan) -> Outcome:
+        for disk in reversed(plan.disks):
+            args = DiskArgs(instance_name=plan.instance.name, disk=disk)
+            await ctx.call(plan.node, BLOCKDEV_SHUTDOWN, args)
+        return Outcome()

@@ -1,0 +1,56 @@
+"""Settling what a migration or failover that broke off has left: `--cleanup`."""
+
+from ganeti.base.errors import ExecError
+from ganeti.jobs.executor import Outcome
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import primary_node, running_state
+from ganeti.units.instance.settle import Attempt, settle_migration
+
+
+async def clean_up(ctx: UnitContext, instance: Instance) -> Outcome:
+    """Settle the migration that broke off; without one, look for the guest on all nodes and adopt it (F30)."""
+    await ctx.run.started()
+    primary = primary_node(ctx, instance)
+    others = [node for node in ctx.snapshot.online_nodes() if node.uuid != primary.uuid]
+    if instance.migrating_to is not None:
+        holders = [ctx.snapshot.nodes[instance.migrating_to]]
+    else:
+        holders = [node for node in others if await running_state(ctx, node, instance) is not None]
+    if len(holders) > 1:
+        names = ", ".join(node.name for node in holders)
+        raise ExecError(
+            f"something of {instance.name} is on {names}; end all but one copy there first"
+        )
+    for node in holders:
+        name = await _settle_with(ctx, instance, primary, node)
+        ctx.info(f"{instance.name} is on {name or 'no node'}")
+    if not holders:
+        ctx.info(f"nothing of {instance.name} was found beside {primary.name}")
+    return Outcome()
+
+
+async def _settle_with(ctx: UnitContext, instance: Instance, primary: Node, other: Node) -> str:
+    """Settle between the primary node and another one, whichever of them sent the guest."""
+    ends = [NodeUuid(primary.uuid), NodeUuid(other.uuid)]
+    if await _was_sender(ctx, instance, other):
+        ends.reverse()
+    attempt = Attempt(
+        InstanceUuid(instance.uuid),
+        ends[0],
+        ends[1],
+        # Disks of an end are removed only if it is known that a migration made them.
+        copied=DISK_TEMPLATES[instance.disk_template].is_local
+        and instance.migrating_to is not None,
+    )
+    key = f"{ctx.job_id}/{ctx.run.index}/settle"
+    return await settle_migration(ctx.services, key, attempt)
+
+
+async def _was_sender(ctx: UnitContext, instance: Instance, other: Node) -> bool:
+    """Whether the guest came from `other`; where no migration is known, only a sender is `postmigrate`."""
+    if instance.migrating_to is not None:
+        return instance.handed_over
+    found = await running_state(ctx, other, instance)
+    return found is not None and found.state == "postmigrate"

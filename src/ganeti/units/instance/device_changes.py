@@ -1,0 +1,108 @@
+"""What a request to change devices means: pure, the same for disks and NICs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+
+LAST = -1
+ACTIONS = ("add", "modify", "remove")
+
+
+class Device(Protocol):
+    """A disk or a NIC of the configuration."""
+
+    @property
+    def uuid(self) -> str: ...
+
+    @property
+    def name(self) -> str | None: ...
+
+
+D = TypeVar("D", bound=Device)
+
+
+@dataclass(frozen=True)
+class DeviceChange:
+    """One change; `identifier` is an index (-1: the last one, or behind it), a name or a UUID."""
+
+    action: str
+    identifier: int | str
+    params: dict[str, Any]
+
+
+def parse_changes(given: Sequence[Sequence[Any]], field: str) -> list[DeviceChange]:
+    """Changes in any of the forms that clients write; InputError."""
+    return [_parse(one, f"{field}[{number}]") for number, one in enumerate(given)]
+
+
+def _parse(given: Sequence[Any], field: str) -> DeviceChange:
+    match list(given):
+        case [str(action), int() | str() as identifier, dict() as params]:
+            pass
+        case ["add" | "remove" as action, dict() as params]:
+            identifier = LAST
+        case [int() | str() as identifier, dict() as params]:
+            action = "modify"
+        case _:
+            raise InputError("must be [action, index or name or UUID, parameters]", field)
+    if action not in ACTIONS:
+        raise InputError(f"{action!r:.40} must be one of {', '.join(ACTIONS)}", field)
+    if isinstance(identifier, bool) or identifier == "":
+        raise InputError("must name a device by index, name or UUID", field)
+    if isinstance(identifier, str) and identifier.lstrip("-").isdecimal():
+        identifier = int(identifier)
+    if action == "remove" and params:
+        raise InputError("a device that is removed takes no parameters", field)
+    if action == "modify" and not params:
+        raise InputError("nothing is to be changed", field)
+    return DeviceChange(action, identifier, params)
+
+
+def position_of(devices: Sequence[D], identifier: int | str, field: str) -> int:
+    """The index of the device that is meant; negative ones count from the end."""
+    if isinstance(identifier, int):
+        if not -len(devices) <= identifier < len(devices):
+            raise InputError(
+                f"there is no number {identifier}: the instance has {len(devices)}", field
+            )
+        return identifier % len(devices)
+    found = [at for at, one in enumerate(devices) if identifier in (one.uuid, one.name)]
+    if not found:
+        raise PrereqError(
+            f"{field}: none has the name or UUID {identifier!r:.80}", ErrorCode.UNKNOWN_ENTITY
+        )
+    if len(found) > 1:
+        raise PrereqError(
+            f"{field}: {len(found)} have the name {identifier!r:.80}; use an index or a UUID",
+            ErrorCode.NOT_UNIQUE,
+        )
+    return found[0]
+
+
+def insert_position(count: int, identifier: int | str, field: str) -> int:
+    """Where a new device goes among `count`; -1 is behind the last."""
+    if not isinstance(identifier, int):
+        raise InputError("a new device is put at an index; its name is a parameter", field)
+    if identifier == LAST:
+        return count
+    if not 0 <= identifier <= count:
+        raise InputError(f"cannot be put at {identifier}: the instance has {count}", field)
+    return identifier
+
+
+def only_known(params: dict[str, Any], known: Sequence[str], field: str) -> None:
+    """Refuse parameters that a device does not have."""
+    for name in params:
+        if name not in known:
+            raise InputError(f"no such parameter; known: {', '.join(known)}", f"{field}.{name}")
+
+
+def text_or_none(value: Any, field: str) -> str | None:
+    """A text; None, `none` and the empty text are none."""
+    if value is None or value in ("", "none"):
+        return None
+    if not isinstance(value, str):
+        raise InputError("must be text", field)
+    return value

@@ -1,0 +1,176 @@
+"""Failover: an instance is stopped where it is, and started on another node that has its data.
+
+A node that does not answer may still run it. So either the old copy is proven down, or an
+administrator has marked the node offline and so promised that it is dead (G5, F21).
+"""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
+from ganeti.config.fill import filled_beparams
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.requests import LockRequest
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
+from ganeti.model.opcodes.moving import OpInstanceFailover
+from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_nothing_there,
+    check_settled,
+    check_shutdown_timeout,
+    primary_node,
+    running_state,
+    spec_of,
+)
+from ganeti.units.instance.cleanup import clean_up
+from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.power import start_instance
+from ganeti.units.instance.settle import mark_settled
+from ganeti.units.instance.targets import TargetChoice
+from ganeti.units.node_choice import check_memory, free_resources
+
+
+@dataclass(frozen=True)
+class FailoverPlan:
+    """Which instance goes from where to where, and whether it is to run there."""
+
+    instance: Instance
+    source: Node
+    target: Node
+    shutdown_timeout_s: int
+    start: bool
+
+
+async def plan_failover(
+    ctx: UnitContext, instance: Instance, choice: TargetChoice, shutdown_timeout_s: int
+) -> FailoverPlan:
+    """Decide a failover; PrereqError if it cannot be done or would not be safe."""
+    check_settled(instance)
+    template = DISK_TEMPLATES[instance.disk_template]
+    if not template.can_fail_over:
+        raise PrereqError(
+            f"disk template {template.name} of {instance.name} keeps its data on one node, so it cannot fail"
+            " over; while that node lives: gnt-instance move",
+            ErrorCode.WRONG_STATE,
+        )
+    source = primary_node(ctx, instance)
+    await _check_source(ctx, instance, source)
+    target = await choice.choose(ctx, instance, source, verb="fail over")
+    start = instance.admin_state is AdminState.UP
+    what = f"failing over instance {instance.name}"
+    info = await free_resources(ctx, target, what)
+    memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
+    check_memory(info, target, memory if start else 0, what)
+    if start:
+        await check_links(ctx, target, instance)
+    check_nothing_there(await running_state(ctx, target, instance), target, instance)
+    return FailoverPlan(instance, source, target, shutdown_timeout_s, start)
+
+
+async def _check_source(ctx: UnitContext, instance: Instance, source: Node) -> None:
+    if source.offline:
+        return
+    try:
+        state = await running_state(ctx, source, instance)
+    except RpcError as err:
+        raise PrereqError(
+            f"cannot tell whether {instance.name} runs: {err}; make sure that the node is dead, mark it:"
+            f" gnt-node modify --offline yes {source.name}, and try again",
+            ErrorCode.ENVIRONMENT,
+        ) from err
+    if state is not None and state.state in ("incoming", "postmigrate", "migrating"):
+        raise PrereqError(
+            f"an earlier migration of {instance.name} is not finished on {source.name} ({state.state});"
+            f" run: gnt-instance migrate --cleanup {instance.name}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+async def fail_over(ctx: UnitContext, plan: FailoverPlan) -> None:
+    """Carry a failover out; until the old copy is proven down nothing is changed."""
+    instance, source, target = plan.instance, plan.source, plan.target
+    await shut_down_source(ctx, instance, source, plan.shutdown_timeout_s)
+    # From here on the target's: if it cannot start there, it is down, and known to be so.
+    await ctx.run.started()
+    await ctx.config.change(mark_settled(InstanceUuid(instance.uuid), NodeUuid(target.uuid)))
+    moved = replace(instance, primary_node=target.uuid)
+    if not plan.start:
+        return
+    ctx.step(f"starting the instance on {target.name}")
+    try:
+        await start_instance(ctx, moved)
+    except RpcError as err:
+        raise ExecError(
+            f"{instance.name} is on {target.name} now, but did not start: {err}; when the cause is mended:"
+            f" gnt-instance startup {instance.name}"
+        ) from err
+
+
+async def shut_down_source(
+    ctx: UnitContext, instance: Instance, source: Node, timeout_s: int
+) -> None:
+    """Stop the guest, and have its node prove it; a node marked offline counts as dead."""
+    if source.offline:
+        ctx.warn(f"node {source.name} is offline: it is taken for dead, as it was marked")
+        return
+    ctx.step(f"shutting down the instance on {source.name} (at most {timeout_s} s)")
+    args = ShutdownArgs(instance=spec_of(ctx, instance), timeout_s=timeout_s)
+    await ctx.call(source, INSTANCE_SHUTDOWN, args)
+    if await running_state(ctx, source, instance) is not None:
+        raise ExecError(
+            f"{instance.name} is still on {source.name} after it was shut down; nothing was moved"
+        )
+
+
+async def run_again(ctx: UnitContext, instance: Instance) -> None:
+    """Start a guest that was stopped for a move that failed, if it is still where it was."""
+    now = ctx.snapshot.instances.get(InstanceUuid(instance.uuid))
+    if now is None or now.primary_node != instance.primary_node or now.migrating_to is not None:
+        return
+    try:
+        if await running_state(ctx, primary_node(ctx, now), now) is None:
+            await start_instance(ctx, now)
+    except GanetiError as err:
+        ctx.warn(f"{instance.name} could not be started again where it was: {err}")
+
+
+class LUInstanceFailover(InstanceUnit[OpInstanceFailover, FailoverPlan | Instance]):
+    """Stop an instance where it is, which may be dead, and start it on another node that has its data."""
+
+    @property
+    def _choice(self) -> TargetChoice:
+        op = self.op
+        given = op.target_node_uuid or op.target_node
+        return TargetChoice(given, op.iallocator, ignore_policy=op.ignore_ipolicy)
+
+    def check_arguments(self) -> None:
+        self._choice.check()
+        check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return self._choice.locks(snapshot, self.instance(snapshot))
+
+    async def check_prereq(self, ctx: UnitContext) -> FailoverPlan | Instance:
+        instance = self.instance(ctx.snapshot)
+        if self.op.cleanup:
+            return instance
+        return await plan_failover(ctx, instance, self._choice, self.op.shutdown_timeout)
+
+    async def execute(self, ctx: UnitContext, plan: FailoverPlan | Instance) -> Outcome:
+        if isinstance(plan, Instance):
+            return await clean_up(ctx, plan)
+        names = f"{plan.instance.name} from {plan.source.name} to {plan.target.name}"
+        ctx.log(f"Failing over instance {names}")
+        try:
+            await fail_over(ctx, plan)
+        except (RpcError, ExecError):
+            if plan.start and not plan.source.offline:
+                await run_again(ctx, plan.instance)
+            raise
+        return Outcome([plan.target.name])

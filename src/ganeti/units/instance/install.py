@@ -1,0 +1,92 @@
+"""Running scripts of OS definitions on an instance's node: what creation and reinstallation share."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, PrereqError, RpcError, RpcFailed
+from ganeti.config.fill import filled_osparams, instance_spec
+from ganeti.model.objects import Instance, Node
+from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.programs import (
+    OS_CREATE,
+    OS_VALIDATE,
+    OsCreateArgs,
+    OsValidateArgs,
+    ScriptResult,
+)
+from ganeti.units.context import UnitContext
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+
+def osparams_with(
+    ctx: UnitContext, instance: Instance, *given: Mapping[str, str] | None
+) -> dict[str, str]:
+    """The OS parameters of an instance, and what is given for one run, later ones stronger."""
+    together = {**filled_osparams(ctx.snapshot.cluster, instance), **instance.osparams_private}
+    for params in given:
+        together |= params or {}
+    return together
+
+
+async def check_os(
+    ctx: UnitContext, node: Node, os: str, osparams: dict[str, str], *, force_variant: bool
+) -> None:
+    """Refuse an OS or parameters that the node's definition would not take."""
+    check = OsValidateArgs(os=os, osparams=osparams, force_variant=force_variant)
+    try:
+        await ctx.call(node, OS_VALIDATE, check)
+    except RpcFailed as err:
+        raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
+    except RpcError as err:
+        raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
+
+
+async def install_os(
+    ctx: UnitContext,
+    node: Node,
+    instance: Instance,
+    osparams: dict[str, str],
+    *,
+    force_variant: bool,
+    debug_level: int,
+    reinstall: bool = False,
+) -> None:
+    """Run the create script, and show the end of what it said.
+
+    Of a new instance the caller removes the disks if this raises; those of a reinstalled one stay.
+    """
+    args = OsCreateArgs(
+        instance=instance_spec(ctx.snapshot, instance),
+        os=instance.os,
+        osparams=osparams,
+        debug=int(debug_level > 0),
+        force_variant=force_variant,
+        reinstall=reinstall,
+    )
+    if reinstall:
+        show_tail(ctx, await run_script(ctx, node, OS_CREATE, args))
+    else:
+        show_tail(ctx, await ctx.call(node, OS_CREATE, args))
+
+
+async def run_script(
+    ctx: UnitContext, node: Node, procedure: Procedure[A], args: A
+) -> ScriptResult:
+    """Run a script on disks that stay; nothing of it runs any more when this raises.
+
+    So whoever starts the guest afterwards has its disks alone.
+    """
+    async with ctx.undo_log() as undo:
+        await undo.push("end_scripts", node=node.uuid)
+        done: ScriptResult = await ctx.call(node, procedure, args)
+        undo.commit()
+    return done
+
+
+def show_tail(ctx: UnitContext, done: ScriptResult) -> None:
+    """What a script said, in the job's log."""
+    for line in done.tail.splitlines():
+        ctx.log(f"   {line}")

@@ -1,0 +1,353 @@
+"""Changing what an instance has: parameters, disks, NICs, memory of the running guest."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError, RpcFailed
+from ganeti.config.fill import (
+    disk_spec,
+    filled_beparams,
+    filled_hvparams,
+    filled_osparams,
+    instance_spec,
+)
+from ganeti.jobs.executor import Outcome
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.model import wire
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.job import UndoStep
+from ganeti.model.objects import Instance, Node
+from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
+from ganeti.rpc.procedures.devices import (
+    HOTPLUG_DISK,
+    HOTPLUG_NIC,
+    HOTPLUG_OBSTACLES,
+    INSTANCE_MEMORY,
+    DiskChangeArgs,
+    MemoryArgs,
+    MemoryResult,
+)
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
+from ganeti.rpc.procedures.instances import (
+    VALIDATE_HVPARAMS,
+    HvParamsArgs,
+    InstanceArgs,
+    RunningInstance,
+)
+from ganeti.rpc.procedures.programs import OS_VALIDATE, OsValidateArgs
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_settled,
+    primary_node,
+    put_instance,
+    running_state,
+    spec_of,
+)
+from ganeti.units.instance.device_changes import parse_changes
+from ganeti.units.instance.disk_changes import changed_disks
+from ganeti.units.instance.hardware import with_network_port
+from ganeti.units.instance.hot_steps import HotStep, hot_steps
+from ganeti.units.instance.nic_changes import changed_nics
+from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.param_changes import changed_params
+from ganeti.units.instance.policy import check_instance_policy
+from ganeti.units.job_source import check_may_set
+from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+
+NOT_POSSIBLE = (
+    "disk_template", "ext_params", "file_driver", "pnode", "pnode_uuid", "remote_node",
+    "remote_node_uuid", "iallocator", "instance_communication",
+)  # fmt: skip
+"""Wishes of other versions that change where or how disks are kept."""
+
+
+_BACKEND_AT_ONCE = ("be/always_failover", "be/auto_balance", "be/minmem", "be/spindle_use")
+
+
+@dataclass(frozen=True)
+class ModifyPlan:
+    """The instance before and after, what its running guest gets at once, and what is reported."""
+
+    node: Node
+    before: Instance
+    after: Instance
+    results: list[tuple[str, Any]]
+    new_disks: tuple[DiskSpec, ...]
+    old_disks: tuple[DiskSpec, ...]
+    hot: tuple[HotStep, ...]
+    memory: tuple[int, int] | None
+    """Memory of the running guest, as it is and as it is to be, in MiB."""
+    later: tuple[str, ...]
+    """What the running guest gets at its next start."""
+
+
+class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
+    """Change an instance; its running guest follows at once where it can and may."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        for field in NOT_POSSIBLE:
+            if getattr(op, field):
+                raise InputError("this version cannot change that", field)
+        parse_changes(op.disks, "disks")
+        parse_changes(op.nics, "nics")
+        if op.hotplug and op.hotplug_if_possible:
+            raise InputError("cannot be given beside hotplug", "hotplug_if_possible")
+        if op.runtime_mem is not None and op.runtime_mem < 1:
+            raise InputError("must be at least 1 MiB", "runtime_mem")
+
+    async def check_prereq(self, ctx: UnitContext) -> ModifyPlan:
+        op, before = self.op, self.instance(ctx.snapshot)
+        check_settled(before)
+        check_may_set(ctx, before.hypervisor, op.hvparams)
+        node = primary_node(ctx, before)
+        after, results = self._after(ctx, before)
+        if not results and op.runtime_mem is None:
+            raise InputError("say what is to be changed", "instance")
+        if op.beparams or op.disks or op.nics:
+            check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
+        ctx.check_change(put_instance(after))
+        state = await self._state(ctx, node, before)
+        new_disks, old_disks = self._disks_that_change(before, after)
+        if new_disks or old_disks:
+            check_online(node)
+        await self._check_on_node(ctx, node, before, after, state)
+        steps = hot_steps(spec_of(ctx, before), instance_spec(ctx.snapshot, after))
+        is_hot = bool(steps) and await self._is_hot(ctx, node, before, state)
+        if state is not None and old_disks and not is_hot:
+            raise PrereqError(
+                f"{before.name} runs and has disk {old_disks[0].index} open; let it be taken out while it runs"
+                f" (--hotplug), or first run: gnt-instance shutdown {before.name}",
+                ErrorCode.WRONG_STATE,
+            )
+        hot = tuple(steps) if is_hot else ()
+        memory = self._memory(ctx, before, state)
+        later = _later([name for name, _ in results], is_hot=is_hot) if state is not None else ()
+        results = [*results, *((step.label, "hotplug:done") for step in hot)]
+        if memory is not None:
+            results.append(("runtime_memory", memory[1]))
+        return ModifyPlan(node, before, after, results, new_disks, old_disks, hot, memory, later)
+
+    def _after(self, ctx: UnitContext, before: Instance) -> tuple[Instance, list[tuple[str, Any]]]:
+        op = self.op
+        after, results = changed_params(ctx.snapshot.cluster, before, op)
+        nics, nic_results = changed_nics(ctx, before.nics, parse_changes(op.nics, "nics"))
+        disks, disk_results = changed_disks(
+            ctx, before, parse_changes(op.disks, "disks"), op.file_storage_dir
+        )
+        after = with_network_port(ctx, replace(after, nics=nics, disks=disks))
+        return after, [*results, *disk_results, *nic_results]
+
+    def _disks_that_change(
+        self, before: Instance, after: Instance
+    ) -> tuple[tuple[DiskSpec, ...], tuple[DiskSpec, ...]]:
+        old = {disk.uuid: disk_spec(at, disk) for at, disk in enumerate(before.disks)}
+        new = {disk.uuid: disk_spec(at, disk) for at, disk in enumerate(after.disks)}
+        return (
+            tuple(disk for uuid, disk in new.items() if uuid not in old),
+            tuple(disk for uuid, disk in old.items() if uuid not in new),
+        )
+
+    async def _state(
+        self, ctx: UnitContext, node: Node, instance: Instance
+    ) -> RunningInstance | None:
+        """The running guest; None if there is none, or its node is marked offline."""
+        if node.offline:
+            return None
+        state = await running_state(ctx, node, instance)
+        if state is not None and state.state not in ("running", "paused", "shutdown"):
+            raise PrereqError(
+                f"a migration of {instance.name} is under way on {node.name} ({state.state});"
+                f" run: gnt-instance migrate --cleanup {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+        if state is not None and self.op.offline:
+            raise PrereqError(
+                f"instance {instance.name} runs; shut it down before it is marked offline",
+                ErrorCode.WRONG_STATE,
+            )
+        return state
+
+    async def _check_on_node(
+        self,
+        ctx: UnitContext,
+        node: Node,
+        before: Instance,
+        after: Instance,
+        state: RunningInstance | None,
+    ) -> None:
+        """Ask the node whether it could run what the instance will be; `--force` does not ask."""
+        if node.offline:
+            return
+        await self._check_resources(ctx, node, before, after, state)
+        if self.op.force:
+            return
+        if self.op.nics:
+            await check_links(ctx, node, after)
+        snapshot = ctx.snapshot
+        if after.nics != before.nics:
+            await check_links(ctx, node, after)
+        try:
+            if self.op.hvparams:
+                hvparams = filled_hvparams(snapshot.cluster, after)
+                asked = HvParamsArgs(hypervisor=after.hypervisor, hvparams=hvparams)
+                if wrong := await ctx.call(node, VALIDATE_HVPARAMS, asked):
+                    raise PrereqError(
+                        f"node {node.name}, hypervisor parameters: {'; '.join(wrong)}",
+                        ErrorCode.WRONG_INPUT,
+                    )
+            if after.os and _os_of(before) != _os_of(after):
+                osparams = {**filled_osparams(snapshot.cluster, after), **after.osparams_private}
+                check = OsValidateArgs(
+                    os=after.os, osparams=osparams, force_variant=self.op.force_variant
+                )
+                await ctx.call(node, OS_VALIDATE, check)
+        except RpcFailed as err:
+            raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
+        except RpcError as err:
+            raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
+
+    async def _check_resources(
+        self,
+        ctx: UnitContext,
+        node: Node,
+        before: Instance,
+        after: Instance,
+        state: RunningInstance | None,
+    ) -> None:
+        cluster, what = ctx.snapshot.cluster, f"changing instance {before.name}"
+        old, new = filled_beparams(cluster, before), filled_beparams(cluster, after)
+        wanted = self.op.runtime_mem or (new["maxmem"] if new["maxmem"] > old["maxmem"] else 0)
+        more_memory = wanted - state.memory if state is not None and not self.op.force else 0
+        known = {disk.uuid for disk in before.disks}
+        more_space = sum(disk.size for disk in after.disks if disk.uuid not in known)
+        if more_memory <= 0 and not more_space:
+            return
+        info = await free_resources(ctx, node, what)
+        check_memory(info, node, max(0, more_memory), what)
+        if more_space:
+            check_space(info, node, after.disk_template, more_space)
+
+    async def _is_hot(
+        self, ctx: UnitContext, node: Node, instance: Instance, state: RunningInstance | None
+    ) -> bool:
+        """Whether the running guest is changed at once."""
+        op = self.op
+        if state is None or not (op.hotplug or op.hotplug_if_possible):
+            return False
+        obstacles = await ctx.call(
+            node, HOTPLUG_OBSTACLES, InstanceArgs(instance=spec_of(ctx, instance))
+        )
+        if obstacles and op.hotplug:
+            raise PrereqError(
+                f"the running guest of {instance.name} cannot be changed: {'; '.join(obstacles)}",
+                ErrorCode.WRONG_STATE,
+            )
+        for obstacle in obstacles:
+            ctx.info(f"the running guest is not changed: {obstacle}")
+        return not obstacles
+
+    def _memory(
+        self, ctx: UnitContext, instance: Instance, state: RunningInstance | None
+    ) -> tuple[int, int] | None:
+        wanted = self.op.runtime_mem
+        if wanted is None:
+            return None
+        if state is None:
+            raise PrereqError(
+                f"instance {instance.name} does not run, so it has no memory to give back",
+                ErrorCode.WRONG_STATE,
+            )
+        filled = filled_beparams(ctx.snapshot.cluster, instance)
+        if not self.op.force and not filled["minmem"] <= wanted <= filled["maxmem"]:
+            raise InputError(
+                f"must be from minmem ({filled['minmem']} MiB) to maxmem ({filled['maxmem']} MiB)",
+                "runtime_mem",
+            )
+        return state.memory, wanted
+
+    async def execute(self, ctx: UnitContext, plan: ModifyPlan) -> Outcome:
+        """Make new disks, change the guest, then the configuration, then remove old disks; or change nothing."""
+        async with ctx.undo_log() as undo:
+            await self._create_disks(ctx, undo, plan)
+            for step in plan.hot:
+                await self._change_guest(ctx, undo, plan, step)
+            await self._set_memory(ctx, undo, plan)
+            superfluous = [
+                UndoStep(
+                    "remove_disk",
+                    {
+                        "node": plan.node.uuid,
+                        "instance": plan.before.name,
+                        "disk": wire.plain(disk),
+                    },
+                )
+                for disk in plan.old_disks
+            ]
+            undo.commit(put_instance(plan.after), then=superfluous)
+        for name in plan.later:
+            ctx.info(f"{name} takes effect at the next start of {plan.after.name}")
+        return Outcome(_reported(plan))
+
+    async def _create_disks(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
+        name = plan.before.name
+        for disk in plan.new_disks:
+            ctx.step(f"creating disk {disk.index} ({disk.size} MiB)")
+            await undo.push(
+                "remove_disk", node=plan.node.uuid, instance=name, disk=wire.plain(disk)
+            )
+            await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=name, disk=disk))
+
+    async def _change_guest(
+        self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan, step: HotStep
+    ) -> None:
+        ctx.step(f"changing the running guest: {step.act.action} {step.label}")
+        change, node = wire.plain(step.undo), plan.node.uuid
+        if isinstance(step.act, DiskChangeArgs):
+            await undo.push("change_disk_of_guest", node=node, change=change)
+            await ctx.call(plan.node, HOTPLUG_DISK, step.act)
+        else:
+            await undo.push("change_nic_of_guest", node=node, change=change)
+            await ctx.call(plan.node, HOTPLUG_NIC, step.act)
+
+    async def _set_memory(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
+        if plan.memory is None:
+            return
+        present, wanted = plan.memory
+        spec = spec_of(ctx, plan.before)
+        ctx.step(f"changing the memory of the running guest from {present} to {wanted} MiB")
+        back = MemoryArgs(instance=spec, memory=present)
+        await undo.push("set_memory_of_guest", node=plan.node.uuid, change=wire.plain(back))
+        result: MemoryResult = await ctx.call(
+            plan.node, INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=wanted)
+        )
+        if result.memory != wanted:
+            ctx.warn(f"the guest uses {result.memory} MiB so far; it may still follow")
+
+    def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan) -> Any:
+        return _reported(plan)
+
+
+def _reported(plan: ModifyPlan) -> list[list[Any]]:
+    """What was changed, as pairs of name and value."""
+    return [list(pair) for pair in plan.results]
+
+
+def _os_of(instance: Instance) -> tuple[Any, ...]:
+    return instance.os, instance.osparams, instance.osparams_private
+
+
+def _later(names: Iterable[str], *, is_hot: bool) -> tuple[str, ...]:
+    """Of what is changed, what a running guest does not get at once."""
+    return tuple(
+        name
+        for name in dict.fromkeys(names)
+        if name.startswith("hv/")
+        or (name.startswith("disk.") and not name.startswith("disk.name/"))
+        or (name.startswith("be/") and name not in _BACKEND_AT_ONCE)
+        or (not is_hot and name.startswith(("disk/", "nic.")) and not name.startswith("nic.name/"))
+    )

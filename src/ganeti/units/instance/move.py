@@ -1,0 +1,215 @@
+"""Moving an instance together with its disks, while it is down."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
+from ganeti.config.fill import filled_beparams
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.locking.requests import LockRequest
+from ganeti.model import wire
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
+from ganeti.model.opcodes.moving import OpInstanceMove
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_REMOVE, DiskArgs
+from ganeti.rpc.procedures.transfers import (
+    DISK_LISTEN,
+    DISK_PROGRESS,
+    DISK_SEND,
+    DiskListenArgs,
+    DiskListening,
+    DiskProgress,
+    DiskProgressArgs,
+    DiskSendArgs,
+    DiskSent,
+)
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_nothing_there,
+    check_settled,
+    check_shutdown_timeout,
+    primary_node,
+    running_state,
+    spec_of,
+)
+from ganeti.units.instance.failover import run_again, shut_down_source
+from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.power import start_instance
+from ganeti.units.instance.settle import mark_settled
+from ganeti.units.instance.targets import TargetChoice
+from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+
+COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
+TELL_EVERY_S = 15.0
+"""How often a long copy says how far it has come."""
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """Which instance goes from where to where, and whether it runs afterwards."""
+
+    instance: Instance
+    source: Node
+    target: Node
+    start: bool
+
+
+class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
+    """Stop an instance, copy its disks to another node, and start it there; or leave it where it was."""
+
+    @property
+    def _choice(self) -> TargetChoice:
+        op = self.op
+        return TargetChoice(op.target_node_uuid or op.target_node, ignore_policy=op.ignore_ipolicy)
+
+    def check_arguments(self) -> None:
+        check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
+        if self.op.compress not in COMPRESSIONS:
+            raise InputError(f"must be one of {', '.join(COMPRESSIONS)}", "compress")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return self._choice.locks(snapshot, self.instance(snapshot))
+
+    async def check_prereq(self, ctx: UnitContext) -> MovePlan:
+        instance = self.instance(ctx.snapshot)
+        check_settled(instance)
+        template = DISK_TEMPLATES[instance.disk_template]
+        if not template.is_local:
+            raise PrereqError(
+                f"disk template {template.name} of {instance.name} needs no copy: use gnt-instance migrate or failover",
+                ErrorCode.WRONG_STATE,
+            )
+        source = primary_node(ctx, instance)
+        check_online(source)
+        target = await self._choice.choose(ctx, instance, source, verb="move")
+        start = instance.admin_state is AdminState.UP
+        await self._check_target(ctx, instance, target, start=start)
+        return MovePlan(instance, source, target, start)
+
+    async def _check_target(
+        self, ctx: UnitContext, instance: Instance, target: Node, *, start: bool
+    ) -> None:
+        what = f"moving instance {instance.name}"
+        info = await free_resources(ctx, target, what)
+        memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
+        check_memory(info, target, memory if start else 0, what)
+        check_space(info, target, instance.disk_template, sum(d.size for d in instance.disks))
+        if start:
+            await check_links(ctx, target, instance)
+        check_nothing_there(await running_state(ctx, target, instance), target, instance)
+
+    async def execute(self, ctx: UnitContext, plan: MovePlan) -> Outcome:
+        instance, source, target = plan.instance, plan.source, plan.target
+        ctx.log(f"Moving instance {instance.name} from {source.name} to {target.name}")
+        try:
+            await shut_down_source(ctx, instance, source, self.op.shutdown_timeout)
+            async with ctx.undo_log() as undo:
+                await self._copy_disks(ctx, undo, plan)
+                switch = mark_settled(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
+                # From here on it is the source's disks that must go.
+                await undo.turn(switch, _removals(ctx, instance, source))
+                ctx.step(f"removing the disks on {source.name}")
+                await _remove_disks(ctx, instance, source)
+                undo.commit()
+        except (RpcError, ExecError):
+            if plan.start:
+                await run_again(ctx, instance)
+            raise
+        if plan.start:
+            ctx.step(f"starting the instance on {target.name}")
+            await start_instance(ctx, replace(instance, primary_node=target.uuid))
+        return Outcome([target.name])
+
+    async def _copy_disks(self, ctx: UnitContext, undo: UndoLog, plan: MovePlan) -> None:
+        spec = spec_of(ctx, plan.instance)
+        for disk in spec.disks:
+            what = DiskArgs(instance_name=spec.name, disk=disk)
+            ctx.step(f"copying disk {disk.index} ({disk.size} MiB)")
+            await undo.push(
+                "remove_disk", node=plan.target.uuid, instance=spec.name, disk=wire.plain(disk)
+            )
+            # What an earlier attempt left there is not zeros.
+            await ctx.call(plan.target, BLOCKDEV_REMOVE, what)
+            await ctx.call(plan.target, BLOCKDEV_CREATE, what)
+            await self._copy(ctx, plan, disk)
+
+    async def _copy(self, ctx: UnitContext, plan: MovePlan, disk: DiskSpec) -> None:
+        """Let the source send one disk to the target; the two talk directly."""
+        token, address = ctx.ids.token(), plan.target.secondary_ip
+        name = plan.instance.name
+        wanted = DiskListenArgs(
+            instance_name=name,
+            disk=disk,
+            address=address,
+            peer=plan.source.certificate,
+            token=token,
+        )
+        listening: DiskListening = await ctx.call(plan.target, DISK_LISTEN, wanted)
+        order = DiskSendArgs(
+            instance_name=name,
+            disk=disk,
+            address=address,
+            port=listening.port,
+            peer=plan.target.certificate,
+            token=token,
+            compress=self.op.compress,
+        )
+        async with _telling(ctx, plan.source, token, disk):
+            sent: DiskSent = await ctx.call(plan.source, DISK_SEND, order)
+        ctx.info(f"disk {disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s")
+
+
+def _removals(
+    ctx: UnitContext, instance: Instance, node: Node
+) -> list[tuple[str, dict[str, object]]]:
+    """The steps that remove the disks of an instance from a node."""
+    spec = spec_of(ctx, instance)
+    return [
+        ("remove_disk", {"node": node.uuid, "instance": spec.name, "disk": wire.plain(disk)})
+        for disk in spec.disks
+    ]
+
+
+async def _remove_disks(ctx: UnitContext, instance: Instance, node: Node) -> None:
+    """Remove what was copied; if that fails now, the instance has moved all the same."""
+    spec = spec_of(ctx, instance)
+    for disk in spec.disks:
+        try:
+            await ctx.call(node, BLOCKDEV_REMOVE, DiskArgs(instance_name=spec.name, disk=disk))
+        except RpcError as err:
+            ctx.warn(
+                f"disk {disk.index} is left on {node.name}: {err}; gnt-cluster verify shows it"
+            )
+
+
+@contextlib.asynccontextmanager
+async def _telling(ctx: UnitContext, node: Node, token: str, disk: DiskSpec) -> AsyncIterator[None]:
+    """Say from time to time how far the copy of a disk has come."""
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(TELL_EVERY_S)
+            with contextlib.suppress(GanetiError):
+                found: DiskProgress | None = await ctx.call(
+                    node, DISK_PROGRESS, DiskProgressArgs(token=token)
+                )
+                if found is not None and found.total:
+                    ctx.info(f"disk {disk.index}: {100 * found.done // found.total}%")
+
+    teller = asyncio.create_task(tell(), name=f"progress of a copy for job {ctx.job_id}")
+    try:
+        yield
+    finally:
+        teller.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await teller

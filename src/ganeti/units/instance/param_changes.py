@@ -1,0 +1,147 @@
+"""Changing the parameters of an instance, in the configuration: pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.identifiers import os_name
+from ganeti.config.fill import filled_beparams
+from ganeti.model.hypervisor_params import check_hypervisor_params, hypervisor_defaults
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Cluster, Instance
+from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
+from ganeti.model.param_checks import changed, check_backend_params, check_os_params
+from ganeti.model.params import BACKEND_DEFAULTS, Params
+
+DEFAULT = "default"
+"""A value that takes the cluster's again, as None does."""
+HIDDEN = "<redacted>"
+Results = list[tuple[str, Any]]
+
+
+def changed_params(
+    cluster: Cluster, instance: Instance, op: OpInstanceSetParams
+) -> tuple[Instance, Results]:
+    """The instance with all that is asked for but its devices, and what was changed."""
+    results = Results()
+    beparams = _backend(op.beparams)
+    if "memory" in op.beparams:
+        results.append(("be/memory", beparams["maxmem"] or DEFAULT))
+    named = op.beparams.keys() - {"memory"}
+    results += [(f"be/{name}", _shown(beparams[name])) for name in beparams if name in named]
+    hvparams = _hypervisor(instance.hypervisor, op.hvparams)
+    results += [(f"hv/{name}", _shown(value)) for name, value in hvparams.items()]
+    new = replace(
+        instance,
+        beparams=changed(instance.beparams, beparams),
+        hvparams=changed(instance.hvparams, hvparams),
+    )
+    if beparams:
+        check_memory_bounds(filled_beparams(cluster, new))
+    new = _with_os(new, op, results)
+    return _with_admin_state(new, op, results), results
+
+
+def check_memory_bounds(filled: Params) -> None:
+    """Refuse a least memory above the greatest."""
+    if filled["minmem"] > filled["maxmem"]:
+        raise InputError(
+            f"minmem ({filled['minmem']} MiB) is more than maxmem ({filled['maxmem']} MiB)",
+            "beparams",
+        )
+
+
+def _shown(value: Any) -> Any:
+    return DEFAULT if value is None else value
+
+
+def _backend(given: Mapping[str, Any]) -> Params:
+    """Checked; None for what is to be the cluster's again."""
+    reset = [name for name, value in given.items() if value in (None, DEFAULT)]
+    kept = {name: value for name, value in given.items() if name not in reset}
+    checked = check_backend_params(kept, "beparams")
+    for name in reset:
+        if name != "memory" and name not in BACKEND_DEFAULTS:
+            check_backend_params({name: 0}, "beparams")  # says which ones there are
+        checked |= dict.fromkeys(("minmem", "maxmem") if name == "memory" else (name,))
+    return checked
+
+
+def _hypervisor(hypervisor: str, given: Mapping[str, Any]) -> Params:
+    reset = [name for name, value in given.items() if value in (None, DEFAULT)]
+    kept = {name: value for name, value in given.items() if name not in reset}
+    checked = check_hypervisor_params(hypervisor, kept, of_instance=True, field="hvparams")
+    # A parameter of no such name, or of the whole cluster, cannot be reset either.
+    defaults = hypervisor_defaults(hypervisor)
+    of_cluster = {name: defaults.get(name) for name in reset}
+    check_hypervisor_params(hypervisor, of_cluster, of_instance=True, field="hvparams")
+    return checked | dict.fromkeys(reset)
+
+
+def _with_os(instance: Instance, op: OpInstanceSetParams, results: Results) -> Instance:
+    """Another OS keeps the parameters (S148)."""
+    if op.os_name is not None:
+        os_name(op.os_name, "os_name")
+        results.append(("os", op.os_name))
+        instance = replace(instance, os=op.os_name)
+    public = _os_params(
+        instance.osparams, op.osparams, op.remove_osparams, op.clear_osparams, "osparams"
+    )
+    private = _os_params(
+        instance.osparams_private,
+        op.osparams_private,
+        op.remove_osparams_private,
+        op.clear_osparams_private,
+        "osparams_private",
+    )
+    results += _os_results("os", instance.osparams, public, None)
+    results += _os_results("os_private", instance.osparams_private, private, HIDDEN)
+    return replace(instance, osparams=public, osparams_private=private)
+
+
+def _os_params(
+    present: Mapping[str, str],
+    given: Mapping[str, str | None] | None,
+    removed: list[str] | None,
+    clear: bool,  # noqa: FBT001 - a field of the opcode
+    field: str,
+) -> dict[str, str]:
+    given = given or {}
+    check_os_params({name: value or "" for name, value in given.items()}, field)
+    kept = {} if clear else dict(present)
+    for name in removed or ():
+        if name not in present:
+            raise PrereqError(
+                f"{field}: the instance itself has no parameter {name!r:.80}",
+                ErrorCode.UNKNOWN_ENTITY,
+            )
+        kept.pop(name, None)
+    return {name: value for name, value in {**kept, **given}.items() if value is not None}
+
+
+def _os_results(
+    kind: str, before: Mapping[str, str], after: Mapping[str, str], hidden: str | None
+) -> Results:
+    changed_names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return [
+        (f"{kind}/{name}", (hidden or after[name]) if name in after else DEFAULT)
+        for name in changed_names
+    ]
+
+
+def _with_admin_state(instance: Instance, op: OpInstanceSetParams, results: Results) -> Instance:
+    if op.offline is None:
+        return instance
+    is_offline = instance.admin_state is AdminState.OFFLINE
+    if op.offline and instance.admin_state is AdminState.UP:
+        raise PrereqError(
+            f"instance {instance.name} is to run; shut it down before it is marked offline",
+            ErrorCode.WRONG_STATE,
+        )
+    if not op.offline and not is_offline:
+        raise PrereqError(f"instance {instance.name} is not marked offline", ErrorCode.WRONG_STATE)
+    state = AdminState.OFFLINE if op.offline else AdminState.DOWN
+    results.append(("admin_state", state))
+    return replace(instance, admin_state=state)

@@ -1,0 +1,23 @@
+"""Instance policies, for instances that exist."""
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.config.fill import filled_ipolicy
+from ganeti.model.objects import Instance
+from ganeti.placement.policy import policy_violations
+from ganeti.units.allocation import Demand
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import primary_node
+
+
+def check_instance_policy(ctx: UnitContext, instance: Instance, *, ignore: bool) -> None:
+    """Refuse what the policy of its node's group forbids; with `ignore` only say it."""
+    snapshot = ctx.snapshot
+    group = snapshot.groups[primary_node(ctx, instance).group]
+    size = Demand.of(snapshot.cluster, instance).size()
+    wrong = "; ".join(policy_violations(filled_ipolicy(snapshot.cluster, group), size))
+    if not wrong:
+        return
+    what = f"instance {instance.name} violates the policy of group {group.name}: {wrong}"
+    if not ignore:
+        raise PrereqError(f"{what} (--ignore-ipolicy overrides)", ErrorCode.WRONG_INPUT)
+    ctx.warn(what)

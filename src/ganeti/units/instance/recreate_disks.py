@@ -1,0 +1,185 @@
+"""Making disks anew whose data was lost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.identifiers import plain_name
+from ganeti.config.fill import disk_spec
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model import wire
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.objects import Disk, Instance, Node, NodeUuid
+from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.opcodes.instance_changes import OpInstanceRecreateDisks
+from ganeti.model.params import Params
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs, DiskInfo
+from ganeti.units.allocation import Demand, Wish, choose_nodes
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_settled,
+    primary_node,
+    put_instance,
+    running_state,
+)
+from ganeti.units.instance.device_changes import only_known
+from ganeti.units.instance.disk_changes import size_of
+from ganeti.units.instance.requests import check_disks, disk_mode
+from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+
+
+@dataclass(frozen=True)
+class RecreatePlan:
+    """The instance as it will be, where, and the disks to make."""
+
+    after: Instance
+    node: Node
+    disks: tuple[DiskSpec, ...]
+
+
+class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan]):
+    """Make disks anew, empty; one that is still there is never touched (G12)."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        _wanted(op.disks)
+        nodes = op.node_uuids or op.nodes
+        if nodes and op.iallocator:
+            raise InputError("give either nodes or an allocator, not both", "iallocator")
+        if op.iallocator:
+            plain_name(op.iallocator, "iallocator")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        if self.op.iallocator:
+            nodes: Any = ALL
+        else:
+            given = [resolve_node(snapshot, name).uuid for name in self._given_nodes()]
+            nodes = {*self.instance(snapshot).all_nodes, *given}
+        name = self.instance(snapshot).name
+        return [lock(Level.INSTANCE, name), lock(Level.NODE, nodes, Mode.SHARED)]
+
+    def _given_nodes(self) -> list[str]:
+        return self.op.node_uuids or self.op.nodes
+
+    async def check_prereq(self, ctx: UnitContext) -> RecreatePlan:
+        instance = self.instance(ctx.snapshot)
+        check_settled(instance)
+        await self._check_down(ctx, instance)
+        wanted = _wanted(self.op.disks) or {at: {} for at in range(len(instance.disks))}
+        disks = _changed(instance.disks, wanted)
+        node = await self._node(ctx, replace(instance, disks=disks))
+        if node.uuid != instance.primary_node and len(wanted) < len(disks):
+            raise PrereqError(
+                f"on another node all {len(disks)} disks of {instance.name} must be made anew",
+                ErrorCode.WRONG_INPUT,
+            )
+        specs = tuple(disk_spec(at, disk) for at, disk in enumerate(disks) if at in wanted)
+        await self._check_gone(ctx, node, instance, specs)
+        after = replace(instance, primary_node=NodeUuid(node.uuid), disks=disks)
+        ctx.check_change(put_instance(after))
+        info = await free_resources(ctx, node, f"disks of {instance.name}")
+        check_space(info, node, instance.disk_template, sum(disk.size for disk in specs))
+        return RecreatePlan(after, node, specs)
+
+    async def _check_down(self, ctx: UnitContext, instance: Instance) -> None:
+        """A node that is marked offline counts as dead: its disks are what was lost."""
+        node = primary_node(ctx, instance)
+        if not node.offline and await running_state(ctx, node, instance) is not None:
+            raise PrereqError(
+                f"{instance.name} runs on {node.name}; first run: gnt-instance shutdown {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+        if instance.admin_state == "up":
+            raise PrereqError(
+                f"{instance.name} is to run; first run: gnt-instance shutdown {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+
+    async def _node(self, ctx: UnitContext, instance: Instance) -> Node:
+        given = self._given_nodes()
+        needed = DISK_TEMPLATES[instance.disk_template].nodes_needed
+        if given:
+            if len(given) != needed:
+                raise InputError(
+                    f"template {instance.disk_template} needs {needed} node(s), not {len(given)}",
+                    "nodes",
+                )
+            node = resolve_node(ctx.snapshot, given[0])
+        elif self.op.iallocator:
+            wish = Wish(Demand.of(ctx.snapshot.cluster, instance), will_run=False)
+            node = (await choose_nodes(ctx, self.op.iallocator, wish))[0]
+        else:
+            node = primary_node(ctx, instance)
+            check_online(node)
+            return node
+        check_can_host(node)
+        return node
+
+    async def _check_gone(
+        self, ctx: UnitContext, node: Node, instance: Instance, disks: Sequence[DiskSpec]
+    ) -> None:
+        for disk in disks:
+            args = DiskArgs(instance_name=instance.name, disk=disk)
+            found: DiskInfo = await ctx.call(node, BLOCKDEV_INFO, args)
+            if found.exists:
+                raise PrereqError(
+                    f"disk {disk.index} of {instance.name} is there on {node.name} ({found.path}): nothing is"
+                    " made anew over data; name only the disks that are lost (--disk)",
+                    ErrorCode.EXISTS,
+                )
+
+    async def execute(self, ctx: UnitContext, plan: RecreatePlan) -> Outcome:
+        name = plan.after.name
+        async with ctx.undo_log() as undo:
+            for disk in plan.disks:
+                ctx.step(f"making disk {disk.index} ({disk.size} MiB) on {plan.node.name}")
+                await undo.push(
+                    "remove_disk", node=plan.node.uuid, instance=name, disk=wire.plain(disk)
+                )
+                await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=name, disk=disk))
+            undo.commit(put_instance(plan.after))
+        return Outcome()
+
+
+def _wanted(given: Sequence[int | list[Any]]) -> dict[int, Params]:
+    """Index -> what is to be changed of a disk."""
+    wanted: dict[int, Params] = {}
+    for number, one in enumerate(given):
+        field = f"disks[{number}]"
+        match one:
+            case int(index):
+                params: Params = {}
+            case [int(index), dict() as params]:
+                only_known(params, ("size", "mode"), field)
+            case _:
+                raise InputError("must be an index, or [index, parameters]", field)
+        if isinstance(index, bool) or index < 0:
+            raise InputError("must be the index of a disk", field)
+        if index in wanted:
+            raise InputError(f"disk {index} is named twice", field)
+        wanted[index] = params
+    return wanted
+
+
+def _changed(disks: Sequence[Disk], wanted: dict[int, Params]) -> tuple[Disk, ...]:
+    if not disks:
+        raise PrereqError("the instance has no disks", ErrorCode.WRONG_STATE)
+    changed = list(disks)
+    for index, params in wanted.items():
+        if index >= len(disks):
+            raise InputError(f"there is no disk {index}: the instance has {len(disks)}", "disks")
+        disk = disks[index]
+        size = size_of(params, f"disks[{index}]") if "size" in params else disk.size
+        mode = str(params.get("mode", disk.mode))
+        check_disks([DiskRequest(size=size, mode=mode)], None)
+        changed[index] = replace(disk, size=size, mode=disk_mode(mode))
+    return tuple(changed)

@@ -1,0 +1,80 @@
+"""Installing an instance anew."""
+
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.identifiers import os_name
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Outcome
+from ganeti.model.objects import Instance
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall
+from ganeti.model.param_checks import check_os_params
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
+from ganeti.units.instance.install import check_os, install_os, osparams_with
+
+
+@dataclass(frozen=True)
+class ReinstallPlan:
+    """The instance with the OS that it is to have, and the parameters of this installation."""
+
+    instance: Instance
+    osparams: dict[str, str] = field(repr=False)
+
+
+class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
+    """Run the create script on the disks of an instance that is down.
+
+    There is no way back: a script that failed can only be run again.
+    """
+
+    def check_arguments(self) -> None:
+        op = self.op
+        if op.os_type is not None:
+            os_name(op.os_type, "os_type")
+        for name in ("osparams", "osparams_private", "osparams_secret"):
+            check_os_params(getattr(op, name) or {}, name)
+
+    async def check_prereq(self, ctx: UnitContext) -> ReinstallPlan:
+        op = self.op
+        instance = self.instance(ctx.snapshot)
+        await check_down(ctx, instance, "reinstalled")
+        if not instance.disks:
+            raise PrereqError(
+                f"instance {instance.name} has no disks, so nothing can be installed on it",
+                ErrorCode.WRONG_STATE,
+            )
+        instance = replace(instance, os=op.os_type or instance.os)
+        if not instance.os:
+            raise PrereqError(
+                f"instance {instance.name} has no OS yet; say which one (--os-type)",
+                ErrorCode.WRONG_INPUT,
+            )
+        osparams = osparams_with(
+            ctx, instance, op.osparams, op.osparams_private, op.osparams_secret
+        )
+        node = primary_node(ctx, instance)
+        await check_os(ctx, node, instance.os, osparams, force_variant=op.force_variant)
+        return ReinstallPlan(instance, osparams)
+
+    async def execute(self, ctx: UnitContext, plan: ReinstallPlan) -> Outcome:
+        instance = plan.instance
+        ctx.step(f"running the OS create scripts of {instance.os} for {instance.name}")
+        await install_os(
+            ctx,
+            primary_node(ctx, instance),
+            instance,
+            plan.osparams,
+            force_variant=self.op.force_variant,
+            debug_level=self.op.debug_level,
+            reinstall=True,
+        )
+
+        def keep_os(draft: Draft) -> None:
+            current = draft.instances[instance.uuid]
+            if current.os != instance.os:
+                draft.put(replace(current, os=instance.os))
+
+        return Outcome(change=keep_os)

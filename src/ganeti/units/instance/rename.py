@@ -1,0 +1,112 @@
+"""Giving an instance another name."""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, GuestOsError, InputError, PrereqError, RpcFailed
+from ganeti.base.identifiers import host_name
+from ganeti.config.fill import instance_spec
+from ganeti.config.resolve import full_name
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.objects import Instance, InstanceUuid
+from ganeti.model.opcodes.instance_system import OpInstanceRename
+from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
+from ganeti.units import name_lookup
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
+from ganeti.units.instance.install import osparams_with, run_script, show_tail
+
+
+@dataclass(frozen=True)
+class RenamePlan:
+    """The instance under its new name, and the one that it had."""
+
+    instance: Instance
+    old_name: str
+    runs_script: bool
+
+
+class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
+    """Tell the installed system its new name, and then record it, in one step.
+
+    All else refers to the instance's UUID, disks included: their paths keep the name under which
+    they were made.
+    """
+
+    def check_arguments(self) -> None:
+        if host_name(self.op.new_name, "new_name") != self.op.new_name:
+            raise InputError("must be in lower case", "new_name")
+        if self.op.ip_check and not self.op.name_check:
+            raise InputError("needs the check of the name as well (--name-check)", "ip_check")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        self.op = replace(self.op, new_name=full_name(snapshot, self.op.new_name))
+        instance = self.instance(snapshot)
+        return [
+            lock(Level.INSTANCE, (instance.name, self.op.new_name)),
+            lock(Level.NODE, instance.all_nodes, Mode.SHARED),
+        ]
+
+    async def check_prereq(self, ctx: UnitContext) -> RenamePlan:
+        snapshot, new_name = ctx.snapshot, self.op.new_name
+        instance = self.instance(snapshot)
+        if new_name == instance.name:
+            raise PrereqError(f"instance {new_name} has this name already", ErrorCode.WRONG_INPUT)
+        if snapshot.instance_by_name(new_name):
+            raise PrereqError(f"instance {new_name} exists already", ErrorCode.EXISTS)
+        ctx.config.reservations.take_name(ctx.job_id, new_name)
+        ctx.check_change(lambda draft: _rename(draft, instance.uuid, new_name))
+        await check_down(ctx, instance, "renamed")
+        await self._check_address(new_name)
+        return RenamePlan(
+            instance=replace(instance, name=new_name),
+            old_name=instance.name,
+            runs_script=bool(instance.os and instance.disks),
+        )
+
+    async def _check_address(self, name: str) -> None:
+        if not self.op.name_check:
+            return
+        address = await name_lookup.address_of(name)
+        if self.op.ip_check and await name_lookup.is_answering(address):
+            raise PrereqError(
+                f"somebody answers already at {address}, the address of {name}",
+                ErrorCode.NOT_UNIQUE,
+            )
+
+    async def execute(self, ctx: UnitContext, plan: RenamePlan) -> Outcome:
+        instance = plan.instance
+        if plan.runs_script:
+            ctx.step(f"running the OS rename script of {instance.os}")
+            await self._run_script(ctx, plan)
+        return Outcome(
+            instance.name, change=lambda draft: _rename(draft, instance.uuid, instance.name)
+        )
+
+    async def _run_script(self, ctx: UnitContext, plan: RenamePlan) -> None:
+        instance, node = plan.instance, primary_node(ctx, plan.instance)
+        args = OsRenameArgs(
+            instance=instance_spec(ctx.snapshot, instance),
+            os=instance.os,
+            old_name=plan.old_name,
+            osparams=osparams_with(ctx, instance),
+            debug=int(self.op.debug_level > 0),
+        )
+        try:
+            show_tail(ctx, await run_script(ctx, node, OS_RENAME, args))
+        except RpcFailed as err:
+            if err.wire_error != GuestOsError.wire_name:
+                raise
+            # The cluster's name for it does not depend on what the guest believes its name to be.
+            ctx.warn(
+                f"{err}; the instance is renamed all the same, its system must be told by hand"
+            )
+
+
+def _rename(draft: Draft, uuid: InstanceUuid, name: str) -> None:
+    draft.put(replace(draft.instances[uuid], name=name))

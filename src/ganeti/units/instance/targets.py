@@ -1,0 +1,78 @@
+"""Choosing the node to which an instance is moved."""
+
+from dataclasses import dataclass
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.identifiers import plain_name
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Instance, Node
+from ganeti.units.allocation import Demand, Wish, choose_nodes
+from ganeti.units.context import UnitContext
+from ganeti.units.node_choice import check_can_host
+
+DEFAULT_ALLOCATOR = "."
+"""Stands for the cluster's default."""
+
+
+@dataclass(frozen=True)
+class TargetChoice:
+    """What an opcode says about where to: a node, or the allocator that chooses one."""
+
+    node: str | None
+    iallocator: str | None = None
+    ignore_policy: bool = False
+
+    def check(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.iallocator and self.node:
+            raise InputError("give either a target node or an allocator, not both", "iallocator")
+        if self.iallocator and self.iallocator != DEFAULT_ALLOCATOR:
+            plain_name(self.iallocator, "iallocator")
+
+    def locks(self, snapshot: Snapshot, instance: Instance) -> list[LockRequest]:
+        """The instance alone, and shared its nodes and the target: every node if an allocator chooses."""
+        given = self.node
+        nodes = {*instance.all_nodes, resolve_node(snapshot, given).uuid} if given else ALL
+        return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, nodes, Mode.SHARED)]
+
+    async def choose(
+        self, ctx: UnitContext, instance: Instance, source: Node, *, verb: str
+    ) -> Node:
+        """A node other than `source` that takes instances; `verb` is for errors."""
+        wish = Wish(
+            Demand.of(ctx.snapshot.cluster, instance),
+            relocate_from=source,
+            ignore_policy=self.ignore_policy,
+        )
+        if self.node:
+            target = resolve_node(ctx.snapshot, self.node)
+            if target.uuid == source.uuid:
+                raise InputError(f"{instance.name} is on {source.name} already", "target_node")
+            check_can_host(target)
+            ctx.services.placements.place(wish.placed_on(ctx, target))
+            return target
+        allocator = self._allocator(ctx, verb)
+        (target,) = await choose_nodes(ctx, allocator, wish)
+        ctx.info(
+            f"Selected nodes for instance {instance.name} via iallocator {allocator}: {target.name}"
+        )
+        if target.uuid == source.uuid:
+            raise PrereqError(
+                f"iallocator '{allocator}' chose {target.name}, which the instance is to leave",
+                ErrorCode.ENVIRONMENT,
+            )
+        return target
+
+    def _allocator(self, ctx: UnitContext, verb: str) -> str:
+        default = ctx.snapshot.cluster.default_iallocator
+        given = default if self.iallocator in (None, DEFAULT_ALLOCATOR) else self.iallocator
+        if not given:
+            raise PrereqError(
+                f"say to which node (--target-node) or by which allocator (--iallocator) to {verb}:"
+                " the cluster has no default allocator",
+                ErrorCode.WRONG_INPUT,
+            )
+        return given

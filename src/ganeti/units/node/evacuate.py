@@ -1,0 +1,150 @@
+"""Emptying a node: a job for each of its instances."""
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import Instance, Node
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.instance import OpInstanceMigrate
+from ganeti.model.opcodes.moving import OpInstanceMove, OpNodeEvacuate, OpNodeMigrate
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.targets import TargetChoice
+
+PRIMARY_ONLY, SECONDARY_ONLY, ALL_ROLES = "primary-only", "secondary-only", "all"
+MODES = (PRIMARY_ONLY, SECONDARY_ONLY, ALL_ROLES)
+
+Jobs = list[list[OpCode]]
+
+
+class LUNodeMigrate(LogicalUnit[OpNodeMigrate, Jobs]):
+    """Migrate all primary instances of a node, each by a job of its own."""
+
+    @property
+    def _choice(self) -> TargetChoice:
+        op = self.op
+        return TargetChoice(op.target_node_uuid or op.target_node, op.iallocator)
+
+    def check_arguments(self) -> None:
+        self._choice.check()
+        if self.op.mode is not None and self.op.live is not None:
+            raise InputError("give either mode or live, not both", "mode")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return [_shared(_node(snapshot, self.op.node_uuid or self.op.node_name))]
+
+    async def check_prereq(self, ctx: UnitContext) -> Jobs:
+        op = self.op
+        node = _node(ctx.snapshot, op.node_uuid or op.node_name)
+        target = _other_node(ctx.snapshot, self._choice.node, node, "target_node")
+        return [
+            [
+                OpInstanceMigrate(
+                    instance_name=instance.name,
+                    mode=op.mode,
+                    live=op.live,
+                    target_node=target.name if target else None,
+                    iallocator=op.iallocator,
+                    allow_runtime_changes=op.allow_runtime_changes,
+                    ignore_ipolicy=op.ignore_ipolicy,
+                    allow_failover=True,
+                    reason=op.reason,
+                    priority=op.priority,
+                )
+            ]
+            for instance in _primaries(ctx.snapshot, node)
+        ]
+
+    async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
+        del ctx
+        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
+
+
+class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
+    """Take the instances off a node, each by a job of its own."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        if op.mode not in MODES:
+            raise InputError(f"must be one of {', '.join(MODES)}", "mode")
+        self._choice.check()
+
+    @property
+    def _choice(self) -> TargetChoice:
+        op = self.op
+        return TargetChoice(op.remote_node_uuid or op.remote_node, op.iallocator)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return [_shared(_node(snapshot, self.op.node_uuid or self.op.node_name))]
+
+    async def check_prereq(self, ctx: UnitContext) -> Jobs:
+        op = self.op
+        node = _node(ctx.snapshot, op.node_uuid or op.node_name)
+        remote = _other_node(ctx.snapshot, self._choice.node, node, "remote_node")
+        if remote is None and not (op.iallocator or ctx.snapshot.cluster.default_iallocator):
+            raise PrereqError(
+                "say to which node (--new-secondary) or by which allocator (--iallocator) to evacuate: the cluster"
+                " has no default allocator",
+                ErrorCode.WRONG_INPUT,
+            )
+        if op.mode == SECONDARY_ONLY:
+            return []
+        return [[self._job(instance, node, remote)] for instance in _primaries(ctx.snapshot, node)]
+
+    def _job(self, instance: Instance, node: Node, remote: Node | None) -> OpCode:
+        """How one primary instance leaves the node: live if it runs, with its disks where they are its own."""
+        op = self.op
+        if node.offline and DISK_TEMPLATES[instance.disk_template].is_local:
+            raise PrereqError(
+                f"{instance.name} has its only data on {node.name}, which is offline",
+                ErrorCode.WRONG_STATE,
+            )
+        if DISK_TEMPLATES[instance.disk_template].is_local and instance.admin_state != "up":
+            if remote is None:
+                raise PrereqError(
+                    f"{instance.name} is down and its disks must be copied: name a node for that, or start it",
+                    ErrorCode.WRONG_STATE,
+                )
+            return OpInstanceMove(
+                instance_name=instance.name,
+                target_node=remote.name,
+                reason=op.reason,
+                priority=op.priority,
+            )
+        return OpInstanceMigrate(
+            instance_name=instance.name,
+            target_node=remote.name if remote else None,
+            iallocator=op.iallocator,
+            allow_failover=True,
+            reason=op.reason,
+            priority=op.priority,
+        )
+
+    async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
+        del ctx
+        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
+
+
+def _node(snapshot: Snapshot, given: str) -> Node:
+    return resolve_node(snapshot, given)
+
+
+def _other_node(snapshot: Snapshot, given: str | None, node: Node, field: str) -> Node | None:
+    if given is None:
+        return None
+    found = resolve_node(snapshot, given)
+    if found.uuid == node.uuid:
+        raise InputError(f"{node.name} is the node that is to be emptied", field)
+    return found
+
+
+def _primaries(snapshot: Snapshot, node: Node) -> list[Instance]:
+    return sorted(snapshot.instances_on(node.uuid), key=lambda instance: instance.name)
+
+
+def _shared(node: Node) -> LockRequest:
+    return lock(Level.NODE, [node.uuid], Mode.SHARED)

@@ -1,0 +1,164 @@
+"""Real partitions: nodes in network namespaces lose their cables; the majority goes on, nothing is lost."""
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ganeti.bootstrap.daemons import MASTERD, NODED
+from ganeti.clients.luxi import LuxiClient
+from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.partitions import (
+    DELAY,
+    NOT_MASTER,
+    Client,
+    cable,
+    cluster_with_cables,
+    have_one_history,
+    job_ids,
+    serves,
+    start_inside,
+    stopped,
+)
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+]
+
+HISTORIES = 12
+FAULTS = 6
+FIRST = int(os.environ.get("GANETI_HISTORY_SEED", "0"))
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    probe = subprocess.run(["ip", "netns", "list"], check=False, capture_output=True)
+    if probe.returncode:
+        pytest.skip(f"no network namespaces here: {probe.stderr.decode().strip()}")
+    with cluster_with_cables() as made:
+        yield made
+
+
+def fail_over(cluster: LocalCluster, node: int) -> int:
+    done = cluster.run("gnt-cluster", "master-failover", node=node, timeout_s=95)
+    return done.status
+
+
+@pytest.mark.requirement("G1", "G2", "G4", "G8", "G19", "F2", "F3")
+def test_the_majority_goes_on_without_a_master_that_is_cut_off(cluster: LocalCluster) -> None:
+    client = Client([cluster.node(1).paths], lambda count: 0)
+    client.start()
+    time.sleep(1)
+    cable(cluster, 1, "down")
+    begun = time.monotonic()
+    assert fail_over(cluster, 2) == 0
+    assert time.monotonic() - begun < 60  # G19
+    # It serves nobody any more, although nobody could tell it that there is another one.
+    wait_until(lambda: not serves(cluster, 1), "the old master is read-only", 15)
+    promised = client.end()
+    assert promised
+    kept = job_ids(cluster.node(2).paths)
+    assert set(promised) <= kept
+    with LuxiClient(cluster.node(2).paths) as luxi:
+        new = [luxi.call("SubmitJob", [DELAY]) for _ in range(20)]
+    assert min(new) > max(kept)
+    refused = cluster.run("gnt-debug", "delay", "0", node=1)
+    assert refused.status == NOT_MASTER
+    cable(cluster, 1, "up")
+    wait_until(lambda: have_one_history(cluster, 1, 2, 3), "the old master follows", 60)
+    assert cluster.run("gnt-cluster", "verify", node=2).status == 0
+    assert fail_over(cluster, 1) == 0
+    assert {*promised, *new} <= job_ids(cluster.node(1).paths)
+
+
+@pytest.mark.requirement("G1", "F1")
+def test_a_follower_that_is_cut_off_stops_nobody_for_long(cluster: LocalCluster) -> None:
+    cable(cluster, 3, "down")
+    begun = time.monotonic()
+    with LuxiClient(cluster.node(1).paths, timeout_s=20) as luxi:
+        ids = [luxi.call("SubmitJob", [DELAY]) for _ in range(50)]
+    assert time.monotonic() - begun < 6
+    refused = cluster.run("gnt-cluster", "master-failover", node=3, timeout_s=95)
+    assert refused.status == NOT_MASTER  # the minority elects nobody
+    cable(cluster, 3, "up")
+    wait_until(lambda: have_one_history(cluster, 1, 3), "it has caught up", 60)
+    assert set(ids) <= job_ids(cluster.node(1).paths)
+
+
+class History:
+    """One random history; the seed decides what happens, not when the daemons do what."""
+
+    def __init__(self, cluster: LocalCluster, seed: int) -> None:
+        self.cluster, self.dice = cluster, random.Random(seed)
+        paths = [cluster.node(number).paths for number in (1, 2, 3)]
+        self.clients = [
+            Client(paths, random.Random(seed + number).randrange) for number in range(1, 5)
+        ]
+
+    def run(self) -> None:
+        for client in self.clients:
+            client.start()
+        for _ in range(FAULTS):
+            time.sleep(self.dice.uniform(0.2, 3))
+            fault = self.dice.choice((self.cut, self.cut, self.hang, self.kill, self.move))
+            fault(self.dice.randint(1, 3))
+        promised = [client.end() for client in self.clients]
+        self.settle({job for one in promised for job in one})
+        for one in promised:
+            assert one == sorted(set(one))
+
+    def move(self, node: int) -> None:
+        self.cluster.run("gnt-cluster", "master-failover", node=node, timeout_s=95)
+
+    def cut(self, node: int) -> None:
+        cable(self.cluster, node, "down")
+        try:
+            if self.dice.random() < 0.6:
+                self.move(1 + node % 3)
+            else:
+                time.sleep(self.dice.uniform(0.5, 12))
+        finally:
+            cable(self.cluster, node, "up")
+
+    def hang(self, node: int) -> None:
+        pids = [self.cluster.pid(name, node) for name in (MASTERD, NODED)]
+        with stopped(*pids):
+            if self.dice.random() < 0.5:
+                self.move(1 + node % 3)
+            else:
+                time.sleep(self.dice.uniform(0.5, 12))
+
+    def kill(self, node: int) -> None:
+        self.cluster.kill(MASTERD, node)
+        time.sleep(self.dice.uniform(0.1, 4))
+        start_inside(self.cluster, node)
+        wait_until(lambda: bool(self.cluster.pid(MASTERD, node)), "the daemon is back", 30)
+
+    def settle(self, promised: set[int]) -> None:
+        masters = [node for node in (1, 2, 3) if serves(self.cluster, node)]
+        assert len(masters) <= 1, f"{masters} serve at once"
+        if not masters:
+            self.move(1)
+        wait_until(
+            lambda: sum(serves(self.cluster, node) for node in (1, 2, 3)) == 1, "one master", 60
+        )
+        (master,) = [node for node in (1, 2, 3) if serves(self.cluster, node)]
+        wait_until(lambda: have_one_history(self.cluster, 1, 2, 3), "one history", 90)
+        lost = promised - job_ids(self.cluster.node(master).paths)
+        assert not lost, f"acknowledged and lost: {sorted(lost)[:10]}"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.requirement("G1", "G2", "G4", "G8")
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))
+def test_no_real_history_loses_an_acknowledged_job(cluster: LocalCluster, seed: int) -> None:
+    try:
+        History(cluster, seed).run()
+    except AssertionError as err:
+        pytest.fail(f"GANETI_HISTORY_SEED={seed} make soak: {err}")

@@ -1,0 +1,92 @@
+"""The pool of user ids, from the command line to the files and programs of every node."""
+
+import subprocess
+import sys
+
+import pytest
+
+from ganeti.bootstrap.daemons import MASTERD
+from tests.support.local_cluster import LocalCluster, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+
+SEEDS_PROGRAM = """
+from ganeti import ssconf
+from ganeti import uidpool
+ss = ssconf.SimpleStore()
+uid_pool = uidpool.ParseUidPool(ss.GetUidPool(), separator="\\n")
+all_uids = set(uidpool.ExpandUidPool(uid_pool))
+uid = uidpool.RequestUnusedUid(all_uids)
+uid.Unlock()
+print(uid.GetUid() in all_uids, len(all_uids))
+uidpool.ReleaseUid(uid)
+"""
+
+
+def wait_for_facts(cluster: LocalCluster, wanted: str) -> None:
+    """Wait until every node says so of the pool."""
+    files = [node.paths.data / "ssconf_uid_pool" for node in cluster.cluster.nodes]
+    wait_until(
+        lambda: all(file.read_text() == wanted for file in files), f"all nodes know {wanted!r}"
+    )
+
+
+def shown(cluster: LocalCluster) -> str:
+    lines = cluster.ok("gnt-cluster", "info").lines
+    [line] = [line for line in lines if line.strip().startswith("uid pool:")]
+    return line.partition(":")[2].strip()
+
+
+@pytest.mark.requirement("S104", "S105", "S106", "S108", "S109")
+def test_each_change_reaches_all_nodes_and_info_shows_what_modify_takes(
+    cluster: LocalCluster,
+) -> None:
+    cluster.ok("gnt-cluster", "modify", "--uid-pool=")
+    assert shown(cluster) == ""
+    for words, wanted in (
+        (["--uid-pool", "61000-61009,62000"], "61000-61009\n62000\n"),
+        (["--add-uids", "61500-61501"], "61000-61009\n61500-61501\n62000\n"),
+        (["--remove-uids", "61000-61004,62000"], "61005-61009\n61500-61501\n"),
+    ):
+        cluster.ok("gnt-cluster", "modify", *words)
+        wait_for_facts(cluster, wanted)
+    definition = shown(cluster)
+    assert definition == "61005-61009,61500-61501"
+    cluster.ok("gnt-cluster", "modify", "--uid-pool", "70000")
+    cluster.ok("gnt-cluster", "modify", "--uid-pool", definition)
+    assert shown(cluster) == definition
+    wait_for_facts(cluster, "61005-61009\n61500-61501\n")
+
+
+@pytest.mark.requirement("S106", "S107", "A65")
+def test_what_cannot_be_is_refused_and_changes_nothing(cluster: LocalCluster) -> None:
+    cluster.ok("gnt-cluster", "modify", "--uid-pool", "61005-61009")
+    for words in (
+        ["--uid-pool", "5-1"],
+        ["--uid-pool", "1-2-3"],
+        ["--uid-pool", "x"],
+        ["--uid-pool", "0"],
+        ["--add-uids", "61009-61010"],
+        ["--remove-uids", "61004"],
+        ["--uid-pool", "1-10"],  # services of this host
+    ):
+        done = cluster.run("gnt-cluster", "modify", *words)
+        assert done.status != 0, words
+        assert "Traceback" not in done.err
+    assert shown(cluster) == "61005-61009"
+
+
+@pytest.mark.requirement("S101", "S104", "S110")
+def test_a_program_on_a_plain_node_gets_an_id_with_the_master_down(cluster: LocalCluster) -> None:
+    cluster.ok("gnt-cluster", "modify", "--uid-pool", "61005-61009")
+    wait_for_facts(cluster, "61005-61009\n")
+    cluster.kill(MASTERD)
+    done = subprocess.run(
+        [sys.executable, "-c", SEEDS_PROGRAM],
+        env=cluster.node(3).environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True", "5"]
+    assert list((cluster.node(3).paths.run / "uid-pool").iterdir()) == []

@@ -1,0 +1,404 @@
+"""Devices that come and go in a running guest, with real QEMU processes."""
+
+import asyncio
+import contextlib
+import os
+import pwd
+import re
+import secrets
+import socket
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from ganeti.base.errors import HypervisorError
+from ganeti.base.paths import Paths
+from ganeti.base.process import run
+from ganeti.hypervisor.hotplug import incoming_instance
+from ganeti.hypervisor.kvm.acceleration import Acceleration
+from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
+from ganeti.hypervisor.kvm.monitor import Monitor
+from ganeti.hypervisor.kvm.network import tap_name
+from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from tests.support.node_certificates import Authority
+from tests.support.tiny_guest import (
+    build_tiny_guest,
+    install,
+    make_disk,
+    open_files,
+    tiny_instance,
+    wait_for_text,
+)
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
+
+READY = r"GANETI-TINY READY"
+
+
+class Node:
+    """One node's side: its files, and a driver."""
+
+    def __init__(self, paths: Paths) -> None:
+        self.paths, self.driver = paths, KvmHypervisor(paths, run)
+
+    def files(self, instance: InstanceSpec) -> GuestFiles:
+        return GuestFiles.of(self.paths, instance.uuid)
+
+    def record(self, instance: InstanceSpec) -> Record:
+        record = self.files(instance).read()
+        assert record is not None
+        return record
+
+    async def boot(self, instance: InstanceSpec, *disks: Path) -> None:
+        await self.driver.start(instance, [str(disk) for disk in disks])
+        await wait_for_text(self.files(instance).console_log, READY)
+
+    async def hear(self, instance: InstanceSpec, command: str) -> str:
+        """What a command says inside the guest."""
+        mark = secrets.token_hex(4)
+        reader, writer = await asyncio.open_unix_connection(self.files(instance).console)
+        try:
+            writer.write(f"touch /run/quiet; {command}; echo {mark[:4]}''{mark[4:]}\n".encode())
+            await writer.drain()
+            async with asyncio.timeout(30):
+                text = (await reader.readuntil(mark.encode())).decode(errors="replace")
+        finally:
+            writer.close()
+            await writer.wait_closed()
+        return text
+
+    async def waits_for(self, instance: InstanceSpec, command: str, pattern: str) -> str:
+        """Ask the guest until it says what is wanted."""
+        text = ""
+        for _ in range(60):
+            text = await self.hear(instance, command)
+            if re.search(pattern, text):
+                return text
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"{pattern!r} was not said: {text!r}")
+
+
+@pytest.fixture(scope="module")
+def guest() -> Path:
+    return build_tiny_guest()
+
+
+@pytest_asyncio.fixture
+async def nodes(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[list[Node]]:
+    probed = Paths(tmp_path_factory.getbasetemp() / "probe")
+    await Acceleration(probed, run).kvm_works(find_program({}))
+    known = probed.kvm / "acceleration"
+    made, authority = [], Authority()
+    for name in ("a", "b"):
+        paths = Paths(tmp_path / name)
+        paths.kvm.mkdir(parents=True)
+        if known.exists():
+            (paths.kvm / "acceleration").write_bytes(known.read_bytes())
+        authority.equip(paths, f"{name}.example.com")
+        made.append(Node(paths))
+    yield made
+    for node in made:
+        for one in await node.driver.running():
+            record = GuestFiles.of(node.paths, one.uuid).read()
+            assert record is not None
+            await node.driver.stop(record.instance, 0)
+
+
+@contextlib.asynccontextmanager
+async def a_bridge() -> AsyncIterator[str]:
+    """A bridge of this host, on which nothing else is."""
+    name = f"gt{secrets.token_hex(4)}"
+    await run(["ip", "link", "add", name, "type", "bridge"])
+    try:
+        await run(["ip", "link", "set", name, "up"])
+        yield name
+    finally:
+        await run(["ip", "link", "delete", name])
+
+
+@pytest_asyncio.fixture
+async def bridge() -> AsyncIterator[str]:
+    async with a_bridge() as name:
+        yield name
+
+
+@pytest_asyncio.fixture
+async def other_bridge() -> AsyncIterator[str]:
+    """A second one."""
+    async with a_bridge() as name:
+        yield name
+
+
+def taps_on(bridge: str) -> list[str]:
+    """What is connected to a bridge."""
+    return sorted(path.name for path in Path(f"/sys/class/net/{bridge}/brif").iterdir())
+
+
+def installed(guest: Path, tmp_path: Path, **hvparams: object) -> tuple[InstanceSpec, Path]:
+    """An instance, and its disk with the small guest on it."""
+    plain = tiny_instance(guest, template="sharedfile")
+    instance = msgspec.structs.replace(plain, hvparams={**plain.hvparams, **hvparams})
+    system = make_disk(tmp_path / "system")
+    install(guest, system, instance.name)
+    return instance, system
+
+
+def data_disk(directory: Path, index: int, size: int) -> tuple[DiskSpec, Path]:
+    """An empty disk, and its file."""
+    disk = DiskSpec(
+        uuid=str(uuid.uuid4()), index=index, size=size, template="sharedfile",
+        logical_id=("loop", "/x"),
+    )  # fmt: skip
+    return disk, make_disk(directory / disk.uuid, size)
+
+
+async def migrate(source: Node, target: Node, wanted: InstanceSpec, paths: dict[str, Path]) -> None:
+    """The steps of the master, in its order; `wanted` is what the configuration says."""
+    info = await source.driver.migration_info(wanted)
+    coming = incoming_instance(wanted, info)
+    disks = [str(paths[disk.uuid]) for disk in coming.disks]
+    place = await target.driver.accept(
+        IncomingArgs(instance=coming, address="127.0.0.1", info=info), disks
+    )
+    result = await source.driver.migrate(
+        MigrateArgs(
+            instance=wanted,
+            address=place.address,
+            port=place.port,
+            certificate=place.certificate,
+        )
+    )
+    assert (result.status, result.error) == ("completed", "")
+    await target.driver.finish_migration(wanted, is_source=False, success=True)
+    await source.driver.finish_migration(wanted, is_source=True, success=True)
+
+
+async def pci_devices(node: Node, instance: InstanceSpec) -> list[str]:
+    """What sits in which slot, as the guest sees it."""
+    text = await node.hear(instance, "cd /sys/bus/pci/devices; grep . */device; cd /")
+    return re.findall(r"0000:\S+", text)
+
+
+@pytest.mark.requirement("S75")
+@pytest.mark.parametrize("machine", ["pc", "q35"])
+async def test_disks_and_nics_come_grow_and_go_in_a_running_guest(
+    nodes: list[Node], guest: Path, tmp_path: Path, bridge: str, machine: str
+) -> None:
+    node = nodes[0]
+    instance, system = installed(guest, tmp_path, machine_version=machine)
+    await node.boot(instance, system)
+    hotplug = node.driver.hotplug
+    assert await hotplug.obstacles(instance) == []
+    first, first_file = data_disk(tmp_path, 1, 8)
+    second, second_file = data_disk(tmp_path, 1, 16)
+    nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link=bridge)
+    for _ in range(2):  # each one again
+        await hotplug.add_disk(instance, first, str(first_file))
+        await node.waits_for(instance, "cat /proc/partitions", r"8192 vdb\b")
+        await hotplug.add_nic(instance, nic)
+        await node.waits_for(instance, "cat /sys/class/net/eth0/address", nic.mac)
+    await hotplug.add_disk(instance, second, str(second_file))
+    await node.waits_for(instance, "cat /proc/partitions", r"16384 vdc\b")
+    assert taps_on(bridge) == [tap_name(node.paths.root, nic)]
+    assert node.record(instance).instance.disks[1].uuid == second.uuid  # put in the middle
+
+    await node.hear(instance, "echo written-by-the-guest | dd of=/dev/vdc conv=fsync 2>/dev/null")
+    assert second_file.read_bytes().startswith(b"written-by-the-guest")
+    os.truncate(second_file, 24 * 1024 * 1024)
+    await hotplug.resize_disk(instance, msgspec.structs.replace(second, size=24))
+    await node.waits_for(instance, "cat /proc/partitions", r"24576 vdc\b")
+
+    for _ in range(2):
+        await hotplug.remove_disk(instance, first)
+        await hotplug.remove_nic(instance, nic)
+    text = await node.hear(instance, "cat /proc/partitions; ls /sys/class/net")
+    assert ("vdb" in text, "vdc" in text, "eth0" in text) == (False, True, False)
+    record = node.record(instance)
+    assert str(first_file) not in open_files(record.pid)
+    assert (taps_on(bridge), record.taps, len(record.places)) == ([], (), 2)
+    # A place that became free is used again.
+    await hotplug.add_disk(instance, first, str(first_file))
+    await node.waits_for(instance, "cat /proc/partitions", r"8192 vd\w\b")
+
+
+@pytest.mark.parametrize("machine", ["pc", "q35"])
+async def test_a_guest_moves_with_the_devices_that_it_has_and_changes_there(
+    nodes: list[Node], guest: Path, tmp_path: Path, bridge: str, machine: str
+) -> None:
+    here, there = nodes
+    instance, system = installed(guest, tmp_path, machine_version=machine)
+    await here.boot(instance, system)
+    first, first_file = data_disk(tmp_path, 1, 8)
+    second, second_file = data_disk(tmp_path, 2, 16)
+    paths = {instance.disks[0].uuid: system, first.uuid: first_file, second.uuid: second_file}
+    nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link=bridge)
+    await here.driver.hotplug.add_disk(instance, first, str(first_file))
+    await here.driver.hotplug.add_disk(instance, second, str(second_file))
+    await here.driver.hotplug.add_nic(instance, nic)
+    await here.driver.hotplug.remove_disk(instance, first)
+    await here.waits_for(instance, "cat /proc/partitions", r"16384 vdc\b")
+
+    # What the configuration has for the next start only does not matter.
+    second = msgspec.structs.replace(second, index=1)
+    wanted = msgspec.structs.replace(
+        instance, disks=(instance.disks[0], second), nics=(nic,), memory=128, vcpus=2
+    )
+    slots = await pci_devices(here, instance)
+    await migrate(here, there, wanted, paths)
+    assert await pci_devices(there, instance) == slots
+    assert (there.record(instance).instance.vcpus, there.record(instance).instance.memory) == (
+        1,
+        96,
+    )
+    await there.waits_for(instance, "cat /proc/partitions", r"16384 vdc\b")
+    await there.waits_for(instance, "cat /sys/class/net/eth0/address", nic.mac)
+    await there.hear(instance, "echo moved | dd of=/dev/vdc conv=fsync 2>/dev/null")
+    assert second_file.read_bytes().startswith(b"moved")
+
+    await there.driver.hotplug.remove_nic(wanted, nic)
+    assert "eth0" not in await there.hear(instance, "ls /sys/class/net")
+    assert tap_name(there.paths.root, nic) not in [name for _, name in socket.if_nameindex()]
+    await there.driver.hotplug.add_disk(wanted, first, str(first_file))
+    await there.waits_for(instance, "cat /proc/partitions", r"8192 vd\w\b")
+    await migrate(there, here, wanted, paths)
+    await here.waits_for(instance, "cat /proc/partitions", r"8192 vd\w\b")
+    await here.hear(instance, "rm /run/quiet")
+    await wait_for_text(here.files(instance).console_log, r"(HEARTBEAT \d+\s+){2}")
+
+
+async def test_a_scsi_disk_is_plugged_in_and_a_read_only_one_takes_no_writes(
+    nodes: list[Node], guest: Path, tmp_path: Path
+) -> None:
+    node = nodes[0]
+    instance, system = installed(guest, tmp_path, disk_type="scsi", root_path="/dev/sda")
+    await node.boot(instance, system)
+    disk, file = data_disk(tmp_path, 1, 8)
+    disk = msgspec.structs.replace(disk, mode="ro")
+    await node.driver.hotplug.add_disk(instance, disk, str(file))
+    await node.waits_for(instance, "cat /proc/partitions", r"8192 sdb\b")
+    assert "1" in await node.hear(instance, "cat /sys/block/sdb/ro")
+    await node.hear(instance, "echo written | dd of=/dev/sdb conv=fsync 2>/dev/null")
+    assert file.read_bytes()[:7] == bytes(7)
+    await node.driver.hotplug.remove_disk(instance, disk)
+    assert "sdb" not in await node.hear(instance, "cat /proc/partitions")
+
+
+@pytest.mark.requirement("S75", "S76")
+async def test_a_nic_is_connected_elsewhere_and_gets_another_address_while_the_guest_runs(
+    nodes: list[Node], guest: Path, tmp_path: Path, bridge: str, other_bridge: str
+) -> None:
+    node = nodes[0]
+    nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link=bridge)
+    plain, system = installed(guest, tmp_path)
+    instance = msgspec.structs.replace(plain, nics=(nic,))
+    await node.boot(instance, system)
+    hotplug, tap = node.driver.hotplug, tap_name(node.paths.root, nic)
+    assert taps_on(bridge) == [tap]
+    moved = msgspec.structs.replace(nic, link=other_bridge)
+    await hotplug.change_nic(instance, moved)
+    assert (taps_on(bridge), taps_on(other_bridge)) == ([], [tap])
+    routed = msgspec.structs.replace(nic, mode="routed", link="", ip="192.0.2.77")
+    await hotplug.change_nic(instance, routed)
+    assert taps_on(other_bridge) == []
+    assert tap in (await run(["ip", "route", "show", "192.0.2.77"])).text
+    await hotplug.change_nic(instance, nic)
+    assert (await run(["ip", "route", "show", "192.0.2.77"])).text == ""
+    assert taps_on(bridge) == [tap]
+
+    renamed = msgspec.structs.replace(nic, mac="aa:00:00:99:99:99")
+    await hotplug.change_nic(instance, renamed)
+    await node.waits_for(instance, "cat /sys/class/net/eth*/address", renamed.mac)
+    assert node.record(instance).instance.nics == (renamed,)
+    assert node.record(instance).taps == (tap,)
+    await node.driver.stop(instance, 0)
+    assert tap not in [name for _, name in socket.if_nameindex()]
+
+
+async def test_the_guest_gives_memory_back_and_takes_that_with_it(
+    nodes: list[Node], guest: Path, tmp_path: Path
+) -> None:
+    here, there = nodes
+    instance, system = installed(guest, tmp_path)
+    await here.boot(instance, system)
+    assert await here.driver.hotplug.set_memory(instance, 80) == 80
+    [listed] = await here.driver.running()
+    assert listed.memory == 80
+    await migrate(here, there, instance, {instance.disks[0].uuid: system})
+    [listed] = await there.driver.running()
+    assert listed.memory == 80
+    assert await there.driver.hotplug.set_memory(instance, 90) == 90
+
+
+async def test_what_fails_leaves_the_guest_and_the_host_as_they_were(
+    nodes: list[Node], guest: Path, tmp_path: Path, bridge: str
+) -> None:
+    node = nodes[0]
+    instance, system = installed(guest, tmp_path)
+    await node.boot(instance, system)
+    record, hotplug = node.record(instance), node.driver.hotplug
+    disk, file = data_disk(tmp_path, 1, 8)
+    nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link="nosuchbr0")
+    with pytest.raises(HypervisorError, match="cannot be opened"):
+        await hotplug.add_disk(instance, disk, str(tmp_path / "gone"))
+    with pytest.raises(HypervisorError, match="nosuchbr0"):
+        await hotplug.add_nic(instance, nic)
+    with pytest.raises(HypervisorError, match="lock"):  # somebody else has it
+        await hotplug.add_disk(instance, disk, str(system))
+    bad = msgspec.structs.replace(nic, mac="not-a-mac", link=bridge)
+    with pytest.raises(HypervisorError, match="refused device_add"):
+        await hotplug.add_nic(instance, bad)
+    assert node.record(instance) == record
+    assert taps_on(bridge) == []
+    await hotplug.add_disk(instance, disk, str(file))
+    await node.waits_for(instance, "cat /proc/partitions", r"8192 vdb\b")
+    # A guest that stands still cannot let anything go.
+    await (monitor := Monitor(node.files(instance).people_monitor))("stop")
+    with pytest.raises(HypervisorError, match="stands still"):
+        await hotplug.remove_disk(instance, disk)
+    await monitor("cont")
+    await hotplug.remove_disk(instance, disk)
+    assert node.record(instance) == record
+
+
+@pytest.mark.requirement("S229")
+async def test_a_qemu_that_can_open_nothing_gets_disks_and_nics_all_the_same(
+    nodes: list[Node], guest: Path, tmp_path: Path, bridge: str
+) -> None:
+    """As nobody, in an empty directory; and the disk's name leads to it in this process only."""
+    node = nodes[0]
+    confined = {"security_model": "user", "security_domain": "nobody", "use_chroot": True}
+    instance, system = installed(guest, tmp_path, **confined)
+    await node.boot(instance, system)
+    nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link=bridge)
+    await node.driver.hotplug.add_nic(instance, nic)
+    await node.waits_for(instance, "cat /sys/class/net/eth0/address", nic.mac)
+    disk, file = data_disk(tmp_path, 1, 8)
+    with file.open("r+b") as opened:
+        await node.driver.hotplug.add_disk(instance, disk, f"/proc/self/fd/{opened.fileno()}")
+    await node.waits_for(instance, "cat /proc/partitions", r"8192 vdb\b")
+    pid = node.record(instance).pid
+    assert str(file) in open_files(pid)
+    assert Path(f"/proc/{pid}").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    await node.driver.hotplug.resize_disk(instance, msgspec.structs.replace(disk, size=9))
+    await node.waits_for(instance, "cat /proc/partitions", r"9216 vdb\b")
+    await node.driver.hotplug.remove_disk(instance, disk)
+    await node.driver.hotplug.remove_nic(instance, nic)
+
+
+async def test_of_a_guest_that_does_not_run_nothing_is_changed(
+    nodes: list[Node], guest: Path, tmp_path: Path
+) -> None:
+    instance, system = installed(guest, tmp_path)
+    hotplug = nodes[0].driver.hotplug
+    await hotplug.add_disk(instance, instance.disks[0], str(system))
+    await hotplug.remove_disk(instance, instance.disks[0])
+    assert await hotplug.set_memory(instance, 10) == 0
+    assert await nodes[0].driver.running() == []

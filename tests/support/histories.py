@@ -1,0 +1,512 @@
+"""Random histories of a whole cluster in one loop: jobs, configuration and units under everything that fails.
+
+Four clients submit, cancel and look; masters are killed, paused, cut off and replaced while they live;
+nodes lose calls and answers, are cut off and crash; the disk of the state fills up. The seed decides all.
+`World.check_no_guest_runs_twice` holds after every act; `History` checks the rest from outside.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ganeti.base.errors import CommitUnknown, GanetiError, RpcFailed
+from ganeti.base.ids import CountingIds
+from ganeti.jobs.view import JobView
+from ganeti.model.names import JobStatus, RebootType
+from ganeti.model.objects import Node
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.base import DiskRequest, NicRequest
+from ganeti.model.opcodes.instance import (
+    OpInstanceCreate,
+    OpInstanceMigrate,
+    OpInstanceReboot,
+    OpInstanceRemove,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
+from ganeti.model.opcodes.node import OpNodeSetParams
+from ganeti.model.opcodes.tags import OpTagsDel, OpTagsSet
+from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.rpc.calls import Call
+from ganeti.rpc.fake import Fault
+from ganeti.rpc.headers import EPOCH_REFUSED, UNREACHABLE
+from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.programs import OS_CREATE
+from ganeti.store.faulty import FaultyStore, MemoryDisk, Unknown
+from ganeti.store.interface import Follower, Lost
+from tests.support.units_cluster import Master, WatchedRpc, World, node_name
+from tests.support.virtual_time import VirtualTimeLoop
+
+CLIENTS, FAULTS_S, DRAIN_S = 4, 12.0, 900.0
+NAMES = [f"i{number}.example.com" for number in range(1, 5)]
+MANDATE_S = 10.0
+SCRIPT_S = 8.0
+"""How long a create script goes on whose call was given up."""
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class FencedStore(FaultyStore):
+    """The store of one of several masters: a greater epoch fences it, and its links may be cut."""
+
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        super().__init__(disk, sync_s=0.002)
+        self.link = asyncio.Event()
+        self.link.set()
+        self.own_epoch = 0
+
+    async def _flush(self) -> None:
+        try:
+            async with asyncio.timeout(MANDATE_S):
+                await self.link.wait()
+        except TimeoutError:
+            self._give_up("ten seconds without a majority")
+            return
+        await super()._flush()
+
+    def _write(self, waiting: Any) -> bool:
+        if waiting.epoch < self.disk.epoch or not self.link.is_set():
+            self._give_up("a greater epoch")
+            return False
+        return super()._write(waiting)
+
+    def _give_up(self, why: str) -> None:
+        self._step_down(why)
+        self._fail_queue(CommitUnknown(why))
+        self._flusher = None
+
+
+class HistoryRpc(WatchedRpc):
+    """Calls that take time, get lost, or do not get through; nodes refuse epochs that are over."""
+
+    master: "HistoryMaster"
+
+    async def call(self, node: Node, procedure: Procedure[Any], args: Any, *, key: str = "") -> Any:
+        master, history = self.master, self.master.history
+        await asyncio.sleep(history.dice.uniform(0.001, 0.05))
+        await master.awake.wait()
+        if not history.reaches(master, node.name):
+            raise RpcFailed(node.name, "no connection", UNREACHABLE)
+        if procedure.changes and master.epoch < history.epochs.get(node.name, 0):
+            master.depose("a node has promised a greater epoch")
+            raise RpcFailed(node.name, "the epoch is over", EPOCH_REFUSED)
+        if procedure.changes or key.startswith("earlier"):
+            history.epochs[node.name] = max(history.epochs.get(node.name, 0), master.epoch)
+        fault = None
+        loss = history.script_loss if procedure is OS_CREATE else history.loss
+        if procedure.changes and history.dice.random() < loss:
+            fault = history.dice.choice(list(Fault))
+            self.fail(1, fault)
+        if procedure is OS_CREATE:
+            history.note_script(key)
+            if fault in (Fault.LOST_CALL, Fault.LOST_ANSWER):
+                late = fault is Fault.LOST_CALL
+                call = Call(master.epoch, "master", key)
+                history.spawn(history.script_goes_on(node.name, args, call, begins_late=late))
+        model = history.world.nodes[node.name]
+        model.scripts_stay = procedure is OS_CREATE and fault is Fault.LOST_ANSWER
+        try:
+            return await super().call(node, procedure, args, key=key)
+        finally:
+            model.scripts_stay = False
+            await asyncio.sleep(history.dice.uniform(0.001, 0.02))
+            await master.awake.wait()
+
+
+class HistoryMaster(Master):
+    """A master that may be paused, cut off, and replaced while it lives."""
+
+    store_type = FencedStore
+    rpc_type = HistoryRpc
+    history: "History"
+
+    def join(self, history: "History") -> None:
+        self.history = history
+        self.awake = asyncio.Event()
+        self.awake.set()
+        self.is_cut = self.is_over = False
+        self.epoch = self._lease.epoch
+        assert isinstance(self.rpc, HistoryRpc)
+        self.rpc.master = self
+        self.queue.on_lost = self.config.on_lost = lambda err: self.depose(err.message)
+
+    @property
+    def links(self) -> FencedStore:
+        assert isinstance(self.store, FencedStore)
+        return self.store
+
+    def depose(self, why: str) -> None:
+        """It is the master no more, and its daemon knows it."""
+        if not self.is_over:
+            self.is_over = True
+            self.history.spawn(self.history.bury(self))
+
+    def is_serving(self) -> bool:
+        role = self.store.statistics().role
+        return not self.is_over and not isinstance(role, Lost | Follower)
+
+
+class History:
+    """One history; `run` raises Violation."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.dice = random.Random(seed)
+        self.world = World(ids=CountingIds())
+        self.loss = self.dice.choice((0.0, 0.02, 0.15))
+        self.script_loss = max(self.loss, self.dice.choice((0.0, 0.0, 0.5)))
+        self.masters: list[HistoryMaster] = []
+        self.current: HistoryMaster | None = None
+        self.epochs: dict[str, int] = {}
+        self.cut_nodes: set[str] = set()
+        self.acknowledged: dict[int, OpCode] = {}
+        self.finals: dict[int, JobStatus] = {}
+        self.script_keys: set[str] = set()
+        self.crashed_nodes: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_ending = False
+        self._electing = asyncio.Lock()
+
+    # --- what the masters' calls meet ---
+
+    def reaches(self, master: HistoryMaster, node: str) -> bool:
+        own = node == node_name(1)
+        return own or not (master.is_cut or node in self.cut_nodes)
+
+    def note_script(self, key: str) -> None:
+        if key in self.script_keys:
+            raise Violation(f"the create script of {key} is run again")
+        self.script_keys.add(key)
+
+    async def script_goes_on(self, node: str, args: Any, call: Call, *, begins_late: bool) -> None:
+        """The call was given up, but its script runs for a while, or its call arrives only now."""
+        model = self.world.nodes[node]
+        if begins_late:
+            await asyncio.sleep(self.dice.uniform(0.05, 2))
+            if call.epoch >= self.epochs.get(node, 0):
+                model.scripts_stay = True
+                try:
+                    await model.handlers()[OS_CREATE.name](args, call)
+                except GanetiError:
+                    return
+                finally:
+                    model.scripts_stay = False
+        await asyncio.sleep(SCRIPT_S)
+        model.scripts.pop(call.key, None)
+
+    # --- masters ---
+
+    def spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def elect(self) -> HistoryMaster:
+        """A new master takes over, whatever the old one does; no node that it reaches obeys that one then."""
+        async with self._electing:
+            master = await HistoryMaster.begin(self.world)
+            master.join(self)
+            for node in self.world.nodes:
+                if node not in self.cut_nodes:
+                    self.epochs[node] = max(self.epochs.get(node, 0), master.epoch)
+            self.masters.append(master)
+            self.current = master
+            return master
+
+    async def bury(self, master: HistoryMaster) -> None:
+        master.is_over = True
+        master.die()
+        master.awake.set()
+        await master.end()
+        if master is self.current and not self._is_ending:
+            await asyncio.sleep(self.dice.uniform(0.1, 2))
+            if master is self.current:
+                await self.elect()
+
+    # --- clients ---
+
+    def _operation(self) -> OpCode:
+        dice = self.dice
+        name = dice.choice(NAMES)
+        node = node_name(dice.randint(1, 3))
+        choices: list[Callable[[], OpCode]] = [
+            lambda: self._create(name, node),
+            lambda: self._create(name, node),
+            lambda: OpInstanceRemove(instance_name=name),
+            lambda: OpInstanceStartup(instance_name=name),
+            lambda: OpInstanceShutdown(instance_name=name),
+            lambda: OpInstanceReboot(instance_name=name, reboot_type=RebootType.HARD),
+            lambda: OpInstanceMigrate(instance_name=name, target_node=node),
+            lambda: OpTagsSet(kind="instance", name=name, tags=[f"t{dice.randint(1, 3)}"]),
+            lambda: OpTagsDel(kind="instance", name=name, tags=[f"t{dice.randint(1, 3)}"]),
+            lambda: OpNodeSetParams(node_name=node_name(3), drained=dice.random() < 0.5),
+            lambda: OpTestDelay(duration=dice.random()),
+        ]
+        return dice.choice(choices)()
+
+    def _create(self, name: str, node: str) -> OpCode:
+        return OpInstanceCreate(
+            instance_name=name,
+            pnode=node,
+            disk_template="sharedfile",
+            disks=[DiskRequest(size=64)] * self.dice.randint(1, 2),
+            nics=[NicRequest()],
+            os_type="tiny",
+            beparams={"memory": 64},
+        )
+
+    async def _client(self) -> None:
+        master = self.current
+        while not self._is_ending:
+            await asyncio.sleep(self.dice.uniform(0.0, 1.2))
+            if master is None or not master.is_serving() or self.dice.random() < 0.1:
+                master = self.current
+            if master is not None and master.is_serving():
+                await self._ask(master)
+
+    async def _ask(self, master: HistoryMaster) -> None:
+        op = self._operation()
+        try:
+            async with asyncio.timeout(self.dice.uniform(1, 15)):
+                await master.awake.wait()
+                job_id = await master.queue.submit([op])
+                await master.awake.wait()
+        except (GanetiError, TimeoutError, asyncio.CancelledError):
+            return  # whether it was taken is not known; a master that ends cancels who waits
+        if job_id in self.acknowledged:
+            raise Violation(f"job id {job_id} is given out again")
+        self.acknowledged[job_id] = op
+        if self.dice.random() < 0.15:
+            await self._try(lambda: master.queue.cancel(job_id))
+        if self.dice.random() < 0.5:
+            await self._look(master, job_id)
+
+    async def _look(self, master: HistoryMaster, job_id: int) -> None:
+        """Follow a job for a while; a final status that was shown stays (G6)."""
+        previous: list[Any] | None = None
+
+        async def follow() -> None:
+            nonlocal previous
+            for _ in range(20):
+                answer = await master.queue.wait_for_change(
+                    job_id, lambda view: [view.status], previous, 2**40, 2.0
+                )
+                previous = answer[0] if answer else previous
+                if previous and JobStatus(previous[0]).is_final:
+                    self._saw(job_id, JobStatus(previous[0]))
+                    return
+
+        await self._try(follow)
+
+    def _saw(self, job_id: int, status: JobStatus) -> None:
+        if self.finals.setdefault(job_id, status) is not status:
+            raise Violation(f"job {job_id} ended as {self.finals[job_id]}, and now as {status}")
+
+    async def _try(self, act: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            async with asyncio.timeout(20):
+                await act()
+        except (GanetiError, TimeoutError, asyncio.CancelledError):
+            return
+
+    # --- faults ---
+
+    async def _faults(self) -> None:
+        faults = (
+            self._kill,
+            self._pause,
+            self._cut_off,
+            self._take_over,
+            self._lose_node,
+            self._crash_node,
+            self._fill_disk,
+            self._unknown_commit,
+        )
+        while not self._is_ending:
+            await asyncio.sleep(self.dice.uniform(0.2, 5))
+            if self.current is not None and self.current.is_serving() and not self._is_ending:
+                await self.dice.choice(faults)(self.current)
+
+    async def _kill(self, master: HistoryMaster) -> None:
+        master.depose("killed")
+
+    async def _pause(self, master: HistoryMaster) -> None:
+        """SIGSTOP; after a while it wakes up, and perhaps there is another one."""
+        master.awake.clear()
+        master.links.link.clear()
+        await asyncio.sleep(self.dice.uniform(0.1, 6))
+        if self.dice.random() < 0.5 and self.current is master:
+            await self.elect()
+            await asyncio.sleep(self.dice.uniform(0.0, 6))
+        master.links.link.set()
+        master.awake.set()
+
+    async def _cut_off(self, master: HistoryMaster) -> None:
+        """The master is alone; the others have another one, or not."""
+        master.is_cut = True
+        master.links.link.clear()
+        await asyncio.sleep(self.dice.uniform(0.1, 8))
+        if self.dice.random() < 0.7 and self.current is master:
+            await self.elect()
+            await asyncio.sleep(self.dice.uniform(0.0, 8))
+        master.is_cut = False
+        master.links.link.set()
+
+    async def _take_over(self, master: HistoryMaster) -> None:
+        await self.elect()
+
+    async def _lose_node(self, master: HistoryMaster) -> None:
+        node = node_name(self.dice.randint(2, 3))
+        self.cut_nodes.add(node)
+        await asyncio.sleep(self.dice.uniform(0.1, 6))
+        self.cut_nodes.discard(node)
+
+    async def _crash_node(self, master: HistoryMaster) -> None:
+        node = node_name(self.dice.randint(1, 3))
+        self.crashed_nodes.add(node)
+        self.world.nodes[node].guests.clear()
+        self.world.nodes[node].scripts.clear()
+
+    async def _fill_disk(self, master: HistoryMaster) -> None:
+        master.store.set_full(True)
+        await asyncio.sleep(self.dice.uniform(0.1, 4))
+        master.store.set_full(False)
+
+    async def _unknown_commit(self, master: HistoryMaster) -> None:
+        fault = Unknown(written=self.dice.random() < 0.5)
+        master.store.inject(fault, after=self.dice.randint(0, 4))
+
+    # --- the whole ---
+
+    async def run(self) -> int:
+        """How many jobs were acknowledged."""
+        loop = asyncio.get_running_loop()
+        problems: list[BaseException] = []
+
+        def failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            found = context.get("exception") or Violation(str(context))
+            if not isinstance(found, GanetiError):  # of a request whose client has given up
+                problems.append(found)
+
+        loop.set_exception_handler(failed)
+        await self.elect()
+        workers = [asyncio.create_task(self._client()) for _ in range(CLIENTS)]
+        workers.append(asyncio.create_task(self._faults()))
+        done, _running = await asyncio.wait(
+            workers, timeout=FAULTS_S, return_when=asyncio.FIRST_EXCEPTION
+        )
+        self._is_ending = True
+        await asyncio.wait(workers, timeout=120)
+        for worker in done:
+            worker.result()
+        await self._settle()
+        for worker in workers:
+            worker.result()
+        if problems:
+            raise problems[0]
+        return len(self.acknowledged)
+
+    async def _settle(self) -> None:
+        """All is well again: the last master ends every job, and nothing is lost or left over."""
+        self.loss = self.script_loss = 0.0
+        self.cut_nodes.clear()
+        for master in self.masters:
+            master.is_cut = False
+            master.links.link.set()
+            master.awake.set()
+            await self.bury(master)
+        async with asyncio.timeout(60):
+            while self._tasks:
+                await asyncio.wait(list(self._tasks))
+        last = await self.elect()
+        async with asyncio.timeout(DRAIN_S):
+            await last.idle()
+        try:
+            self._check(last)
+            await self._clear(last)
+        finally:
+            await self.bury(last)
+
+    def _check(self, master: HistoryMaster) -> None:
+        views: dict[int, JobView] = {}
+        for job_id, op in self.acknowledged.items():
+            view = master.queue.view(job_id)
+            if view is None:
+                raise Violation(f"job {job_id} ({op.summary()}) was acknowledged and is not there")
+            if view.ops[0].op.summary() != op.summary():
+                raise Violation(f"job {job_id} is another one than was acknowledged")
+            if not view.status.is_final:
+                raise Violation(f"job {job_id} does not end: {view.status}")
+            views[job_id] = view
+        for job_id, status in self.finals.items():
+            if views[job_id].status is not status:
+                raise Violation(f"job {job_id} was seen as {status}, and is {views[job_id].status}")
+        master.check_nothing_is_held()
+        self._check_disks(master, [master.queue.view(one) for one in master.queue.ids()])
+        self._check_guests(master)
+
+    def _check_disks(self, master: HistoryMaster, views: list[JobView | None]) -> None:
+        known = {
+            str(disk.logical_id[1])
+            for instance in master.snapshot.instances.values()
+            for disk in instance.disks
+        }
+        results = [str(view.ops[-1].result) for view in views if view is not None]
+        faults = ("internal error", "lost a disk under its hands")
+        if broken := [one for one in results if any(fault in one for fault in faults)]:
+            raise Violation(broken[0])
+        left = self.world.disks() - known
+        if left and not any(
+            ("undo" in result and "ailed" in result) or "could not undo" in result
+            for result in results
+        ):
+            raise Violation(f"disks that belong to nobody, and no job says so: {sorted(left)}")
+        removed = {
+            op.instance_name
+            for view in views
+            if view is not None and view.status is JobStatus.ERROR
+            for op in [view.ops[0].op]
+            if isinstance(op, OpInstanceRemove)
+        }
+        for instance in master.snapshot.instances.values():
+            missing = {str(disk.logical_id[1]) for disk in instance.disks} - self.world.disks()
+            if missing and instance.name not in removed:
+                raise Violation(f"{instance.name} has lost {sorted(missing)}")
+
+    def _check_guests(self, master: HistoryMaster) -> None:
+        self.world.check_no_guest_runs_twice()
+        for node in master.snapshot.nodes.values():
+            for uuid, guest in self.world.nodes[node.name].guests.items():
+                instance = master.snapshot.instances.get(uuid)
+                if guest.state == "postmigrate":
+                    continue  # a source that could not be told of the end; it never goes on
+                if instance is None:
+                    raise Violation(f"{node.name} runs {guest.spec.name}, which does not exist")
+                places = (instance.primary_node, instance.migrating_to)
+                if node.uuid not in places and guest.state != "incoming":
+                    raise Violation(f"{node.name} runs {guest.spec.name}, which belongs elsewhere")
+
+    async def _clear(self, master: HistoryMaster) -> None:
+        """Every instance can still be removed, with all that it has."""
+        before = self.world.disks()
+        for instance in list(master.snapshot.instances.values()):
+            if instance.migrating_to is not None:
+                await master.run(OpInstanceMigrate(instance_name=instance.name, cleanup=True))
+            view = await master.run(OpInstanceRemove(instance_name=instance.name))
+            if view.status is not JobStatus.SUCCESS:
+                raise Violation(f"{instance.name} cannot be removed: {view.ops[-1].result}")
+            gone = {str(disk.logical_id[1]) for disk in instance.disks}
+            if gone & self.world.disks():
+                raise Violation(f"{instance.name} was removed, and its disks were not")
+            before -= gone
+        if self.world.disks() != before:
+            raise Violation("removing instances touched other disks")
+
+
+def run_history(seed: int) -> int:
+    """How many jobs were acknowledged; Violation, or whatever broke."""
+    with asyncio.Runner(debug=False, loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(History(seed).run())

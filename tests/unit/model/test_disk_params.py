@@ -1,0 +1,63 @@
+"""Parameters of disk templates: names, types, ranges."""
+
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import InputError
+from ganeti.model.disk_params import DISK_PARAM_DEFAULTS, check_disk_params
+from ganeti.model.disk_templates import DISK_TEMPLATES
+
+
+def test_every_template_has_its_parameters() -> None:
+    assert DISK_TEMPLATES.keys() <= DISK_PARAM_DEFAULTS.keys()
+
+
+def test_every_default_is_a_sound_value() -> None:
+    for template, params in DISK_PARAM_DEFAULTS.items():
+        assert check_disk_params(template, params, "x") == params
+
+
+@pytest.mark.requirement("S78")
+def test_no_name_has_two_meanings() -> None:
+    found: dict[str, Any] = {}
+    for params in DISK_PARAM_DEFAULTS.values():
+        for name, default in params.items():
+            assert found.setdefault(name, default) == default, name
+
+
+def test_text_of_a_command_line_takes_the_type_of_the_parameter() -> None:
+    given = {"resync-rate": "1024", "dynamic-resync": "yes", "protocol": "A", "metavg": None}
+    assert check_disk_params("drbd", given, "diskparams.drbd") == {
+        "resync-rate": 1024,
+        "dynamic-resync": True,
+        "protocol": "A",
+        "metavg": None,
+    }
+
+
+@pytest.mark.requirement("S78", "G24")
+@pytest.mark.parametrize(
+    ("template", "given", "where"),
+    [
+        ("nosuch", {}, "x: there is no disk template 'nosuch'"),
+        ("file", {"stripes": 2}, "x.stripes: disk template file has no such parameter"),
+        ("plain", {"stripe": 2}, "x.stripe: .* it has stripes"),
+        ("plain", {"stripes": 0}, "x.stripes: must be from 1"),
+        ("plain", {"stripes": "many"}, "x.stripes: "),
+        ("plain", {"stripes": True}, "x.stripes: "),
+        ("drbd", {"protocol": "D"}, "x.protocol: must be one of A, B, C"),
+        ("drbd", {"disk-barriers": "fb"}, "x.disk-barriers: "),
+        ("drbd", {"resync-rate": -1}, "x.resync-rate: "),
+        ("drbd", {"metavg": "vg/../x"}, "x.metavg: "),
+        ("drbd", {"metavg": "-x"}, "x.metavg: "),
+        ("drbd", {"net-custom": "--a; reboot"}, "x.net-custom: "),
+        ("drbd", {"disk-custom": "a\nb"}, "x.disk-custom: "),
+        ("rbd", {"access": "both"}, "x.access: "),
+    ],
+)
+def test_what_no_template_can_have_is_refused(
+    template: str, given: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(InputError, match=f"^{where}"):
+        check_disk_params(template, given, "x")

@@ -1,0 +1,213 @@
+"""What the master archives is in the archives of its followers, sooner or later and mostly at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import ProtocolError
+from ganeti.model.objects import NodeUuid
+from ganeti.store import archive_feed
+from ganeti.store import reign as reign_module
+from ganeti.store.archive import JobArchive, ranges_of
+from ganeti.store.archive_feed import ReplicatedArchive, serve_archive
+from ganeti.store.interface import Delete, Lease, MemberChange, Transaction
+from ganeti.store.stream import ArchiveHave, ArchiveJobs, ArchiveMissing, ChannelClosed, Ping
+from ganeti.store.worker import Worker
+from tests.support.replicas import MemoryChannel, Replicas
+from tests.unit.store.conformance import VOTE, keys_of, put
+from tests.unit.store.test_replicated import all_in_set, eventually, take_over
+
+N1, N2, N3 = (NodeUuid(f"n{number}") for number in (1, 2, 3))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times only decide when to ask (R14)."""
+    monkeypatch.setattr(reign_module, "TICK_S", 0.01)
+    monkeypatch.setattr(reign_module, "RETRY_S", 0.02)
+    monkeypatch.setattr(archive_feed, "RETRY_S", 0.02)
+
+
+class Candidates:
+    """Three candidates with archives."""
+
+    def __init__(self, directory: Path, worker: Worker) -> None:
+        self.replicas = Replicas(directory, (N1, N2, N3))
+        self.directory, self.worker = directory, worker
+        self.archives: dict[NodeUuid, JobArchive] = {}
+        self.lease = Lease(0)
+
+    async def open(self, node: NodeUuid) -> None:
+        path = self.directory / f"{node}-archive.db"
+        self.archives[node] = await JobArchive.open(path, self.worker)
+        await self.replicas.open(node, archive=self.archives[node])
+
+    async def begin(self) -> ReplicatedArchive:
+        for node in (N1, N2, N3):
+            await self.open(node)
+        store = self.replicas.stores[N1]
+        self.lease = await store.campaign(VOTE)
+        for node in (N2, N3):
+            await store.change_members(self.lease, MemberChange(node, True, True))
+        await all_in_set(store)
+        return self.of(N1)
+
+    def of(self, node: NodeUuid) -> ReplicatedArchive:
+        return ReplicatedArchive(self.archives[node], self.replicas.stores[node].archived)
+
+    async def feeds(self, node: NodeUuid = N1) -> None:
+        """All followers are fed."""
+
+        def is_so() -> bool:
+            reign = self.replicas.stores[node]._reign
+            assert reign is not None
+            assert reign._archive is not None
+            fed = reign._archive.statistics()
+            return len(fed) == 2 and all(fed.values())
+
+        await eventually(is_so)
+
+    async def close(self) -> None:
+        await self.replicas.close()
+        for archive in self.archives.values():
+            await archive.close()
+
+
+@pytest.fixture
+async def candidates(tmp_path: Path) -> AsyncIterator[Candidates]:
+    worker = Worker("archives")
+    made = Candidates(tmp_path, worker)
+    yield made
+    await made.close()
+    await worker.close()
+
+
+def jobs(first: int, last: int, size: int = 10) -> list[tuple[int, bytes]]:
+    return [(number, f"{number}".encode().ljust(size)) for number in range(first, last + 1)]
+
+
+async def has(archive: JobArchive, count: int) -> None:
+    async with asyncio.timeout(8):
+        while await archive.count() != count:  # noqa: ASYNC110 - looks from outside
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("F10", "G1")
+async def test_followers_have_what_was_archived_before_it_leaves_the_state(
+    candidates: Candidates,
+) -> None:
+    archive = await candidates.begin()
+    await candidates.feeds()
+    await archive.append(jobs(1, 50))
+    for node in (N2, N3):
+        assert await candidates.archives[node].get(50) == jobs(50, 50)[0][1]
+        assert await candidates.archives[node].greatest_id() == 50
+
+
+@pytest.mark.requirement("F10", "G1", "F4")
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+async def test_wherever_the_master_dies_the_next_one_has_each_job_live_or_archived(
+    candidates: Candidates, steps: int
+) -> None:
+    archive = await candidates.begin()
+    await candidates.feeds()
+    store = candidates.replicas.stores[N1]
+    await store.commit(candidates.lease, put("7", "done", "job"))
+    if steps >= 1:
+        await candidates.archives[N1].append(jobs(7, 7))
+    if steps >= 2:
+        await archive.append(jobs(7, 7))
+    if steps >= 3:
+        await store.commit(candidates.lease, Transaction((Delete("job", "7"),)))
+    candidates.replicas.cut_off(N1)
+    await take_over(candidates.replicas, N2)
+    live = "7" in await keys_of(candidates.replicas.stores[N2])
+    archived = await candidates.archives[N2].get(7) is not None
+    assert live or archived
+    assert (live, archived) == (steps < 3, steps >= 2)
+    # Archived again by the next master, which may have another content of it by then.
+    await candidates.of(N2).append(jobs(8, 8))
+    candidates.replicas.mend()
+    await has(candidates.archives[N1], 2 if steps else 1 + archived)
+
+
+async def test_a_follower_that_was_away_gets_what_it_lacks_and_keeps_what_it_has(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_feed, "CHUNK_BYTES", 10_000)
+    archive = await candidates.begin()
+    await candidates.feeds()
+    candidates.replicas.cut_off(N3)
+    await candidates.archives[N3].append([(5, b"its own")])
+    await archive.append(jobs(1, 700, 100))
+    assert await candidates.archives[N2].count() == 700
+    candidates.replicas.mend()
+    await has(candidates.archives[N3], 700)
+    assert await candidates.archives[N3].get(5) == b"its own"
+
+
+@pytest.mark.requirement("G17")
+async def test_a_follower_whose_archive_hangs_holds_archiving_up_for_a_second_at_most(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_feed, "DELIVERY_S", 0.05)
+    archive = await candidates.begin()
+    await candidates.feeds()
+    gate = asyncio.Event()
+    real = candidates.archives[N3].add
+
+    async def slow(given: list[tuple[int, bytes]]) -> None:
+        await gate.wait()
+        await real(given)
+
+    monkeypatch.setattr(candidates.archives[N3], "add", slow)
+    await archive.append(jobs(1, 10))
+    assert await candidates.archives[N2].count() == 10
+    assert await candidates.archives[N3].count() == 0
+    gate.set()
+    await has(candidates.archives[N3], 10)
+
+
+async def test_a_hundred_thousand_equal_ids_take_few_and_small_messages(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[object] = []
+    send = MemoryChannel.send
+
+    async def noted(self: MemoryChannel, message: object) -> None:
+        if isinstance(message, ArchiveHave | ArchiveMissing | ArchiveJobs):
+            sent.append(message)
+        await send(self, message)  # type: ignore[arg-type] # passed on
+
+    monkeypatch.setattr(MemoryChannel, "send", noted)
+    for node in (N1, N2, N3):
+        await candidates.open(node)
+        await candidates.archives[node].append([(n, b"") for n in range(1, 100_001)])
+    store = candidates.replicas.stores[N1]
+    lease = await store.campaign(VOTE)
+    await store.change_members(lease, MemberChange(N2, True, True))
+    await eventually(lambda: len(sent) >= 20)
+    await candidates.of(N1).append([(100_001, b"")])
+    await has(candidates.archives[N2], 100_001)
+    assert len(sent) <= 25
+    assert sum(len(m.ranges) for m in sent if isinstance(m, ArchiveHave)) <= 11
+
+
+async def test_messages_that_are_none_of_this_conversation_end_it(candidates: Candidates) -> None:
+    await candidates.open(N1)
+    archive = candidates.archives[N1]
+    for message, error in (
+        (ArchiveHave([(1, 1 << 62)]), ProtocolError),
+        (Ping(), ChannelClosed),
+    ):
+        channel = MemoryChannel(asyncio.Queue())
+        channel.incoming.put_nowait(message)
+        with pytest.raises(error):
+            await serve_archive(channel, archive)
+
+
+def test_ranges_are_as_few_as_can_be() -> None:
+    assert ranges_of([]) == []
+    assert ranges_of([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 7), (9, 10)]

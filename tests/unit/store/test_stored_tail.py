@@ -1,0 +1,43 @@
+"""What a node daemon can say about the state that a master daemon writes."""
+
+from pathlib import Path
+
+import pytest
+
+from ganeti.jobs.record import JOB_KIND, job_key
+from ganeti.store.electorate import SoleVoter
+from ganeti.store.interface import Campaign, Identity, Put, Transaction
+from ganeti.store.register import MemoryRegister, Promise, Register
+from ganeti.store.sqlite import SqliteStore
+from ganeti.store.stored_tail import read_stored_tail
+from tests.unit.store.conformance import CLUSTER, NODE
+
+
+@pytest.mark.requirement("G8")
+async def test_the_tail_is_that_of_the_owner_while_it_has_the_file_open(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    voter = SoleVoter(MemoryRegister(Register(CLUSTER, Promise(0, NODE))))
+    store = await SqliteStore.open(path, Identity(CLUSTER, NODE), voter)
+    try:
+        lease = await store.campaign(Campaign())
+        rows = [Put(JOB_KIND, job_key(number), b"{}") for number in (9, 100, 11)]
+        receipt = await store.commit(lease, Transaction((*rows, Put("node", "9999", b"{}"))))
+        found = read_stored_tail(path)
+        assert found is not None
+        assert found.tail.position == receipt.position
+        assert found.tail.digest == store._digest
+        assert found.last_job_id == 100
+    finally:
+        await store.close()
+    assert read_stored_tail(path) == found
+
+
+def test_there_is_no_tail_without_a_state_or_with_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    assert read_stored_tail(path) is None
+    assert not path.exists()
+    path.write_bytes(b"garbage" * 1000)
+    assert read_stored_tail(path) is None
+    path.unlink()
+    path.mkdir()
+    assert read_stored_tail(path) is None

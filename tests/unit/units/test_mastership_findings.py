@@ -1,0 +1,106 @@
+"""What the check of a cluster finds about the state, its holders, their software, and exclusion tags."""
+
+import pytest
+
+from ganeti import __version__
+from ganeti.base.errors import RpcError, RpcFailed
+from ganeti.model.objects import Instance, Node
+from ganeti.model.opcodes.cluster import OpClusterVerifyConfig
+from ganeti.model.verify_codes import VerifyCode
+from ganeti.rpc.procedures.host import VerifyReport
+from ganeti.units.cluster.mastership_findings import (
+    aside_findings,
+    degraded_findings,
+    exclusion_findings,
+    version_findings,
+)
+from tests.support.units_cluster import NODES, Master, said, succeeded
+from tests.unit.units.test_cluster_verify import instance, node, report, snapshot
+
+ASIDE = "/var/lib/ganeti/state.db.aside-3-17"
+
+
+def test_there_are_as_many_codes_as_interfaces_has() -> None:
+    assert len(VerifyCode) == 41
+
+
+def test_a_state_that_was_moved_aside_is_shown_until_it_is_removed() -> None:
+    answers: list[tuple[Node, VerifyReport | RpcError]] = [
+        (node(1), report()),
+        (node(2), report(states_aside=[ASIDE])),
+        (node(3), RpcFailed("node3", "no")),
+    ]
+    (found,) = aside_findings(answers)
+    assert (found.code, found.name, found.is_error) == (
+        "ENODEFILECHECK",
+        "node2.example.com",
+        False,
+    )
+    assert ASIDE in found.text
+
+
+@pytest.mark.parametrize(
+    ("protocol", "software", "is_error"),
+    [(1, "0.1", False), (2, "0.1", True), (0, __version__, True), (2, __version__, True)],
+)
+def test_another_protocol_is_an_error_and_other_software_a_warning(
+    protocol: int, software: str, is_error: bool
+) -> None:
+    (found,) = version_findings(node(), report(protocol=protocol, software=software))
+    assert (found.code, found.is_error) == ("ENODEVERSION", is_error)
+    assert software in found.text
+    if is_error:
+        assert f"node RPC {protocol}" in found.text
+
+
+def test_the_same_software_is_no_finding() -> None:
+    assert list(version_findings(node(), report())) == []
+
+
+def test_degraded_is_a_warning_about_the_cluster() -> None:
+    (found,) = degraded_findings(snapshot(), is_degraded=True)
+    assert (found.code, found.is_error) == ("ECLUSTERCFG", False)
+    assert list(degraded_findings(snapshot(), is_degraded=False)) == []
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("G1")
+@pytest.mark.parametrize("is_degraded", [False, True])
+async def test_a_check_of_a_degraded_cluster_says_so_and_succeeds(
+    master: Master, is_degraded: bool
+) -> None:
+    object.__setattr__(master.services, "is_degraded", lambda: is_degraded)
+    view = await master.run(OpClusterVerifyConfig(error_codes=True))
+    assert succeeded(view) is True
+    assert ("WARNING:ECLUSTERCFG:cluster:cluster.example.com:degraded" in said(view)) == is_degraded
+
+
+def tagged(number: int, *tags: str) -> Instance:
+    return instance(number, tags=frozenset(tags))
+
+
+@pytest.mark.parametrize(
+    ("cluster_tags", "tags", "conflict"),
+    [
+        (["htools:iextags:service"], ["service:dns", "service:dns"], "service:dns"),
+        (["htools:iextags:service"], ["service:dns", "service:web"], ""),
+        (["htools:iextags:service"], ["services:dns", "services:dns"], ""),
+        (["htools:iextags:"], [":dns", ":dns"], ""),
+        (["service"], ["service:dns", "service:dns"], ""),
+    ],
+)
+def test_instances_of_one_exclusion_tag_on_one_node_are_found(
+    cluster_tags: list[str], tags: list[str], conflict: str
+) -> None:
+    instances = [tagged(1, tags[0]), tagged(2, tags[1])]
+    found = list(
+        exclusion_findings(snapshot(instances, tags=frozenset(cluster_tags)), [node(1), node(2)])
+    )
+    assert [one.code for one in found] == ["EEXTAGS"] * bool(conflict)
+    assert all(conflict in one.text and not one.is_error for one in found)
+
+
+def test_the_same_tag_on_two_nodes_is_as_it_should_be() -> None:
+    instances = [tagged(1, "a:x"), instance(2, tags=frozenset(["a:x"]), primary_node=NODES[1])]
+    tags = frozenset(["htools:iextags:a"])
+    assert list(exclusion_findings(snapshot(instances, tags=tags), [node(1), node(2)])) == []
