@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import placement_clusters as clusters
 import pytest
@@ -45,7 +46,7 @@ def test_hbal_writes_its_commands_to_a_file(data: str, tmp_path: Path) -> None:
 def luxi_answers(master: FakeMaster) -> None:
     """The cluster of the benchmarks, as a master tells it."""
     cluster = clusters.cluster(5)
-    rows = {
+    rows: dict[str, list[dict[str, Any]]] = {
         "group": [{"name": "default", "uuid": clusters.GROUP}],
         "node": [
             {"name": node.name, "group.uuid": node.group, "mtotal": node.total_memory, "mnode": 0,
