@@ -74,7 +74,7 @@ def test_names_must_be_known(old: str, new: str, said: str) -> None:
 
 
 def test_rows_become_a_cluster_and_silent_nodes_are_offline() -> None:
-    nodes = [
+    nodes: list[dict[str, Any]] = [
         {
             "name": "n1",
             "group.uuid": "g",
