@@ -1,3 +1,5 @@
+from typing import Any
+
 import placement_clusters as clusters
 import pytest
 
