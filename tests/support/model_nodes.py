@@ -20,6 +20,9 @@ from ganeti.base.errors import (
     PrereqError,
     StorageError,
 )
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.placement.allocate import Rules
+from ganeti.placement.answers import Settings, answer
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.placement.answers import answer
@@ -103,7 +106,9 @@ class SharedDirectory:
 
 def hail(message: dict[str, Any]) -> AllocatorOutput:
     """The built-in allocator, as its script answers."""
-    return AllocatorOutput(found=True, stdout=json.dumps(answer(message)))
+    return AllocatorOutput(
+        found=True, stdout=json.dumps(answer(message, Settings(Rules(capacity=False))))
+    )
 
 
 @dataclass

@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 from ganeti.cli.command import Command, CommandTable, Option, parser_of
+from ganeti.cli.placement_options import Tool
 
+TOOLS = ("hail", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace")
 PROGRAMS = ("gnt-cluster", "gnt-node", "gnt-instance", "gnt-os", "gnt-job", "gnt-debug")
 
 _HOW = "long options may be abbreviated, and options may stand between arguments."
@@ -44,6 +46,37 @@ def manual_page(table: CommandTable) -> str:
     return "\n".join(lines)
 
 
+def tool_of(prog: str) -> Tool:
+    """A command without subcommands, by its name."""
+    tool: Tool = importlib.import_module(f"ganeti.cli.{prog}").TOOL
+    return tool
+
+
+def tool_page(tool: Tool) -> str:
+    """The man page of a command without subcommands."""
+    usage = tool.parser().format_usage().removeprefix("usage: ")
+    rows = [(f"`{one.name}`", one.help) for one in tool.arguments]
+    rows += [(_flags(one), one.help) for one in tool.options]
+    lines = [
+        f"# {tool.prog}(1)",
+        "",
+        "<!-- Made by `python -m ganeti.cli.manual docs/man` from the tables in src/ganeti/cli. -->",
+        "",
+        tool.purpose,
+        *(["", tool.text] if tool.text else []),
+        "",
+        f"`{' '.join(usage.split())}`",
+        "",
+        "Long options may be abbreviated. An optional value is glued to its option: `-pname,pcnt`.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {left} | {_cell(right)} |" for left, right in rows),
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def _section(table: CommandTable, command: Command) -> list[str]:
     usage = parser_of(table.prog, command).format_usage().removeprefix("usage: ")
     lines = [f"## {command.name}", "", command.summary]
@@ -77,6 +110,8 @@ def main() -> int:
     directory = Path(sys.argv[1])
     for prog in PROGRAMS:
         (directory / f"{prog}.md").write_text(manual_page(table_of(prog)), encoding="utf-8")
+    for prog in TOOLS:
+        (directory / f"{prog}.md").write_text(tool_page(tool_of(prog)), encoding="utf-8")
     return 0
 
 

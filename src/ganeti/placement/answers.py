@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.errors import InputError, PrereqError
 from ganeti.placement.allocate import Place, Rules, allocate, describe_group
 from ganeti.placement.balance import Goals, balance
 from ganeti.placement.capacity import fill
@@ -120,8 +120,6 @@ def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, 
 
 def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[Place, str]:
     """A place and its description; PrereqError says of each node why not."""
-    if wanted.name in state.names:
-        raise PrereqError(f"instance {wanted.name} is there already", ErrorCode.EXISTS)
     try:
         place, places = allocate(state, wanted, rules)
     except PrereqError as err:

@@ -32,8 +32,12 @@ _ANY = Options(disk_moves=False, ignore_soft_errors=True)
 def doomed_nodes(
     state: State, ignored_groups: Iterable[int] = (), first: int | None = None
 ) -> Iterator[int]:
-    """Nodes whose loss the cluster could not make good; `first` is looked at before the others."""
-    relevant = ~np.isin(state.group, list(ignored_groups))
+    """Nodes whose loss the cluster could not make good; `first` is looked at before the others.
+
+    Nothing is asked of a group with one online node: it cannot be redundant, and is to be usable.
+    """
+    online = np.bincount(state.group[~state.offline], minlength=len(state.groups))
+    relevant = ~np.isin(state.group, list(ignored_groups)) & (online[state.group] > 1)
     unclear = np.flatnonzero(relevant & ~_surely_evacuable(state))
     if first is not None and first in unclear:
         unclear = np.concatenate([[first], unclear[unclear != first]])

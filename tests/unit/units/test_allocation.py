@@ -61,7 +61,7 @@ async def test_two_creations_at_once_do_not_both_get_the_last_memory(master: Mas
     loser = next(view for view in views if str(view.status) == "error")
     _, (text, code) = failed(loser)
     assert code == "insufficient_resources"
-    assert "node2.example.com: 424 MiB of memory short" in text
+    assert "node2.example.com: 425 MiB of memory short" in text
     master.check()
 
 
