@@ -20,12 +20,10 @@ from ganeti.base.errors import (
     PrereqError,
     StorageError,
 )
-from ganeti.model.instance_spec import InstanceSpec
-from ganeti.placement.allocate import Rules
-from ganeti.placement.answers import Settings, answer
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.placement.answers import answer
+from ganeti.placement.allocate import Rules
+from ganeti.placement.answers import Settings, answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.devices import (
     DiskChangeArgs,
