@@ -64,6 +64,8 @@ class AllocatorArgs(Message, frozen=True, kw_only=True):
 
     name: str
     message: str
+    options: list[str] = []
+    """Further arguments, as the cluster has them for its default allocators."""
 
 
 class AllocatorOutput(Message, frozen=True, kw_only=True):
