@@ -22,6 +22,7 @@ from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
+from ganeti.daemons.built_in_allocator import BuiltInAllocator
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
@@ -41,9 +42,13 @@ from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Identity, Lease
 from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.worker import Worker
+from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
 from ganeti.units.services import Services
+
+NODE_DATA_AGE_S = 2.0
+"""How old what nodes said may be when an allocator is asked."""
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +112,8 @@ class Mastership:
             directory=self._node.directory,
         )
         earlier = EarlierWork(rpc)
+        built_in = BuiltInAllocator(self._paths)
+        self._opened.push_async_callback(built_in.close)
         services = Services(
             config=config,
             rpc=earlier,
@@ -116,6 +123,8 @@ class Mastership:
             ssconf=distributor,
             candidates=members,
             is_degraded=lambda: store.is_degraded,
+            node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
+            built_in=built_in,
         )
         archive = self._node.archive
         if archive is None:

@@ -64,11 +64,6 @@ def _node(services: Services, arguments: dict[str, Any]) -> Node | None:
     return services.config.snapshot.nodes.get(arguments["node"])
 
 
-async def _end_scripts(services: Services, key: str, arguments: dict[str, Any]) -> None:
-    """Nothing more: whoever runs steps ends what may still run on their node before (R11)."""
-    del services, key, arguments
-
-
 async def _forget_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
     del key
 
@@ -111,7 +106,6 @@ UNDO_PROCEDURES: dict[str, UndoProcedure] = {
     "remove_disk": _remove_disk,
     "forget_variables": _forget_variables,
     "stop_instance": _stop_instance,
-    "end_scripts": _end_scripts,
     "forget_instance": _forget_instance,
     "settle_migration": _settle_migration,
     "change_disk_of_guest": _change_disk_of_guest,

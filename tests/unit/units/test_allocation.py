@@ -217,7 +217,9 @@ async def test_an_allocator_can_be_tried_without_creating_anything(master: Maste
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"mode": "relocate"}, "mode: "),
+        ({"mode": "defragment"}, "mode: "),
+        ({"mode": "node-evacuate"}, "evac_mode: is needed"),
+        ({"count": 2000}, "count: must be at most"),
         ({"direction": "up"}, "direction: must be in or out"),
         ({"memory": 0}, "memory: must be at least 1"),
         ({"name": "a b"}, "name: "),

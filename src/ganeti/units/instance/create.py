@@ -15,14 +15,16 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model import wire
+from ganeti.model.iallocator import RequestType
 from ganeti.model.objects import Instance, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
-from ganeti.units.allocation import Demand, Wish, choose_nodes
+from ganeti.units.allocation import Wish, allocators_for, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.install import check_os, install_os, osparams_with
@@ -100,20 +102,25 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         """The node that was named, or that an allocator chooses; what it is to get is remembered."""
         op = self.op
         demand = Demand.of(ctx.snapshot.cluster, instance)
-        wish = Wish(demand, will_run=self._starts, ignore_policy=op.ignore_ipolicy)
+        wish = Wish(
+            demand,
+            will_run=self._starts,
+            ignore_policy=op.ignore_ipolicy,
+            group_name=op.group_name,
+        )
         given = op.pnode_uuid or op.pnode
         if given:
             node = resolve_node(ctx.snapshot, given)
             ctx.services.placements.place(wish.placed_on(ctx, node))
             return node
-        allocator = op.iallocator or ctx.snapshot.cluster.default_iallocator
-        if not allocator:
+        allocators = allocators_for(ctx.snapshot.cluster, RequestType.ALLOCATE, op.iallocator)
+        if not allocators:
             raise PrereqError(
                 "say on which node (--node) or by which allocator (--iallocator) to place the instance:"
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
-        nodes = await choose_nodes(ctx, allocator, wish)
+        _allocator, nodes = await choose_nodes(ctx, allocators, wish)
         ctx.log(f"Selected nodes for the instance: {', '.join(node.name for node in nodes)}")
         return nodes[0]
 

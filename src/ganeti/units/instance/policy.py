@@ -4,8 +4,8 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.fill import filled_ipolicy
 from ganeti.model.objects import Instance
 from ganeti.placement.policy import policy_violations
-from ganeti.units.allocation import Demand
 from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
 from ganeti.units.instance.access import primary_node
 
 

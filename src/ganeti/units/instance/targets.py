@@ -8,13 +8,12 @@ from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
 from ganeti.model.objects import Instance, Node
-from ganeti.units.allocation import Demand, Wish, choose_nodes
+from ganeti.units.allocation import Wish, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
 from ganeti.units.node_choice import check_can_host
-
-DEFAULT_ALLOCATOR = "."
-"""Stands for the cluster's default."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,7 @@ class TargetChoice:
             check_can_host(target)
             ctx.services.placements.place(wish.placed_on(ctx, target))
             return target
-        allocator = self._allocator(ctx, verb)
-        (target,) = await choose_nodes(ctx, allocator, wish)
+        allocator, (target,) = await choose_nodes(ctx, self._allocators(ctx, verb), wish)
         ctx.info(
             f"Selected nodes for instance {instance.name} via iallocator {allocator}: {target.name}"
         )
@@ -66,13 +64,12 @@ class TargetChoice:
             )
         return target
 
-    def _allocator(self, ctx: UnitContext, verb: str) -> str:
-        default = ctx.snapshot.cluster.default_iallocator
-        given = default if self.iallocator in (None, DEFAULT_ALLOCATOR) else self.iallocator
-        if not given:
+    def _allocators(self, ctx: UnitContext, verb: str) -> tuple[str, ...]:
+        found = allocators_for(ctx.snapshot.cluster, RequestType.RELOCATE, self.iallocator)
+        if not found:
             raise PrereqError(
                 f"say to which node (--target-node) or by which allocator (--iallocator) to {verb}:"
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
-        return given
+        return found

@@ -7,10 +7,12 @@ from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.iallocator import RequestType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceMigrate
 from ganeti.model.opcodes.moving import OpInstanceMove, OpNodeEvacuate, OpNodeMigrate
+from ganeti.units.allocation import allocators_for
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.targets import TargetChoice
@@ -85,7 +87,9 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
         op = self.op
         node = _node(ctx.snapshot, op.node_uuid or op.node_name)
         remote = _other_node(ctx.snapshot, self._choice.node, node, "remote_node")
-        if remote is None and not (op.iallocator or ctx.snapshot.cluster.default_iallocator):
+        if remote is None and not allocators_for(
+            ctx.snapshot.cluster, RequestType.RELOCATE, op.iallocator
+        ):
             raise PrereqError(
                 "say to which node (--new-secondary) or by which allocator (--iallocator) to evacuate: the cluster"
                 " has no default allocator",
