@@ -57,11 +57,6 @@ def _node(services: Services, arguments: dict[str, Any]) -> Node | None:
     return services.config.snapshot.nodes.get(arguments["node"])
 
 
-async def _end_scripts(services: Services, key: str, arguments: dict[str, Any]) -> None:
-    """Nothing more: whoever runs steps ends what may still run on their node before (R11)."""
-    del services, key, arguments
-
-
 async def _forget_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
     del key
 
@@ -103,7 +98,6 @@ async def _set_memory_of_guest(services: Services, key: str, arguments: dict[str
 UNDO_PROCEDURES: dict[str, UndoProcedure] = {
     "remove_disk": _remove_disk,
     "stop_instance": _stop_instance,
-    "end_scripts": _end_scripts,
     "forget_instance": _forget_instance,
     "settle_migration": _settle_migration,
     "change_disk_of_guest": _change_disk_of_guest,

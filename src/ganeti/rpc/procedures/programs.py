@@ -40,6 +40,11 @@ class OsRenameArgs(Message, frozen=True, kw_only=True):
     osparams: dict[str, str]
     debug: int = 0
 
+    @property
+    def instance_name(self) -> str:
+        """The name that the cluster knows it by until the script has ended well."""
+        return self.old_name
+
 
 class ScriptResult(Message, frozen=True, kw_only=True):
     """The end of a script that succeeded: the tail of what it said for people, and where all of it is kept."""
