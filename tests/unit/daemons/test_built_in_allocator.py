@@ -12,8 +12,9 @@ import pytest
 from ganeti.base.errors import PrereqError
 from ganeti.base.paths import Paths
 from ganeti.daemons import built_in_allocator
+from ganeti.daemons.allocation_worker import settings_of
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
-from ganeti.placement.answers import answer
+from ganeti.placement.answers import Settings, answer
 
 
 @pytest.fixture
@@ -78,16 +79,7 @@ async def test_another_program_of_its_name_is_asked_instead(
     assert await allocator.answer(message(), {}) is None
 
 
-async def test_options_of_the_cluster_count(allocator: BuiltInAllocator) -> None:
-    lonely: dict[str, Any] = clusters.message(
-        clusters.cluster(4), clusters.allocation("sharedfile")
-    )
-    names = list(lonely["nodes"])
-    lonely["nodes"] = {names[0]: lonely["nodes"][names[0]]}
-    lonely["instances"] = {}
-    refused = await allocator.answer(lonely, {})
-    assert refused is not None
-    assert not refused["success"]
-    found = await allocator.answer(lonely, {"no-capacity-checks": True})
-    assert found is not None
-    assert found["result"] == [names[0]]
+def test_options_of_the_cluster_are_those_of_hail() -> None:
+    assert settings_of({}) == Settings()
+    given = settings_of({"no-capacity-checks": True, "ignore-dynu": True, "for-others": "x"})
+    assert (given.rules.capacity, given.ignore_load) == (False, True)
