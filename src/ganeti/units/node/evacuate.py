@@ -12,15 +12,13 @@ from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceMigrate
 from ganeti.model.opcodes.moving import OpInstanceMove, OpNodeEvacuate, OpNodeMigrate
+from ganeti.protocols import iallocator_requests
+from ganeti.protocols.iallocator_requests import EVACUATION_MODES, SECONDARY_ONLY
 from ganeti.units.allocation import allocators_for
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.evacuation import Jobs, jobs_of, proposed_moves, say_moves
 from ganeti.units.instance.targets import TargetChoice
-
-PRIMARY_ONLY, SECONDARY_ONLY, ALL_ROLES = "primary-only", "secondary-only", "all"
-MODES = (PRIMARY_ONLY, SECONDARY_ONLY, ALL_ROLES)
-
-Jobs = list[list[OpCode]]
 
 
 class LUNodeMigrate(LogicalUnit[OpNodeMigrate, Jobs]):
@@ -71,8 +69,8 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
 
     def check_arguments(self) -> None:
         op = self.op
-        if op.mode not in MODES:
-            raise InputError(f"must be one of {', '.join(MODES)}", "mode")
+        if op.mode not in EVACUATION_MODES:
+            raise InputError(f"must be one of {', '.join(EVACUATION_MODES)}", "mode")
         self._choice.check()
 
     @property
@@ -88,7 +86,7 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
         node = _node(ctx.snapshot, op.node_uuid or op.node_name)
         remote = _other_node(ctx.snapshot, self._choice.node, node, "remote_node")
         if remote is None and not allocators_for(
-            ctx.snapshot.cluster, RequestType.RELOCATE, op.iallocator
+            ctx.snapshot.cluster, RequestType.NODE_EVACUATE, op.iallocator
         ):
             raise PrereqError(
                 "say to which node (--new-secondary) or by which allocator (--iallocator) to evacuate: the cluster"
@@ -97,7 +95,22 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
             )
         if op.mode == SECONDARY_ONLY:
             return []
-        return [[self._job(instance, node, remote)] for instance in _primaries(ctx.snapshot, node)]
+        instances = _primaries(ctx.snapshot, node)
+        if remote is not None:
+            return [[self._job(instance, node, remote)] for instance in instances]
+        proposed = [one for one in instances if DISK_TEMPLATES[one.disk_template].shared]
+        others = [[self._job(one, node, None)] for one in instances if one not in proposed]
+        return [*await self._proposed(ctx, proposed), *others]
+
+    async def _proposed(self, ctx: UnitContext, instances: list[Instance]) -> Jobs:
+        """The jobs by which an allocator takes instances off the node, all placed together (S100, S173)."""
+        if not instances:
+            return []
+        op = self.op
+        request = iallocator_requests.node_evacuate([one.name for one in instances], op.mode)
+        found = await proposed_moves(ctx, request, instances, op.iallocator)
+        say_moves(ctx, found)
+        return jobs_of(ctx, found, op)
 
     def _job(self, instance: Instance, node: Node, remote: Node | None) -> OpCode:
         """How one primary instance leaves the node: live if it runs, with its disks where they are its own."""
