@@ -15,6 +15,15 @@ from ganeti.model.opcodes.cluster import (
     OpClusterVerifyConfig,
     OpClusterVerifyGroup,
 )
+from ganeti.model.opcodes.group import (
+    OpGroupAdd,
+    OpGroupAssignNodes,
+    OpGroupEvacuate,
+    OpGroupRemove,
+    OpGroupRename,
+    OpGroupSetParams,
+    OpInstanceChangeGroup,
+)
 from ganeti.model.opcodes.instance import (
     OpInstanceConsole,
     OpInstanceCreate,
@@ -55,7 +64,11 @@ from ganeti.units.cluster.master_ip import LUClusterActivateMasterIp, LUClusterD
 from ganeti.units.cluster.modify import LUClusterSetParams
 from ganeti.units.cluster.redistribute import LUClusterRedistConf
 from ganeti.units.cluster.verify import LUClusterVerify, LUClusterVerifyConfig, LUClusterVerifyGroup
+from ganeti.units.group.assign import LUGroupAssignNodes
+from ganeti.units.group.evacuate import LUGroupEvacuate
+from ganeti.units.group.modify import LUGroupAdd, LUGroupRemove, LUGroupRename, LUGroupSetParams
 from ganeti.units.instance.activate_disks import LUInstanceActivateDisks, LUInstanceDeactivateDisks
+from ganeti.units.instance.change_group import LUInstanceChangeGroup
 from ganeti.units.instance.create import LUInstanceCreate
 from ganeti.units.instance.failover import LUInstanceFailover
 from ganeti.units.instance.grow_disk import LUInstanceGrowDisk
@@ -90,6 +103,13 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpClusterVerify: LUClusterVerify,
     OpClusterVerifyConfig: LUClusterVerifyConfig,
     OpClusterVerifyGroup: LUClusterVerifyGroup,
+    OpGroupAdd: LUGroupAdd,
+    OpGroupAssignNodes: LUGroupAssignNodes,
+    OpGroupEvacuate: LUGroupEvacuate,
+    OpGroupRemove: LUGroupRemove,
+    OpGroupRename: LUGroupRename,
+    OpGroupSetParams: LUGroupSetParams,
+    OpInstanceChangeGroup: LUInstanceChangeGroup,
     OpInstanceActivateDisks: LUInstanceActivateDisks,
     OpInstanceConsole: LUInstanceConsole,
     OpInstanceCreate: LUInstanceCreate,

@@ -17,6 +17,15 @@ from ganeti.model.opcodes.cluster import (
     OpClusterVerifyConfig,
     OpClusterVerifyGroup,
 )
+from ganeti.model.opcodes.group import (
+    OpGroupAdd,
+    OpGroupAssignNodes,
+    OpGroupEvacuate,
+    OpGroupRemove,
+    OpGroupRename,
+    OpGroupSetParams,
+    OpInstanceChangeGroup,
+)
 from ganeti.model.opcodes.instance import (
     OpInstanceConsole,
     OpInstanceCreate,
@@ -63,7 +72,14 @@ AnyOpCode = (
     | OpClusterVerify
     | OpClusterVerifyConfig
     | OpClusterVerifyGroup
+    | OpGroupAdd
+    | OpGroupAssignNodes
+    | OpGroupEvacuate
+    | OpGroupRemove
+    | OpGroupRename
+    | OpGroupSetParams
     | OpInstanceActivateDisks
+    | OpInstanceChangeGroup
     | OpInstanceConsole
     | OpInstanceCreate
     | OpInstanceDeactivateDisks
