@@ -38,6 +38,7 @@ class Wish:
     relocate_from: Node | None = None
     ignore_policy: bool = False
     group_name: str | None = None
+    explain: bool = False
 
     @property
     def kind(self) -> RequestType:
@@ -65,6 +66,15 @@ class Wish:
         return Placement(ctx.job_id, node.uuid, self.demand.name, message, self.will_run)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The allocator that found a place, the nodes, and if it was asked why not others: (node, reason)."""
+
+    allocator: str
+    nodes: list[Node]
+    why_not: list[tuple[str, str]]
+
+
 def allocators_for(cluster: Cluster, kind: RequestType, given: str | None) -> tuple[str, ...]:
     """The one that was named, or the cluster's list for this kind of request (S184); may be empty."""
     if given and given != DEFAULT_ALLOCATOR:
@@ -72,10 +82,8 @@ def allocators_for(cluster: Cluster, kind: RequestType, given: str | None) -> tu
     return default_allocators(cluster.default_iallocator, kind)
 
 
-async def choose_nodes(
-    ctx: UnitContext, allocators: Sequence[str], wish: Wish
-) -> tuple[str, list[Node]]:
-    """(the allocator that found a place, its nodes); PrereqError says why there is none (S182)."""
+async def choose_nodes(ctx: UnitContext, allocators: Sequence[str], wish: Wish) -> Choice:
+    """Nodes for an instance, remembered as its placement; PrereqError says why there are none (S182)."""
     required = 1 if wish.relocate_from is not None else wish.demand.required_nodes
 
     def read(allocator: str, answer: AllocatorAnswer) -> list[Node]:
@@ -93,9 +101,31 @@ async def choose_nodes(
 
     placements = ctx.services.placements
     async with placements.deciding:
-        allocator, nodes = await ask(ctx, allocators, make, read)
+        try:
+            allocator, nodes = await ask(ctx, allocators, make, read)
+        except PrereqError as err:
+            if not wish.explain or err.code is not ErrorCode.NO_RESOURCES:
+                raise
+            why = await _explained(ctx, await make(fresh=True), [])
+            raise PrereqError(_with_reasons(err.message, why), err.code) from err
+        chosen = [node.name for node in nodes]
+        why = await _explained(ctx, await make(fresh=False), chosen) if wish.explain else []
         placements.place(wish.placed_on(ctx, nodes[0]))
-    return allocator, nodes
+    return Choice(allocator, nodes, why)
+
+
+async def _explained(
+    ctx: UnitContext, message: Message, chosen: list[str]
+) -> list[tuple[str, str]]:
+    """Why the other nodes were not chosen, by the rules of the built-in allocator, whoever chose."""
+    built_in = ctx.services.built_in
+    return await built_in.explain(message, chosen) if built_in is not None else []
+
+
+def _with_reasons(text: str, why: Sequence[tuple[str, str]]) -> str:
+    """The error with a reason for each node that it does not name yet (S237)."""
+    new = [f"{node}: {reason}" for node, reason in why if f"{node}: " not in text]
+    return "; ".join([text, *new])
 
 
 def usable_node(ctx: UnitContext, allocator: str, name: str) -> Node:

@@ -75,7 +75,8 @@ def _assign(draft: Draft, plan: AssignPlan) -> None:
 
 def _split(snapshot: Snapshot, moved: dict[NodeUuid, GroupUuid]) -> tuple[list[str], list[str]]:
     """Mirrored instances whose nodes come to be in different groups, and those that were and stay so."""
-    new, old = [], []
+    new: list[str] = []
+    old: list[str] = []
     for instance in snapshot.instances.values():
         if not instance.secondary_nodes:
             continue

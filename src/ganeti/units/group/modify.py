@@ -74,11 +74,11 @@ class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
         check_name_is_free(ctx.snapshot, self.op.group_name)
         group = NodeGroup(uuid=GroupUuid(ctx.ids.uuid()), name=self.op.group_name)
         group = with_wishes(group, self.op)
-        ctx.check_change(lambda draft: draft.put(group))
+        ctx.check_change(lambda draft: _put(draft, group))
         return group
 
     async def execute(self, ctx: UnitContext, plan: NodeGroup) -> Outcome:
-        return Outcome(change=lambda draft: draft.put(plan))
+        return Outcome(change=lambda draft: _put(draft, plan))
 
 
 class OneGroup(LogicalUnit[OpT, Change], Generic[OpT]):
@@ -156,7 +156,7 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
             raise InputError("say what is to be changed", "options")
         old = resolve_group(ctx.snapshot, op.group_name)
         plan = GroupChange(old, with_wishes(old, op))
-        ctx.check_change(lambda draft: draft.put(_changed(draft, plan)))
+        ctx.check_change(lambda draft: _put(draft, _changed(draft, plan)))
         return plan
 
     async def execute(self, ctx: UnitContext, plan: GroupChange) -> Outcome:
@@ -167,13 +167,17 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
             for name in ("alloc_policy", "ndparams", "diskparams", "ipolicy")
             if getattr(plan.new, name) != getattr(plan.old, name)
         ]
-        return Outcome(changes, change=lambda draft: draft.put(_changed(draft, plan)))
+        return Outcome(changes, change=lambda draft: _put(draft, _changed(draft, plan)))
 
 
 def check_name_is_free(snapshot: Snapshot, name: str) -> None:
     """PrereqError if a group has the name."""
     if snapshot.group_by_name(name) is not None:
         raise PrereqError(f"group {name} exists already", ErrorCode.EXISTS)
+
+
+def _put(draft: Draft, group: NodeGroup) -> None:
+    draft.put(group)
 
 
 def _changed(draft: Draft, plan: GroupChange) -> NodeGroup:

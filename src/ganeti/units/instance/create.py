@@ -1,5 +1,6 @@
 """Creating instances."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,10 +43,14 @@ class CreatePlan:
     node: Node
     install: bool
     start: bool
+    why_not: tuple[tuple[str, str], ...] = ()
+    """Other nodes and why they were not chosen, if that was asked for."""
 
 
 class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     """Place a new instance, make its disks, record it, install and start it."""
+
+    _why_not: Sequence[tuple[str, str]] = ()
 
     def check_arguments(self) -> None:
         check_create_arguments(self.op)
@@ -76,7 +81,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
         install = not op.no_install and template.has_disks
-        return CreatePlan(instance, node, install=install, start=self._starts)
+        return CreatePlan(instance, node, install, self._starts, tuple(self._why_not))
 
     @property
     def _starts(self) -> bool:
@@ -107,6 +112,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             will_run=self._starts,
             ignore_policy=op.ignore_ipolicy,
             group_name=op.group_name,
+            explain=op.explain,
         )
         given = op.pnode_uuid or op.pnode
         if given:
@@ -120,9 +126,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
-        _allocator, nodes = await choose_nodes(ctx, allocators, wish)
-        ctx.log(f"Selected nodes for the instance: {', '.join(node.name for node in nodes)}")
-        return nodes[0]
+        choice = await choose_nodes(ctx, allocators, wish)
+        chosen = ", ".join(node.name for node in choice.nodes)
+        ctx.log(f"Selected nodes for the instance: {chosen}")
+        for name, why in choice.why_not:
+            ctx.info(f"not {name}: {why}")
+        self._why_not = choice.why_not
+        return choice.nodes[0]
 
     async def _check_resources(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
         what = f"instance {instance.name}"
@@ -204,7 +214,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             raise failure from err
 
     def dry_run_result(self, ctx: UnitContext, plan: CreatePlan) -> Any:
-        return [plan.node.name]
+        if not self.op.explain:
+            return [plan.node.name]
+        return {"nodes": [plan.node.name], "why_not": [list(one) for one in plan.why_not]}
 
 
 def _add(draft: Draft, instance: Instance) -> None:

@@ -53,7 +53,8 @@ class TargetChoice:
             check_can_host(target)
             ctx.services.placements.place(wish.placed_on(ctx, target))
             return target
-        allocator, (target,) = await choose_nodes(ctx, self._allocators(ctx, verb), wish)
+        choice = await choose_nodes(ctx, self._allocators(ctx, verb), wish)
+        allocator, (target,) = choice.allocator, choice.nodes
         ctx.info(
             f"Selected nodes for instance {instance.name} via iallocator {allocator}: {target.name}"
         )
