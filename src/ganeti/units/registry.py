@@ -56,11 +56,7 @@ from ganeti.model.opcodes.node import (
     OpNodeSetParams,
 )
 from ganeti.model.opcodes.os import OpOsDiagnose
-from ganeti.model.opcodes.placing import (
-    OpClusterBalance,
-    OpClusterCapacity,
-    OpInstanceMultiAlloc,
-)
+from ganeti.model.opcodes.placing import OpClusterBalance, OpClusterCapacity, OpInstanceMultiAlloc
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 from ganeti.units.base import LogicalUnit
@@ -103,7 +99,6 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpClusterActivateMasterIp: LUClusterActivateMasterIp,
     OpClusterBalance: LUClusterBalance,
     OpClusterCapacity: LUClusterCapacity,
-    OpInstanceMultiAlloc: LUInstanceMultiAlloc,
     OpClusterDeactivateMasterIp: LUClusterDeactivateMasterIp,
     OpClusterDestroy: LUClusterDestroy,
     OpClusterPostInit: LUClusterPostInit,
@@ -119,8 +114,8 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpGroupRemove: LUGroupRemove,
     OpGroupRename: LUGroupRename,
     OpGroupSetParams: LUGroupSetParams,
-    OpInstanceChangeGroup: LUInstanceChangeGroup,
     OpInstanceActivateDisks: LUInstanceActivateDisks,
+    OpInstanceChangeGroup: LUInstanceChangeGroup,
     OpInstanceConsole: LUInstanceConsole,
     OpInstanceCreate: LUInstanceCreate,
     OpInstanceDeactivateDisks: LUInstanceDeactivateDisks,
@@ -128,6 +123,7 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpInstanceGrowDisk: LUInstanceGrowDisk,
     OpInstanceMigrate: LUInstanceMigrate,
     OpInstanceMove: LUInstanceMove,
+    OpInstanceMultiAlloc: LUInstanceMultiAlloc,
     OpInstanceQueryData: LUInstanceQueryData,
     OpInstanceReboot: LUInstanceReboot,
     OpInstanceRecreateDisks: LUInstanceRecreateDisks,
