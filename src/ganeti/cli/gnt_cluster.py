@@ -9,6 +9,7 @@ from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
 from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import ALLOCATOR_PARAMS, UID_POOL, add_change_commands
+from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.jobs import run_job, wait_for_result
@@ -398,6 +399,7 @@ def queue(args: argparse.Namespace) -> int:
 
 add_change_commands(table)
 add_backup_commands(table)
+add_placement_commands(table)
 add_tag_commands(table, "cluster")
 
 

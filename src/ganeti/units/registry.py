@@ -56,9 +56,11 @@ from ganeti.model.opcodes.node import (
     OpNodeSetParams,
 )
 from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.model.opcodes.placing import OpClusterBalance, OpInstanceMultiAlloc
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 from ganeti.units.base import LogicalUnit
+from ganeti.units.cluster.balance import LUClusterBalance
 from ganeti.units.cluster.lifecycle import LUClusterDestroy, LUClusterPostInit, LUClusterQuery
 from ganeti.units.cluster.master_ip import LUClusterActivateMasterIp, LUClusterDeactivateMasterIp
 from ganeti.units.cluster.modify import LUClusterSetParams
@@ -75,6 +77,7 @@ from ganeti.units.instance.grow_disk import LUInstanceGrowDisk
 from ganeti.units.instance.migrate import LUInstanceMigrate
 from ganeti.units.instance.modify import LUInstanceSetParams
 from ganeti.units.instance.move import LUInstanceMove
+from ganeti.units.instance.multi_alloc import LUInstanceMultiAlloc
 from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LUInstanceStartup
 from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
 from ganeti.units.instance.recreate_disks import LUInstanceRecreateDisks
@@ -94,6 +97,7 @@ from ganeti.units.test.delay import LUTestDelay
 
 UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpClusterActivateMasterIp: LUClusterActivateMasterIp,
+    OpClusterBalance: LUClusterBalance,
     OpClusterDeactivateMasterIp: LUClusterDeactivateMasterIp,
     OpClusterDestroy: LUClusterDestroy,
     OpClusterPostInit: LUClusterPostInit,
@@ -118,6 +122,7 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpInstanceGrowDisk: LUInstanceGrowDisk,
     OpInstanceMigrate: LUInstanceMigrate,
     OpInstanceMove: LUInstanceMove,
+    OpInstanceMultiAlloc: LUInstanceMultiAlloc,
     OpInstanceQueryData: LUInstanceQueryData,
     OpInstanceReboot: LUInstanceReboot,
     OpInstanceRecreateDisks: LUInstanceRecreateDisks,

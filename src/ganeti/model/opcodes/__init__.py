@@ -58,11 +58,13 @@ from ganeti.model.opcodes.node import (
     OpNodeSetParams,
 )
 from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.model.opcodes.placing import OpClusterBalance, OpInstanceMultiAlloc
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 
 AnyOpCode = (
     OpClusterActivateMasterIp
+    | OpClusterBalance
     | OpClusterDeactivateMasterIp
     | OpClusterDestroy
     | OpClusterPostInit
@@ -87,6 +89,7 @@ AnyOpCode = (
     | OpInstanceGrowDisk
     | OpInstanceMigrate
     | OpInstanceMove
+    | OpInstanceMultiAlloc
     | OpInstanceQueryData
     | OpInstanceReboot
     | OpInstanceRecreateDisks
