@@ -398,8 +398,8 @@ def queue(args: argparse.Namespace) -> int:
 
 
 add_change_commands(table)
-add_backup_commands(table)
 add_placement_commands(table)
+add_backup_commands(table)
 add_tag_commands(table, "cluster")
 
 

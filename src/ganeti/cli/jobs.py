@@ -51,7 +51,7 @@ def run_job(client: LuxiClient, op: "OpCode", args: argparse.Namespace) -> Any:
     JobSubmitted with `--submit`.
     """
     job_id = submit(client, [with_job_options(op, args)])
-    print_ids([job_id], args)
+    _print_ids([job_id], args)
     return wait_for_result(client, job_id)[0]
 
 
@@ -105,7 +105,7 @@ def run_jobs(
     ids = [job_id for _label, job_id in accepted]
     if len(ids) > 1 and not args.submit_only:
         print(f"Submitted jobs {', '.join(map(str, ids))}")
-    print_ids(ids, args)
+    _print_ids(ids, args)
     for label, job_id in accepted:
         print(f"Waiting for job {job_id} for {label} ...", flush=True)
         try:
@@ -121,8 +121,7 @@ def run_jobs(
     return all(end == SUCCEEDED for _label, _job, end in ends)
 
 
-def print_ids(ids: Sequence[int], args: argparse.Namespace) -> None:
-    """What --submit and --print-jobid want; JobSubmitted with --submit."""
+def _print_ids(ids: Sequence[int], args: argparse.Namespace) -> None:
     if getattr(args, "submit_only", False):
         for job_id in ids:
             print(f"JobID: {job_id}")

@@ -65,12 +65,9 @@ def add_move_commands(table: CommandTable) -> None:
 
 
 def _submitted(client: LuxiClient, op: Any, args: argparse.Namespace) -> int:
-    """Run an opcode that submits jobs, and wait for these; a dry run says which they would be."""
+    """Run an opcode that submits jobs, and wait for these."""
     result = run_job(client, op, args)
-    if args.dry_run:
-        print(*(", ".join(job) for job in result or ()), sep="\n")
-        return 0
-    return wait_for_all(client, result["jobs"])
+    return wait_for_all(client, result["jobs"]) if result is not None else 0
 
 
 def migrate(args: argparse.Namespace) -> int:

@@ -112,20 +112,7 @@ class Mastership:
             directory=self._node.directory,
         )
         earlier = EarlierWork(rpc)
-        built_in = BuiltInAllocator(self._paths)
-        self._opened.push_async_callback(built_in.close)
-        services = Services(
-            config=config,
-            rpc=earlier,
-            ids=self._ids,
-            clock=self._clock,
-            placements=Placements(),
-            ssconf=distributor,
-            candidates=members,
-            is_degraded=lambda: store.is_degraded,
-            node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
-            built_in=built_in,
-        )
+        services = self._services(config, earlier, distributor, members)
         archive = self._node.archive
         if archive is None:
             raise StoreError(
@@ -154,6 +141,29 @@ class Mastership:
         self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
+
+    def _services(
+        self,
+        config: Config,
+        rpc: EarlierWork,
+        distributor: SsconfDistributor,
+        members: MembershipKeeper,
+    ) -> Services:
+        built_in = BuiltInAllocator(self._paths)
+        self._opened.push_async_callback(built_in.close)
+        store = self._node.store
+        return Services(
+            config=config,
+            rpc=rpc,
+            ids=self._ids,
+            clock=self._clock,
+            placements=Placements(),
+            ssconf=distributor,
+            candidates=members,
+            is_degraded=lambda: store.is_degraded,
+            node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
+            built_in=built_in,
+        )
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something for as long as this node is the master."""

@@ -56,11 +56,11 @@ from ganeti.model.opcodes.node import (
     OpNodeSetParams,
 )
 from ganeti.model.opcodes.os import OpOsDiagnose
-from ganeti.model.opcodes.placing import OpClusterBalance, OpInstanceMultiAlloc
+from ganeti.model.opcodes.placing import OpClusterBalance, OpClusterCapacity, OpInstanceMultiAlloc
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 from ganeti.units.base import LogicalUnit
-from ganeti.units.cluster.balance import LUClusterBalance
+from ganeti.units.cluster.balance import LUClusterBalance, LUClusterCapacity
 from ganeti.units.cluster.lifecycle import LUClusterDestroy, LUClusterPostInit, LUClusterQuery
 from ganeti.units.cluster.master_ip import LUClusterActivateMasterIp, LUClusterDeactivateMasterIp
 from ganeti.units.cluster.modify import LUClusterSetParams
@@ -98,6 +98,7 @@ from ganeti.units.test.delay import LUTestDelay
 UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpClusterActivateMasterIp: LUClusterActivateMasterIp,
     OpClusterBalance: LUClusterBalance,
+    OpClusterCapacity: LUClusterCapacity,
     OpClusterDeactivateMasterIp: LUClusterDeactivateMasterIp,
     OpClusterDestroy: LUClusterDestroy,
     OpClusterPostInit: LUClusterPostInit,
@@ -113,8 +114,8 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpGroupRemove: LUGroupRemove,
     OpGroupRename: LUGroupRename,
     OpGroupSetParams: LUGroupSetParams,
-    OpInstanceChangeGroup: LUInstanceChangeGroup,
     OpInstanceActivateDisks: LUInstanceActivateDisks,
+    OpInstanceChangeGroup: LUInstanceChangeGroup,
     OpInstanceConsole: LUInstanceConsole,
     OpInstanceCreate: LUInstanceCreate,
     OpInstanceDeactivateDisks: LUInstanceDeactivateDisks,

@@ -6,16 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ganeti.base.errors import GanetiError, InputError
+from ganeti.base.errors import InputError
 from ganeti.cli.command import EXIT_FAILURE, Argument
 from ganeti.cli.gnt_instance.table import table
-from ganeti.cli.jobs import (
-    print_ids,
-    run_jobs,
-    submit_many,
-    wait_for_result,
-    with_job_options,
-)
+from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.options import IALLOCATOR, JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
@@ -37,54 +31,41 @@ def batch_create(args: argparse.Namespace) -> int:
     OP_INSTANCE_CREATE: instance_name and disk_template, and for example disks (a list of objects with
     size in MiB), nics (a list of objects with link, ip, mode, mac), os_type, hypervisor, hvparams,
     beparams, pnode, tags, no_install, start. An unknown key is an error, and nothing is made then.
-    Instances without pnode are placed together, by one request to --iallocator, else to the cluster's
-    default allocator. Each instance is a job of its own; those that were made stay if others fail.
+    Instances without pnode are placed by --iallocator, else by the cluster's default allocator. With
+    --iallocator, and if no instance names a node, the allocator places all of them by one request.
+    Each instance is a job of its own; those that were made stay if others fail.
     """
-    ops = [_opcode(number, value) for number, value in enumerate(_definitions(args.file))]
-    unplaced = [op for op in ops if not op.pnode and not op.iallocator]
+    definitions = _definitions(args.file)
+    ops = [_opcode(number, value, args.iallocator) for number, value in enumerate(definitions)]
     with LuxiClient() as client:
-        if not unplaced:
-            done = run_jobs(client, [(op.instance_name, op) for op in ops], args)
-            return 0 if done else EXIT_FAILURE
-        return _placed_together(client, unplaced, [op for op in ops if op not in unplaced], args)
+        if args.iallocator and all(_is_open(one) for one in definitions):
+            return _all_together(client, definitions, args)
+        done = run_jobs(client, [(op.instance_name, op) for op in ops], args)
+    return 0 if done else EXIT_FAILURE
 
 
-def _placed_together(
-    client: LuxiClient, unplaced: list[Any], others: list[Any], args: argparse.Namespace
-) -> int:
-    """Submit one job that places the first ones, and jobs for the others, all under one key (F16)."""
+def _is_open(value: dict[str, Any]) -> bool:
+    """Whether one request for all can place the instance."""
+    return not any(value.get(name) for name in ("pnode", "iallocator", "osparams_secret"))
+
+
+def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Namespace) -> int:
+    """Let the allocator place all by one request, and follow the jobs that make them."""
     from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
 
-    together = OpInstanceMultiAlloc(instances=unplaced, iallocator=args.iallocator)
-    jobs = [[with_job_options(op, args)] for op in (together, *others)]
-    (is_accepted, what), *own = submit_many(client, jobs)
-    print_ids([int(one) for good, one in [(is_accepted, what), *own] if good], args)
-    submitted = list(own)
-    status = 0
-    if is_accepted:
-        try:
-            (result,) = wait_for_result(client, int(what))
-        except GanetiError as err:
-            print(f"No instance was placed: {err.message}", file=sys.stderr)
-            status = EXIT_FAILURE
-        else:
-            submitted = [*result.get("jobs", ()), *own]
-            status = _show_places(result)
+    wishes: list[Any] = [_opcode(number, one, None) for number, one in enumerate(definitions)]
+    op = OpInstanceMultiAlloc(instances=wishes, iallocator=args.iallocator)
+    result = run_job(client, op, args)
+    failed = result["failed"]
+    if args.dry_run:
+        for name, node in result["allocatable"]:
+            print(f"{name} would be on {node}")
+        status = 0
     else:
-        print(f"Failed to submit the job that places instances: {what}", file=sys.stderr)
-        status = EXIT_FAILURE
-    return max(status, wait_for_all(client, submitted)) if submitted else status
-
-
-def _show_places(result: dict[str, Any]) -> int:
-    """Say who has no place; in a dry run also where the others would be."""
-    for name in result["failed"]:
-        print(f"There is no place for {name}.", file=sys.stderr)
-    for one in result["allocatable"]:
-        if not isinstance(one, str):
-            name, nodes = one
-            print(f"{name} would be on {', '.join(nodes)}.")
-    return EXIT_FAILURE if result["failed"] else 0
+        status = wait_for_all(client, result["jobs"])
+    for name in failed:
+        print(f"There is no place for {name}", file=sys.stderr)
+    return EXIT_FAILURE if failed else status
 
 
 def _definitions(name: str) -> list[Any]:
@@ -99,7 +80,7 @@ def _definitions(name: str) -> list[Any]:
     return found
 
 
-def _opcode(number: int, value: Any) -> Any:
+def _opcode(number: int, value: Any, allocator: str | None) -> Any:
     """The opcode of one definition; InputError names what is wrong with it."""
     from ganeti.model.opcodes import parse_opcode
 
@@ -107,5 +88,7 @@ def _opcode(number: int, value: Any) -> Any:
     if not isinstance(value, dict):
         raise InputError("must be an object", where)
     given = {**value, "OP_ID": "OP_INSTANCE_CREATE"}
+    if allocator and not given.get("pnode") and not given.get("iallocator"):
+        given["iallocator"] = allocator
     op: OpCode = parse_opcode(given, what=where)
     return op

@@ -58,13 +58,14 @@ from ganeti.model.opcodes.node import (
     OpNodeSetParams,
 )
 from ganeti.model.opcodes.os import OpOsDiagnose
-from ganeti.model.opcodes.placing import OpClusterBalance, OpInstanceMultiAlloc
+from ganeti.model.opcodes.placing import OpClusterBalance, OpClusterCapacity, OpInstanceMultiAlloc
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 
 AnyOpCode = (
     OpClusterActivateMasterIp
     | OpClusterBalance
+    | OpClusterCapacity
     | OpClusterDeactivateMasterIp
     | OpClusterDestroy
     | OpClusterPostInit

@@ -1,82 +1,128 @@
-"""Balancing the cluster: the moves that the allocator finds, as jobs that wait for each other (S186)."""
+"""Making a cluster even, and counting what more it can hold."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from ganeti.base.errors import InputError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.config.fill import filled_ipolicy
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
-from ganeti.model.iallocator import BUILT_IN
-from ganeti.model.opcodes.placing import OpClusterBalance
+from ganeti.model import wire
+from ganeti.model.iallocator import RequestType
+from ganeti.model.objects import Disk
+from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.opcodes.placing import OpClusterBalance, OpClusterCapacity
 from ganeti.protocols import iallocator_requests
-from ganeti.protocols.iallocator_results import Moves
+from ganeti.protocols.iallocator_results import Moves, fitting
+from ganeti.units.allocation import allocators_for, ask
+from ganeti.units.allocator_message import cluster_message
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.evacuation import Jobs, check_allocator_name, jobs_of, proposed_moves
+from ganeti.units.demand import Demand
+from ganeti.units.evacuation import check_allocator_name, jobs_of, proposed_moves
+from ganeti.units.instance.requests import check_disks, check_nics, check_template
 
 
-@dataclass(frozen=True)
-class BalancePlan:
-    """The jobs, and what is shown of them."""
-
-    jobs: Jobs
-    shown: dict[str, Any]
-
-
-class LUClusterBalance(LogicalUnit[OpClusterBalance, BalancePlan]):
-    """Make the load of the nodes more even.
-
-    The result has `moves`, each with instance, group, nodes before and after, opcodes, and the numbers of earlier
-    moves that it waits for; and `info`, the allocator's words.
-    """
+class LUClusterBalance(LogicalUnit[OpClusterBalance, Moves]):
+    """Submit the moves that make the cluster more even."""
 
     def check_arguments(self) -> None:
         check_allocator_name(self.op.iallocator)
-        if self.op.max_moves is not None and self.op.max_moves < 1:
-            raise InputError("must be at least 1", "max_moves")
+        if self.op.max_moves is not None and self.op.max_moves < 0:
+            raise InputError("must not be negative", "max_moves")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         del snapshot
         return [lock(Level.NODE, ALL, Mode.SHARED)]
 
-    async def check_prereq(self, ctx: UnitContext) -> BalancePlan:
+    async def check_prereq(self, ctx: UnitContext) -> Moves:
         op = self.op
-        instances = sorted(ctx.snapshot.instances.values(), key=lambda one: one.name)
         request = iallocator_requests.balance(op.max_moves)
-        found = await proposed_moves(ctx, request, instances, op.iallocator or BUILT_IN)
-        shown = {"moves": _shown(ctx.snapshot, found), "info": found.info}
-        return BalancePlan(jobs_of(ctx, found, op), shown)
+        instances = list(ctx.snapshot.instances.values())
+        return await proposed_moves(ctx, request, instances, op.iallocator)
 
-    async def execute(self, ctx: UnitContext, plan: BalancePlan) -> Outcome:
+    async def execute(self, ctx: UnitContext, plan: Moves) -> Outcome:
+        result = {"moved": plan.moved, "jobs": []}
+        return Outcome(result, jobs=jobs_of(ctx, plan, self.op))
+
+    def dry_run_result(self, ctx: UnitContext, plan: Moves) -> Any:
         del ctx
-        return Outcome(
-            jobs=plan.jobs, result=plan.shown if plan.jobs else plan.shown | {"jobs": []}
+        return {"moved": plan.moved}
+
+
+class LUClusterCapacity(LogicalUnit[OpClusterCapacity, list[list[str]]]):
+    """Count how many more instances of one size fit, in the order in which they would be placed."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        check_allocator_name(op.iallocator)
+        for field in ("memory", "vcpus", "spindle_use", "max_instances"):
+            value = getattr(op, field)
+            if value is not None and value < 1:
+                raise InputError("must be at least 1", field)
+        check_disks(op.disks or [], None)
+        check_nics(op.nics or [])
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        del snapshot
+        return [lock(Level.NODE, ALL, Mode.SHARED)]
+
+    async def check_prereq(self, ctx: UnitContext) -> list[list[str]]:
+        op, cluster = self.op, ctx.snapshot.cluster
+        allocators = allocators_for(cluster, RequestType.CAPACITY, op.iallocator)
+        if not allocators:
+            raise PrereqError(
+                "name an allocator (--iallocator): the cluster has no default one",
+                ErrorCode.WRONG_INPUT,
+            )
+        demand = self._demand(ctx.snapshot)
+        request = iallocator_requests.capacity(
+            demand.required_nodes, demand.message(), op.max_instances
         )
 
-    def dry_run_result(self, ctx: UnitContext, plan: BalancePlan) -> Any:
-        del ctx
-        return plan.shown
+        async def make(*, fresh: bool) -> dict[str, Any]:
+            return await cluster_message(ctx, request, template=demand.disk_template, fresh=fresh)
 
-
-def _shown(snapshot: Snapshot, found: Moves) -> list[dict[str, Any]]:
-    """The moves in order; an instance may be moved more than once."""
-    nodes = {
-        one.name: [snapshot.nodes[uuid].name for uuid in one.all_nodes]
-        for one in snapshot.instances.values()
-    }
-    shown = []
-    for (name, group, after), job, needs in zip(found.moved, found.jobs, found.needs, strict=True):
-        shown.append(
-            {
-                "instance": name,
-                "group": group,
-                "before": nodes[name],
-                "after": after,
-                "opcodes": [op.summary() for op in job],
-                "needs": needs,
-            }
+        _allocator, places = await ask(
+            ctx,
+            allocators,
+            make,
+            lambda name, answer: fitting(name, answer, demand.required_nodes),
         )
-        nodes[name] = after
-    return shown
+        return places
+
+    def _demand(self, snapshot: Snapshot) -> Demand:
+        """The instance that is counted: what was said, and the rest from the standard one of the policy."""
+        op, cluster = self.op, snapshot.cluster
+        std = filled_ipolicy(cluster, None)["std"]
+        template = check_template(op.disk_template, cluster)
+        disks = op.disks
+        if disks is None:
+            number = std["disk-count"] if template.has_disks else 0
+            disks = [DiskRequest(size=std["disk-size"])] * number
+        check_disks(disks, template)
+        return Demand(
+            name="new",
+            memory=op.memory or std["memory-size"],
+            vcpus=op.vcpus or std["cpu-count"],
+            spindle_use=op.spindle_use or std["spindle-use"],
+            disks=tuple(Disk(uuid="", size=one.size, template=template.name) for one in disks),
+            nics=tuple(wire.plain(nic) for nic in op.nics or ())
+            if op.nics is not None
+            else ({},) * std["nic-count"],
+            disk_template=template.name,
+            hypervisor=cluster.enabled_hypervisors[0],
+            os="",
+            tags=(),
+        )
+
+    async def execute(self, ctx: UnitContext, plan: list[list[str]]) -> Outcome:
+        demand = self._demand(ctx.snapshot)
+        spec = {
+            "memory": demand.memory,
+            "vcpus": demand.vcpus,
+            "disks": [one.size for one in demand.disks],
+            "disk_template": demand.disk_template,
+        }
+        return Outcome({"spec": spec, "count": len(plan), "nodes": plan})
