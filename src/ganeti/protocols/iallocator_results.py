@@ -61,8 +61,8 @@ def moves(allocator: str, answer: AllocatorAnswer, known: Collection[str]) -> Mo
     if unknown := [name for name, _group, _nodes in moved if name not in known]:
         raise _nonsense(allocator, f"{unknown[0]!r:.80} is not an instance that was asked about")
     waits: list[list[int]] = _converted(allocator, needs, list[list[int]])
-    if waits and not len(waits) == len(parsed) == len(moved):
-        raise _nonsense(allocator, "there is not one list of dependencies for each job and move")
+    if waits and len(waits) != len(parsed):
+        raise _nonsense(allocator, "there is not one list of dependencies for each job")
     if any(not 0 <= one < number for number, earlier in enumerate(waits) for one in earlier):
         raise _nonsense(allocator, "a job depends on one that is not before it")
     return Moves(moved, failed, parsed, waits or [[] for _ in parsed], answer.info)
