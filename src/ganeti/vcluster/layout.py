@@ -40,7 +40,10 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
         programs = str(Path(sys.executable).parent)
         python = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
         # An environment may hold another checkout: its programs run the code that this one runs.
-        imports = [str(Path(ganeti.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+        imports = [
+            str(Path(ganeti.__file__).resolve().parents[1]),
+            os.environ.get("PYTHONPATH", ""),
+        ]
         return {
             **python,
             "PYTHONPATH": os.pathsep.join(filter(None, imports)),
