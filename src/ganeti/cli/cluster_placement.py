@@ -2,6 +2,7 @@
 
 import argparse
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.sizes import parse_mib
@@ -55,9 +56,24 @@ def balance(args: argparse.Namespace) -> int:
         if not found["moved"]:
             print("The cluster is balanced: no move would make it better.")
             return 0
-        rows = [[name, group, ",".join(nodes)] for name, group, nodes in found["moved"]]
-        print("\n".join(format_table(["Instance", "Group", "Nodes"], rows)))
+        print(found["info"])
+        print("\n".join(_moves_table(found)), flush=True)
         return 0 if args.dry_run else wait_for_all(client, found["jobs"])
+
+
+def _moves_table(found: Mapping[str, Any]) -> list[str]:
+    """The moves by number, each with the numbers of those that it waits for."""
+    rows = [
+        (str(number), name, group, ",".join(before), ",".join(after), ",".join(str(one + 1) for one in needs))
+        for number, ((name, group, after), before, needs) in enumerate(
+            zip(found["moved"], found["before"], found["needs"], strict=False), 1
+        )
+    ]  # fmt: skip
+    return format_table(
+        ("Move", "Instance", "Group", "From", "To", "After"),
+        rows,
+        right=(True, False, False, False, False, False),
+    )
 
 
 def capacity(args: argparse.Namespace) -> int:

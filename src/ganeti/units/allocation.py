@@ -1,6 +1,6 @@
 """Asking allocators where instances are to go."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +24,8 @@ from ganeti.units.placements import Placement
 
 T = TypeVar("T")
 Message = dict[str, Any]
+Options = Mapping[str, Any]
+"""What allocators are given beside the message, by name without dashes; True for one without a value."""
 
 _NEXT = (ErrorCode.NO_RESOURCES, ErrorCode.ENVIRONMENT, ErrorCode.UNKNOWN_ENTITY)
 """Failures of one allocator after which the next one of a list is tried."""
@@ -150,18 +152,19 @@ async def ask(
     allocators: Sequence[str],
     make: MakeMessage,
     read: Callable[[str, AllocatorAnswer], T],
+    options: Options | None = None,
 ) -> tuple[str, T]:
-    """The first successful answer of several allocators, in order (S184).
+    """The first successful answer of several allocators, in order (S184); `options` are beside the cluster's.
 
     Answers that rest on what nodes said some seconds ago are asked for again if there was no room.
     """
     if ctx.services.node_data.is_remembering:
         try:
-            return await _first(ctx, allocators, await make(fresh=False), read)
+            return await _first(ctx, allocators, await make(fresh=False), read, options)
         except PrereqError as err:
             if err.code is not ErrorCode.NO_RESOURCES:
                 raise
-    return await _first(ctx, allocators, await make(fresh=True), read)
+    return await _first(ctx, allocators, await make(fresh=True), read, options)
 
 
 async def _first(
@@ -169,11 +172,12 @@ async def _first(
     allocators: Sequence[str],
     message: Message,
     read: Callable[[str, AllocatorAnswer], T],
+    options: Options | None,
 ) -> tuple[str, T]:
     failures: list[PrereqError] = []
     for allocator in allocators:
         try:
-            return allocator, read(allocator, await ask_one(ctx, allocator, message))
+            return allocator, read(allocator, await ask_one(ctx, allocator, message, options))
         except PrereqError as err:
             if err.code not in _NEXT or len(allocators) == 1:
                 raise
@@ -181,26 +185,28 @@ async def _first(
     raise PrereqError("; ".join(err.message for err in failures), failures[-1].code)
 
 
-async def ask_one(ctx: UnitContext, allocator: str, message: Message) -> AllocatorAnswer:
+async def ask_one(
+    ctx: UnitContext, allocator: str, message: Message, options: Options | None = None
+) -> AllocatorAnswer:
     """What one allocator answers; the built-in one without starting a program."""
+    every = {**ctx.snapshot.cluster.default_iallocator_params, **(options or {})}
     if allocator == BUILT_IN and ctx.services.built_in is not None:
-        options = ctx.snapshot.cluster.default_iallocator_params
-        answer = await ctx.services.built_in.answer(message, options)
+        answer = await ctx.services.built_in.answer(message, every)
         if answer is not None:
             return AllocatorAnswer(**answer)
-    return iallocator.parse_answer(
-        allocator, (await _run_allocator(ctx, allocator, message)).stdout
-    )
+    output = await _run_allocator(ctx, allocator, message, every)
+    return iallocator.parse_answer(allocator, output.stdout)
 
 
-async def _run_allocator(ctx: UnitContext, allocator: str, message: Message) -> AllocatorOutput:
+async def _run_allocator(
+    ctx: UnitContext, allocator: str, message: Message, params: Options
+) -> AllocatorOutput:
     """Run the program on the master; its failure is reported with all that it said (S162)."""
     problem = f"Can't compute nodes using iallocator '{allocator}'"
     master = ctx.snapshot.nodes[ctx.snapshot.cluster.master_node]
     text = wire.encode(message).decode()
     options = [
-        f"--{name}" if value is True else f"--{name}={value}"
-        for name, value in ctx.snapshot.cluster.default_iallocator_params.items()
+        f"--{name}" if value is True else f"--{name}={value}" for name, value in params.items()
     ]
     args = AllocatorArgs(name=allocator, message=text, options=options)
     try:

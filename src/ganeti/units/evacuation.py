@@ -14,12 +14,13 @@ from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
 from ganeti.model.objects import Instance, NodeGroup
 from ganeti.model.opcodes import OpCode
 from ganeti.protocols.iallocator_results import Moves, moves
-from ganeti.units.allocation import allocators_for, ask
+from ganeti.units.allocation import Options, allocators_for, ask
 from ganeti.units.allocator_message import cluster_message
 from ganeti.units.context import UnitContext
 
 Jobs = list[list[OpCode]]
 BEFORE_ANY_END = ["success", "error", "canceled"]
+AFTER_SUCCESS = ["success"]
 
 
 async def proposed_moves(
@@ -29,6 +30,7 @@ async def proposed_moves(
     iallocator: str | None,
     *,
     must_all: bool = True,
+    options: Options | None = None,
 ) -> Moves:
     """What the first allocator that can do it proposes; PrereqError says for which instances there is no place."""
     kind = RequestType(request["type"])
@@ -49,7 +51,7 @@ async def proposed_moves(
 
     names = {one.name for one in instances}
     allocator, found = await ask(
-        ctx, allocators, make, lambda name, answer: moves(name, answer, names)
+        ctx, allocators, make, lambda name, answer: moves(name, answer, names), options
     )
     if found.failed and must_all:
         why = "; ".join(f"{name}: {reason}" for name, reason in found.failed)
@@ -61,14 +63,18 @@ async def proposed_moves(
 
 
 def jobs_of(ctx: UnitContext, found: Moves, op: OpCode, *, sequential: bool = False) -> Jobs:
-    """The jobs with the reason and priority of `op`, each after those that it needs."""
+    """The jobs with the reason and priority of `op`, each after the success of those that it needs.
+
+    With `sequential` each waits for the end of the one before it.
+    """
     del ctx
     jobs: Jobs = []
     for number, opcodes in enumerate(found.jobs):
-        needs = [number - 1] if sequential and number else found.needs[number]
-        depends = [(one - number, BEFORE_ANY_END) for one in needs] or None
+        depends = [(one - number, AFTER_SUCCESS) for one in found.needs[number]]
+        if sequential and number:
+            depends.append((-1, BEFORE_ANY_END))
         first, *others = [replace(one, reason=op.reason, priority=op.priority) for one in opcodes]
-        jobs.append([replace(first, depends=depends), *others])
+        jobs.append([replace(first, depends=depends or None), *others])
     return jobs
 
 

@@ -91,12 +91,22 @@ def test_an_instance_changes_its_group(master: FakeMaster, run: Run) -> None:
 
 
 def test_the_moves_of_a_balance_are_a_table(master: FakeMaster, run: Run) -> None:
-    master.job(result={"moved": [["web1", "default", ["node2"]]]})
+    moved = [["web1", "default", ["node2"]], ["web2", "default", ["node1"]]]
+    master.job(
+        result={
+            "moved": moved,
+            "before": [["node1"], ["node2"]],
+            "needs": [[], [0]],
+            "info": "2 moves, score 3.0 to 1.0",
+        }
+    )
     code, out, _err = run(gnt_cluster, "balance", "--dry-run", "-l", "3")
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [
-        ["Instance", "Group", "Nodes"],
-        ["web1", "default", "node2"],
+        ["2", "moves,", "score", "3.0", "to", "1.0"],
+        ["Move", "Instance", "Group", "From", "To", "After"],
+        ["1", "web1", "default", "node1", "node2"],
+        ["2", "web2", "default", "node2", "node1", "1"],
     ]
     assert submitted(master)["max_moves"] == 3
 

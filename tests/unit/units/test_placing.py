@@ -1,5 +1,6 @@
 """Many instances at once: placed together, moved for balance, counted."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -107,13 +108,18 @@ async def test_a_balance_moves_instances_by_jobs_and_then_has_nothing_to_do(
         succeeded(await master.run(create(f"web{number}.example.com")))
     planned = succeeded(await master.run(OpClusterBalance(dry_run=True)))
     assert planned["moved"]
+    assert set(map(tuple, planned["before"])) == {("node1.example.com",)}
+    assert planned["needs"][0] == []
+    assert 0 in planned["needs"][1]
+    assert re.search(r"score [0-9.]+ to [0-9.]+$", planned["info"])
     assert {one.primary_node for one in master.snapshot.instances.values()} == {NODES[0]}
     result = succeeded(await master.run(OpClusterBalance()))
     assert result["moved"] == planned["moved"]
     for _accepted, job_id in result["jobs"]:
         succeeded(await master.final(job_id))
     assert len({one.primary_node for one in master.snapshot.instances.values()}) == 3
-    assert succeeded(await master.run(OpClusterBalance())) == {"moved": [], "jobs": []}
+    again = succeeded(await master.run(OpClusterBalance()))
+    assert (again["moved"], again["jobs"]) == ([], [])
     master.check()
 
 

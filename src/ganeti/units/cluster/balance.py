@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.errors import InputError
 from ganeti.config.fill import filled_ipolicy
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model import wire
-from ganeti.model.iallocator import RequestType
+from ganeti.model.iallocator import BUILT_IN, RequestType
 from ganeti.model.objects import Disk
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.placing import OpClusterBalance, OpClusterCapacity
@@ -25,7 +25,7 @@ from ganeti.units.instance.requests import check_disks, check_nics, check_templa
 
 
 class LUClusterBalance(LogicalUnit[OpClusterBalance, Moves]):
-    """Submit the moves that make the cluster more even."""
+    """Submit the moves that make the cluster more even, as the built-in allocator finds them if none is named."""
 
     def check_arguments(self) -> None:
         check_allocator_name(self.op.iallocator)
@@ -40,15 +40,27 @@ class LUClusterBalance(LogicalUnit[OpClusterBalance, Moves]):
         op = self.op
         request = iallocator_requests.balance(op.max_moves)
         instances = list(ctx.snapshot.instances.values())
-        return await proposed_moves(ctx, request, instances, op.iallocator)
+        return await proposed_moves(ctx, request, instances, op.iallocator or BUILT_IN)
 
     async def execute(self, ctx: UnitContext, plan: Moves) -> Outcome:
-        result = {"moved": plan.moved, "jobs": []}
+        result = {**_shown(ctx.snapshot, plan), "jobs": []}
         return Outcome(result, jobs=jobs_of(ctx, plan, self.op))
 
     def dry_run_result(self, ctx: UnitContext, plan: Moves) -> Any:
-        del ctx
-        return {"moved": plan.moved}
+        return _shown(ctx.snapshot, plan)
+
+
+def _shown(snapshot: Snapshot, plan: Moves) -> dict[str, Any]:
+    """`moved` as allocators say it, beside it where each instance was `before` the move, which moves it `needs`."""
+    nodes = {
+        one.name: [snapshot.nodes[uuid].name for uuid in one.all_nodes]
+        for one in snapshot.instances.values()
+    }
+    before = []
+    for name, _group, after in plan.moved:
+        before.append(nodes[name])
+        nodes[name] = after
+    return {"moved": plan.moved, "before": before, "needs": plan.needs, "info": plan.info}
 
 
 class LUClusterCapacity(LogicalUnit[OpClusterCapacity, list[list[str]]]):
@@ -70,12 +82,7 @@ class LUClusterCapacity(LogicalUnit[OpClusterCapacity, list[list[str]]]):
 
     async def check_prereq(self, ctx: UnitContext) -> list[list[str]]:
         op, cluster = self.op, ctx.snapshot.cluster
-        allocators = allocators_for(cluster, RequestType.CAPACITY, op.iallocator)
-        if not allocators:
-            raise PrereqError(
-                "name an allocator (--iallocator): the cluster has no default one",
-                ErrorCode.WRONG_INPUT,
-            )
+        allocators = allocators_for(cluster, RequestType.CAPACITY, op.iallocator or BUILT_IN)
         demand = self._demand(ctx.snapshot)
         request = iallocator_requests.capacity(
             demand.required_nodes, demand.message(), op.max_instances
