@@ -184,9 +184,9 @@ def _multi_evacuate(state: State, request: Request, settings: Settings) -> tuple
     return _evacuated(state, evacuate(state, which, Mode.SECONDARY, force=force))
 
 
-def _change_group(state: State, request: Request, _settings: Settings) -> tuple[str, Any]:
+def _change_group(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
     groups = _groups(state, messages.names(request, "target_groups"))
-    return _evacuated(state, change_group(state, _indices(state, request), groups))
+    return _evacuated(state, change_group(state, _indices(state, request), groups, settings.rules))
 
 
 def _evacuated(state: State, done: Evacuation) -> tuple[str, Any]:
