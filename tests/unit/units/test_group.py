@@ -16,6 +16,7 @@ from ganeti.model.opcodes.group import (
     OpGroupSetParams,
     OpInstanceChangeGroup,
 )
+from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
 
@@ -47,6 +48,14 @@ SMALL = {
         "spindle-use": 1,
     },
 }
+
+
+def failover(**fields: Any) -> OpInstanceFailover:
+    return OpInstanceFailover(instance_name=NAME, **fields)
+
+
+def move(**fields: Any) -> OpInstanceMove:
+    return OpInstanceMove(instance_name=NAME, **fields)
 
 
 def group(master: Master, name: str) -> NodeGroup:
@@ -84,7 +93,7 @@ async def test_a_groups_policy_counts_before_the_clusters(master: Master) -> Non
     assert f"after this change {NAME} will violate the policy" in said(view)
     _, (text, code) = failed(await master.run(create("web2.example.com")))
     assert code == "wrong_input"
-    assert "violates the instance policy" in text
+    assert "violates the policy of group default: " in text
     succeeded(await master.run(create("web2.example.com", ignore_ipolicy=True)))
     again = {"minmax": None, "std": None}
     succeeded(await master.run(OpGroupSetParams(group_name="default", ipolicy=again)))
@@ -185,4 +194,24 @@ async def test_a_group_is_emptied(master: Master, sequential: bool) -> None:
         succeeded(await master.final(job_id))
     assert {master.instance(name).primary_node for name in names} == {NODES[2]}
     assert succeeded(await master.run(op))["jobs"] == []
+    master.check()
+
+
+@pytest.mark.requirement("S235")
+@pytest.mark.parametrize(
+    ("kind", "template"), [(migrate, "sharedfile"), (failover, "sharedfile"), (move, "file")]
+)
+async def test_no_instance_goes_to_a_group_whose_policy_forbids_it(
+    master: Master, kind: Any, template: str
+) -> None:
+    await two_groups(master)
+    succeeded(await master.run(OpGroupSetParams(group_name="other", ipolicy=SMALL)))
+    succeeded(await master.run(create(disk_template=template)))
+    _, (text, code) = failed(await master.run(kind(target_node="node3")))
+    assert code == "wrong_input"
+    assert "violates the policy of group other: memory-size 512" in text
+    view = await master.run(kind(target_node="node3", ignore_ipolicy=True))
+    succeeded(view)
+    assert "violates the policy of group other" in said(view)
+    assert master.instance(NAME).primary_node == NODES[2]
     master.check()

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError, RpcFailed
-from ganeti.config.fill import filled_hvparams, filled_ipolicy, instance_spec
+from ganeti.config.fill import filled_hvparams, instance_spec
 from ganeti.config.resolve import full_name, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -17,9 +17,8 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model import wire
 from ganeti.model.iallocator import RequestType
-from ganeti.model.objects import Instance, Node, NodeGroup, NodeUuid
+from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
 from ganeti.units.allocation import Wish, allocators_for, choose_nodes
@@ -30,6 +29,7 @@ from ganeti.units.instance.create_plan import check_create_arguments, new_instan
 from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.install import check_os, install_os, osparams_with
 from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
@@ -69,10 +69,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         template = check_template(op.disk_template, snapshot.cluster)
         check_disks(op.disks, template)
         unplaced = new_instance(ctx, op, template)
-        self._check_policy(snapshot, unplaced, list(snapshot.groups.values()))
+        groups = list(snapshot.groups.values())
+        if not op.ignore_ipolicy:
+            check_instance_policy(ctx, unplaced, ignore=False, groups=groups)
         node = await self._node(ctx, unplaced)
         check_can_host(node)
-        self._check_policy(snapshot, unplaced, [snapshot.groups[node.group]])
+        own = [snapshot.groups[node.group]]
+        check_instance_policy(ctx, unplaced, ignore=op.ignore_ipolicy, groups=own)
         instance = replace(unplaced, primary_node=NodeUuid(node.uuid))
         ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, node, instance)
@@ -86,22 +89,6 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     @property
     def _starts(self) -> bool:
         return self.op.start and not self.op.no_install
-
-    def _check_policy(
-        self, snapshot: Snapshot, instance: Instance, groups: list[NodeGroup]
-    ) -> None:
-        """Refuse what the policies of all `groups` forbid."""
-        if self.op.ignore_ipolicy:
-            return
-        size = Demand.of(snapshot.cluster, instance).size()
-        for group in groups:
-            wrong = policy_violations(filled_ipolicy(snapshot.cluster, group), size)
-            if not wrong:
-                return
-        raise PrereqError(
-            f"instance {instance.name} violates the instance policy: {'; '.join(wrong)} (--ignore-ipolicy overrides)",
-            ErrorCode.WRONG_INPUT,
-        )
 
     async def _node(self, ctx: UnitContext, instance: Instance) -> Node:
         """The node that was named, or that an allocator chooses; what it is to get is remembered."""
