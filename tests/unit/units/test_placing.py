@@ -2,19 +2,22 @@
 
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
-from ganeti.model.opcodes import parse_opcode
+from ganeti.jobs.record import has_lost_secrets, without_secrets
+from ganeti.model.opcodes import OpCode, parse_opcode
 from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.opcodes.placing import (
     OpClusterBalance,
     OpClusterCapacity,
     OpInstanceMultiAlloc,
 )
+from ganeti.query.fields.job import REDACTED, shown_opcode
 from ganeti.rpc.procedures.programs import AllocatorOutput
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
@@ -154,3 +157,45 @@ async def test_a_hostile_answer_makes_no_jobs(master: Master) -> None:
     _, (text, code) = failed(await master.run(OpClusterBalance(iallocator="evil")))
     assert code == "environment_error"
     assert "is not what an allocator may ask for" in text
+
+
+@pytest.mark.requirement("G23")
+async def test_private_parameters_of_nested_instances_are_not_shown(master: Master) -> None:
+    wish = replace(many(1).instances[0], osparams_private={"key": "hush"})
+    view = await master.run(OpInstanceMultiAlloc(instances=[wish]))
+    result = succeeded(view)
+    [shown] = shown_opcode(view.ops[0].op)["instances"]
+    assert shown["osparams_private"] == {"key": REDACTED}
+    assert "hush" not in repr(view)
+    [[_accepted, job_id]] = result["jobs"]
+    succeeded(await master.final(job_id))
+    assert master.instance(NAME).osparams_private == {"key": "hush"}
+
+
+@pytest.mark.requirement("G23", "F38")
+def test_secrets_of_nested_opcodes_would_not_be_stored() -> None:
+    """Whatever holds opcodes: the refusal of OP_INSTANCE_MULTI_ALLOC is not the only fence."""
+
+    class Holder(OpCode, frozen=True, kw_only=True, tag="OP_HOLDER"):
+        parts: list[OpInstanceCreate] = []
+        nested_field: ClassVar[str | None] = "parts"
+
+    op = Holder(parts=[create(), create(osparams_secret={"password": "hush"})])
+    stored = without_secrets(op)
+    assert "hush" not in repr(stored)
+    assert has_lost_secrets(stored)
+    plain = Holder(parts=[create()])
+    assert without_secrets(plain) is plain
+    assert not has_lost_secrets(plain)
+
+
+async def test_what_depends_on_a_move_that_failed_is_not_made(master: Master) -> None:
+    for number in range(1, 5):
+        succeeded(await master.run(create(f"web{number}.example.com")))
+    result = succeeded(await master.run(OpClusterBalance()))
+    ids = [job_id for _accepted, job_id in result["jobs"]]
+    depends = [(await master.final(job_id)).ops[0].op.depends for job_id in ids]
+    assert depends[1:] == [
+        [(ids[one], ["success"]) for one in needs] for needs in result["needs"][1:]
+    ]
+    assert depends[0] is None

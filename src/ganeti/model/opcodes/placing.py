@@ -13,6 +13,7 @@ class OpInstanceMultiAlloc(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_M
     iallocator: str | None = None
     opportunistic_locking: bool = False
 
+    nested_field: ClassVar[str | None] = "instances"
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""
 
