@@ -135,7 +135,7 @@ def message(given: Cluster, request: dict[str, Any]) -> dict[str, Any]:
             one.uuid: {
                 "name": one.name,
                 "alloc_policy": one.alloc_policy,
-                "networks": [],
+                "networks": list(one.networks),
                 "ipolicy": one.policy,
                 "tags": list(one.tags),
             }

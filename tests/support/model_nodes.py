@@ -22,7 +22,8 @@ from ganeti.base.errors import (
 )
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.placement.answers import answer
+from ganeti.placement.allocate import Rules
+from ganeti.placement.answers import Settings, answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.devices import (
     DiskChangeArgs,
@@ -34,6 +35,7 @@ from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskI
 from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.hardware import FirmwareArgs, FirmwareVariables, Screenshot
 from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
 from ganeti.rpc.procedures.instances import (
     ConsoleInfo,
@@ -102,7 +104,9 @@ class SharedDirectory:
 
 def hail(message: dict[str, Any]) -> AllocatorOutput:
     """The built-in allocator, as its script answers."""
-    return AllocatorOutput(found=True, stdout=json.dumps(answer(message)))
+    return AllocatorOutput(
+        found=True, stdout=json.dumps(answer(message, Settings(Rules(capacity=False))))
+    )
 
 
 @dataclass
@@ -142,6 +146,11 @@ class ModelNode:
     """What must never happen, and did."""
     listening: dict[str, DiskListenArgs] = field(default_factory=dict)
     wrong_hvparams: list[str] = field(default_factory=list)
+    pinned_hvparams: dict[str, Any] = field(
+        default_factory=lambda: {"machine_version": "pc-i440fx-7.2"}
+    )
+    firmware: dict[str, bytes] = field(default_factory=dict)
+    """UUID of an instance -> variables of its firmware."""
     call: Call = field(default_factory=Call)
     """The call that is being answered."""
     scripts_stay: bool = False
@@ -476,6 +485,23 @@ class ModelNode:
 
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
         return self.wrong_hvparams
+
+    def on_pinned_hvparams(self, args: HvParamsArgs) -> dict[str, Any]:
+        return dict(self.pinned_hvparams)
+
+    def on_instance_screenshot(self, args: InstanceArgs) -> Screenshot:
+        return Screenshot(png=f"screen of {self._here(args.instance).spec.name}".encode())
+
+    def on_firmware_read(self, args: InstanceArgs) -> FirmwareVariables:
+        return FirmwareVariables(content=self.firmware.get(args.instance.uuid))
+
+    def on_firmware_write(self, args: FirmwareArgs) -> Nothing:
+        self.firmware[args.instance.uuid] = args.content
+        return Nothing()
+
+    def on_firmware_forget(self, args: InstanceArgs) -> Nothing:
+        self.firmware.pop(args.instance.uuid, None)
+        return Nothing()
 
     def _here(self, spec: InstanceSpec) -> Guest:
         if spec.uuid not in self.guests:

@@ -17,7 +17,7 @@ from ganeti.api.cluster_info import cluster_info
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.not_master import TAKE_OVER
-from ganeti.api.ports import Backups, Configuration, Queue, WatcherPause
+from ganeti.api.ports import Backups, Configuration, Queue, Screens, WatcherPause
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
@@ -65,6 +65,7 @@ class LuxiMethods:
         config: Configuration,
         queries: QueryExecutor,
         watcher_pause: WatcherPause,
+        screens: Screens,
         backups: Backups,
         clock: Clock,
     ) -> None:
@@ -72,6 +73,7 @@ class LuxiMethods:
         self._config = config
         self._queries = queries
         self._watcher_pause = watcher_pause
+        self._screens = screens
         self._backups = backups
         self._clock = clock
         self._methods = self._table()
@@ -99,6 +101,7 @@ class LuxiMethods:
             "QueryTags": _Method(self._query_tags, 2, 2),
             "SetDrainFlag": _Method(self._set_drain_flag, 1, 1),
             "SetWatcherPause": _Method(self._set_watcher_pause, 1, 1),
+            "InstanceScreenshot": _Method(self._screenshot, 1, 1),
             BACKUP: _Method(self._backup, 1, 1),
             TAKE_OVER: _Method(self._is_master, 1, 1),
         }
@@ -242,6 +245,10 @@ class LuxiMethods:
             return await self._queries.values(kind, args.texts(0), args.texts(1))
 
         return query
+
+    async def _screenshot(self, args: Arguments, _caller: Caller) -> str:
+        """What an instance's screen shows, as PNG in base64; it is stored nowhere."""
+        return await self._screens.screenshot(self._config.snapshot, args.text(0))
 
     async def _query_exports(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
         return {}

@@ -89,6 +89,14 @@ class WatcherPause(Protocol):
     async def set(self, until: float | None) -> None: ...
 
 
+class Screens(Protocol):
+    """What instances show (`query.screens.ScreenSource`)."""
+
+    async def screenshot(self, snapshot: Snapshot, instance: str) -> str:
+        """A PNG picture in base64; PrereqError, RpcError."""
+        ...
+
+
 class Backups(Protocol):
     """Backups of the state (`store.backup_file.BackupFiles`)."""
 

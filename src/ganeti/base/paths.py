@@ -120,6 +120,11 @@ class Paths:
         return self.run / "kvm"
 
     @property
+    def uefi_variables(self) -> Path:
+        """Variables of guests with UEFI firmware whose disks are not files that all nodes see."""
+        return self.data / "uefi"
+
+    @property
     def kvm_tls(self) -> Path:
         """Where QEMU processes find certificates and a key, for the moment in which they read them."""
         return self.run / "kvm-tls"

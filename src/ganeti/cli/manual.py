@@ -5,8 +5,18 @@ import sys
 from pathlib import Path
 
 from ganeti.cli.command import Command, CommandTable, Option, parser_of
+from ganeti.cli.placement_options import Tool
 
-PROGRAMS = ("gnt-cluster", "gnt-node", "gnt-instance", "gnt-os", "gnt-job", "gnt-debug")
+TOOLS = ("hail", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace")
+PROGRAMS = (
+    "gnt-cluster",
+    "gnt-node",
+    "gnt-instance",
+    "gnt-group",
+    "gnt-os",
+    "gnt-job",
+    "gnt-debug",
+)
 
 _HOW = "long options may be abbreviated, and options may stand between arguments."
 _EXIT_CODES = (
@@ -39,6 +49,37 @@ def manual_page(table: CommandTable) -> str:
         "## Exit codes",
         "",
         _EXIT_CODES,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def tool_of(prog: str) -> Tool:
+    """A command without subcommands, by its name."""
+    tool: Tool = importlib.import_module(f"ganeti.cli.{prog}").TOOL
+    return tool
+
+
+def tool_page(tool: Tool) -> str:
+    """The man page of a command without subcommands."""
+    usage = tool.parser().format_usage().removeprefix("usage: ")
+    rows = [(f"`{one.name}`", one.help) for one in tool.arguments]
+    rows += [(_flags(one), one.help) for one in tool.options]
+    lines = [
+        f"# {tool.prog}(1)",
+        "",
+        "<!-- Made by `python -m ganeti.cli.manual docs/man` from the tables in src/ganeti/cli. -->",
+        "",
+        tool.purpose,
+        *(["", tool.text] if tool.text else []),
+        "",
+        f"`{' '.join(usage.split())}`",
+        "",
+        "Long options may be abbreviated. An optional value is glued to its option: `-pname,pcnt`.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {left} | {_cell(right)} |" for left, right in rows),
         "",
     ]
     return "\n".join(lines)
@@ -77,6 +118,8 @@ def main() -> int:
     directory = Path(sys.argv[1])
     for prog in PROGRAMS:
         (directory / f"{prog}.md").write_text(manual_page(table_of(prog)), encoding="utf-8")
+    for prog in TOOLS:
+        (directory / f"{prog}.md").write_text(tool_page(tool_of(prog)), encoding="utf-8")
     return 0
 
 

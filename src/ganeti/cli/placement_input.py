@@ -254,9 +254,9 @@ def print_state(state: "State", args: argparse.Namespace, title: str, scope: Any
     from ganeti.placement.report import instance_table
 
     if getattr(args, "print_instances", False):
-        print(
-            "", f"{title} instance map:", *instance_table(state, scope), sep="\n", file=sys.stderr
-        )
+        what = title.removesuffix(" cluster")
+        lines = instance_table(state, scope)
+        print("", f"{what} instance map:", *lines, sep="\n", file=sys.stderr)
     print_nodes(state, args, title, sys.stderr, scope)
 
 

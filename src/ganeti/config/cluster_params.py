@@ -7,7 +7,7 @@ from typing import Any
 
 from ganeti import uidpool
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import interface_name, os_name, plain_name
+from ganeti.base.identifiers import interface_name, os_name
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import (
@@ -15,6 +15,7 @@ from ganeti.model.hypervisor_params import (
     check_hypervisor_params,
     typed_value,
 )
+from ganeti.model.iallocator import parse_defaults
 from ganeti.model.objects import Cluster
 from ganeti.model.opcodes.base import OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
@@ -32,6 +33,7 @@ DEFAULT = "default"
 JOBS_LIMIT = 50_000
 POOL_LIMIT = 10_000
 
+_OPTION_NAME = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _MAC_PREFIX = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}", re.ASCII)
 
 
@@ -40,8 +42,9 @@ _SETTABLE = frozenset(
         *("enabled_hypervisors", "enabled_disk_templates", "hvparams", "os_hvp", "osparams"),
         *("beparams", "nicparams", "diskparams", "ndparams", "ipolicy", "candidate_pool_size"),
         *("max_running_jobs", "default_iallocator", "mac_prefix", "master_netdev"),
+        "default_iallocator_params",
         *("master_netmask", "file_storage_dir", "shared_file_storage_dir", "force"),
-        *("uid_pool", "add_uids", "remove_uids"),
+        *("uid_pool", "add_uids", "remove_uids", "remote_hvparams"),
         *OpCode.__struct_fields__,
     )
 )
@@ -56,8 +59,10 @@ def check_cluster_wish(op: OpClusterSetParams) -> None:
     _check_chosen(op.enabled_disk_templates, DISK_TEMPLATES, "enabled_disk_templates")
     _check_range(op.candidate_pool_size, POOL_LIMIT, "candidate_pool_size")
     _check_range(op.max_running_jobs, JOBS_LIMIT, "max_running_jobs")
+    _check_remote(op.remote_hvparams)
     if op.default_iallocator:
-        plain_name(op.default_iallocator, "default_iallocator")
+        parse_defaults(op.default_iallocator)
+    check_allocator_options(op.default_iallocator_params or {})
     if op.master_netdev:
         interface_name(op.master_netdev, "master_netdev")
     if op.mac_prefix is not None:
@@ -72,6 +77,18 @@ def check_cluster_wish(op: OpClusterSetParams) -> None:
             _check_directory(directory, field)
 
 
+def check_allocator_options(params: Params) -> None:
+    """Refuse options that no command line of an allocator can have."""
+    for name, value in params.items():
+        where = f"default_iallocator_params.{name:.40}"
+        if not _OPTION_NAME.fullmatch(name):
+            raise InputError("is not the name of an option, without dashes", where)
+        if value is not None and (
+            not isinstance(value, str | int | float) or not str(value).isprintable()
+        ):
+            raise InputError("must be a word, a number or true", where)
+
+
 def _check_chosen(chosen: Sequence[str] | None, known: Collection[str], field: str) -> None:
     if chosen is None:
         return
@@ -80,6 +97,22 @@ def _check_chosen(chosen: Sequence[str] | None, known: Collection[str], field: s
     for name in chosen:
         if name not in known:
             raise InputError(f"{name!r:.60} is not known; known: {', '.join(known)}", field)
+
+
+def _check_remote(names: Sequence[str] | None) -> None:
+    of_host = {
+        name
+        for params in HYPERVISOR_PARAMS.values()
+        for name, param in params.items()
+        if param.touches_host
+    }
+    for name in names or ():
+        if name not in of_host:
+            raise InputError(
+                f"{name!r:.60} is no parameter that touches the host; those are:"
+                f" {', '.join(sorted(of_host))}",
+                "remote_hvparams",
+            )
 
 
 def _check_range(value: int | None, most: int, field: str) -> None:
@@ -112,6 +145,8 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
     for name in ("enabled_hypervisors", "enabled_disk_templates"):
         if (chosen := getattr(op, name)) is not None:
             plain[name] = tuple(chosen)
+    if op.remote_hvparams is not None:
+        plain["remote_hvparams"] = tuple(sorted(set(op.remote_hvparams)))
     makers: dict[str, Callable[[Cluster, Any], Any]] = {
         "hvparams": _hvparams,
         "os_hvp": _os_hvp,
@@ -120,6 +155,9 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
         "nicparams": _nicparams,
         "diskparams": _diskparams,
         "ndparams": lambda old, given: changed(old.ndparams, check_node_params(given)),
+        "default_iallocator_params": lambda old, given: changed(
+            old.default_iallocator_params, given
+        ),
         "ipolicy": lambda old, given: changed_policy(old.ipolicy, given),
     }
     for name, make in makers.items():

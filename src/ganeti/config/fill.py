@@ -113,6 +113,7 @@ def instance_spec(snapshot: "View", instance: Instance) -> InstanceSpec:
         ),
         nics=tuple(_nic_spec(cluster, index, nic) for index, nic in enumerate(instance.nics)),
         tags=instance.tags,
+        network_port=instance.network_port,
     )
 
 

@@ -53,6 +53,8 @@ def _claims_of_instance(cluster: Cluster, instance: Instance) -> Iterator[Claim]
         if nic.ip:
             link = filled_nicparams(cluster, nic).get("link", "")
             yield Claim("IP address", f"{nic.ip} on {link}")
+    if instance.network_port is not None:
+        yield Claim("network port", str(instance.network_port))
     for disk in instance.disks:
         yield Claim("UUID", disk.uuid)
         if disk.logical_id:

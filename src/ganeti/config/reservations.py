@@ -6,6 +6,9 @@ from ganeti.base.ids import IdSource
 from ganeti.config.snapshot import View
 
 MAC_TRIES = 64
+PORT = "network port"
+PORTS = range(11000, 15000)
+"""For displays of instances; one port in the whole cluster, so that it moves with its instance."""
 MAC_SUFFIXES = 1 << 24
 
 
@@ -15,6 +18,7 @@ class Reservations:
     def __init__(self, ids: IdSource) -> None:
         self._ids = ids
         self._jobs: dict[tuple[str, str], int] = {}
+        self._next_port = PORTS.start
         self._of_job: dict[int, set[tuple[str, str]]] = {}
 
     def new_mac(self, job_id: int, snapshot: View) -> str:
@@ -38,6 +42,18 @@ class Reservations:
         mac = mac_address(mac, "mac")
         self._take_unowned(job_id, "MAC address", mac, snapshot)
         return mac
+
+    def new_port(self, job_id: int, snapshot: View) -> int | None:
+        """A port for a display that nobody has, or None if all are taken; the least recently given first."""
+        count = PORTS.stop - PORTS.start
+        for offset in range(count):
+            port = PORTS.start + (self._next_port - PORTS.start + offset) % count
+            in_use = snapshot.index.owner(PORT, str(port)) is not None
+            if not in_use and (PORT, str(port)) not in self._jobs:
+                self._take(job_id, PORT, str(port))
+                self._next_port = port + 1
+                return port
+        return None
 
     def take_ip(self, job_id: int, ip: str, link: str, snapshot: View) -> None:
         """Reserve an IP address on a link; PrereqError if another has it."""

@@ -40,6 +40,11 @@ class OpRun(Protocol):
     @property
     def op(self) -> OpCode: ...
 
+    @property
+    def source(self) -> str:
+        """Who submitted the job (`model.job.is_remote`)."""
+        ...
+
     async def acquire(self, requests: Sequence[LockRequest]) -> None:
         """Wait for locks, as `waiting`; then the opcode is `running`. They are freed when it ends.
 

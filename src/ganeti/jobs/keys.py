@@ -26,19 +26,21 @@ class Keys:
         """The id of the job with this key, perhaps only after a while."""
         return self._ids.get(key)
 
-    def submit(self, key: str, ops: Sequence[OpCode]) -> Coroutine[Any, Any, int]:
+    def submit(self, key: str, ops: Sequence[OpCode], *, source: str) -> Coroutine[Any, Any, int]:
         """Submit a job with a key that no job has; the key is free again if that fails.
 
         The key is taken at once, before the result is awaited.
         """
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._ids[key] = answer
-        return self._submit(key, ops, answer)
+        return self._submit(key, ops, answer, source)
 
-    async def _submit(self, key: str, ops: Sequence[OpCode], answer: asyncio.Future[int]) -> int:
+    async def _submit(
+        self, key: str, ops: Sequence[OpCode], answer: asyncio.Future[int], source: str
+    ) -> int:
         result: int | GanetiError = NotMaster("the master daemon stops")
         try:
-            (result,) = await self._submission.submit_many([ops], keys=[key])
+            (result,) = await self._submission.submit_many([ops], keys=[key], source=source)
         except GanetiError as err:
             result = err
         finally:
@@ -51,7 +53,12 @@ class Keys:
         return await answer
 
     async def submit_batch(
-        self, key: str, batch: Sequence[Sequence[OpCode]], why_not: GanetiError | None = None
+        self,
+        key: str,
+        batch: Sequence[Sequence[OpCode]],
+        why_not: GanetiError | None = None,
+        *,
+        source: str,
     ) -> list[int | GanetiError]:
         """An answer for each job of a batch: those that were taken before keep their ids.
 
@@ -63,13 +70,17 @@ class Keys:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._batches[key] = ended
         try:
-            return await self._submit_batch(key, batch, why_not)
+            return await self._submit_batch(key, batch, why_not, source)
         finally:
             del self._batches[key]
             ended.set_result(None)
 
     async def _submit_batch(
-        self, key: str, batch: Sequence[Sequence[OpCode]], why_not: GanetiError | None
+        self,
+        key: str,
+        batch: Sequence[Sequence[OpCode]],
+        why_not: GanetiError | None,
+        source: str,
     ) -> list[int | GanetiError]:
         keys = [f"{key}/{number}" for number in range(len(batch))]
         known = {
@@ -79,7 +90,7 @@ class Keys:
             if not known:
                 raise why_not
             return [known.get(number, why_not) for number in range(len(batch))]
-        answers = await self._submission.submit_many(batch, keys=keys, known=known)
+        answers = await self._submission.submit_many(batch, keys=keys, known=known, source=source)
         for one, answer in zip(keys, answers, strict=True):
             if isinstance(answer, int):
                 self._ids[one] = _done(answer)

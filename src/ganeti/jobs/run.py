@@ -57,6 +57,10 @@ class Run:
         return self._job.id
 
     @property
+    def source(self) -> str:
+        return self._job.source
+
+    @property
     def op(self) -> OpCode:
         return self._job.secrets.get(self.index) or self._job.ops[self.index].op
 

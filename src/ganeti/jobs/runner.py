@@ -139,7 +139,9 @@ class Runner:
             return ending, []
         submission = self._submission
         try:
-            prepared = await self._insist(job, lambda: submission.prepare_all(ending.jobs))
+            prepared = await self._insist(
+                job, lambda: submission.prepare_all(ending.jobs, source=job.source)
+            )
             ids = [[True, one.job.id] for one in prepared]
             if not submission.fit_together(prepared):
                 await self._insist(job, lambda: submission.commit_all(prepared))

@@ -19,7 +19,7 @@ from ganeti.jobs.record import (
     without_secrets,
 )
 from ganeti.jobs.scheduler import FINAL_STATES
-from ganeti.model.job import OpState, StoredJob
+from ganeti.model.job import LOCAL_SOURCE, OpState, StoredJob
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.store.interface import MAX_OPERATIONS, MAX_TRANSACTION_BYTES, Operation, Put
@@ -100,6 +100,7 @@ class Submission:
         *,
         keys: Sequence[str] | None = None,
         known: Mapping[int, int] | None = None,
+        source: str = LOCAL_SOURCE,
     ) -> list[int | GanetiError]:
         """One answer for each job: its id, once it is durable, or why there is none.
 
@@ -108,7 +109,7 @@ class Submission:
         live = len(self._jobs) + self._coming
         self._coming += len(batch)
         try:
-            prepared = await self._prepare(batch, live, keys=keys, known=known)
+            prepared = await self._prepare(batch, live, keys=keys, known=known, source=source)
             groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
             refused = await asyncio.gather(*(self._commit(group) for group in groups))
         finally:
@@ -124,9 +125,11 @@ class Submission:
             for one in prepared
         ]
 
-    async def prepare_all(self, batch: Sequence[Sequence[OpCode]]) -> list[Prepared]:
-        """Jobs that an opcode submits; raises if one of them cannot be."""
-        prepared = await self._prepare(batch, len(self._jobs) + self._coming)
+    async def prepare_all(
+        self, batch: Sequence[Sequence[OpCode]], *, source: str
+    ) -> list[Prepared]:
+        """Jobs that an opcode submits, in the name of its own source; raises if one of them cannot be."""
+        prepared = await self._prepare(batch, len(self._jobs) + self._coming, source=source)
         for one in prepared:
             if isinstance(one, GanetiError):
                 raise one
@@ -165,6 +168,7 @@ class Submission:
         batch: Sequence[Sequence[OpCode]],
         live: int,
         *,
+        source: str,
         keys: Sequence[str] | None = None,
         known: Mapping[int, int] | None = None,
     ) -> list[Before]:
@@ -184,7 +188,9 @@ class Submission:
                         " have ended: `gnt-job autoarchive all`"
                     )
                 key = None if keys is None else keys[number]
-                prepared.append(await self._prepare_one(next(ids), ops, prepared, key))
+                prepared.append(
+                    await self._prepare_one(next(ids), ops, prepared, key=key, source=source)
+                )
             except GanetiError as err:
                 prepared.append(err)
             if number % SLICE == SLICE - 1:
@@ -208,7 +214,9 @@ class Submission:
         job_id: int,
         ops: Sequence[OpCode],
         before: Sequence[Before],
+        *,
         key: str | None,
+        source: str,
     ) -> Prepared:
         if len(ops) > OPCODE_LIMIT:
             raise InputError(f"a job may have {OPCODE_LIMIT} opcodes, not {len(ops)}", "ops")
@@ -216,7 +224,8 @@ class Submission:
         resolved = [await self._resolve(op, before, depends) for op in ops]
         now = self._clock.time()
         states = tuple(OpState(op=without_secrets(op)) for op in resolved)  # type: ignore[arg-type]  # every OpCode is one of AnyOpCode
-        stored = StoredJob(id=job_id, ops=states, received=now, end=None if ops else now)
+        end = None if ops else now
+        stored = StoredJob(id=job_id, ops=states, received=now, end=end, source=source)
         job = LiveJob(stored)
         job.depends = depends
         job.secrets = {index: op for index, op in enumerate(resolved) if states[index].op is not op}

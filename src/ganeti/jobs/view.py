@@ -9,7 +9,7 @@ from ganeti.base.errors import StoreError
 from ganeti.jobs.record import FORMAT, LiveJob, redacted
 from ganeti.jobs.states import status_of
 from ganeti.model import wire
-from ganeti.model.job import LogEntry, OpState, StoredJob
+from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState, StoredJob
 from ganeti.model.names import JobStatus
 
 
@@ -26,6 +26,7 @@ class JobView:
     start: float | None
     end: float | None
     priority: int
+    source: str = LOCAL_SOURCE
     waiting_for: str | None = None
     """What the job waits for, in words."""
 
@@ -71,6 +72,7 @@ def view_of(job: LiveJob, waiting_for: str | None = None) -> JobView:
         start=job.start,
         end=job.end,
         priority=job.priority,
+        source=job.source,
         waiting_for=waiting_for,
     )
 
@@ -102,4 +104,5 @@ def view_of_archived(content: bytes) -> JobView:
         start=job.start,
         end=job.end,
         priority=min((state.op.priority for state in job.ops), default=0),
+        source=job.source,
     )

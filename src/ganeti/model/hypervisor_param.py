@@ -16,7 +16,7 @@ _CPU = re.compile(
 )
 _CPU_SET = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?){0,63}", re.ASCII)
 _USB = re.compile(
-    r"(mouse|tablet|keyboard|wacom-tablet|braille"
+    r"(mouse|tablet|keyboard|wacom-tablet"
     r"|host:[0-9a-fA-F]{4}:[0-9a-fA-F]{4}|host:\d{1,3}\.\d{1,3})",
     re.ASCII,
 )
@@ -33,6 +33,8 @@ class HypervisorParam:
     """Cannot be set for one instance (S83)."""
     is_path: bool = False
     """Names a file of the host."""
+    is_shared_file: bool = False
+    """Names a file that all nodes must have alike, because its instance may go to any (S71)."""
     touches_host: bool = False
     """Can reach the host beyond the guest; refused from remote users unless a policy allows it."""
     choices: tuple[str, ...] = ()
@@ -103,7 +105,7 @@ def usb_devices(value: str) -> str | None:
     for word in value.replace(",", " ").split(" "):
         if word and not _USB.fullmatch(word):
             return (
-                "must be of mouse, tablet, keyboard, wacom-tablet, braille, host:VENDOR:PRODUCT and"
+                "must be of mouse, tablet, keyboard, wacom-tablet, host:VENDOR:PRODUCT and"
                 " host:BUS.DEVICE, with spaces between them"
             )
     return None

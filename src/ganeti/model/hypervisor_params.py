@@ -18,6 +18,17 @@ HYPERVISOR_PARAMS: Mapping[str, Mapping[str, HypervisorParam]] = {
 }
 
 
+def has_display(hypervisor: str) -> bool:
+    """Whether its instances may be seen over the network, for which each has a port."""
+    return "vnc_bind_address" in HYPERVISOR_PARAMS.get(hypervisor, {})
+
+
+def wants_display(hvparams: Mapping[str, Any]) -> bool:
+    """Whether an instance with these (complete) parameters is seen through a port."""
+    vnc = str(hvparams.get("vnc_bind_address", ""))
+    return bool(hvparams.get("spice_bind")) or bool(vnc and not vnc.startswith("/"))
+
+
 def hypervisor_defaults(hypervisor: str) -> Params:
     """The values that a hypervisor's parameters have where nobody says otherwise."""
     return {param.name: param.default for param in HYPERVISOR_PARAMS[hypervisor].values()}

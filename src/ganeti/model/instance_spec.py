@@ -45,3 +45,5 @@ class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):
     disks: tuple[DiskSpec, ...] = ()
     nics: tuple[NicSpec, ...] = ()
     tags: tuple[str, ...] = ()
+    network_port: int | None = None
+    """The TCP port of its display (VNC or SPICE); one in the whole cluster."""

@@ -10,6 +10,21 @@ from ganeti.model.opcodes import AnyOpCode
 Timestamp = tuple[int, int]
 """Seconds and microseconds since the epoch, as LUXI shows them."""
 
+LOCAL_SOURCE = "local"
+"""The source of jobs from the master's own socket, whose users are administrators."""
+REMOTE_PREFIX = "rest:"
+
+
+def remote_source(user: str) -> str:
+    """The source of jobs that a user of the REST interface submits."""
+    return REMOTE_PREFIX + user
+
+
+def is_remote(source: str) -> bool:
+    """Whether a job came from elsewhere than the master's own socket; the unknown counts as remote."""
+    return source != LOCAL_SOURCE
+
+
 LogEntry = tuple[int, Timestamp, str, Any]
 """Serial within the job, time, type (`message` mostly), content."""
 
@@ -50,4 +65,6 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     undo: tuple[UndoStep, ...] = ()
     """What the next master must undo if this one dies now, last step first."""
     cancel_requested: bool = False
+    source: str = LOCAL_SOURCE
+    """Who submitted it; jobs that a job submits have the source of that one."""
     format: int = 1

@@ -130,7 +130,7 @@ _DISKS = (
     HypervisorParam(
         "kvm_pci_reservations",
         12,
-        "PCI slots kept free, where disks and network interfaces can be added to a running guest",
+        "accepted, without effect: every guest has a slot for each of 16 disks and 8 interfaces",
         check=between(0, 28),
     ),
 )
@@ -171,6 +171,7 @@ _DISPLAY = (
         VNC_PASSWORD_FILE,
         "file whose first line is the password of VNC; empty is no password",
         is_path=True,
+        is_shared_file=True,
         touches_host=True,
         check=absolute_or_empty,
     ),
@@ -207,7 +208,11 @@ _SPICE = (
         "which address of the interface spice_bind: 4, 6, or 0 for either",
         check=one_of(0, 4, 6),
     ),
-    _file("spice_password_file", "file whose first line is the password of SPICE; empty is none"),
+    HypervisorParam(
+        "spice_password_file", "",
+        "file whose first line is the password of SPICE; empty is none",
+        is_path=True, is_shared_file=True, touches_host=True, check=absolute_or_empty,
+    ),
     HypervisorParam(
         "spice_image_compression", "", "lossless compression of images",
         choices=("", "auto_glz", "auto_lz", "quic", "glz", "lz", "off"),
@@ -281,7 +286,7 @@ _MIGRATION = (
     HypervisorParam(
         "migration_caps",
         "",
-        "further capabilities of QEMU's to migrate with, with ':' between them",
+        "further capabilities of QEMU's to migrate with, as xbzrle, with ':' between them",
         check=capabilities,
     ),
 )

@@ -50,9 +50,14 @@ class Cluster(Stored, frozen=True, kw_only=True):
     osparams: dict[str, dict[str, str]] = {}
     candidate_pool_size: int = 10
     default_iallocator: str = ""
+    """Lists of allocators by kind of request, see `ganeti.model.iallocator.parse_defaults`."""
+    default_iallocator_params: Params = {}
+    """Options for allocators, by name without dashes."""
     file_storage_dir: str = ""
     shared_file_storage_dir: str = ""
     max_running_jobs: int = 1000
+    remote_hvparams: tuple[str, ...] = ()
+    """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
     uid_pool: tuple[tuple[int, int], ...] = ()
     """First and last user id of ranges that guests run under (S103)."""
     tags: tuple[str, ...] = ()
@@ -133,6 +138,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     hvparams: Params = {}
     beparams: Params = {}
     osparams: dict[str, str] = {}
+    network_port: int | None = None
+    """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""
     osparams_private: dict[str, str] = {}
     """Never shown, logged or put into jobs (G23)."""
     tags: tuple[str, ...] = ()

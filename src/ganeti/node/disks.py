@@ -21,6 +21,11 @@ class InstanceDisks:
         self._name = instance.name
         self._devices = [device(instance.name, disk) for disk in instance.disks]
 
+    @property
+    def paths(self) -> list[str]:
+        """Where they are, whether they are usable or not."""
+        return [device.path for device in self._devices]
+
     async def assemble(self) -> list[str]:
         """Make all usable; their paths. On failure none stays assembled."""
         for count, device in enumerate(self._devices):
@@ -29,7 +34,7 @@ class InstanceDisks:
             except BaseException:
                 await self._abandon(self._devices[:count])
                 raise
-        return [device.path for device in self._devices]
+        return self.paths
 
     async def shutdown(self) -> None:
         """Undo `assemble` for all, also if it fails for some; then the first failure is raised."""

@@ -19,9 +19,14 @@ from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures.files import SHARED_FILES, WRITE_FILE, NodeFile, SharedFiles
+from ganeti.rpc.procedures.files import (
+    SHARED_FILES,
+    WRITE_FILE,
+    NodeFile,
+    SharedFiles,
+    SharedFilesArgs,
+)
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.host import HypervisorsArgs
 
 SIZE_LIMIT = 4 * 1024 * 1024
 FILES_LIMIT = 200
@@ -44,9 +49,10 @@ class _Files:
     paths: Paths
     hypervisors: Mapping[str, Hypervisor]
 
-    async def shared(self, args: HypervisorsArgs, _call: Call) -> SharedFiles:
+    async def shared(self, args: SharedFilesArgs, _call: Call) -> SharedFiles:
         drivers = [self.hypervisors[name] for name in args.hypervisors if name in self.hypervisors]
         needed = [path for driver in drivers for path in driver.ancillary_files]
+        needed += args.named
         return await asyncio.to_thread(shared_files, self.paths, needed)
 
     async def write(self, args: NodeFile, _call: Call) -> Nothing:

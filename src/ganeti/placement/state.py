@@ -309,12 +309,12 @@ class State:
     def described(self) -> Cluster:
         """The description that the state stands for now."""
         names = [*(node.name for node in self.nodes), ""]
+        used = self.node_memory + self.instance_memory + self.missing_memory
+        free_memory = self.total_memory - used
         changes = {
             "nodes": [
-                _changed(node, free_disk=disk, free_memory=free)
-                for node, disk, free in zip(
-                    self.nodes, self.free_disk, self.reported_free, strict=True
-                )
+                _changed(node, free_disk=float(disk), free_memory=float(free))
+                for node, disk, free in zip(self.nodes, self.free_disk, free_memory, strict=True)
             ],
             "instances": [
                 _changed(one, primary=names[first], secondary=names[second])

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from ganeti.base.errors import RpcError
+from ganeti.config.named_files import named_files
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures.files import SHARED_FILES, WRITE_FILE, SharedFiles
-from ganeti.rpc.procedures.host import HypervisorsArgs
+from ganeti.rpc.procedures.files import SHARED_FILES, WRITE_FILE, SharedFiles, SharedFilesArgs
 from ganeti.units.context import UnitContext
 
 
@@ -13,7 +13,9 @@ async def shared_files(ctx: UnitContext) -> SharedFiles:
     """What the master's node has to share (S66, S67, S68); RpcError if it does not say."""
     cluster = ctx.snapshot.cluster
     master = ctx.snapshot.nodes[cluster.master_node]
-    args = HypervisorsArgs(hypervisors=list(cluster.enabled_hypervisors))
+    args = SharedFilesArgs(
+        hypervisors=list(cluster.enabled_hypervisors), named=named_files(ctx.snapshot)
+    )
     files: SharedFiles = await ctx.call(master, SHARED_FILES, args)
     return files
 

@@ -14,6 +14,7 @@ from ganeti.model.job import LogEntry, OpState
 from ganeti.model.opcodes import OpCode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.query.screens import ScreenSource
 from ganeti.store.interface import Position
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
 
@@ -137,6 +138,7 @@ class Master:
             config=self.config,
             queries=queries,
             watcher_pause=self.pause,
+            screens=ScreenSource(self.nodes),
             backups=self.backups,
             clock=clock,
         )

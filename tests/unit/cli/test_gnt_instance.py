@@ -1,3 +1,4 @@
+import base64
 import contextlib
 import io
 import os
@@ -46,7 +47,7 @@ def submitted(master: FakeMaster) -> dict[str, Any]:
 def test_add_sends_the_opcode_of_the_original(master: FakeMaster, run: Run) -> None:
     master.job(result=["peernode1"])
     assert run(table, *ADD.split())[0] == 0
-    assert submitted(master) == {**CAPTURED_ADD, "start": False}
+    assert submitted(master) == {**CAPTURED_ADD, "start": False, "explain": False}
 
 
 def test_add_takes_disks_interfaces_and_parameters(master: FakeMaster, run: Run) -> None:
@@ -244,6 +245,31 @@ def test_the_command_of_a_console_can_be_shown(master: FakeMaster, run: Run) -> 
     code, out, _err = run(table, "console", "--show-cmd", "web1")
     assert code == 0
     assert out.startswith("ssh -q -oEscapeChar=none -t root@node2.example.com 'socat STDIO,raw")
+
+
+def test_a_graphical_console_is_said_to_a_person_and_to_a_script(
+    master: FakeMaster, run: Run
+) -> None:
+    found = {"instance": "web1", "kind": "vnc", "host": "::1", "port": 11003, "display": 5103}
+    master.replies["QueryInstances"] = [["web1", found, None, True]]
+    code, out, _err = run(table, "console", "web1")
+    assert (code, out) == (
+        0, "Instance web1 has VNC on vnc://[::1]:11003/ (port 11003, display 5103)\n"
+    )  # fmt: skip
+    assert run(table, "console", "--show-cmd", "web1") == (0, "vnc://[::1]:11003/\n", "")
+
+
+def test_a_picture_of_the_screen_is_saved_whole(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    master.replies["InstanceScreenshot"] = base64.b64encode(b"picture").decode()
+    file = tmp_path / "screen.png"
+    assert run(table, "console", "--screenshot", str(file), "web1") == (0, "", "")
+    assert file.read_bytes() == b"picture"
+    assert master.args_of("InstanceScreenshot") == ["web1"]
+    code, _out, err = run(table, "console", "--screenshot", str(tmp_path / "no" / "x"), "web1")
+    assert code == 1
+    assert "cannot be written" in err
 
 
 def test_a_hypervisor_without_a_console_says_so(master: FakeMaster, run: Run) -> None:

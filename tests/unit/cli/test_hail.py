@@ -1,48 +1,102 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import placement_clusters as clusters
 import pytest
 
 from ganeti.cli import hail
 
 
 def answered(
-    tmp_path: Path, message: bytes, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, message: bytes, capsys: pytest.CaptureFixture[str], *words: str
 ) -> dict[str, object]:
     path = tmp_path / "message"
     path.write_bytes(message)
-    assert hail.main([str(path)]) == 0
+    assert hail.main([*words, str(path)]) == 0
     found: dict[str, object] = json.loads(capsys.readouterr().out)
     return found
 
 
+def allocation(**changes: object) -> bytes:
+    given = clusters.message(clusters.cluster(4), clusters.allocation("plain") | changes)
+    return clusters.encoded(given)
+
+
+@pytest.mark.requirement("S161", "S163", "S176", "S183")
+def test_a_message_in_a_file_is_answered_with_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(tmp_path, allocation(), capsys)
+    assert found.keys() == {"success", "info", "result"}
+    assert (found["success"], len(str(found["result"]).split(","))) == (True, 1)
+
+
+@pytest.mark.requirement("S169")
 def test_a_request_of_an_unknown_type_is_answered_no(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = answered(tmp_path, b'{"request": {"type": "dance"}}', capsys)
-    assert found["success"] is False
+    found = answered(tmp_path, allocation(type="dance"), capsys)
+    assert (found["success"], found["result"]) == (False, [])
     assert "dance" in str(found["info"])
 
 
-@pytest.mark.parametrize("message", [b"{}", b"[]", b'{"request": {"type": "allocate"}}'])
-def test_a_message_that_lacks_something_is_answered_no(
-    tmp_path: Path, message: bytes, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"{}",
+        b"[]",
+        b"not JSON",
+        b'{"request": {"type": "allocate"}}',
+        b"[" * 100_000,
+        allocation(memory="much"),
+        allocation(memory=None),
+        allocation(disks=7),
+        allocation(disk_template="moon"),
+        allocation(required_nodes=3),
+    ],
+)
+def test_a_message_that_cannot_be_used_is_answered_no(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], message: bytes
 ) -> None:
     found = answered(tmp_path, message, capsys)
-    assert found["success"] is False
-    assert "cannot be used" in str(found["info"])
+    assert (found["success"], found["result"]) == (False, [])
+    assert str(found["info"]).startswith("Request failed: ")
 
 
-@pytest.mark.parametrize("words", [[], ["a", "b"], ["--help"]])
+def test_only_named_nodes_are_allocated_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--restrict-allocation-to=node0002", "--no-capacity-checks"]
+    assert answered(tmp_path, allocation(), capsys, *words)["result"] == ["node0002"]
+
+
+@pytest.mark.parametrize("words", [[], ["a", "b"], ["--nonsense", "a"]])
 def test_one_file_is_wanted(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert hail.main(words) == 2
-    assert "Usage" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        hail.main(words)
+    assert ended.value.code == 2
+    assert "usage" in capsys.readouterr().err
 
 
-def test_what_is_no_message_is_a_failure(
+def test_a_file_that_is_not_there_is_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert hail.main([str(tmp_path / "nosuch")]) == 1
-    (tmp_path / "x").write_bytes(b"not JSON")
-    assert hail.main([str(tmp_path / "x")]) == 1
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("tool", ["hail", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace"])
+def test_a_command_says_what_it_can_do_without_loading_numpy(tool: str) -> None:
+    code = f"""
+import sys
+from ganeti.cli.{tool} import main
+try:
+    main(["--help"])
+except SystemExit as ended:
+    print(ended.code, "numpy" in sys.modules)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("0 False\n")

@@ -27,3 +27,13 @@ def test_the_man_page_has_nothing_that_is_gone(prog: str) -> None:
     page = (DIRECTORY / f"{prog}.md").read_text(encoding="utf-8")
     found = {f"\n## {line[3:]}\n" for line in page.splitlines() if line.startswith("## ")}
     assert found - headings == {"\n## Exit codes\n"}
+
+
+@pytest.mark.parametrize("prog", manual.TOOLS)
+def test_the_page_of_a_command_without_subcommands_is_up_to_date(prog: str) -> None:
+    tool = manual.tool_of(prog)
+    page = (DIRECTORY / f"{prog}.md").read_text(encoding="utf-8")
+    wanted = [flag for one in tool.options for flag in one.flags]
+    wanted += [one.name for one in tool.arguments]
+    assert [word for word in wanted if f"`{word}`" not in page] == []
+    assert page.count("\n| `") == len(tool.options) + len(tool.arguments)

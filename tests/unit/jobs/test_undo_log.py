@@ -16,7 +16,7 @@ from ganeti.base.errors import (
 from ganeti.jobs.executor import Change
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.requests import LockRequest
-from ganeti.model.job import UndoStep
+from ganeti.model.job import LOCAL_SOURCE, UndoStep
 from ganeti.model.opcodes import OpCode
 from tests.unit.jobs.rig import act
 
@@ -34,6 +34,7 @@ class FakeRun:
 
     job_id = 1
     index = 0
+    source = LOCAL_SOURCE
 
     @property
     def op(self) -> OpCode:

@@ -9,8 +9,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.node.files import checksums_of, handlers, shared_files, write_file
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures.files import NodeFile
-from ganeti.rpc.procedures.host import HypervisorsArgs
+from ganeti.rpc.procedures.files import NodeFile, SharedFilesArgs
 
 
 class Needy(FakeHypervisor):
@@ -36,20 +35,24 @@ def new(path: str, content: bytes = b"new", mode: int = 0o640) -> NodeFile:
     return NodeFile(path=path, content=content, mode=mode)
 
 
-@pytest.mark.requirement("S66", "S67", "S68")
+@pytest.mark.requirement("S66", "S67", "S68", "S71")
 async def test_the_master_shares_the_list_what_it_names_and_what_hypervisors_need(
     paths: Paths,
 ) -> None:
     put(paths, "/etc/ganeti/distributed-files", "/etc/own.conf # ours\n\n# nothing\n/etc/gone\n")
     put(paths, "/etc/own.conf", "own", 0o4777)
     put(paths, "/etc/ganeti/needed.conf", "needed")
+    put(paths, "/etc/ganeti/pw", "password", 0o600)
     put(paths, "/var/lib/ganeti/rapi.pem", "key", 0o600)
     answer = handlers(paths, {"fake": Needy(paths)})["shared_files"]
-    found = await answer(HypervisorsArgs(hypervisors=["fake", "kvm"]), Call())
+    found = await answer(
+        SharedFilesArgs(hypervisors=["fake", "kvm"], named=["/etc/ganeti/pw", "/etc/none"]), Call()
+    )
     assert [(one.path, one.mode, one.candidates_only) for one in found.files] == [
         ("/etc/ganeti/distributed-files", 0o644, False),
         ("/etc/own.conf", 0o755, False),
         ("/etc/ganeti/needed.conf", 0o644, False),
+        ("/etc/ganeti/pw", 0o600, False),
         ("/var/lib/ganeti/rapi.pem", 0o600, True),
     ]
     assert found.files[1].content == b"own"

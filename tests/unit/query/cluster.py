@@ -8,7 +8,7 @@ from ganeti.base.errors import RpcError, RpcUnknown
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.manager import LockInfo
-from ganeti.model.job import LogEntry, OpState
+from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import (
     Cluster,
@@ -154,6 +154,7 @@ class FakeJob:
     start: float | None = 1_700_000_001.0
     end: float | None = None
     priority: int = 0
+    source: str = LOCAL_SOURCE
     waiting_for: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""gnt-instance console: the guest's serial console on this terminal."""
+"""gnt-instance console: the guest's serial console on this terminal, or a picture of its screen."""
 
 import argparse
 import os
@@ -30,6 +30,8 @@ _CHUNK = 65536
     INSTANCE,
     option("--show-cmd", dest="show_command", action="store_true",
            help="print the command that would be run instead"),
+    option("--screenshot", metavar="FILE.png",
+           help="save a picture of the guest's screen instead, as PNG; - is standard output"),
     option("--log", action="store_true", help="print all that the guest has said, and end"),
 )  # fmt: skip
 def console(args: argparse.Namespace) -> int:
@@ -38,6 +40,8 @@ def console(args: argparse.Namespace) -> int:
     What is written to standard input reaches the guest, so scripts can use it, too: after the end
     of their input the command goes on until the guest is silent for a second.
     """
+    if args.screenshot:
+        return save_screenshot(args.instance_name, args.screenshot)
     fields = ["name", "console", "console_log", "oper_state"]
     with LuxiClient() as client:
         name, found, log, is_running = client.rows("Instances", [args.instance_name], fields)[0]
@@ -47,6 +51,9 @@ def console(args: argparse.Namespace) -> int:
         raise PrereqError(f"instance {name} is not running", ErrorCode.WRONG_STATE)
     if found is None:
         raise ExecError(f"the node of instance {name} does not say how to reach its console")
+    if found["kind"] in ("vnc", "spice"):
+        print(display_text(found, plain=args.show_command))
+        return 0
     if found["kind"] == "msg":
         print(found["message"])
         return 0
@@ -59,6 +66,38 @@ def console(args: argparse.Namespace) -> int:
     if found["host"] == hostname():
         raise ExecError(f"the console of instance {name} is not there: {path}")
     return _become(remote_words(found))
+
+
+def save_screenshot(instance: str, file: str) -> int:
+    """Write a picture of an instance's screen, whole or not at all; ExecError."""
+    import base64
+
+    from ganeti.base.files import write_atomically
+
+    with LuxiClient() as client:
+        picture = base64.b64decode(client.call("InstanceScreenshot", instance))
+    if file == "-":
+        sys.stdout.buffer.write(picture)
+        sys.stdout.buffer.flush()
+        return 0
+    try:
+        write_atomically(Path(file), picture)
+    except OSError as err:
+        raise ExecError(f"the picture cannot be written to {file}: {err.strerror}") from err
+    return 0
+
+
+def display_text(found: dict[str, Any], *, plain: bool) -> str:
+    """Where a graphical console is: a sentence, or for scripts an address that viewers take."""
+    host = f"[{found['host']}]" if ":" in found["host"] else found["host"]
+    address = f"{found['kind']}://{host}:{found['port']}/"
+    if plain:
+        return address
+    display = f", display {found['display']}" if "display" in found else ""
+    protocol = found["kind"].upper()
+    return (
+        f"Instance {found['instance']} has {protocol} on {address} (port {found['port']}{display})"
+    )
 
 
 def socket_of(command: list[str]) -> str | None:

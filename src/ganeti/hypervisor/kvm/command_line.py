@@ -1,7 +1,7 @@
 """The command line of QEMU, as a pure function of what was decided before.
 
-A value never becomes part of another option: each option is made by `option`, which doubles
-commas, the only character that ends a value, and refuses control characters (A44).
+A value never becomes part of another option: each option is made by `option` (A44). Here are the
+parts that every guest has, its disks and its network; `machine`, `display` and `images` make the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,22 +10,42 @@ from pathlib import Path
 from typing import Any
 
 from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.display import Spice, channel_words, display_words
+from ganeti.hypervisor.kvm.images import (
+    IDE_PLACES,
+    SATA_PLACES,
+    boots_from,
+    ide_place,
+    image_words,
+)
+from ganeti.hypervisor.kvm.machine import (
+    Firmware,
+    accelerator_option,
+    clock_words,
+    cpu_words,
+    extra_words,
+    is_q35,
+    machine_words,
+    memory_words,
+)
+from ganeti.hypervisor.kvm.options import option
 from ganeti.hypervisor.kvm.places import device_id, disk_slot, nic_slot, pci_place, root_ports
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.params import Params
 
-DEFAULT_MACHINE = "pc"
 BALLOON = "balloon"
 """The device through which a running guest gives memory back."""
-IDE_DISKS = 4
-_DISK_DRIVERS = {"paravirtual": "virtio-blk-pci", "scsi": "scsi-hd", "ide": "ide-hd"}
-_NIC_DRIVERS = {"paravirtual": "virtio-net-pci", "e1000": "e1000", "rtl8139": "rtl8139"}
+_DISK_DRIVERS = {
+    "paravirtual": "virtio-blk-pci",
+    "scsi": "scsi-hd",
+    "scsi-hd": "scsi-hd",
+    "ide": "ide-hd",
+}
+_LSI_DISKS = 7
+_ISA_NICS = frozenset(("ne2k_isa",))
 _SERIAL_LIMIT = 20
 """Bytes that virtio-blk has for a serial number."""
-_LESS_KIB = 8
-_FIRST_PRINTABLE, _DELETE = 32, 127
-_SMALL_TRANSLATION_CACHE_MIB, _BIG_TRANSLATION_CACHE_MIB, _SMALL_GUEST_MIB = 32, 128, 512
 
 
 @dataclass(frozen=True)
@@ -55,13 +75,9 @@ class Resolved:
     is_incoming: bool = False
     places: Mapping[str, int] = field(default_factory=dict)
     """UUID of a disk or NIC -> its place; without one, its index (`ganeti.hypervisor.kvm.places`)."""
-
-
-def option(*words: str, **pairs: str | int | bool) -> str:
-    """One option's value: leading words, then `name=value`; `_` in a name stands for `-`."""
-    parts = [_escaped(word) for word in words]
-    parts += [f"{name.replace('_', '-')}={_escaped(_text(value))}" for name, value in pairs.items()]
-    return ",".join(parts)
+    firmware: Firmware | None = None
+    """Flash chips, for a UEFI guest."""
+    spice: Spice = field(default_factory=Spice)
 
 
 def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
@@ -75,11 +91,11 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         *("-msg", "timestamp=on"),
         *("-name", option(guest=instance.name)),
         *("-uuid", instance.uuid),
-        *("-machine", _machine(resolved)),
+        *machine_words(resolved.machine, resolved.hvparams, resolved.firmware),
         *("-accel", accelerator_option(resolved.accelerator, instance)),
-        *("-smp", str(instance.vcpus)),
-        *("-m", option(size=_memory(instance, resolved.accelerator))),
-        *("-rtc", "base=utc"),
+        *cpu_words(instance, resolved.hvparams),
+        *memory_words(instance, resolved.accelerator, resolved.hvparams),
+        *clock_words(resolved.hvparams),
         *_monitor("driver", resolved.files.monitor),
         *_monitor("people", resolved.files.people_monitor),
         *_serial(resolved),
@@ -88,18 +104,12 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         *_ports(resolved.machine),
         *_disks(instance, resolved),
         *_nics(instance, resolved),
+        *image_words(resolved.machine, resolved.hvparams, _ide_disks(instance, resolved)),
+        *display_words(instance, resolved.hvparams, resolved.spice),
+        *channel_words(resolved.hvparams, resolved.files.guest_agent),
         *(("-incoming", "defer") if resolved.is_incoming else ()),
+        *extra_words(resolved.hvparams),
     ]
-
-
-def accelerator_option(accelerator: str, instance: InstanceSpec) -> str:
-    """KVM, or emulation with a cache for translated code that fits a small guest."""
-    if accelerator == "kvm":
-        return "kvm"
-    small = instance.memory <= _SMALL_GUEST_MIB
-    cache_mib = _SMALL_TRANSLATION_CACHE_MIB if small else _BIG_TRANSLATION_CACHE_MIB
-    thread = "multi" if instance.vcpus > 1 else "single"
-    return option("tcg", thread=thread, tb_size=cache_mib)
 
 
 def node_name(kind: str, disk: DiskSpec) -> str:
@@ -116,32 +126,8 @@ def kernel_command_line(hvparams: Params) -> str:
         )
     words = [f"root={root}"] if root else []
     if hvparams["serial_console"]:
-        words.append("console=ttyS0,38400")
+        words.append(f"console=ttyS0,{hvparams['serial_speed']}")
     return " ".join([*words, str(hvparams["kernel_args"])]).strip()
-
-
-def _escaped(value: str) -> str:
-    if any(ord(c) < _FIRST_PRINTABLE or ord(c) == _DELETE for c in value):
-        raise HypervisorError(
-            f"{value!r:.80} contains a control character; QEMU cannot be given that"
-        )
-    return value.replace(",", ",,")
-
-
-def _text(value: str | int | bool) -> str:  # noqa: FBT001 - a value of QEMU, not a switch of ours
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
-
-
-def _memory(instance: InstanceSpec, accelerator: str) -> str:
-    if accelerator == "kvm":
-        return f"{instance.memory}M"
-    # Under emulation QEMU 7.2 loses memory writes while it migrates a guest whose memory it can
-    # look through in whole words of its dirty bitmap (256 KiB); see docs/design/hypervisor.md.
-    return f"{instance.memory * 1024 - _LESS_KIB}k"
-
-
-def _machine(resolved: Resolved) -> str:
-    return option(type=resolved.machine or DEFAULT_MACHINE, acpi=bool(resolved.hvparams["acpi"]))
 
 
 def _monitor(name: str, path: Path) -> list[str]:
@@ -175,28 +161,44 @@ def _ports(machine: str) -> list[str]:
     return [word for port in root_ports(machine) for word in ("-device", _device(port))]
 
 
-def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
-    kind = str(resolved.hvparams["disk_type"])
-    if kind == "ide" and len(instance.disks) > IDE_DISKS:
+def _ide_disks(instance: InstanceSpec, resolved: Resolved) -> int:
+    """How many places of IDE the disks take."""
+    return len(instance.disks) if resolved.hvparams["disk_type"] == "ide" else 0
+
+
+def _check_places(instance: InstanceSpec, resolved: Resolved) -> None:
+    kind, wanted = str(resolved.hvparams["disk_type"]), len(instance.disks)
+    places = wanted
+    if kind == "ide":
+        places = SATA_PLACES if is_q35(resolved.machine) else IDE_PLACES
+    elif kind.startswith("scsi") and resolved.hvparams["scsi_controller_type"] == "lsi":
+        kind, places = "scsi, with scsi_controller_type=lsi,", _LSI_DISKS
+    if wanted > places:
         raise HypervisorError(
-            f"{instance.name} has {len(instance.disks)} disks; disk_type=ide takes {IDE_DISKS},"
+            f"{instance.name} has {wanted} disks; disk_type={kind} takes {places},"
             " disk_type=paravirtual takes more"
         )
+
+
+def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
+    _check_places(instance, resolved)
     words: list[str] = []
-    if kind == "scsi":
-        words += ["-device", option("virtio-scsi-pci", id="scsi0")]
+    if str(resolved.hvparams["disk_type"]).startswith("scsi"):
+        words += ["-device", option(str(resolved.hvparams["scsi_controller_type"]), id="scsi0")]
+    if resolved.hvparams["cdrom_disk_type"] == "scsi":
+        words += ["-device", option("virtio-scsi-pci", id="scsi-cd")]
     for disk, backend in zip(instance.disks, resolved.disks, strict=True):
-        for node in backend_nodes(disk, backend):
+        for node in backend_nodes(disk, backend, resolved.hvparams):
             words += ["-blockdev", option(**_flat(node))]
         place = resolved.places.get(disk.uuid, disk.index)
         pairs = disk_device(disk, backend, resolved.hvparams, resolved.machine, place)
-        if resolved.hvparams["boot_order"] == "disk" and not resolved.hvparams["kernel_path"]:
+        if boots_from(resolved.hvparams, "disk"):
             pairs["bootindex"] = disk.index + 1
         words += ["-device", _device(pairs)]
     return words
 
 
-def backend_nodes(disk: DiskSpec, backend: DiskBackend) -> list[dict[str, Any]]:
+def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> list[dict[str, Any]]:
     """The file below, and the format above it: named as raw, never probed. As `blockdev-add` takes them."""
     read_only = disk.mode == "ro"
     cache = {"direct": backend.direct, "no-flush": False}
@@ -215,7 +217,20 @@ def backend_nodes(disk: DiskSpec, backend: DiskBackend) -> list[dict[str, Any]]:
         "read-only": read_only,
         "cache": cache,
     }
-    return [lower, upper]
+    discard = str(hvparams["disk_discard"])
+    further = {} if discard == "default" else {"discard": discard}
+    return [lower | _aio(disk, backend, hvparams) | further, upper | further]
+
+
+def _aio(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> dict[str, str]:
+    """QEMU's own threads need no word; the kernel's older way works past the host's cache only."""
+    how = str(hvparams["disk_aio"])
+    if how == "native" and not backend.direct:
+        raise HypervisorError(
+            f"disk {disk.index}: disk_aio=native needs disk_cache=none, and a file system that can"
+            " be read past the cache of the host; or set disk_aio=threads"
+        )
+    return {} if how == "threads" else {"aio": how}
 
 
 def disk_device(
@@ -231,8 +246,8 @@ def disk_device(
         "write-cache": "off" if backend.writethrough else "on",
     }
     if kind == "ide":
-        return pairs | {"bus": f"ide.{disk.index // 2}", "unit": disk.index % 2}
-    if kind == "scsi":
+        return pairs | ide_place(disk.index, machine)
+    if kind.startswith("scsi"):
         return pairs | {"bus": "scsi0.0", "scsi-id": place}
     return pairs | pci_place(machine, disk_slot(place))
 
@@ -240,13 +255,33 @@ def disk_device(
 def _nics(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     words: list[str] = []
     for nic, tap in zip(instance.nics, resolved.taps, strict=True):
-        netdev = option("tap", id=netdev_id(nic), ifname=tap, script="no", downscript="no")
         place = resolved.places.get(nic.uuid, nic.index)
         pairs = nic_device(nic, resolved.hvparams, resolved.machine, place)
-        if resolved.hvparams["boot_order"] == "network" and not resolved.hvparams["kernel_path"]:
+        if (queues := nic_queues(resolved.hvparams)) > 1:
+            # An interrupt for each direction of each queue, one for control, one for changes.
+            pairs |= {"mq": True, "vectors": 2 * queues + 2}
+        if boots_from(resolved.hvparams, "network"):
             pairs["bootindex"] = nic.index + 1
-        words += ["-netdev", netdev, "-device", _device(pairs)]
+        words += ["-netdev", _netdev(nic, tap, resolved.hvparams), "-device", _device(pairs)]
     return words
+
+
+def _netdev(nic: NicSpec, tap: str, hvparams: Params) -> str:
+    pairs: dict[str, str | int | bool] = {
+        "id": netdev_id(nic), "ifname": tap, "script": "no", "downscript": "no"
+    }  # fmt: skip
+    if not hvparams["vnet_hdr"]:
+        pairs["vnet__hdr"] = False
+    if hvparams["vhost_net"]:
+        pairs["vhost"] = True
+    if (queues := nic_queues(hvparams)) > 1:
+        pairs["queues"] = queues
+    return option("tap", **pairs)
+
+
+def nic_queues(hvparams: Params) -> int:
+    """Queues of each interface from its start; only paravirtual ones have more than one."""
+    return int(hvparams["virtio_net_queues"]) if hvparams["nic_type"] == "paravirtual" else 1
 
 
 def netdev_id(nic: NicSpec) -> str:
@@ -256,12 +291,15 @@ def netdev_id(nic: NicSpec) -> str:
 
 def nic_device(nic: NicSpec, hvparams: Params, machine: str, place: int) -> dict[str, Any]:
     """What the guest sees of a NIC, as `device_add` takes it."""
+    kind = str(hvparams["nic_type"])
     pairs = {
-        "driver": _NIC_DRIVERS[str(hvparams["nic_type"])],
+        "driver": "virtio-net-pci" if kind == "paravirtual" else kind,
         "id": device_id("nic", nic.uuid),
         "netdev": netdev_id(nic),
         "mac": nic.mac,
     }
+    if kind in _ISA_NICS:
+        return pairs
     if hvparams["boot_order"] != "network":
         pairs["romfile"] = ""  # nothing boots from it, and a confined QEMU could not open the file
     return pairs | pci_place(machine, nic_slot(place))

@@ -19,7 +19,7 @@ from ganeti import ssconf, uidpool
 from ganeti.base.errors import GanetiError, HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
-from ganeti.hypervisor.kvm.command_line import option
+from ganeti.hypervisor.kvm.options import option
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.params import Params
 

@@ -1,21 +1,49 @@
-"""The serial console of a guest: where it is, and that its log stays small."""
+"""The console of a guest: where it is, and that its log stays small."""
 
+from ipaddress import ip_address
+
+from ganeti.hypervisor.kvm.display import vnc_socket
 from ganeti.hypervisor.kvm.guests import Guest, complete
 from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo
 
 
 def console_info(guest: Guest) -> ConsoleInfo:
-    """The socket to connect to, which serves one client at a time, and the log of all that was said.
+    """The serial console where there is one, else the display.
 
-    A client must read all the time: QEMU waits for it once its socket is full, and the guest for QEMU.
+    The first is a socket to connect to, which serves one client at a time, and the log of all that was said.
+
+    A client of it must read all the time: QEMU waits for it once its socket is full, and the guest for QEMU.
     """
     files, instance = guest.files, guest.instance
-    if not complete(instance.hvparams)["serial_console"]:
-        return ConsoleInfo(
-            kind="msg", message=f"{instance.name} has no serial console (serial_console=false)"
-        )
+    hvparams = complete(instance.hvparams)
+    if not hvparams["serial_console"]:
+        return _display(instance, hvparams)
     return ConsoleInfo(kind="socket", path=str(files.console), log_path=str(files.console_log))
+
+
+def _display(instance: InstanceSpec, hvparams: Params) -> ConsoleInfo:
+    if (socket := vnc_socket(instance, hvparams)) is not None:
+        return ConsoleInfo(kind="msg", message=f"VNC is served on the socket {socket} of the node")
+    for kind, name in (("vnc", "vnc_bind_address"), ("spice", "spice_bind")):
+        if hvparams[name]:
+            return ConsoleInfo(
+                kind=kind, host=_host(str(hvparams[name])), port=instance.network_port or 0
+            )
+    return ConsoleInfo(
+        kind="msg",
+        message=f"{instance.name} has no console (serial_console=false, and no VNC or SPICE)",
+    )
+
+
+def _host(bound: str) -> str:
+    """Where clients go for a display on this address: empty if any address of the node will do."""
+    try:
+        return "" if ip_address(bound).is_unspecified else bound
+    except ValueError:
+        return ""  # an interface
 
 
 def shorten_logs(files: GuestFiles) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,18 +11,23 @@ from typing import ClassVar
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
+from ganeti.hypervisor.abilities import FindsOutEarly, KeepsFirmware, PinsMachine, TakesScreenshots
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
-from ganeti.hypervisor.kvm import links, migration
-from ganeti.hypervisor.kvm.confinement import user_problems
+from ganeti.hypervisor.kvm import firmware, links, migration
 from ganeti.hypervisor.kvm.console import console_info, shorten_logs
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
+from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.moves import CERTIFICATE, Moves
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
+from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.hypervisor.kvm.screenshot import screenshot
+from ganeti.hypervisor.kvm.validation import machines, problems_here
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.kvm_params import VNC_PASSWORD_FILE
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
@@ -48,11 +52,12 @@ _STATES = {
 _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
-class KvmHypervisor(Hypervisor):
+class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, KeepsFirmware):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
     name: ClassVar[str] = "kvm"
     capabilities: ClassVar[Capabilities] = Capabilities(can_migrate=True, has_console=True)
+    ancillary_files: ClassVar[tuple[str, ...]] = (VNC_PASSWORD_FILE,)
 
     def __init__(
         self,
@@ -93,6 +98,12 @@ class KvmHypervisor(Hypervisor):
     async def version(self) -> str:
         return await self._version_of(find_program({}))
 
+    async def find_out(self) -> None:
+        program = find_program({})
+        await self._version_of(program)
+        await self._guests.confinement.abilities(program)
+        await self._guests.acceleration.kvm_works(program)
+
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
         return [one for one in found if one is not None]
@@ -108,18 +119,19 @@ class KvmHypervisor(Hypervisor):
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
-            if guest is not None:
+            if guest is not None and not await self._ended_if_shut_down(guest):
                 await self._go_on(guest, paused=paused)
                 return
             hvparams = complete(instance.hvparams)
             program = find_program(hvparams)
-            accelerator = str(hvparams["accelerator"])
             guest = await self._guests.launch(
                 Launch(
                     instance=instance,
                     disk_paths=disk_paths,
                     program=program,
-                    accelerator=await self._guests.acceleration.choose(accelerator, program),
+                    accelerator=await self._guests.acceleration.choose(
+                        accelerator(hvparams), program
+                    ),
                     machine=str(hvparams["machine_version"]),
                 )
             )
@@ -147,9 +159,15 @@ class KvmHypervisor(Hypervisor):
                 try:
                     await self._shuts_down(guest, timeout_s)
                 finally:
-                    await guest.ask("set-action", {"shutdown": "poweroff"})
+                    if not guest.outlives_shutdown:
+                        await guest.ask("set-action", {"shutdown": "poweroff"})
+            exits = complete(guest.instance.hvparams)["reboot_behavior"] == "exit"
+            if exits:
+                await guest.ask("set-action", {"reboot": "reset"})
             await guest.ask("system_reset")
             await guest.ask("cont")
+            if exits:
+                await guest.ask("set-action", {"reboot": "shutdown"})
 
     async def console(self, instance: InstanceSpec) -> ConsoleInfo:
         return console_info(await self._here(self._guests.files(instance.uuid), instance))
@@ -179,18 +197,16 @@ class KvmHypervisor(Hypervisor):
                 return await self._accepted_before(guest, wanted.address)
             hvparams = complete(instance.hvparams)
             program = find_program(hvparams)
-            accelerator = await self._guests.acceleration.choose(
-                str(hvparams["accelerator"]), program
-            )
+            chosen = await self._guests.acceleration.choose(accelerator(hvparams), program)
             migration.check_compatible(
-                info, accelerator=accelerator, version=await self._version_of(program)
+                info, accelerator=chosen, version=await self._version_of(program)
             )
             guest = await self._guests.launch(
                 Launch(
                     instance=instance,
                     disk_paths=disk_paths,
                     program=program,
-                    accelerator=accelerator,
+                    accelerator=chosen,
                     machine=str(info.get("machine", "")),
                     is_incoming=True,
                     places=info.get("places"),
@@ -241,21 +257,43 @@ class KvmHypervisor(Hypervisor):
 
     async def validate(self, hvparams: Params) -> list[str]:
         filled = complete(hvparams)
-        problems = [
-            f"{name}: {filled[name]} is not a file that can be read on this node"
-            for name in ("kernel_path", "initrd_path")
-            if filled[name] and not _is_readable_file(str(filled[name]))
-        ]
-        problems += user_problems(filled)
         try:
             program = find_program(filled)
-            machine = str(filled["machine_version"])
-            if machine and machine not in await self._machines(program):
-                problems.append(f"machine_version: {program} has no machine {machine!r:.60}")
-            await self._guests.acceleration.choose(str(filled["accelerator"]), program)
+            problems = await problems_here(self._paths, self._run, program, filled)
+            await self._guests.acceleration.choose(accelerator(filled), program)
         except HypervisorError as err:
-            problems.append(str(err))
+            return [str(err)]
         return problems
+
+    async def pinned(self, hvparams: Params) -> Params:
+        filled = complete(hvparams)
+        wanted = str(filled["machine_version"]) or DEFAULT_MACHINE
+        known = await machines(self._run, find_program(filled))
+        return {"machine_version": known[wanted]} if wanted in known else {}
+
+    async def screenshot(self, instance: InstanceSpec) -> bytes:
+        return await screenshot(await self._here(self._guests.files(instance.uuid), instance))
+
+    async def read_firmware(
+        self, instance: InstanceSpec, disk_paths: Sequence[str]
+    ) -> bytes | None:
+        return await asyncio.to_thread(firmware.read, self._paths, instance, disk_paths)
+
+    async def write_firmware(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
+    ) -> None:
+        self._check_down(instance)
+        await asyncio.to_thread(firmware.write, self._paths, instance, disk_paths, content)
+
+    async def forget_firmware(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
+        self._check_down(instance)
+        await asyncio.to_thread(firmware.forget, self._paths, instance, disk_paths)
+
+    def _check_down(self, instance: InstanceSpec) -> None:
+        if self._guests.peek(self._guests.files(instance.uuid)) is not None:
+            raise HypervisorError(
+                f"{instance.name} runs on this node; its firmware's variables are in use"
+            )
 
     async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
         """See `ganeti.hypervisor.networking.ChecksNics`."""
@@ -313,6 +351,19 @@ class KvmHypervisor(Hypervisor):
         except MonitorGone:
             return None if self._guests.peek(guest.files) is None else "running"
 
+    async def _ended_if_shut_down(self, guest: Guest) -> bool:
+        """End a QEMU that only stands because its guest has shut itself down: it cannot go on."""
+        if guest.record.is_incoming:
+            return False
+        try:
+            status = await guest.status()
+        except MonitorSilent:
+            return False
+        if _STATES.get(status) != "shutdown":
+            return False
+        await self._guests.end(guest)
+        return True
+
     async def _go_on(self, guest: Guest, *, paused: bool) -> None:
         """A start of what is here already."""
         name = guest.instance.name
@@ -340,6 +391,10 @@ class KvmHypervisor(Hypervisor):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:
+            if guest.outlives_shutdown:
+                # Asked by us: that is no shutdown by the user.
+                action = {"shutdown": "poweroff"}
+                await guest.ask("set-action", action, timeout_s=min(LOOK_S, timeout_s))
             if await guest.status(timeout_s=min(LOOK_S, timeout_s)) != "running":
                 return False
             while (left := deadline - loop.time()) > 0:
@@ -422,11 +477,7 @@ class KvmHypervisor(Hypervisor):
 
     async def _version_of(self, program: str) -> str:
         """QEMU's version; asked again only when the program was replaced."""
-        try:
-            status = os.stat(program)  # noqa: PTH116 - of a program, at once
-        except OSError:
-            return await self._said_version(program)
-        identity = (program, status.st_ino, status.st_mtime_ns)
+        identity = _identity(program)
         if identity not in self._versions:
             self._versions = {identity: await self._said_version(program)}
         return self._versions[identity]
@@ -441,13 +492,6 @@ class KvmHypervisor(Hypervisor):
             raise HypervisorError(f"{program} says no version: {text!r:.80}")
         return found[1]
 
-    async def _machines(self, program: str) -> set[str]:
-        try:
-            text = (await self._run([program, "-machine", "help"])).text
-        except HostError as err:
-            raise HypervisorError(f"QEMU cannot be asked for its machines: {err}") from err
-        return {line.split()[0] for line in text.splitlines()[1:] if line.split()}
-
 
 def find_program(hvparams: Params) -> str:
     """The QEMU program; HypervisorError if there is none."""
@@ -460,5 +504,10 @@ def find_program(hvparams: Params) -> str:
     return found
 
 
-def _is_readable_file(path: str) -> bool:
-    return Path(path).is_file() and os.access(path, os.R_OK)
+def _identity(program: str) -> tuple[str, int, int]:
+    """Changes when the program is replaced."""
+    try:
+        status = Path(program).stat()
+    except OSError:
+        return program, 0, 0
+    return program, status.st_ino, status.st_mtime_ns

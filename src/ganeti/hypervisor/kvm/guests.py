@@ -13,14 +13,20 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
-from ganeti.hypervisor.kvm.command_line import Resolved, qemu_command
+from ganeti.hypervisor.kvm.command_line import Resolved, nic_queues, qemu_command
 from ganeti.hypervisor.kvm.confinement import Confined, Confinement
 from ganeti.hypervisor.kvm.disks import resolve_disks
+from ganeti.hypervisor.kvm.display import Spice, has_spice, vnc_socket
+from ganeti.hypervisor.kvm.firmware import prepare
+from ganeti.hypervisor.kvm.machine import Firmware
 from ganeti.hypervisor.kvm.monitor import MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
+from ganeti.hypervisor.kvm.passwords import set_passwords
+from ganeti.hypervisor.kvm.pinning import pin
 from ganeti.hypervisor.kvm.places import initial_places
 from ganeti.hypervisor.kvm.processes import PROC, Processes
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
+from ganeti.hypervisor.kvm.validation import spice_address
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -51,6 +57,11 @@ class Guest:
     def memory(self) -> int:
         """MiB that the guest may use."""
         return self.record.memory or self.record.instance.memory
+
+    @property
+    def outlives_shutdown(self) -> bool:
+        """Whether QEMU stays, stopped, when the guest shuts itself down (`user_shutdown`)."""
+        return bool(complete(self.record.instance.hvparams)["user_shutdown"])
 
     async def status(self, *, timeout_s: float = 20.0) -> str:
         """QEMU's run state, such as `running`, `paused`, `inmigrate`, `postmigrate`."""
@@ -148,6 +159,7 @@ class Guests:
         hvparams = what.hvparams
         disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
         taps = tap_names(self._paths.root, what.instance)
+        flash, spice = await self._firmware(what), await self._spice(hvparams)
         places = initial_places(what.instance) if what.places is None else dict(what.places)
         record = None
         try:
@@ -162,6 +174,8 @@ class Guests:
                 taps=taps,
                 is_incoming=what.is_incoming,
                 places=places,
+                firmware=flash,
+                spice=spice,
             )
             record = _new_record(what, resolved, qemu_command(what.instance, resolved))
             record = replace(
@@ -169,13 +183,36 @@ class Guests:
             )
             # Before the taps are made: whatever ends this daemon, the next one knows of them.
             files.write(record)
-            await make_taps(self._run, self._paths.root, what.instance, self._paths.etc)
+            queues = nic_queues(hvparams)
+            await make_taps(
+                self._run, self._paths.root, what.instance, self._paths.etc, queues=queues
+            )
             self.confinement.prepare(files, hvparams)
-            return await self._spawn(files, record, confined.descriptors)
+            guest = await self._spawn(files, record, confined.descriptors)
+            await self._make_ready(guest, hvparams)
+            return guest
         except BaseException:
             if record is not None:
                 await self._abandon(files, record)
             raise
+
+    async def _firmware(self, what: Launch) -> Firmware | None:
+        if what.hvparams["firmware"] != "uefi":
+            return None
+        return await asyncio.to_thread(prepare, self._paths, what.instance, what.disk_paths)
+
+    async def _spice(self, hvparams: Params) -> Spice:
+        address = await spice_address(self._run, hvparams) if has_spice(hvparams) else ""
+        return Spice(address, self._paths.data)
+
+    async def _make_ready(self, guest: Guest, hvparams: Params) -> None:
+        """What is told to a new QEMU before the guest's first instruction."""
+        await set_passwords(self._paths, hvparams, guest.ask)
+        mask, instance = str(hvparams["cpu_mask"]), guest.instance
+        await pin(guest.ask, guest.record.pid, mask, instance.vcpus)
+        socket = vnc_socket(instance, hvparams)
+        if socket is not None:
+            socket.chmod(0o600)
 
     async def end(self, guest: Guest) -> None:
         """End the process, by asking QEMU and then by force, and remove what belongs to it."""

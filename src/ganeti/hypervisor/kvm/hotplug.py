@@ -171,7 +171,9 @@ class KvmHotplug(Hotplug):
         [backend] = resolve_disks(replace(spec, disks=(disk,)), [path], str(hvparams["disk_cache"]))
         place = guest.record.places[disk.uuid]
         fdset = _FDSET_BASE + place
-        lower, upper = backend_nodes(disk, dataclasses.replace(backend, path=f"/dev/fdset/{fdset}"))
+        lower, upper = backend_nodes(
+            disk, dataclasses.replace(backend, path=f"/dev/fdset/{fdset}"), hvparams
+        )
         await self._drop_nodes(guest, disk)
         with _opened(path, read_only=disk.mode == "ro") as file:
             commands = [

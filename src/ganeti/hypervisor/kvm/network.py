@@ -34,9 +34,10 @@ def tap_names(root: Path, instance: InstanceSpec) -> tuple[str, ...]:
     return tuple(tap_name(root, nic) for nic in instance.nics)
 
 
-def tap_add(tap: str) -> list[str]:
-    """Make a tap device."""
-    return ["ip", "tuntap", "add", "dev", tap, "mode", "tap"]
+def tap_add(tap: str, *, queues: int = 1) -> list[str]:
+    """Make a tap device; one of several queues takes as many as its user opens."""
+    words = ["ip", "tuntap", "add", "dev", tap, "mode", "tap"]
+    return [*words, "multi_queue"] if queues > 1 else words
 
 
 def tap_remove(tap: str) -> list[str]:
@@ -89,14 +90,14 @@ def script_words(settings: Path) -> list[str]:
 
 
 async def make_taps(
-    run: Run, root: Path, instance: InstanceSpec, settings: Path
+    run: Run, root: Path, instance: InstanceSpec, settings: Path, *, queues: int = 1
 ) -> tuple[str, ...]:
     """One tap device for each NIC, connected; on failure none is left."""
     taps = tap_names(root, instance)
     await remove_taps(run, taps)
     try:
         for tap, nic in zip(taps, instance.nics, strict=True):
-            await make_tap(run, tap, nic, instance, settings)
+            await make_tap(run, tap, nic, instance, settings, queues=queues)
     except BaseException:
         await remove_taps(run, taps)
         raise
@@ -112,11 +113,17 @@ async def remove_taps(run: Run, taps: Sequence[str]) -> None:
 
 
 async def make_tap(
-    run: Run, tap: str, nic: NicSpec, instance: InstanceSpec, settings: Path
+    run: Run,
+    tap: str,
+    nic: NicSpec,
+    instance: InstanceSpec,
+    settings: Path,
+    *,
+    queues: int = 1,
 ) -> None:
     """Make one tap device and connect it; after a failure it may be there."""
     try:
-        await run(tap_add(tap))
+        await run(tap_add(tap, queues=queues))
     except HostError as err:
         raise HypervisorError(f"NIC {nic.index}: no tap device can be made: {err}") from err
     await connect_tap(run, tap, nic, instance, settings)

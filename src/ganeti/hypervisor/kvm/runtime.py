@@ -96,6 +96,11 @@ class GuestFiles:
         return self.directory / f"{self.short_uuid}.s"
 
     @property
+    def guest_agent(self) -> Path:
+        """The way to QEMU's agent in the guest, where there is one."""
+        return self.directory / f"{self.short_uuid}.a"
+
+    @property
     def chroot(self) -> Path:
         """What a confined QEMU sees as the root of all files."""
         return self.directory / f"{self.short_uuid}.root"
@@ -112,7 +117,7 @@ class GuestFiles:
 
     @property
     def sockets(self) -> tuple[Path, ...]:
-        return (self.monitor, self.people_monitor, self.console)
+        return (self.monitor, self.people_monitor, self.console, self.guest_agent)
 
     def check_lengths(self) -> None:
         """HypervisorError if a socket's name is too long for the kernel."""

@@ -79,11 +79,14 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     candidate_pool_size: int | None = None
     max_running_jobs: int | None = None
     default_iallocator: str | None = None
+    default_iallocator_params: Params | None = None
     mac_prefix: str | None = None
     master_netdev: str | None = None
     master_netmask: int | None = None
     file_storage_dir: str | None = None
     shared_file_storage_dir: str | None = None
+    remote_hvparams: list[str] | None = None
+    """Names of hypervisor parameters that touch the host, and that REST users may set all the same."""
     uid_pool: list[tuple[int, int]] | None = None
     add_uids: list[tuple[int, int]] | None = None
     remove_uids: list[tuple[int, int]] | None = None
@@ -97,7 +100,6 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     maintain_node_health: Any = None
     prealloc_wipe_disks: Any = None
     drbd_helper: Any = None
-    default_iallocator_params: Any = None
     reserved_lvs: Any = None
     hidden_os: Any = None
     blacklisted_os: Any = None

@@ -65,8 +65,22 @@ def _console_log(row: InstanceRow) -> str | Missing:
     return found if isinstance(found, Missing) else found.log_path or UNAVAILABLE
 
 
+_FIRST_VNC_PORT = 5900
+"""The port of VNC's display 0."""
+
+
 def console_dictionary(instance: str, node: str, console: ConsoleInfo) -> dict[str, Any]:
-    """How to reach a console, in the words that clients of Ganeti know (`ssh` or `msg`)."""
+    """How to reach a console, in the words that clients of Ganeti know (`ssh`, `vnc`, `spice`, `msg`)."""
+    if console.kind in ("vnc", "spice"):
+        found = {
+            "instance": instance,
+            "kind": console.kind,
+            "host": console.host or node,
+            "port": console.port,
+        }
+        return found | (
+            {"display": console.port - _FIRST_VNC_PORT} if console.kind == "vnc" else {}
+        )
     if console.kind != "socket":
         text = console.message or f"The console is of the kind {console.kind}"
         return {"instance": instance, "kind": "msg", "message": text}
@@ -174,8 +188,8 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         "network_port",
         "Network_port",
         _NUMBER,
-        "Port of the graphical console; none is used",
-        lambda _row: UNAVAILABLE,
+        "Port of the graphical console (VNC or SPICE), if it has one",
+        lambda r: UNAVAILABLE if r.instance.network_port is None else r.instance.network_port,
     ),
     Field(
         "hvparams",

@@ -28,6 +28,8 @@ def shown_opcode(op: OpCode) -> dict[str, Any]:
     for name in (*op.secret_fields, "osparams_private"):
         if shown.get(name):
             shown[name] = dict.fromkeys(shown[name], REDACTED)
+    if op.nested_field is not None:
+        shown[op.nested_field] = [shown_opcode(one) for one in getattr(op, op.nested_field)]
     return shown
 
 
@@ -55,6 +57,13 @@ JOB_FIELDS = table(
             ValueKind.NUMBER,
             "Urgency, from -20 (first) to 19",
             lambda r: r.job.priority,
+        ),
+        Field(
+            "source",
+            "Source",
+            ValueKind.TEXT,
+            "Who submitted the job: local (the master's own socket), or a user of the REST interface",
+            lambda r: r.job.source,
         ),
         Field(
             "archived",

@@ -20,6 +20,12 @@ class NodeFile(Message, frozen=True, kw_only=True):
     candidates_only: bool = False
 
 
+class SharedFilesArgs(HypervisorsArgs, frozen=True, kw_only=True):
+    """Whose files are wanted; `named` are those that parameters name, as far as they exist."""
+
+    named: list[str] = []
+
+
 class SharedFiles(Message, frozen=True, kw_only=True):
     """What the master's node has to share, and why some of it cannot be (a sentence each)."""
 
@@ -29,6 +35,6 @@ class SharedFiles(Message, frozen=True, kw_only=True):
 
 WRITE_SSCONF = Procedure("write_ssconf", SsconfArgs, Nothing, NORMAL_S, changes=True)
 
-SHARED_FILES = Procedure("shared_files", HypervisorsArgs, SharedFiles, NORMAL_S, changes=False)
+SHARED_FILES = Procedure("shared_files", SharedFilesArgs, SharedFiles, NORMAL_S, changes=False)
 
 WRITE_FILE = Procedure("write_file", NodeFile, Nothing, NORMAL_S, changes=True)

@@ -62,13 +62,19 @@ class RebootArgs(Message, frozen=True, kw_only=True):
 
 
 class ConsoleInfo(Message, frozen=True, kw_only=True):
-    """How to reach a console: `kind` is `socket` (a path on the node), `msg` and the like."""
+    """How to reach a console.
+
+    `kind` is `socket` (a path on the node), `vnc` or `spice` (a port of `host`, or of the node where
+    that is empty), or `msg` (there is none, and why).
+    """
 
     kind: str
     path: str = ""
     log_path: str = ""
     """Everything that the guest has said, where it is kept."""
     message: str = ""
+    host: str = ""
+    port: int = 0
 
 
 class HvParamsArgs(Message, frozen=True, kw_only=True):

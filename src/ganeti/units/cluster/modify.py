@@ -19,11 +19,12 @@ from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
 from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
-from ganeti.units.allocation import Demand
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
 from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
+from ganeti.units.job_source import check_is_local, check_may_set
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit
 
@@ -65,6 +66,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
 
     async def check_prereq(self, ctx: UnitContext) -> ClusterChange:
         snapshot = ctx.snapshot
+        self._check_source(ctx)
         fields = changed_cluster(snapshot.cluster, self.op)
         new = replace(snapshot.cluster, **fields)
         check_instances(snapshot, new)
@@ -77,6 +79,16 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         plan = ClusterChange(fields, promoted, warnings)
         ctx.check_change(lambda draft: _apply(draft, plan))
         return plan
+
+    def _check_source(self, ctx: UnitContext) -> None:
+        """What reaches the host is for administrators on the master (A44)."""
+        if self.op.remote_hvparams is not None:
+            check_is_local(ctx, "remote_hvparams")
+        for hypervisor, params in (self.op.hvparams or {}).items():
+            check_may_set(ctx, hypervisor, params, f"hvparams.{hypervisor}")
+        for os, of_os in (self.op.os_hvp or {}).items():
+            for hypervisor, params in of_os.items():
+                check_may_set(ctx, hypervisor, params, f"os_hvp.{os}.{hypervisor}")
 
     async def _check_on_nodes(self, ctx: UnitContext, new: Cluster) -> None:
         """Every node that runs instances must be able to use the new hypervisor parameters."""

@@ -4,10 +4,12 @@ from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name, os_name, plain_name
 from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.hypervisor_params import check_hypervisor_params
+from ganeti.model.iallocator import DEFAULT_ALLOCATOR
 from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import check_backend_params, check_os_params
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.nic_changes import new_nic
 from ganeti.units.instance.requests import (
     build_disks,
@@ -16,9 +18,10 @@ from ganeti.units.instance.requests import (
     check_tags,
     storage_directory,
 )
+from ganeti.units.job_source import check_may_set
 
 FILE_DRIVERS = (None, "loop")
-NOT_POSSIBLE = ("forthcoming", "commit", "group_name", "instance_communication")
+NOT_POSSIBLE = ("forthcoming", "commit", "instance_communication")
 """Wishes of other versions that change what is created, so that ignoring them would be wrong."""
 
 
@@ -47,8 +50,14 @@ def _check_placement(op: OpInstanceCreate) -> None:
         raise InputError("no disk template of this cluster has a secondary node", "snode")
     if (op.pnode or op.pnode_uuid) and op.iallocator:
         raise InputError("give either a node or an allocator, not both", "iallocator")
-    if op.iallocator:
+    if op.iallocator and op.iallocator != DEFAULT_ALLOCATOR:
         plain_name(op.iallocator, "iallocator")
+    if op.explain and (op.pnode or op.pnode_uuid):
+        raise InputError("there is nothing to explain where a node is named", "explain")
+    if op.group_name and (op.pnode or op.pnode_uuid):
+        raise InputError(
+            "give either a node or the group in which an allocator chooses", "group_name"
+        )
 
 
 def _check_os(op: OpInstanceCreate) -> None:
@@ -77,7 +86,9 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         directory = storage_directory(cluster, template, op.file_storage_dir, op.instance_name)
     elif op.file_storage_dir:
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
-    return Instance(
+    hvparams = check_hypervisor_params(hypervisor, op.hvparams, of_instance=True, field="hvparams")
+    check_may_set(ctx, hypervisor, hvparams)
+    instance = Instance(
         uuid=InstanceUuid(ctx.ids.uuid()),
         name=op.instance_name,
         primary_node=NodeUuid(""),
@@ -86,11 +97,10 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         disk_template=template.name,
         disks=build_disks(op.disks, template, directory, ctx.ids),
         nics=tuple(new_nic(ctx, request, index) for index, request in enumerate(op.nics)),
-        hvparams=check_hypervisor_params(
-            hypervisor, op.hvparams, of_instance=True, field="hvparams"
-        ),
+        hvparams=hvparams,
         beparams=check_backend_params(op.beparams, "beparams"),
         osparams=dict(op.osparams),
         osparams_private=dict(op.osparams_private),
         tags=tuple(sorted(set(op.tags))),
     )
+    return with_network_port(ctx, instance)

@@ -49,11 +49,13 @@ from ganeti.units.instance.access import (
 )
 from ganeti.units.instance.device_changes import parse_changes
 from ganeti.units.instance.disk_changes import changed_disks
+from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.nic_changes import changed_nics
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.param_changes import changed_params
 from ganeti.units.instance.policy import check_instance_policy
+from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
 
 NOT_POSSIBLE = (
@@ -101,6 +103,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
     async def check_prereq(self, ctx: UnitContext) -> ModifyPlan:
         op, before = self.op, self.instance(ctx.snapshot)
         check_settled(before)
+        check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
         after, results = self._after(ctx, before)
         if not results and op.runtime_mem is None:
@@ -136,7 +139,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         disks, disk_results = changed_disks(
             ctx, before, parse_changes(op.disks, "disks"), op.file_storage_dir
         )
-        after = replace(after, nics=nics, disks=disks)
+        after = with_network_port(ctx, replace(after, nics=nics, disks=disks))
         return after, [*results, *disk_results, *nic_results]
 
     def _disks_that_change(
@@ -183,8 +186,6 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         await self._check_resources(ctx, node, before, after, state)
         if self.op.force:
             return
-        if self.op.nics:
-            await check_links(ctx, node, after)
         snapshot = ctx.snapshot
         if after.nics != before.nics:
             await check_links(ctx, node, after)

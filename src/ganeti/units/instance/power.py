@@ -19,8 +19,9 @@ from ganeti.rpc.procedures.instances import (
     ShutdownArgs,
     StartArgs,
 )
-from ganeti.units.allocation import Demand, Wish
+from ganeti.units.allocation import Wish
 from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_offline,
@@ -32,6 +33,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, free_resources
 
 
@@ -68,6 +70,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
         check_not_offline(instance)
         node = primary_node(ctx, instance)
         check_online(node)
+        check_may_set(ctx, instance.hypervisor, self.op.hvparams)
         instance = self._with_given_params(instance)
         is_up = await is_running(ctx, node, instance)
         if not is_up:

@@ -86,7 +86,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "os_instance": instance.osparams,
             "os_actual": filled_osparams(cluster, instance),
             "hypervisor": instance.hypervisor,
-            "network_port": None,
+            "network_port": instance.network_port,
             "hv_instance": instance.hvparams,
             "hv_actual": {
                 name: value
@@ -152,4 +152,6 @@ class LUInstanceConsole(InstanceUnit[OpInstanceConsole, Instance]):
     async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
         node = primary_node(ctx, plan)
         console = await ctx.call(node, INSTANCE_CONSOLE, InstanceArgs(instance=spec_of(ctx, plan)))
-        return Outcome({"instance": plan.name, "host": node.name, **wire.plain(console)})
+        answer = wire.plain(console)
+        answer |= {"instance": plan.name, "host": console.host or node.name}
+        return Outcome(answer)

@@ -17,6 +17,7 @@ from ganeti.units.instance.access import (
     primary_node,
     spec_of,
 )
+from ganeti.units.instance.firmware import forget_variables
 from ganeti.units.node_choice import check_online
 
 
@@ -38,6 +39,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         ctx.step(f"shutting down instance {plan.name} on node {node.name}")
         args = ShutdownArgs(instance=spec, timeout_s=self.op.shutdown_timeout)
         await self._try(ctx, plan, ctx.call(node, INSTANCE_SHUTDOWN, args))
+        await self._try(ctx, plan, forget_variables(ctx, plan, node))
         if spec.disks:
             ctx.step("removing its disks")
         for disk in spec.disks:

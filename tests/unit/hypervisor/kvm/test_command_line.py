@@ -15,9 +15,9 @@ from ganeti.hypervisor.kvm.command_line import (
     Resolved,
     kernel_command_line,
     node_name,
-    option,
     qemu_command,
 )
+from ganeti.hypervisor.kvm.options import option
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec

@@ -1,0 +1,54 @@
+"""What some hypervisor drivers are beside `Hypervisor`; callers look whether a driver is one of these.
+
+Like all of a driver, they raise only HypervisorError, and may be repeated.
+"""
+
+import abc
+from collections.abc import Sequence
+
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.params import Params
+
+
+class PinsMachine(abc.ABC):
+    """Knows virtual hardware in versions, of which an instance keeps the one that it was made with."""
+
+    @abc.abstractmethod
+    async def pinned(self, hvparams: Params) -> Params:
+        """Parameters to store with a new instance, so that another version of the hypervisor does not change it."""
+
+
+class TakesScreenshots(abc.ABC):
+    """Can show what a guest's screen shows."""
+
+    @abc.abstractmethod
+    async def screenshot(self, instance: InstanceSpec) -> bytes:
+        """A PNG picture of at most 8 MiB."""
+
+
+class FindsOutEarly(abc.ABC):
+    """Finds facts of the host out that take a while, before the first guest has to wait for them."""
+
+    @abc.abstractmethod
+    async def find_out(self) -> None:
+        """Ask the host for what holds until it boots again, or its programs are replaced."""
+
+
+class KeepsFirmware(abc.ABC):
+    """Keeps variables of a guest's firmware while the guest is down."""
+
+    @abc.abstractmethod
+    async def read_firmware(
+        self, instance: InstanceSpec, disk_paths: Sequence[str]
+    ) -> bytes | None:
+        """The variables, or None if there are none on this node."""
+
+    @abc.abstractmethod
+    async def write_firmware(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
+    ) -> None:
+        """Put variables from another node here; the guest is down."""
+
+    @abc.abstractmethod
+    async def forget_firmware(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
+        """Remove them; nothing is fine."""

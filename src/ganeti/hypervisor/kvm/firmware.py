@@ -1,0 +1,125 @@
+"""UEFI firmware: which code there is on this host, and where each guest keeps its variables.
+
+The variables (boot entries, for one) are a file. Where the disks are files that every node sees, it
+lies beside the first disk; elsewhere on the node. A live migration carries its content, because
+the flash is part of the guest's state, and the target writes it into a file of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import HypervisorError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.kvm.machine import Firmware
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.instance_spec import InstanceSpec
+
+DIRECTORY = Path("/usr/share/OVMF")
+SUFFIX = ".uefi-variables"
+SIZE_LIMIT = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One build of the firmware: its code, and variables as a new guest gets them."""
+
+    code: Path
+    blank: Path
+
+    @property
+    def is_here(self) -> bool:
+        return self.code.is_file() and self.blank.is_file()
+
+
+def kinds(directory: Path = DIRECTORY) -> list[Kind]:
+    """The builds that Debian's `ovmf` has had, the preferred one first; those that are here."""
+    found = [
+        Kind(directory / f"OVMF_CODE{size}.fd", directory / f"OVMF_VARS{size}.fd")
+        for size in ("_4M", "")
+    ]
+    return [kind for kind in found if kind.is_here]
+
+
+def variables_path(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> Path:
+    """Where the variables of a guest are."""
+    template = DISK_TEMPLATES.get(instance.disk_template)
+    if template is not None and template.shared and template.in_files and disk_paths:
+        return Path(disk_paths[0] + SUFFIX)
+    return paths.uefi_variables / f"{instance.uuid}{SUFFIX}"
+
+
+def prepare(
+    paths: Paths,
+    instance: InstanceSpec,
+    disk_paths: Sequence[str],
+    directory: Path = DIRECTORY,
+) -> Firmware:
+    """The flash chips of a guest; new variables if it has none. Blocks. HypervisorError."""
+    variables = variables_path(paths, instance, disk_paths)
+    found = kinds(directory)
+    if not found:
+        raise HypervisorError(missing(directory))
+    try:
+        if not variables.exists():
+            if variables.parent == paths.uefi_variables:
+                paths.uefi_variables.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(variables, found[0].blank.read_bytes())
+        size = variables.stat().st_size
+        for kind in found:
+            # A guest keeps the build that it began with: the two have variables of different sizes.
+            if kind.blank.stat().st_size == size:
+                return Firmware(kind.code, variables)
+    except OSError as err:
+        raise HypervisorError(
+            f"the UEFI variables of {instance.name} ({variables}) cannot be used: {err.strerror}"
+        ) from err
+    raise HypervisorError(
+        f"the UEFI variables of {instance.name} ({variables}) have {size} bytes, which fits no firmware in"
+        f" {directory}; install the version that made them, or remove the file for new variables"
+    )
+
+
+def missing(directory: Path = DIRECTORY) -> str:
+    """The sentence for a node without firmware."""
+    return f"firmware: there is no UEFI firmware in {directory} on this node; install ovmf"
+
+
+def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
+    """The variables of a guest, or None if it has none here. Blocks."""
+    path = variables_path(paths, instance, disk_paths)
+    try:
+        with path.open("rb") as file:
+            content = file.read(SIZE_LIMIT + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise HypervisorError(f"{path} cannot be read: {err.strerror}") from err
+    if len(content) > SIZE_LIMIT:
+        raise HypervisorError(
+            f"{path} has more than {SIZE_LIMIT} bytes; those are no UEFI variables"
+        )
+    return content
+
+
+def write(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes) -> None:
+    """Put the variables of a guest here. Blocks."""
+    if not 0 < len(content) <= SIZE_LIMIT:
+        raise HypervisorError(f"{len(content)} bytes are no UEFI variables")
+    path = variables_path(paths, instance, disk_paths)
+    try:
+        if path.parent == paths.uefi_variables:
+            paths.uefi_variables.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as err:
+        raise HypervisorError(f"{path} cannot be written: {err.strerror}") from err
+
+
+def forget(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
+    """Remove the variables of a guest; nothing is fine. Blocks."""
+    path = variables_path(paths, instance, disk_paths)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as err:
+        raise HypervisorError(f"{path} cannot be removed: {err.strerror}") from err

@@ -1,0 +1,104 @@
+"""Images of CDs and floppies: which files may be used, and how they are given to QEMU.
+
+They are opened read-only and as raw; only files below the cluster's `image_directories` are taken,
+so that no parameter can show a guest the node's own files (A45).
+"""
+
+from pathlib import Path
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.machine import is_q35
+from ganeti.hypervisor.kvm.options import option
+from ganeti.model.params import Params
+
+IDE_PLACES, SATA_PLACES = 4, 6
+_CDS = ("cdrom_image_path", "cdrom2_image_path")
+_FLOPPY = "floppy_image_path"
+IMAGES = (*_CDS, _FLOPPY)
+
+
+def boots_from(hvparams: Params, kind: str) -> bool:
+    """Whether the guest starts from a device of this kind: disk, cdrom, network or floppy."""
+    return hvparams["boot_order"] == kind and not hvparams["kernel_path"]
+
+
+def image_problem(name: str, hvparams: Params) -> str | None:
+    """Why the image that a parameter names cannot be used on this node; links are followed."""
+    path = str(hvparams[name])
+    if not path:
+        return None
+    directories = [word for word in str(hvparams["image_directories"]).split(":") if word]
+    try:
+        real = Path(path).resolve(strict=True)
+    except OSError as err:
+        return f"{name}: {path} cannot be found on this node: {err.strerror}"
+    homes = [Path(one).resolve() for one in directories]
+    if not any(real.is_relative_to(home) for home in homes):
+        known = ", ".join(directories) or "none"
+        return (
+            f"{name}: {path} is not in a directory for images ({known}); move it there, or add its"
+            " directory: gnt-cluster modify -H kvm:image_directories=…"
+        )
+    if not real.is_file():
+        return f"{name}: {path} is not a file"
+    return None
+
+
+def ide_place(number: int, machine: str) -> dict[str, str | int | bool]:
+    """Bus and unit of the disk or drive with this number."""
+    if is_q35(machine):
+        return {"bus": f"ide.{number}", "unit": 0}
+    return {"bus": f"ide.{number // 2}", "unit": number % 2}
+
+
+def image_words(machine: str, hvparams: Params, disks: int) -> list[str]:
+    """The drives that have an image; `disks` is how many places of IDE are taken already."""
+    words: list[str] = []
+    number = 0
+    for index, name in enumerate(_CDS):
+        if hvparams[name]:
+            words += _drive(f"cdrom{index}", str(hvparams[name]))
+            words += ["-device", _cd(index, machine, hvparams, disks + number)]
+            number += 1
+    if hvparams[_FLOPPY]:
+        words += _floppy(machine, hvparams)
+    return words
+
+
+def _drive(name: str, path: str) -> list[str]:
+    file = f"{name}-file"
+    return [
+        *("-blockdev", option(driver="file", node_name=file, filename=path, read_only=True)),
+        *("-blockdev", option(driver="raw", node_name=f"{name}-raw", file=file, read_only=True)),
+    ]
+
+
+def _cd(index: int, machine: str, hvparams: Params, place: int) -> str:
+    pairs: dict[str, str | int | bool] = {"id": f"cdrom{index}", "drive": f"cdrom{index}-raw"}
+    kind = str(hvparams["cdrom_disk_type"]) or "ide"
+    if boots_from(hvparams, "cdrom"):
+        pairs["bootindex"] = index + 1
+    if kind == "paravirtual":
+        return option("virtio-blk-pci", **pairs)
+    if kind == "scsi":
+        return option("scsi-cd", **pairs, bus="scsi-cd.0", scsi_id=index)
+    places = SATA_PLACES if is_q35(machine) else IDE_PLACES
+    if place >= places:
+        raise HypervisorError(
+            f"there are {places} places for disks and drives of type ide, and more are wanted; set"
+            " cdrom_disk_type=scsi or disk_type=paravirtual"
+        )
+    return option("ide-cd", **pairs, **ide_place(place, machine))
+
+
+def _floppy(machine: str, hvparams: Params) -> list[str]:
+    """In the drive of the board; q35 has none, and gets a controller."""
+    words = _drive("floppy0", str(hvparams[_FLOPPY]))
+    first = {"bootindexA": 1} if boots_from(hvparams, "floppy") else {}
+    if is_q35(machine):
+        words += ["-device", option("isa-fdc", id="floppies", **first)]
+        place = {"bus": "floppies.0"}
+    else:
+        words += ["-global", "isa-fdc.bootindexA=1"] if first else []
+        place = {}
+    return [*words, "-device", option("floppy", drive="floppy0-raw", unit=0, **place)]

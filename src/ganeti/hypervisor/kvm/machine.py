@@ -1,0 +1,125 @@
+"""The guest's board: machine type, firmware, CPUs, memory, clock; pure.
+
+A UEFI guest has its firmware as two flash chips: the code, which all guests share, and the
+variables, a file of its own.
+"""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.options import option
+from ganeti.hypervisor.kvm.places import has_root_ports
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.params import Params
+
+DEFAULT_MACHINE = "pc"
+_LESS_KIB = 8
+_SMALL_TRANSLATION_CACHE_MIB, _BIG_TRANSLATION_CACHE_MIB, _SMALL_GUEST_MIB = 32, 128, 512
+is_q35 = has_root_ports
+_SPEAKER = "pcspk"
+AUDIO = "audio"
+"""Id of the sound that a card plays."""
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """The two flash chips of a UEFI guest."""
+
+    code: Path
+    variables: Path
+
+
+def machine_words(machine: str, hvparams: Params, firmware: Firmware | None) -> list[str]:
+    """`-machine`, and the flash chips that it refers to."""
+    pairs: dict[str, str | int | bool] = {
+        "type": machine or DEFAULT_MACHINE,
+        "acpi": bool(hvparams["acpi"]),
+    }
+    if hvparams["soundhw"] == _SPEAKER:
+        pairs["pcspk_audiodev"] = AUDIO
+    if firmware is None:
+        return ["-machine", option(**pairs)]
+    return [
+        *_flash("code", firmware.code, read_only=True),
+        *_flash("variables", firmware.variables, read_only=False),
+        "-machine",
+        option(**pairs, pflash0="firmware-code", pflash1="firmware-variables"),
+    ]
+
+
+def accelerator_option(accelerator: str, instance: InstanceSpec) -> str:
+    """KVM, or emulation with a cache for translated code that fits a small guest."""
+    if accelerator == "kvm":
+        return "kvm"
+    small = instance.memory <= _SMALL_GUEST_MIB
+    cache_mib = _SMALL_TRANSLATION_CACHE_MIB if small else _BIG_TRANSLATION_CACHE_MIB
+    thread = "multi" if instance.vcpus > 1 else "single"
+    return option("tcg", thread=thread, tb_size=cache_mib)
+
+
+def cpu_words(instance: InstanceSpec, hvparams: Params) -> list[str]:
+    """`-smp` with the topology that was asked for, and `-cpu`."""
+    topology = {name: int(hvparams[f"cpu_{name}"]) for name in ("sockets", "cores", "threads")}
+    given = {name: count for name, count in topology.items() if count}
+    product = 1
+    for count in given.values():
+        product *= count
+    complete = len(given) == len(topology)
+    if instance.vcpus % product or (complete and product != instance.vcpus):
+        said = " x ".join(f"{count} {name}" for name, count in given.items())
+        raise HypervisorError(
+            f"{instance.name} has {instance.vcpus} CPUs, which are not {said}; change vcpus or"
+            " cpu_sockets, cpu_cores, cpu_threads"
+        )
+    words = ["-smp", option(str(instance.vcpus), **given)]
+    if hvparams["cpu_type"]:
+        # Checked in its form (model and features); its commas are wanted.
+        words += ["-cpu", str(hvparams["cpu_type"])]
+    return words
+
+
+def memory_words(instance: InstanceSpec, accelerator: str, hvparams: Params) -> list[str]:
+    """`-m`, from huge pages if wanted."""
+    if hvparams["mem_path"]:
+        return [
+            *("-m", option(size=f"{instance.memory}M")),
+            *("-mem-path", str(hvparams["mem_path"]), "-mem-prealloc"),
+        ]
+    return ["-m", option(size=_memory(instance, accelerator))]
+
+
+def clock_words(hvparams: Params) -> list[str]:
+    """`-rtc`, and what becomes of a guest that reboots or shuts itself down."""
+    words = ["-rtc", option(base="localtime" if hvparams["use_localtime"] else "utc")]
+    if hvparams["reboot_behavior"] == "exit":
+        words.append("-no-reboot")
+    if hvparams["user_shutdown"]:
+        words.append("-no-shutdown")
+    return words
+
+
+def extra_words(hvparams: Params) -> list[str]:
+    """`kvm_extra`, taken apart as a shell would, without one."""
+    try:
+        return shlex.split(str(hvparams["kvm_extra"]))
+    except ValueError as err:
+        raise HypervisorError(f"kvm_extra cannot be split into words: {err}") from err
+
+
+def _flash(name: str, path: Path, *, read_only: bool) -> list[str]:
+    lower, upper = f"firmware-{name}-file", f"firmware-{name}"
+    opened = {"driver": "file", "node_name": lower, "filename": str(path)}
+    return [
+        *("-blockdev", option(**opened, read_only=read_only)),
+        *("-blockdev", option(driver="raw", node_name=upper, file=lower, read_only=read_only)),
+    ]
+
+
+def _memory(instance: InstanceSpec, accelerator: str) -> str:
+    if accelerator == "kvm":
+        return f"{instance.memory}M"
+    # Under emulation QEMU 7.2 loses memory writes while it migrates a guest whose memory it can
+    # look through in whole words of its dirty bitmap (256 KiB); see docs/design/hypervisor.md.
+    return f"{instance.memory * 1024 - _LESS_KIB}k"

@@ -1,0 +1,55 @@
+"""What a guest's screen shows now, as a PNG picture."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.guests import Guest
+from ganeti.hypervisor.kvm.monitor import CommandRefused
+
+SIZE_LIMIT = 8 * 1024 * 1024
+"""Bytes of a picture; more is refused, because a guest chooses the size of its screen."""
+_FDSET = 0x46000
+"""Below those of disks; used for one conversation at a time."""
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+async def screenshot(guest: Guest) -> bytes:
+    """Let QEMU draw the screen into a file that we opened (a confined one can open none), and take it from there."""
+    path = guest.files.directory / f"{guest.files.short_uuid}.{secrets.token_hex(4)}.png"
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        await guest.ask.with_file(
+            file,
+            [
+                ("add-fd", {"fdset-id": _FDSET}),
+                ("screendump", {"filename": f"/dev/fdset/{_FDSET}", "format": "png"}),
+                ("remove-fd", {"fdset-id": _FDSET}),
+            ],
+        )
+        return await asyncio.to_thread(_taken, path, guest.instance.name)
+    except CommandRefused as err:
+        raise HypervisorError(
+            f"{guest.instance.name} shows no screen: {err}; it needs a graphics card, as"
+            " gnt-instance modify -H vga=std gives it at its next start"
+        ) from err
+    finally:
+        os.close(file)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _taken(path: Path, name: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            picture = file.read(SIZE_LIMIT + 1)
+    except OSError as err:
+        raise HypervisorError(f"the picture of {name} cannot be read: {err.strerror}") from err
+    if len(picture) > SIZE_LIMIT:
+        raise HypervisorError(f"the picture of {name} has more than {SIZE_LIMIT} bytes")
+    if not picture.startswith(_PNG):
+        raise HypervisorError(f"QEMU did not make a PNG picture of {name}")
+    return picture

@@ -1,0 +1,51 @@
+"""Firmware variables of instances: they go with a guest that moves while it is down, and go away with it.
+
+A live migration carries them itself, and on shared files every node sees them.
+"""
+
+from ganeti.config.fill import filled_hvparams
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.model import wire
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.objects import Instance, Node
+from ganeti.rpc.procedures.hardware import (
+    FIRMWARE_FORGET,
+    FIRMWARE_READ,
+    FIRMWARE_WRITE,
+    FirmwareArgs,
+)
+from ganeti.rpc.procedures.instances import InstanceArgs
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import spec_of
+
+
+def keeps_variables(instance: Instance) -> bool:
+    """Whether the instance's hypervisor may have variables of its firmware on its nodes."""
+    return "firmware" in HYPERVISOR_PARAMS.get(instance.hypervisor, {})
+
+
+def has_uefi(ctx: UnitContext, instance: Instance) -> bool:
+    """Whether the instance starts by UEFI now."""
+    return filled_hvparams(ctx.snapshot.cluster, instance).get("firmware") == "uefi"
+
+
+async def carry_variables(
+    ctx: UnitContext, undo: UndoLog, instance: Instance, source: Node, target: Node
+) -> None:
+    """Copy the variables of a UEFI instance that is down; nothing where there are none. RpcError.
+
+    Once the instance is on `target`, `forget_variables` removes those of `source`.
+    """
+    if not has_uefi(ctx, instance):
+        return
+    spec = spec_of(ctx, instance)
+    found = await ctx.call(source, FIRMWARE_READ, InstanceArgs(instance=spec))
+    if found.content is not None:
+        await undo.push("forget_variables", node=target.uuid, instance=wire.plain(spec))
+        await ctx.call(target, FIRMWARE_WRITE, FirmwareArgs(instance=spec, content=found.content))
+
+
+async def forget_variables(ctx: UnitContext, instance: Instance, node: Node) -> None:
+    """Remove the variables of an instance from a node, before its disks go; nothing is fine. RpcError."""
+    if keeps_variables(instance):
+        await ctx.call(node, FIRMWARE_FORGET, InstanceArgs(instance=spec_of(ctx, instance)))

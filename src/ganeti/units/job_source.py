@@ -1,0 +1,45 @@
+"""What jobs from remote users may not ask for (A44, A45): parameters that reach the host.
+
+A parameter that names a file, a program, a device, a user or a listening address of the host is
+refused to users of the REST interface, unless the cluster's `remote_hvparams` names it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.job import is_remote
+from ganeti.model.objects import Cluster
+from ganeti.units.context import UnitContext
+
+
+def check_may_set(
+    ctx: UnitContext, hypervisor: str, hvparams: Mapping[str, Any], field: str = "hvparams"
+) -> None:
+    """PrereqError if the job's source may not set one of these; units call it for all that they are given."""
+    if is_remote(ctx.run.source):
+        refuse_host_params(ctx.snapshot.cluster, hypervisor, hvparams, field)
+
+
+def check_is_local(ctx: UnitContext, what: str) -> None:
+    """PrereqError if the job came from a remote user."""
+    if is_remote(ctx.run.source):
+        raise PrereqError(
+            f"{what} can be changed on the master only, not through the REST interface",
+            ErrorCode.WRONG_INPUT,
+        )
+
+
+def refuse_host_params(
+    cluster: Cluster, hypervisor: str, hvparams: Mapping[str, Any], field: str
+) -> None:
+    """PrereqError that names the first parameter which remote users may not set here."""
+    known = HYPERVISOR_PARAMS.get(hypervisor, {})
+    for name in hvparams:
+        if name in known and known[name].touches_host and name not in cluster.remote_hvparams:
+            raise PrereqError(
+                f"{field}.{name}: this parameter reaches the host, so it can be set on the master only;"
+                f" to let users of the REST interface set it: gnt-cluster modify --remote-hvparams={name}",
+                ErrorCode.WRONG_INPUT,
+            )

@@ -1,0 +1,44 @@
+"""The password files that go to all nodes."""
+
+import dataclasses
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.config.named_files import named_files
+from ganeti.model.kvm_params import VNC_PASSWORD_FILE
+from tests.unit.query.cluster import snapshot
+
+
+@pytest.mark.requirement("S70", "S71")
+def test_the_files_of_the_cluster_of_an_os_and_of_instances_are_all_named() -> None:
+    found = snapshot()
+    cluster = replace(
+        found.cluster,
+        enabled_hypervisors=("kvm",),
+        hvparams={"kvm": {"spice_password_file": "/etc/ganeti/spice-pw"}},
+        os_hvp={"tiny": {"kvm": {"vnc_password_file": "/etc/ganeti/tiny-pw"}}},
+    )
+    instances = {
+        uuid: replace(
+            one, hypervisor="kvm", hvparams={"vnc_password_file": f"/etc/ganeti/pw{number}"}
+        )
+        for number, (uuid, one) in enumerate(list(found.instances.items())[:2])
+    }
+    assert named_files(dataclasses.replace(found, cluster=cluster, instances=instances)) == [
+        "/etc/ganeti/pw0",
+        "/etc/ganeti/pw1",
+        "/etc/ganeti/spice-pw",
+        "/etc/ganeti/tiny-pw",
+        VNC_PASSWORD_FILE,
+    ]
+
+
+def test_an_empty_name_is_no_file() -> None:
+    found = snapshot()
+    cluster = replace(
+        found.cluster,
+        enabled_hypervisors=("kvm",),
+        hvparams={"kvm": {"vnc_password_file": ""}},
+    )
+    assert named_files(dataclasses.replace(found, cluster=cluster, instances={})) == []

@@ -1,0 +1,91 @@
+import placement_clusters as clusters
+import pytest
+
+from ganeti.placement.allocate import Rules
+from ganeti.placement.capacity import fill, open_nodes, shrinks, tiers
+from ganeti.placement.description import Failure, Instance
+from ganeti.placement.redundancy import can_be_lost, doomed_nodes, is_redundant
+from ganeti.placement.state import State
+from tests.support.htools_fixtures import fixture_cluster
+
+# What Debian's hspace 3.0.2 says of the standard size.
+FIT = [
+    ("partly-used.data", 312),
+    ("hspace-tiered.data", 4),
+    ("clean-nonzero-score.data", 184),
+    ("hbal-split-insts.data", 376),
+    ("hbal-excl-tags.data", 87),
+    ("hbal-dyn.data", 246),
+    ("hroller-online.data", 249),
+    ("hbal-evac.data", 29),
+    ("hspace-existing.data", 0),
+]
+
+
+def sized(spec: dict[str, int], template: str) -> Instance:
+    disk = spec["disk-size"]
+    return Instance(
+        *("new", spec["memory-size"], disk, spec["cpu-count"]),
+        template=template,
+        spindles=spec["spindle-use"],
+        disks=(disk,),
+    )
+
+
+@pytest.mark.requirement("S187")
+@pytest.mark.parametrize(("name", "number"), FIT)
+def test_as_many_fit_as_hspace_says(name: str, number: int) -> None:
+    cluster = fixture_cluster(name)
+    wanted = sized(cluster.policy["std"], cluster.policy["disk-templates"][0])
+    assert len(fill(State(cluster), wanted, Rules()).nodes) == number
+
+
+def test_sizes_shrink_in_what_is_scarce() -> None:
+    cluster = fixture_cluster("hspace-tiered.data")
+    wanted = sized(cluster.policy["minmax"][0]["max"], "plain")
+    filled = tiers(State(cluster), [wanted], Rules())
+    found = [(one.memory, one.disk) for one in filled.instances]
+    assert found == [(131072, 1048576)] * 3 + [(129984, 1048320)]
+
+
+def test_the_cluster_is_full_and_redundant_at_the_end() -> None:
+    state = State(clusters.cluster(5))
+    filled = fill(state, sized(clusters.POLICY["std"], "plain"), Rules())
+    assert filled.main_failure in (Failure.MEMORY, Failure.REDUNDANCY)
+    assert is_redundant(filled.state)
+    assert len(state.names) == 50
+    again = fill(filled.state, sized(clusters.POLICY["std"], "plain"), Rules())
+    assert again.nodes == []
+
+
+def test_a_limit_is_kept() -> None:
+    filled = fill(State(clusters.cluster(5)), sized(clusters.POLICY["std"], "drbd"), Rules(), 3)
+    assert [one.name for one in filled.instances] == ["new-0", "new-1", "new-2"]
+    assert all(len(nodes) == 2 for nodes in filled.nodes)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counting_never_calls_a_node_losable_that_is_not(seed: int) -> None:
+    state = State(clusters.cluster(5, seed))
+    wanted = sized(clusters.POLICY["std"], "plain")
+    full = fill(state, wanted, Rules(capacity=False)).state
+    doomed = set(doomed_nodes(full))
+    assert doomed == {node for node in range(5) if not can_be_lost(full, node)}
+    assert doomed
+
+
+@pytest.mark.parametrize("scarce", [Failure.MEMORY, Failure.DISK, Failure.CPU, Failure.SPINDLES])
+def test_shrinking_ends(scarce: Failure) -> None:
+    one = Instance("new", 1024, 1024, 4, spindles=3, disks=(512, 512))
+    smaller = list(shrinks(one, scarce))
+    assert smaller
+    assert smaller[-1].memory >= 64
+    assert min(smaller[-1].disks) >= 256
+    assert smaller[-1].vcpus >= 1
+    assert list(shrinks(one, Failure.TAGS)) == []
+
+
+def test_closed_groups_take_nothing() -> None:
+    state = State(clusters.cluster(3))
+    assert open_nodes(state).all()
+    assert not open_nodes(state, [0]).any()
