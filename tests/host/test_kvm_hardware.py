@@ -4,27 +4,21 @@ import asyncio
 import os
 import socket
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.base.process import run
 from ganeti.hypervisor.kvm import firmware
-from ganeti.hypervisor.kvm.acceleration import Acceleration
-from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
+from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from tests.support.kvm_nodes import Node, accept, send
 from tests.support.tiny_guest import (
-    build_tiny_guest,
     install,
-    make_disk,
     tiny_instance,
     wait_for_text,
 )
@@ -36,49 +30,14 @@ SECRET = "s3cretpw"
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-@pytest.fixture(scope="module")
-def guest() -> Path:
-    return build_tiny_guest()
-
-
-@pytest.fixture(scope="module")
-def acceleration(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    paths = Paths(tmp_path_factory.mktemp("probe"))
-    asyncio.run(Acceleration(paths, run).kvm_works(find_program({})))
-    known = paths.kvm / "acceleration"
-    return known.read_bytes() if known.exists() else b""
-
-
-@pytest_asyncio.fixture
-async def drivers(tmp_path: Path, acceleration: bytes) -> AsyncIterator[list[KvmHypervisor]]:
-    """Two nodes on this host."""
-    made = []
-    for name in ("a", "b"):
-        paths = Paths(tmp_path / name)
-        paths.kvm.mkdir(parents=True)
-        (paths.kvm / "acceleration").write_bytes(acceleration)
-        made.append(KvmHypervisor(paths, run))
-    yield made
-    for name, driver in zip(("a", "b"), made, strict=True):
-        for one in await driver.running():
-            record = GuestFiles.of(Paths(tmp_path / name), one.uuid).read()
-            assert record is not None
-            await driver.stop(record.instance, 0)
+@pytest.fixture
+def driver(node: Node) -> KvmHypervisor:
+    return node.driver
 
 
 @pytest.fixture
-def driver(drivers: list[KvmHypervisor]) -> KvmHypervisor:
-    return drivers[0]
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> Paths:
-    return Paths(tmp_path / "a")
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Path:
-    return make_disk(tmp_path / "disk")
+def paths(node: Node) -> Paths:
+    return node.paths
 
 
 def free_port() -> int:
@@ -149,31 +108,21 @@ async def test_uefi_variables_are_made_once_survive_restarts_and_go_when_forgott
 
 
 async def test_a_live_migration_carries_uefi_variables_to_a_node_that_has_none(
-    drivers: list[KvmHypervisor], guest: Path, disk: Path, tmp_path: Path
+    nodes: list[Node], guest: Path, disk: Path
 ) -> None:
-    source, target = drivers
+    source, target = nodes
     instance = roomy(tiny_instance(guest, firmware="uefi"))
     install(guest, disk, instance.name)
-    await source.start(instance, [str(disk)])
-    await wait_for_text(files_of(Paths(tmp_path / "a"), instance).console_log, READY, 150)
-    info = await source.migration_info(instance)
-    wanted = IncomingArgs(instance=instance, address="127.0.0.1", info=info)
-    incoming = await target.accept(wanted, [str(disk)])
-    result = await source.migrate(
-        MigrateArgs(
-            instance=instance,
-            address=incoming.address,
-            port=incoming.port,
-            certificate=incoming.certificate,
-        )
-    )
+    await source.driver.start(instance, [str(disk)])
+    await wait_for_text(source.console(instance), READY, 150)
+    info = await source.driver.migration_info(instance)
+    incoming = await accept(target, instance, disk, info)
+    result = await send(source, instance, incoming)
     assert result.status == "completed", result
-    await target.finish_migration(instance, is_source=False, success=True)
-    await source.finish_migration(instance, is_source=True, success=True)
-    await target.stop(instance, 0)
-    there, here = (
-        firmware.read(Paths(tmp_path / name), instance, [str(disk)]) for name in ("b", "a")
-    )
+    await target.driver.finish_migration(instance, is_source=False, success=True)
+    await source.driver.finish_migration(instance, is_source=True, success=True)
+    await target.driver.stop(instance, 0)
+    there, here = (firmware.read(one.paths, instance, [str(disk)]) for one in (target, source))
     assert there == here
     assert there != firmware.kinds()[0].blank.read_bytes()
 

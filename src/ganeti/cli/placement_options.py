@@ -44,9 +44,6 @@ NO_HEADERS = option(
 )
 MACHINE = option("--machine-readable", dest="machine", nargs="?", const="yes", default="no", choices=YES_NO,
                  metavar="CHOICE", help="print KEY=value lines (yes or no)")  # fmt: skip
-NODE_MEMORY = option("--static-kvm-node-memory", dest="node_memory", type=float, default=4096, metavar="N",
-                     help="MiB that KVM nodes keep for themselves; 0: what the nodes say (4096)")  # fmt: skip
-
 MAX_CPU = option("--max-cpu", dest="max_cpu", type=float, metavar="RATIO",
                  help="most virtual per physical processor, in place of the policy's")  # fmt: skip
 MIN_DISK = option("--min-disk", dest="min_disk", type=float, metavar="RATIO",

@@ -7,7 +7,7 @@ from typing import Any
 
 from ganeti import uidpool
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import interface_name, os_name, plain_name
+from ganeti.base.identifiers import interface_name, os_name
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import (
@@ -15,6 +15,7 @@ from ganeti.model.hypervisor_params import (
     check_hypervisor_params,
     typed_value,
 )
+from ganeti.model.iallocator import parse_defaults
 from ganeti.model.objects import Cluster
 from ganeti.model.opcodes.base import OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
@@ -32,6 +33,7 @@ DEFAULT = "default"
 JOBS_LIMIT = 50_000
 POOL_LIMIT = 10_000
 
+_OPTION_NAME = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 _MAC_PREFIX = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}", re.ASCII)
 
 
@@ -40,6 +42,7 @@ _SETTABLE = frozenset(
         *("enabled_hypervisors", "enabled_disk_templates", "hvparams", "os_hvp", "osparams"),
         *("beparams", "nicparams", "diskparams", "ndparams", "ipolicy", "candidate_pool_size"),
         *("max_running_jobs", "default_iallocator", "mac_prefix", "master_netdev"),
+        "default_iallocator_params",
         *("master_netmask", "file_storage_dir", "shared_file_storage_dir", "force"),
         *("uid_pool", "add_uids", "remove_uids", "remote_hvparams"),
         *OpCode.__struct_fields__,
@@ -58,7 +61,8 @@ def check_cluster_wish(op: OpClusterSetParams) -> None:
     _check_range(op.max_running_jobs, JOBS_LIMIT, "max_running_jobs")
     _check_remote(op.remote_hvparams)
     if op.default_iallocator:
-        plain_name(op.default_iallocator, "default_iallocator")
+        parse_defaults(op.default_iallocator)
+    check_allocator_options(op.default_iallocator_params or {})
     if op.master_netdev:
         interface_name(op.master_netdev, "master_netdev")
     if op.mac_prefix is not None:
@@ -71,6 +75,18 @@ def check_cluster_wish(op: OpClusterSetParams) -> None:
     for field in ("file_storage_dir", "shared_file_storage_dir"):
         if directory := getattr(op, field):
             _check_directory(directory, field)
+
+
+def check_allocator_options(params: Params) -> None:
+    """Refuse options that no command line of an allocator can have."""
+    for name, value in params.items():
+        where = f"default_iallocator_params.{name:.40}"
+        if not _OPTION_NAME.fullmatch(name):
+            raise InputError("is not the name of an option, without dashes", where)
+        if value is not None and (
+            not isinstance(value, str | int | float) or not str(value).isprintable()
+        ):
+            raise InputError("must be a word, a number or true", where)
 
 
 def _check_chosen(chosen: Sequence[str] | None, known: Collection[str], field: str) -> None:
@@ -139,6 +155,9 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
         "nicparams": _nicparams,
         "diskparams": _diskparams,
         "ndparams": lambda old, given: changed(old.ndparams, check_node_params(given)),
+        "default_iallocator_params": lambda old, given: changed(
+            old.default_iallocator_params, given
+        ),
         "ipolicy": lambda old, given: changed_policy(old.ipolicy, given),
     }
     for name, make in makers.items():

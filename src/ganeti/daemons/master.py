@@ -22,6 +22,7 @@ from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
+from ganeti.daemons.built_in_allocator import BuiltInAllocator
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
@@ -41,9 +42,13 @@ from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Identity, Lease
 from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.worker import Worker
+from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
 from ganeti.units.services import Services
+
+NODE_DATA_AGE_S = 2.0
+"""How old what nodes said may be when an allocator is asked."""
 
 _log = logging.getLogger(__name__)
 
@@ -107,16 +112,7 @@ class Mastership:
             directory=self._node.directory,
         )
         earlier = EarlierWork(rpc)
-        services = Services(
-            config=config,
-            rpc=earlier,
-            ids=self._ids,
-            clock=self._clock,
-            placements=Placements(),
-            ssconf=distributor,
-            candidates=members,
-            is_degraded=lambda: store.is_degraded,
-        )
+        services = self._services(config, earlier, distributor, members)
         archive = self._node.archive
         if archive is None:
             raise StoreError(
@@ -145,6 +141,29 @@ class Mastership:
         self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
+
+    def _services(
+        self,
+        config: Config,
+        rpc: EarlierWork,
+        distributor: SsconfDistributor,
+        members: MembershipKeeper,
+    ) -> Services:
+        built_in = BuiltInAllocator(self._paths)
+        self._opened.push_async_callback(built_in.close)
+        store = self._node.store
+        return Services(
+            config=config,
+            rpc=rpc,
+            ids=self._ids,
+            clock=self._clock,
+            placements=Placements(),
+            ssconf=distributor,
+            candidates=members,
+            is_degraded=lambda: store.is_degraded,
+            node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
+            built_in=built_in,
+        )
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something for as long as this node is the master."""

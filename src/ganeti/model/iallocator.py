@@ -1,15 +1,61 @@
 """Messages between the cluster and an allocator: version 2 of the protocol (seed 004, S158-S183)."""
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 import msgspec
 
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import plain_name
+
 PROTOCOL_VERSION = 2
+BUILT_IN = "hail"
+"""The allocator that the master has in itself."""
+DEFAULT_ALLOCATOR = "."
+"""Stands for the cluster's default, where the name of an allocator is asked for."""
+
+
+class RequestType(StrEnum):
+    """What can be asked; the last two are ours (X15)."""
+
+    ALLOCATE = "allocate"
+    RELOCATE = "relocate"
+    NODE_EVACUATE = "node-evacuate"
+    CHANGE_GROUP = "change-group"
+    MULTI_ALLOCATE = "multi-allocate"
+    MULTI_EVACUATE = "multi-evacuate"
+    BALANCE = "balance"
+    CAPACITY = "capacity"
 
 
 class AllocatorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What an allocator says: `result` holds node names for `allocate`."""
+    """What an allocator says; the type of `result` depends on the request."""
 
     success: bool
     info: str
     result: Any
+
+
+def parse_defaults(text: str, field: str = "default_iallocator") -> dict[str, tuple[str, ...]]:
+    """Request type -> allocators in the order in which they are tried (S184, X16); "" is every other type.
+
+    `hail`, `mine,hail`, or parts with a type of their own as in `hail/relocate=mine,hail`. InputError.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for part in text.split("/") if text else ():
+        kind, is_typed, names = part.rpartition("=")
+        if is_typed and kind not in tuple(RequestType):
+            raise InputError(
+                f"{kind!r:.40} is no kind of request; known: {', '.join(RequestType)}", field
+            )
+        if kind in found:
+            raise InputError(f"{kind or 'the list for all kinds'} is given twice", field)
+        found[kind] = tuple(plain_name(name, field) for name in names.split(","))
+    return found
+
+
+def default_allocators(text: str, kind: RequestType) -> tuple[str, ...]:
+    """The allocators to be tried for one kind of request; none if the cluster has no default."""
+    lists: Mapping[str, tuple[str, ...]] = parse_defaults(text)
+    return lists.get(kind, lists.get("", ()))

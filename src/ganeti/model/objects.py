@@ -50,6 +50,9 @@ class Cluster(Stored, frozen=True, kw_only=True):
     osparams: dict[str, dict[str, str]] = {}
     candidate_pool_size: int = 10
     default_iallocator: str = ""
+    """Lists of allocators by kind of request, see `ganeti.model.iallocator.parse_defaults`."""
+    default_iallocator_params: Params = {}
+    """Options for allocators, by name without dashes."""
     file_storage_dir: str = ""
     shared_file_storage_dir: str = ""
     max_running_jobs: int = 1000

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ganeti.base.errors import HostError
+from ganeti.base.errors import HostError, InputError
 from ganeti.base.identifiers import plain_name
 from ganeti.base.paths import Paths
 from ganeti.base.process import CommandFailed, Run
@@ -17,6 +18,7 @@ from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.programs import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
 
 TIMEOUT_S = 120.0
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*(=[^\x00\n]{0,1000})?", re.ASCII)
 
 
 def handlers(paths: Paths, run: Run) -> Handlers:
@@ -30,13 +32,17 @@ class _Allocators:
     run: Run
 
     async def run_one(self, args: AllocatorArgs, _call: Call) -> AllocatorOutput:
-        """Run the program with one argument, a private file that holds the message (S161)."""
+        """Run the program with one argument, a private file that holds the message (S161), and then the options."""
+        for option in args.options:
+            if not _OPTION.fullmatch(option):
+                raise InputError(f"{option!r:.60} is not an option of an allocator", "options")
         program = await asyncio.to_thread(find, self.paths.iallocator_search_path, args.name)
         if program is None:
             return AllocatorOutput(found=False)
         message = await asyncio.to_thread(self._write, args.message)
         try:
-            ended = await self.run([str(program), message], timeout_s=TIMEOUT_S, check=False)
+            words = [str(program), message, *args.options]
+            ended = await self.run(words, timeout_s=TIMEOUT_S, check=False)
         except CommandFailed as err:
             said = err.completed
             return AllocatorOutput(

@@ -9,6 +9,7 @@ from typing import Any
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.model import wire
 from ganeti.model.iallocator import PROTOCOL_VERSION, AllocatorAnswer
+from ganeti.protocols.iallocator_results import succeeded
 
 Message = dict[str, Any]
 
@@ -45,20 +46,17 @@ def parse_answer(allocator: str, output: str) -> AllocatorAnswer:
     missing = [key for key in ("success", "info", "result") if key not in answer]
     if missing:
         raise PrereqError(f"{problem}: it has no {', '.join(missing)}", ErrorCode.ENVIRONMENT)
-    parsed: AllocatorAnswer = wire.convert(
-        {key: answer[key] for key in ("success", "info", "result")}, AllocatorAnswer, what="answer"
-    )
+    given = {key: answer[key] for key in ("success", "info", "result")}
+    try:
+        parsed: AllocatorAnswer = wire.convert(given, AllocatorAnswer, what="answer")
+    except InputError as err:
+        raise PrereqError(f"{problem}: {err}", ErrorCode.ENVIRONMENT) from err
     return parsed
 
 
 def chosen_names(allocator: str, answer: AllocatorAnswer, required: int) -> Sequence[str]:
     """The node names of an `allocate` or `relocate` answer; their number must be right (S177, S182, S237)."""
-    if not answer.success:
-        raise PrereqError(
-            f"Can't compute nodes using iallocator '{allocator}': {answer.info}",
-            ErrorCode.NO_RESOURCES,
-        )
-    result = answer.result
+    result = succeeded(allocator, answer)
     if (
         not isinstance(result, list)
         or not all(isinstance(name, str) for name in result)

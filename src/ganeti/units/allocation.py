@@ -1,100 +1,34 @@
-"""Asking an allocator where an instance is to go."""
+"""Asking allocators where instances are to go."""
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
-from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams, filled_nicparams
-from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
-from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.iallocator import (
+    BUILT_IN,
+    DEFAULT_ALLOCATOR,
+    AllocatorAnswer,
+    RequestType,
+    default_allocators,
+)
 from ganeti.model.names import AdminState
-from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup
-from ganeti.model.params import IPOLICY_DEFAULTS
-from ganeti.placement.policy import InstanceSize
-from ganeti.protocols import iallocator
-from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo
+from ganeti.model.objects import Cluster, Node
+from ganeti.protocols import iallocator, iallocator_requests
 from ganeti.rpc.procedures.programs import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
+from ganeti.units.allocator_message import cluster_message
 from ganeti.units.context import UnitContext
-from ganeti.units.node_choice import info_args, less_planned
+from ganeti.units.demand import Demand
 from ganeti.units.placements import Placement
 
+T = TypeVar("T")
+Message = dict[str, Any]
+Options = Mapping[str, Any]
+"""What allocators are given beside the message, by name without dashes; True for one without a value."""
 
-@dataclass(frozen=True)
-class Demand:
-    """What an instance needs of a node; sizes in MiB."""
-
-    name: str
-    memory: int
-    vcpus: int
-    spindle_use: int
-    disks: tuple[Disk, ...]
-    nics: tuple[dict[str, Any], ...]
-    disk_template: str
-    hypervisor: str
-    os: str
-    tags: tuple[str, ...]
-
-    @classmethod
-    def of(cls, cluster: Cluster, instance: Instance) -> "Demand":
-        """What `instance` needs, defaults included."""
-        beparams = filled_beparams(cluster, instance)
-        return cls(
-            name=instance.name,
-            memory=beparams["maxmem"],
-            vcpus=beparams["vcpus"],
-            spindle_use=beparams["spindle_use"],
-            disks=instance.disks,
-            nics=tuple(_nic(cluster, nic) for nic in instance.nics),
-            disk_template=instance.disk_template,
-            hypervisor=instance.hypervisor,
-            os=instance.os,
-            tags=instance.tags,
-        )
-
-    def size(self) -> InstanceSize:
-        """What an instance policy looks at."""
-        disks = tuple(disk.size for disk in self.disks)
-        return InstanceSize(
-            self.memory, self.vcpus, disks, len(self.nics), self.disk_template, self.spindle_use
-        )
-
-    @property
-    def disk_space_total(self) -> int:
-        return sum(disk.size for disk in self.disks)
-
-    @property
-    def required_nodes(self) -> int:
-        return DISK_TEMPLATES[self.disk_template].nodes_needed
-
-    def message(self) -> dict[str, Any]:
-        """The demand in the allocator's form (S171)."""
-        return {
-            "memory": self.memory,
-            "vcpus": self.vcpus,
-            "spindle_use": self.spindle_use,
-            "disks": [
-                {"mode": disk.mode, "size": disk.size, "spindles": None} for disk in self.disks
-            ],
-            "disk_space_total": self.disk_space_total,
-            "disk_template": self.disk_template,
-            "nics": list(self.nics),
-            "hypervisor": self.hypervisor,
-            "os": self.os,
-            "tags": list(self.tags),
-        }
-
-
-def _nic(cluster: Cluster, nic: Nic) -> dict[str, Any]:
-    params = filled_nicparams(cluster, nic)
-    bridge = params["link"] if params["mode"] == "bridged" else None
-    return {
-        "ip": nic.ip,
-        "mac": nic.mac,
-        "mode": params["mode"],
-        "link": params["link"],
-        "bridge": bridge,
-    }
+_NEXT = (ErrorCode.NO_RESOURCES, ErrorCode.ENVIRONMENT, ErrorCode.UNKNOWN_ENTITY)
+"""Failures of one allocator after which the next one of a list is tried."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +39,24 @@ class Wish:
     will_run: bool = True
     relocate_from: Node | None = None
     ignore_policy: bool = False
+    group_name: str | None = None
+    explain: bool = False
+
+    @property
+    def kind(self) -> RequestType:
+        return RequestType.ALLOCATE if self.relocate_from is None else RequestType.RELOCATE
+
+    def request(self) -> dict[str, Any]:
+        """The request of the message."""
+        demand = self.demand
+        if self.relocate_from is None:
+            spec = demand.message()
+            return iallocator_requests.allocate(
+                demand.name, demand.required_nodes, spec, self.group_name
+            )
+        return iallocator_requests.relocate(
+            demand.name, 1, demand.disk_space_total, [self.relocate_from.name]
+        )
 
     def placed_on(self, ctx: UnitContext, node: Node) -> Placement:
         """The placement that granting the wish on `node` makes."""
@@ -116,38 +68,149 @@ class Wish:
         return Placement(ctx.job_id, node.uuid, self.demand.name, message, self.will_run)
 
 
-async def choose_nodes(ctx: UnitContext, allocator: str, wish: Wish) -> list[Node]:
-    """The nodes that `allocator` names for the instance; PrereqError says why there are none (S182)."""
+@dataclass(frozen=True)
+class Choice:
+    """The allocator that found a place, the nodes, and if it was asked why not others: (node, reason)."""
+
+    allocator: str
+    nodes: list[Node]
+    why_not: list[tuple[str, str]]
+
+
+def allocators_for(cluster: Cluster, kind: RequestType, given: str | None) -> tuple[str, ...]:
+    """The one that was named, or the cluster's list for this kind of request (S184); may be empty."""
+    if given and given != DEFAULT_ALLOCATOR:
+        return (given,)
+    return default_allocators(cluster.default_iallocator, kind)
+
+
+async def choose_nodes(ctx: UnitContext, allocators: Sequence[str], wish: Wish) -> Choice:
+    """Nodes for an instance, remembered as its placement; PrereqError says why there are none (S182)."""
+    required = 1 if wish.relocate_from is not None else wish.demand.required_nodes
+
+    def read(allocator: str, answer: AllocatorAnswer) -> list[Node]:
+        names = iallocator.chosen_names(allocator, answer, required)
+        return [usable_node(ctx, allocator, name) for name in names]
+
+    async def make(*, fresh: bool) -> Message:
+        return await cluster_message(
+            ctx,
+            wish.request(),
+            template=wish.demand.disk_template,
+            ignore_policy=wish.ignore_policy,
+            fresh=fresh,
+        )
+
     placements = ctx.services.placements
     async with placements.deciding:
-        message = await allocator_message(ctx, wish)
-        answer = iallocator.parse_answer(
-            allocator, (await run_allocator(ctx, allocator, message)).stdout
-        )
-        nodes = []
-        for name in iallocator.chosen_names(allocator, answer, wish.demand.required_nodes):
-            node = ctx.snapshot.node_by_name(name)
-            if node is None or node.offline or node.drained or not node.vm_capable:
-                raise PrereqError(
-                    f"iallocator '{allocator}' chose {name!r:.80}, which is not a node that takes instances",
-                    ErrorCode.ENVIRONMENT,
-                )
-            nodes.append(node)
+        try:
+            allocator, nodes = await ask(ctx, allocators, make, read)
+        except PrereqError as err:
+            if not wish.explain or err.code is not ErrorCode.NO_RESOURCES:
+                raise
+            why = await _explained(ctx, await make(fresh=True), [])
+            raise PrereqError(_with_reasons(err.message, why), err.code) from err
+        chosen = [node.name for node in nodes]
+        why = await _explained(ctx, await make(fresh=False), chosen) if wish.explain else []
         placements.place(wish.placed_on(ctx, nodes[0]))
-    return nodes
+    return Choice(allocator, nodes, why)
 
 
-async def run_allocator(
-    ctx: UnitContext, allocator: str, message: dict[str, Any]
+async def _explained(
+    ctx: UnitContext, message: Message, chosen: list[str]
+) -> list[tuple[str, str]]:
+    """Why the other nodes were not chosen, by the rules of the built-in allocator, whoever chose."""
+    built_in = ctx.services.built_in
+    return await built_in.explain(message, chosen) if built_in is not None else []
+
+
+def _with_reasons(text: str, why: Sequence[tuple[str, str]]) -> str:
+    """The error with a reason for each node that it does not name yet (S237)."""
+    new = [f"{node}: {reason}" for node, reason in why if f"{node}: " not in text]
+    return "; ".join([text, *new])
+
+
+def usable_node(ctx: UnitContext, allocator: str, name: str) -> Node:
+    """The node that an allocator named; PrereqError if it takes no instances (S168)."""
+    node = ctx.snapshot.node_by_name(name)
+    if node is None or node.offline or node.drained or not node.vm_capable:
+        raise PrereqError(
+            f"iallocator '{allocator}' chose {name!r:.80}, which is not a node that takes instances",
+            ErrorCode.ENVIRONMENT,
+        )
+    return node
+
+
+class MakeMessage(Protocol):
+    """Makes a message; with `fresh` from what nodes say at this moment."""
+
+    def __call__(self, *, fresh: bool) -> Awaitable[Message]: ...
+
+
+async def ask(
+    ctx: UnitContext,
+    allocators: Sequence[str],
+    make: MakeMessage,
+    read: Callable[[str, AllocatorAnswer], T],
+    options: Options | None = None,
+) -> tuple[str, T]:
+    """The first successful answer of several allocators, in order (S184); `options` are beside the cluster's.
+
+    Answers that rest on what nodes said some seconds ago are asked for again if there was no room.
+    """
+    if ctx.services.node_data.is_remembering:
+        try:
+            return await _first(ctx, allocators, await make(fresh=False), read, options)
+        except PrereqError as err:
+            if err.code is not ErrorCode.NO_RESOURCES:
+                raise
+    return await _first(ctx, allocators, await make(fresh=True), read, options)
+
+
+async def _first(
+    ctx: UnitContext,
+    allocators: Sequence[str],
+    message: Message,
+    read: Callable[[str, AllocatorAnswer], T],
+    options: Options | None,
+) -> tuple[str, T]:
+    failures: list[PrereqError] = []
+    for allocator in allocators:
+        try:
+            return allocator, read(allocator, await ask_one(ctx, allocator, message, options))
+        except PrereqError as err:
+            if err.code not in _NEXT or len(allocators) == 1:
+                raise
+            failures.append(err)
+    raise PrereqError("; ".join(err.message for err in failures), failures[-1].code)
+
+
+async def ask_one(
+    ctx: UnitContext, allocator: str, message: Message, options: Options | None = None
+) -> AllocatorAnswer:
+    """What one allocator answers; the built-in one without starting a program."""
+    every = {**ctx.snapshot.cluster.default_iallocator_params, **(options or {})}
+    if allocator == BUILT_IN and ctx.services.built_in is not None:
+        answer = await ctx.services.built_in.answer(message, every)
+        if answer is not None:
+            return AllocatorAnswer(**answer)
+    output = await _run_allocator(ctx, allocator, message, every)
+    return iallocator.parse_answer(allocator, output.stdout)
+
+
+async def _run_allocator(
+    ctx: UnitContext, allocator: str, message: Message, params: Options
 ) -> AllocatorOutput:
     """Run the program on the master; its failure is reported with all that it said (S162)."""
     problem = f"Can't compute nodes using iallocator '{allocator}'"
     master = ctx.snapshot.nodes[ctx.snapshot.cluster.master_node]
     text = wire.encode(message).decode()
+    options = [
+        f"--{name}" if value is True else f"--{name}={value}" for name, value in params.items()
+    ]
+    args = AllocatorArgs(name=allocator, message=text, options=options)
     try:
-        output: AllocatorOutput = await ctx.call(
-            master, ALLOCATOR_RUN, AllocatorArgs(name=allocator, message=text)
-        )
+        output: AllocatorOutput = await ctx.call(master, ALLOCATOR_RUN, args)
     except RpcError as err:
         raise PrereqError(f"{problem}: {err}", ErrorCode.ENVIRONMENT) from err
     if not output.found:
@@ -161,118 +224,3 @@ async def run_allocator(
             f"{problem}: it ended with status {output.status}: {said}", ErrorCode.ENVIRONMENT
         )
     return output
-
-
-async def allocator_message(ctx: UnitContext, wish: Wish) -> dict[str, Any]:
-    """What an allocator is sent for one instance; nodes are asked for what is free now."""
-    snapshot, demand = ctx.snapshot, wish.demand
-    pending = ctx.services.placements.pending()
-    answers = await ctx.call_all(snapshot.online_nodes(), NODE_INFO, info_args(snapshot))
-    nodes = {}
-    for node in snapshot.nodes.values():
-        answer = answers.get(node.uuid)
-        if answer is not None and not isinstance(answer, RpcError):
-            info = less_planned(answer, snapshot, node, pending)
-            nodes[node.name] = _node(snapshot, node) | _live(info, demand.disk_template)
-        else:
-            nodes[node.name] = _node(snapshot, node) | {"offline": True}
-    instances = {
-        instance.name: _instance(snapshot, instance) for instance in snapshot.instances.values()
-    }
-    for placement in pending:
-        instances.setdefault(placement.name, placement.message)
-    cluster = snapshot.cluster
-    return iallocator.message(
-        {
-            "cluster_name": cluster.name,
-            "cluster_tags": list(cluster.tags),
-            "enabled_hypervisors": list(cluster.enabled_hypervisors),
-            "ipolicy": filled_ipolicy(cluster, None),
-        },
-        {group.uuid: _group(cluster, group, wish) for group in snapshot.groups.values()},
-        nodes,
-        instances,
-        _request(wish),
-    )
-
-
-def _request(wish: Wish) -> dict[str, Any]:
-    request = {
-        "type": "allocate",
-        "name": wish.demand.name,
-        "required_nodes": wish.demand.required_nodes,
-        **wish.demand.message(),
-    }
-    if wish.relocate_from is None:
-        return request
-    return request | {"type": "relocate", "relocate_from": [wish.relocate_from.name]}
-
-
-def _group(cluster: Cluster, group: NodeGroup, wish: Wish) -> dict[str, Any]:
-    ipolicy = filled_ipolicy(cluster, group)
-    if wish.ignore_policy:
-        ipolicy = {**ipolicy, "minmax": IPOLICY_DEFAULTS["minmax"]}
-    return {
-        "name": group.name,
-        "alloc_policy": group.alloc_policy,
-        "networks": list(group.networks),
-        "ipolicy": ipolicy,
-        "tags": list(group.tags),
-    }
-
-
-def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
-    is_up = instance.admin_state is AdminState.UP
-    return {
-        **Demand.of(snapshot.cluster, instance).message(),
-        "admin_state": instance.admin_state,
-        "admin_state_source": "admin",
-        "should_run": is_up,
-        "nodes": [snapshot.nodes[uuid].name for uuid in instance.all_nodes],
-    }
-
-
-def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
-    """What the configuration says about one node, in the allocator's form (S167, X14)."""
-    primaries = snapshot.instances_on(node.uuid)
-    memory = [filled_beparams(snapshot.cluster, instance)["maxmem"] for instance in primaries]
-    up = [
-        size
-        for size, instance in zip(memory, primaries, strict=True)
-        if instance.admin_state is AdminState.UP
-    ]
-    ndparams = filled_ndparams(snapshot, node)
-    return {
-        "tags": list(node.tags),
-        "primary_ip": node.primary_ip,
-        "secondary_ip": node.secondary_ip,
-        "offline": node.offline,
-        "drained": node.drained,
-        "master_candidate": node.master_candidate,
-        "master_capable": node.master_capable,
-        "vm_capable": node.vm_capable,
-        "group": node.group,
-        "ndparams": {
-            key: ndparams[key] for key in ("spindle_count", "exclusive_storage", "oob_program")
-        },
-        "hv_state": {},
-        "disk_state": {},
-        "i_pri_memory": sum(memory),
-        "i_pri_up_memory": sum(up),
-    }
-
-
-def _live(info: NodeInfo, template: str) -> dict[str, Any]:
-    """What a node has now, as the allocator is told; only nodes that answered have it."""
-    space = next((space for space in info.storage if space.kind == template), None)
-    return {
-        "total_memory": info.memory_total,
-        "reserved_memory": info.memory_node,
-        "free_memory": info.memory_free,
-        "total_disk": space.total if space else 0,
-        "free_disk": space.free if space else 0,
-        "total_spindles": 0,
-        "free_spindles": 0,
-        "total_cpus": info.cpu_total,
-        "reserved_cpus": info.cpu_node,
-    }

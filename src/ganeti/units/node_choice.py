@@ -8,8 +8,9 @@ from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, NodeInfoArgs
+from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo
 from ganeti.units.context import UnitContext
+from ganeti.units.node_data import info_args
 from ganeti.units.placements import Placement, memory_on
 
 
@@ -30,16 +31,6 @@ def check_can_host(node: Node) -> None:
         raise PrereqError(
             f"node {node.name} is not vm_capable: it runs no instances", ErrorCode.WRONG_STATE
         )
-
-
-def info_args(snapshot: Snapshot) -> NodeInfoArgs:
-    """The question NODE_INFO for this cluster."""
-    cluster = snapshot.cluster
-    return NodeInfoArgs(
-        hypervisors=list(cluster.enabled_hypervisors),
-        file_storage_dir=cluster.file_storage_dir,
-        shared_file_storage_dir=cluster.shared_file_storage_dir,
-    )
 
 
 async def free_resources(ctx: UnitContext, node: Node, what: str) -> NodeInfo:

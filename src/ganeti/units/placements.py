@@ -9,6 +9,9 @@ from typing import Any
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import NodeUuid
 
+ENDED_LIMIT = 1000
+"""So many placements that have ended are remembered for whoever uses older answers of nodes."""
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -42,6 +45,9 @@ class Placements:
 
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     _placed: dict[int, Placement] = field(default_factory=dict)
+    _ended: list[tuple[int, Placement]] = field(default_factory=list)
+    _marks: int = 0
+    _forgotten: int = 0
 
     def place(self, placement: Placement) -> None:
         """Remember what a job is about to do; its place in the order stays that of its first one."""
@@ -49,11 +55,33 @@ class Placements:
 
     def release(self, job_id: int) -> None:
         """What the job placed runs by now and can be seen on its node, or it never will."""
-        self._placed.pop(job_id, None)
+        ended = self._placed.pop(job_id, None)
+        if ended is not None:
+            self._marks += 1
+            self._ended.append((self._marks, ended))
+            if len(self._ended) > ENDED_LIMIT:
+                self._ended.clear()
+                self._forgotten = self._marks
 
     def pending(self) -> list[Placement]:
         """Every placement that is under way, in the order in which they were decided."""
         return list(self._placed.values())
+
+    def mark(self) -> int:
+        """A moment: what nodes say that are asked from now on shows all that ended before it."""
+        return self._marks
+
+    def since(self, mark: int) -> list[Placement]:
+        """Those under way, and those that ended after `mark` and can be missing in what nodes said then."""
+        return self.pending() + [one for number, one in self._ended if number > mark]
+
+    def knows(self, mark: int) -> bool:
+        """Whether everything that ended after `mark` is still remembered."""
+        return mark >= self._forgotten
+
+    def forget_before(self, mark: int) -> None:
+        """Nobody will ask any more what ended before `mark`."""
+        self._ended = [(number, one) for number, one in self._ended if number > mark]
 
     def before(self, job_id: int) -> list[Placement]:
         """Those that were decided before that of a job; all if it has none."""

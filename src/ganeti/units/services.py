@@ -1,7 +1,7 @@
 """What the master has, for all units and for undo steps."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -12,6 +12,7 @@ from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Procedure
+from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -63,6 +64,20 @@ class Candidates(Protocol):
         ...
 
 
+class BuiltInAllocator(Protocol):
+    """The allocator that needs no program (`ganeti.daemons.built_in_allocator`)."""
+
+    async def answer(
+        self, message: dict[str, Any], options: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """success, info and result; None if a program of its name is to be run instead."""
+        ...
+
+    async def explain(self, message: dict[str, Any], chosen: list[str]) -> list[tuple[str, str]]:
+        """Why each node that is not among `chosen` is not: (node, reason)."""
+        ...
+
+
 @dataclass(frozen=True)
 class Services:
     """The master's means."""
@@ -76,3 +91,6 @@ class Services:
     candidates: Candidates
     is_degraded: Callable[[], bool] = lambda: False
     """Whether what is written now has one copy only (R6)."""
+    node_data: NodeData = field(default_factory=NodeData)
+    built_in: BuiltInAllocator | None = None
+    """None: every allocator is a program."""

@@ -21,7 +21,8 @@ from ganeti.rpc.procedures.devices import (
     NicChangeArgs,
 )
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
-from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
+from ganeti.rpc.procedures.hardware import FIRMWARE_FORGET
+from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, InstanceArgs, ShutdownArgs
 from ganeti.units.instance.settle import Attempt, settle_migration
 from ganeti.units.services import Services
 
@@ -52,14 +53,15 @@ async def _stop_instance(services: Services, key: str, arguments: dict[str, Any]
         await services.rpc.call(node, INSTANCE_SHUTDOWN, args, key=key)
 
 
+async def _forget_variables(services: Services, key: str, arguments: dict[str, Any]) -> None:
+    spec = wire.convert(arguments["instance"], InstanceSpec)
+    if node := _node(services, arguments):
+        await services.rpc.call(node, FIRMWARE_FORGET, InstanceArgs(instance=spec), key=key)
+
+
 def _node(services: Services, arguments: dict[str, Any]) -> Node | None:
     """The node of a step; None if it has left the cluster, and what was there with it."""
     return services.config.snapshot.nodes.get(arguments["node"])
-
-
-async def _end_scripts(services: Services, key: str, arguments: dict[str, Any]) -> None:
-    """Nothing more: whoever runs steps ends what may still run on their node before (R11)."""
-    del services, key, arguments
 
 
 async def _forget_instance(services: Services, key: str, arguments: dict[str, Any]) -> None:
@@ -102,8 +104,8 @@ async def _set_memory_of_guest(services: Services, key: str, arguments: dict[str
 
 UNDO_PROCEDURES: dict[str, UndoProcedure] = {
     "remove_disk": _remove_disk,
+    "forget_variables": _forget_variables,
     "stop_instance": _stop_instance,
-    "end_scripts": _end_scripts,
     "forget_instance": _forget_instance,
     "settle_migration": _settle_migration,
     "change_disk_of_guest": _change_disk_of_guest,

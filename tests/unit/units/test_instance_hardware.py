@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.config.reservations import PORTS
+from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance import OpInstanceRemove
+from ganeti.model.opcodes.moving import OpInstanceMove
 from ganeti.rpc.fake import Fault
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create
@@ -63,6 +65,38 @@ async def test_without_free_ports_only_an_instance_with_a_display_is_refused(
 async def test_the_machine_that_the_node_has_today_is_kept(master: Master) -> None:
     succeeded(await master.run(replace(create(start=False), hvparams={"acpi": False})))
     assert master.instance(NAME).hvparams == {"acpi": False, "machine_version": "pc-i440fx-7.2"}
+
+
+async def test_firmware_variables_go_along_with_an_instance_that_is_moved(
+    master: Master, world: World
+) -> None:
+    op = create(start=False, disk_template="file", hvparams={"firmware": "uefi"})
+    succeeded(await master.run(op))
+    uuid = master.instance(NAME).uuid
+    world.node(1).firmware[uuid] = b"variables"
+    order = OpInstanceMove(instance_name=NAME, target_node="node2.example.com")
+    succeeded(await master.run(order))
+    assert (world.node(1).firmware, world.node(2).firmware) == ({}, {uuid: b"variables"})
+    master.check()
+
+
+@pytest.mark.requirement("G11")
+async def test_a_move_that_fails_leaves_the_variables_where_they_were(
+    master: Master, world: World
+) -> None:
+    op = create(
+        start=False, disk_template="file", disks=[DiskRequest(size=64)],
+        hvparams={"firmware": "uefi"},
+    )  # fmt: skip
+    succeeded(await master.run(op))
+    uuid = master.instance(NAME).uuid
+    world.node(1).firmware[uuid] = b"variables"
+    master.rpc.reset()
+    master.rpc.fail(6, Fault.LOST_ANSWER)  # the writing of the variables
+    failed(await master.run(OpInstanceMove(instance_name=NAME, target_node="node2.example.com")))
+    assert "firmware_write" in master.rpc.acts()
+    assert (world.node(1).firmware, world.node(2).firmware) == ({uuid: b"variables"}, {})
+    master.check()
 
 
 async def test_firmware_variables_go_away_with_their_instance(master: Master, world: World) -> None:

@@ -25,6 +25,13 @@ async def change(master: Master, **fields: Any) -> list[Any]:
     return result
 
 
+def own_hvparams(master: Master) -> dict[str, Any]:
+    """Without the machine, which is pinned when an instance is made."""
+    params = dict(master.instance(NAME).hvparams)
+    del params["machine_version"]
+    return params
+
+
 async def test_parameters_are_set_in_their_types_and_taken_back(master: Master) -> None:
     await kvm(master)
     done = await change(
@@ -37,7 +44,7 @@ async def test_parameters_are_set_in_their_types_and_taken_back(master: Master) 
     ]  # fmt: skip
     changed = master.instance(NAME)
     assert changed.beparams == {"minmem": 1024, "maxmem": 1024, "vcpus": 2}
-    assert changed.hvparams == {"acpi": False, "migration_downtime": 50}
+    assert own_hvparams(master) == {"acpi": False, "migration_downtime": 50}
     done = await change(
         master,
         beparams={"memory": None, "vcpus": "default"},
@@ -48,7 +55,7 @@ async def test_parameters_are_set_in_their_types_and_taken_back(master: Master) 
         ["hv/acpi", "default"], ["hv/migration_downtime", "default"],
     ]  # fmt: skip
     back = master.instance(NAME)
-    assert (back.beparams, back.hvparams) == ({}, {})
+    assert (back.beparams, own_hvparams(master)) == ({}, {})
 
 
 async def test_what_a_running_guest_gets_later_is_said(master: Master) -> None:
@@ -100,7 +107,7 @@ async def test_the_node_is_asked_whether_it_could_run_that_unless_it_is_forced(
     _, (text, code) = failed(await master.run(op))
     assert (code, "no such file" in text) == ("wrong_input", True)
     succeeded(await master.run(replace(op, force=True)))
-    assert master.instance(NAME).hvparams == {"initrd_path": "/boot/i"}
+    assert own_hvparams(master) == {"initrd_path": "/boot/i"}
 
 
 @pytest.mark.requirement("S148", "S150")

@@ -144,9 +144,9 @@ async def test_a_script_whose_answer_was_lost_does_not_run_on_beside_a_guest(
     await stopped(master)
     master.rpc.fail(1, Fault.LOST_ANSWER)
     failed(await master.run(op))
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
     [key] = master.world.node(1).ended_scripts
     assert key.startswith("2/0/")
-    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
     master.check()
 
 

@@ -121,7 +121,7 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
-            if guest is not None:
+            if guest is not None and not await self._ended_if_shut_down(guest):
                 await self._go_on(guest, paused=paused)
                 return
             hvparams = complete(instance.hvparams)
@@ -161,7 +161,8 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
                 try:
                     await self._shuts_down(guest, timeout_s)
                 finally:
-                    await guest.ask("set-action", {"shutdown": "poweroff"})
+                    if not guest.outlives_shutdown:
+                        await guest.ask("set-action", {"shutdown": "poweroff"})
             exits = complete(guest.instance.hvparams)["reboot_behavior"] == "exit"
             if exits:
                 await guest.ask("set-action", {"reboot": "reset"})
@@ -353,6 +354,19 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         except MonitorGone:
             return None if self._guests.peek(guest.files) is None else "running"
 
+    async def _ended_if_shut_down(self, guest: Guest) -> bool:
+        """End a QEMU that only stands because its guest has shut itself down: it cannot go on."""
+        if guest.record.is_incoming:
+            return False
+        try:
+            status = await guest.status()
+        except MonitorSilent:
+            return False
+        if _STATES.get(status) != "shutdown":
+            return False
+        await self._guests.end(guest)
+        return True
+
     async def _go_on(self, guest: Guest, *, paused: bool) -> None:
         """A start of what is here already."""
         name = guest.instance.name
@@ -380,6 +394,10 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:
+            if guest.outlives_shutdown:
+                # Asked by us: that is no shutdown by the user.
+                action = {"shutdown": "poweroff"}
+                await guest.ask("set-action", action, timeout_s=min(LOOK_S, timeout_s))
             if await guest.status(timeout_s=min(LOOK_S, timeout_s)) != "running":
                 return False
             while (left := deadline - loop.time()) > 0:

@@ -79,6 +79,7 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     candidate_pool_size: int | None = None
     max_running_jobs: int | None = None
     default_iallocator: str | None = None
+    default_iallocator_params: Params | None = None
     mac_prefix: str | None = None
     master_netdev: str | None = None
     master_netmask: int | None = None
@@ -99,7 +100,6 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     maintain_node_health: Any = None
     prealloc_wipe_disks: Any = None
     drbd_helper: Any = None
-    default_iallocator_params: Any = None
     reserved_lvs: Any = None
     hidden_os: Any = None
     blacklisted_os: Any = None

@@ -27,6 +27,15 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
     direction: str = "out"
     mode: str = "allocate"
     name: str = "test.example.com"
+    instances: list[str] = []
+    evac_mode: str | None = None
+    evac_nodes: list[str] = []
+    target_groups: list[str] = []
+    group_name: str | None = None
+    spindle_use: int = 1
+    count: int = 1
+    """How many instances `multi-allocate` asks for."""
+    max_moves: int | None = None
     iallocator: str | None = None
     disks: list[DiskRequest] = []
     nics: list[NicRequest] = []

@@ -40,6 +40,11 @@ class OsRenameArgs(Message, frozen=True, kw_only=True):
     osparams: dict[str, str]
     debug: int = 0
 
+    @property
+    def instance_name(self) -> str:
+        """The name that the cluster knows it by until the script has ended well."""
+        return self.old_name
+
 
 class ScriptResult(Message, frozen=True, kw_only=True):
     """The end of a script that succeeded: the tail of what it said for people, and where all of it is kept."""
@@ -59,6 +64,8 @@ class AllocatorArgs(Message, frozen=True, kw_only=True):
 
     name: str
     message: str
+    options: list[str] = []
+    """Further arguments, as the cluster has them for its default allocators."""
 
 
 class AllocatorOutput(Message, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.rpc.procedures.programs import OsInfo
-from ganeti.units.allocation import Demand
+from ganeti.units.demand import Demand
 from ganeti.units.node.candidate_pool import missing_candidates, wanted_candidates
 
 CLOCK_SKEW_S = 150.0

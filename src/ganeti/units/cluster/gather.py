@@ -25,7 +25,7 @@ from ganeti.rpc.procedures.programs import OS_DIAGNOSE, OsInfo
 from ganeti.units.cluster.disk_findings import Listing
 from ganeti.units.cluster.file_findings import SsconfExpected
 from ganeti.units.context import UnitContext
-from ganeti.units.node_choice import info_args
+from ganeti.units.node_data import info_args
 from ganeti.units.shared_files import shared_files
 
 SETTLE_S = 3.0

@@ -19,11 +19,11 @@ from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
 from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
-from ganeti.units.allocation import Demand
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
 from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
 from ganeti.units.job_source import check_is_local, check_may_set
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit

@@ -4,6 +4,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.identifiers import host_name, os_name, plain_name
 from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.hypervisor_params import check_hypervisor_params
+from ganeti.model.iallocator import DEFAULT_ALLOCATOR
 from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import check_backend_params, check_os_params
@@ -21,7 +22,7 @@ from ganeti.units.instance.requests import (
 from ganeti.units.job_source import check_may_set
 
 FILE_DRIVERS = (None, "loop")
-NOT_POSSIBLE = ("forthcoming", "commit", "group_name", "instance_communication")
+NOT_POSSIBLE = ("forthcoming", "commit", "instance_communication")
 """Wishes of other versions that change what is created, so that ignoring them would be wrong."""
 
 
@@ -51,8 +52,14 @@ def _check_placement(op: OpInstanceCreate) -> None:
         raise InputError("no disk template of this cluster has a secondary node", "snode")
     if (op.pnode or op.pnode_uuid) and op.iallocator:
         raise InputError("give either a node or an allocator, not both", "iallocator")
-    if op.iallocator:
+    if op.iallocator and op.iallocator != DEFAULT_ALLOCATOR:
         plain_name(op.iallocator, "iallocator")
+    if op.explain and (op.pnode or op.pnode_uuid):
+        raise InputError("there is nothing to explain where a node is named", "explain")
+    if op.group_name and (op.pnode or op.pnode_uuid):
+        raise InputError(
+            "give either a node or the group in which an allocator chooses", "group_name"
+        )
 
 
 def _check_os(op: OpInstanceCreate) -> None:

@@ -3,6 +3,9 @@
 A live migration carries them itself, and on shared files every node sees them.
 """
 
+from ganeti.config.fill import filled_hvparams
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.objects import Instance, Node
 from ganeti.rpc.procedures.hardware import (
@@ -21,16 +24,24 @@ def keeps_variables(instance: Instance) -> bool:
     return "firmware" in HYPERVISOR_PARAMS.get(instance.hypervisor, {})
 
 
-async def carry_variables(ctx: UnitContext, instance: Instance, source: Node, target: Node) -> None:
-    """Copy the variables of an instance that is down; nothing where there are none. RpcError.
+def has_uefi(ctx: UnitContext, instance: Instance) -> bool:
+    """Whether the instance starts by UEFI now."""
+    return filled_hvparams(ctx.snapshot.cluster, instance).get("firmware") == "uefi"
+
+
+async def carry_variables(
+    ctx: UnitContext, undo: UndoLog, instance: Instance, source: Node, target: Node
+) -> None:
+    """Copy the variables of a UEFI instance that is down; nothing where there are none. RpcError.
 
     Once the instance is on `target`, `forget_variables` removes those of `source`.
     """
-    if not keeps_variables(instance):
+    if not has_uefi(ctx, instance):
         return
     spec = spec_of(ctx, instance)
     found = await ctx.call(source, FIRMWARE_READ, InstanceArgs(instance=spec))
     if found.content is not None:
+        await undo.push("forget_variables", node=target.uuid, instance=wire.plain(spec))
         await ctx.call(target, FIRMWARE_WRITE, FirmwareArgs(instance=spec, content=found.content))
 
 

@@ -8,7 +8,6 @@ import msgspec
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError, RpcFailed
 from ganeti.config.fill import filled_osparams, instance_spec
 from ganeti.model.objects import Instance, Node
-from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.programs import (
     OS_CREATE,
     OS_VALIDATE,
@@ -66,24 +65,7 @@ async def install_os(
         force_variant=force_variant,
         reinstall=reinstall,
     )
-    if reinstall:
-        show_tail(ctx, await run_script(ctx, node, OS_CREATE, args))
-    else:
-        show_tail(ctx, await ctx.call(node, OS_CREATE, args))
-
-
-async def run_script(
-    ctx: UnitContext, node: Node, procedure: Procedure[A], args: A
-) -> ScriptResult:
-    """Run a script on disks that stay; nothing of it runs any more when this raises.
-
-    So whoever starts the guest afterwards has its disks alone.
-    """
-    async with ctx.undo_log() as undo:
-        await undo.push("end_scripts", node=node.uuid)
-        done: ScriptResult = await ctx.call(node, procedure, args)
-        undo.commit()
-    return done
+    show_tail(ctx, await ctx.call(node, OS_CREATE, args))
 
 
 def show_tail(ctx: UnitContext, done: ScriptResult) -> None:

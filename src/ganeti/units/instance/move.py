@@ -42,6 +42,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.failover import run_again, shut_down_source
+from ganeti.units.instance.firmware import carry_variables, forget_variables, has_uefi
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
@@ -115,11 +116,14 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             await shut_down_source(ctx, instance, source, self.op.shutdown_timeout)
             async with ctx.undo_log() as undo:
                 await self._copy_disks(ctx, undo, plan)
+                await carry_variables(ctx, undo, instance, source, target)
                 switch = mark_settled(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
                 # From here on it is the source's disks that must go.
                 await undo.turn(switch, _removals(ctx, instance, source))
                 ctx.step(f"removing the disks on {source.name}")
                 await _remove_disks(ctx, instance, source)
+                if has_uefi(ctx, instance):
+                    await forget_variables(ctx, instance, source)
                 undo.commit()
         except (RpcError, ExecError):
             if plan.start:

@@ -19,8 +19,9 @@ from ganeti.rpc.procedures.instances import (
     ShutdownArgs,
     StartArgs,
 )
-from ganeti.units.allocation import Demand, Wish
+from ganeti.units.allocation import Wish
 from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_offline,

@@ -152,4 +152,6 @@ class LUInstanceConsole(InstanceUnit[OpInstanceConsole, Instance]):
     async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
         node = primary_node(ctx, plan)
         console = await ctx.call(node, INSTANCE_CONSOLE, InstanceArgs(instance=spec_of(ctx, plan)))
-        return Outcome({"instance": plan.name, "host": node.name, **wire.plain(console)})
+        answer = wire.plain(console)
+        answer |= {"instance": plan.name, "host": console.host or node.name}
+        return Outcome(answer)

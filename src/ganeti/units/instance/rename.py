@@ -19,7 +19,7 @@ from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
-from ganeti.units.instance.install import osparams_with, run_script, show_tail
+from ganeti.units.instance.install import osparams_with, show_tail
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
             debug=int(self.op.debug_level > 0),
         )
         try:
-            show_tail(ctx, await run_script(ctx, node, OS_RENAME, args))
+            show_tail(ctx, await ctx.call(node, OS_RENAME, args))
         except RpcFailed as err:
             if err.wire_error != GuestOsError.wire_name:
                 raise

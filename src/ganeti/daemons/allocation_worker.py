@@ -1,0 +1,74 @@
+"""The process that computes large allocations for the master, started once: a frame in, a frame out.
+
+A frame is its length in eight bytes and JSON. `{"do": "answer", "message": …, "options": …}` is answered as an
+allocator answers, `{"do": "explain", "message": …, "chosen": […]}` by a list of (node, reason).
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import msgspec
+
+# Read when numpy is loaded: threads for products of small matrices cost more than they save.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from ganeti.base.errors import InputError
+from ganeti.placement.allocate import Rules
+from ganeti.placement.answers import Settings, answer
+from ganeti.placement.explain import explain
+from ganeti.placement.load.message import read, wanted_instance
+from ganeti.placement.state import State
+
+LENGTH_BYTES = 8
+
+
+def computed(question: Mapping[str, Any]) -> Any:
+    """The answer to one question; nothing that a message can hold raises."""
+    message = question["message"]
+    if question["do"] == "explain":
+        return explained(message, question["chosen"])
+    return answer(message, settings_of(question.get("options", {})))
+
+
+def settings_of(options: Mapping[str, Any]) -> Settings:
+    """What `hail`'s options change, by their names without dashes; others are for other allocators."""
+    rules = Rules(
+        capacity=not options.get("no-capacity-checks", False),
+        ignore_soft_errors=bool(options.get("ignore-soft-errors", False)),
+        spares_lone_nodes=True,
+    )
+    return Settings(rules=rules, ignore_load=bool(options.get("ignore-dynu", False)))
+
+
+def explained(message: Mapping[str, Any], chosen: list[str]) -> list[tuple[str, str]]:
+    """Why the instance of an `allocate` message does not go to the nodes that were not chosen."""
+    try:
+        cluster, request = read(message)
+        state = State(cluster)
+        groups = request.get("group_name")
+        names = [group.name for group in state.groups]
+        rules = Rules(
+            groups=[names.index(groups)] if groups in names else None,
+            allow_unallocable=groups is not None,
+            spares_lone_nodes=True,
+        )
+        known = {one.name: number for number, one in enumerate(state.nodes)}
+        picked = tuple(known[name] for name in chosen if name in known)
+        return explain(state, wanted_instance(request), rules, picked)
+    except InputError as err:
+        return [("", err.message)]
+
+
+def serve(questions: BinaryIO, answers: BinaryIO) -> None:
+    """Answer until there are no more questions."""
+    while len(head := questions.read(LENGTH_BYTES)) == LENGTH_BYTES:
+        question = msgspec.json.decode(questions.read(int.from_bytes(head, "big")))
+        text = msgspec.json.encode(computed(question))
+        answers.write(len(text).to_bytes(LENGTH_BYTES, "big") + text)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -1,0 +1,107 @@
+"""The built-in allocator of the master: no program is started for a question.
+
+Small questions are computed on the loop, which they hold for a few milliseconds; large ones in a process
+that is started for the first of them and stays. The name is `hail`: a program of that name in the search
+path that is not our own script is asked instead, so that an administrator can put another one there.
+"""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.paths import Paths
+from ganeti.daemons.allocation_worker import LENGTH_BYTES, computed
+from ganeti.model.iallocator import BUILT_IN, RequestType
+
+SMALL_INSTANCES, SMALL_NODES = 300, 30
+SLOWEST_S = 300.0
+_QUICK = (RequestType.ALLOCATE, RequestType.RELOCATE)
+_ANSWER_LIMIT = 1 << 30
+
+
+class BuiltInAllocator:
+    """Answers as `units.services.BuiltInAllocator` says."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._search_path = paths.iallocator_search_path
+        self._own = Path(sys.executable).parent / BUILT_IN
+        self._process: asyncio.subprocess.Process | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def answer(
+        self, message: dict[str, Any], options: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """success, info and result; None if another program of this name is to be asked."""
+        if await asyncio.to_thread(self._is_replaced):
+            return None
+        question = {"do": "answer", "message": message, "options": dict(options)}
+        found: dict[str, Any] = await self._computed(question)
+        return found
+
+    async def explain(self, message: dict[str, Any], chosen: list[str]) -> list[tuple[str, str]]:
+        """(node, reason) for each node that was not chosen."""
+        reasons = await self._computed({"do": "explain", "message": message, "chosen": chosen})
+        return [(node, why) for node, why in reasons]
+
+    async def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    def _is_replaced(self) -> bool:
+        for directory in self._search_path:
+            program = directory / BUILT_IN
+            try:
+                if program.exists():
+                    return program.resolve() != self._own.resolve()
+            except OSError:
+                continue
+        return False
+
+    async def _computed(self, question: dict[str, Any]) -> Any:
+        message = question["message"]
+        if (
+            message["request"]["type"] in _QUICK
+            and len(message["instances"]) <= SMALL_INSTANCES
+            and len(message["nodes"]) <= SMALL_NODES
+        ):
+            return computed(question)
+        async with self._one_at_a_time:
+            try:
+                async with asyncio.timeout(SLOWEST_S):
+                    return await self._exchange(msgspec.json.encode(question))
+            except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError) as err:
+                await self.close()
+                raise PrereqError(
+                    f"Can't compute nodes using iallocator '{BUILT_IN}': its process ended or took more than"
+                    f" {SLOWEST_S:g} s ({type(err).__name__}); the next request starts another one",
+                    ErrorCode.ENVIRONMENT,
+                ) from err
+            except asyncio.CancelledError:
+                await self.close()  # otherwise the next question would be given this one's answer
+                raise
+
+    async def _exchange(self, question: bytes) -> Any:
+        process = self._process
+        if process is None or process.returncode is not None:
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "ganeti.daemons.allocation_worker"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        if process.stdin is None or process.stdout is None:
+            raise EOFError
+        process.stdin.write(len(question).to_bytes(LENGTH_BYTES, "big") + question)
+        await process.stdin.drain()
+        length = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "big")
+        if length > _ANSWER_LIMIT:
+            raise EOFError
+        return msgspec.json.decode(await process.stdout.readexactly(length))

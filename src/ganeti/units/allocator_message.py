@@ -1,0 +1,139 @@
+"""The allocator's message from the configuration and what the nodes said (seed 004, S164-S167, X14)."""
+
+from typing import Any
+
+from ganeti.base.errors import RpcError
+from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
+from ganeti.model.params import IPOLICY_DEFAULTS
+from ganeti.protocols import iallocator
+from ganeti.rpc.procedures.host import NodeInfo
+from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
+from ganeti.units.node_choice import less_planned
+from ganeti.units.node_data import Told
+
+Message = dict[str, Any]
+
+
+async def cluster_message(
+    ctx: UnitContext,
+    request: Message,
+    *,
+    template: str,
+    ignore_policy: bool = False,
+    fresh: bool = True,
+) -> Message:
+    """The whole message about a request; disk space is that of `template`'s storage.
+
+    Nodes are asked now, or with `fresh` false may have been asked some seconds ago; what jobs took since is
+    subtracted.
+    """
+    services = ctx.services
+    told = await services.node_data.told(ctx.services, ctx.snapshot, fresh=fresh)
+    snapshot = ctx.snapshot
+    instances = {one.name: _instance(snapshot, one) for one in snapshot.instances.values()}
+    for placement in services.placements.pending():
+        instances.setdefault(placement.name, placement.message)
+    cluster = snapshot.cluster
+    return iallocator.message(
+        {
+            "cluster_name": cluster.name,
+            "cluster_tags": list(cluster.tags),
+            "enabled_hypervisors": list(cluster.enabled_hypervisors),
+            "ipolicy": filled_ipolicy(cluster, None),
+        },
+        {
+            group.uuid: _group(cluster, group, ignore_policy=ignore_policy)
+            for group in snapshot.groups.values()
+        },
+        _nodes(ctx, told, template),
+        instances,
+        request,
+    )
+
+
+def _nodes(ctx: UnitContext, told: Told, template: str) -> dict[str, Message]:
+    """Every node; one that did not say anything counts as offline."""
+    snapshot, nodes = ctx.snapshot, {}
+    taken = ctx.services.placements.since(told.mark)
+    for node in snapshot.nodes.values():
+        answer = told.answers.get(node.uuid)
+        if node.offline or answer is None or isinstance(answer, RpcError):
+            nodes[node.name] = _node(snapshot, node) | {"offline": True}
+        else:
+            info = less_planned(answer, told.snapshot, node, taken)
+            nodes[node.name] = _node(snapshot, node) | _live(info, template)
+    return nodes
+
+
+def _group(cluster: Cluster, group: NodeGroup, *, ignore_policy: bool) -> Message:
+    ipolicy = filled_ipolicy(cluster, group)
+    if ignore_policy:
+        ipolicy = {**ipolicy, "minmax": IPOLICY_DEFAULTS["minmax"]}
+    return {
+        "name": group.name,
+        "alloc_policy": group.alloc_policy,
+        "networks": list(group.networks),
+        "ipolicy": ipolicy,
+        "tags": list(group.tags),
+    }
+
+
+def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
+    is_up = instance.admin_state is AdminState.UP
+    return {
+        **Demand.of(snapshot.cluster, instance).message(),
+        "admin_state": instance.admin_state,
+        "admin_state_source": "admin",
+        "should_run": is_up,
+        "nodes": [snapshot.nodes[uuid].name for uuid in instance.all_nodes],
+    }
+
+
+def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
+    """What the configuration says about one node, in the allocator's form (S167, X14)."""
+    primaries = snapshot.instances_on(node.uuid)
+    memory = [filled_beparams(snapshot.cluster, instance)["maxmem"] for instance in primaries]
+    up = [
+        size
+        for size, instance in zip(memory, primaries, strict=True)
+        if instance.admin_state is AdminState.UP
+    ]
+    ndparams = filled_ndparams(snapshot, node)
+    return {
+        "tags": list(node.tags),
+        "primary_ip": node.primary_ip,
+        "secondary_ip": node.secondary_ip,
+        "offline": node.offline,
+        "drained": node.drained,
+        "master_candidate": node.master_candidate,
+        "master_capable": node.master_capable,
+        "vm_capable": node.vm_capable,
+        "group": node.group,
+        "ndparams": {
+            key: ndparams[key] for key in ("spindle_count", "exclusive_storage", "oob_program")
+        },
+        "hv_state": {},
+        "disk_state": {},
+        "i_pri_memory": sum(memory),
+        "i_pri_up_memory": sum(up),
+    }
+
+
+def _live(info: NodeInfo, template: str) -> dict[str, Any]:
+    """What a node has now, as the allocator is told; only nodes that answered have it."""
+    space = next((space for space in info.storage if space.kind == template), None)
+    return {
+        "total_memory": info.memory_total,
+        "reserved_memory": info.memory_node,
+        "free_memory": info.memory_free,
+        "total_disk": space.total if space else 0,
+        "free_disk": space.free if space else 0,
+        "total_spindles": 0,
+        "free_spindles": 0,
+        "total_cpus": info.cpu_total,
+        "reserved_cpus": info.cpu_node,
+    }

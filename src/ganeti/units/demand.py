@@ -1,0 +1,86 @@
+"""What an instance needs of its nodes, in the words of policies and allocators."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.config.fill import filled_beparams, filled_nicparams
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import Cluster, Disk, Instance, Nic
+from ganeti.placement.policy import InstanceSize
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What an instance needs of a node; sizes in MiB."""
+
+    name: str
+    memory: int
+    vcpus: int
+    spindle_use: int
+    disks: tuple[Disk, ...]
+    nics: tuple[dict[str, Any], ...]
+    disk_template: str
+    hypervisor: str
+    os: str
+    tags: tuple[str, ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster, instance: Instance) -> "Demand":
+        """What `instance` needs, defaults included."""
+        beparams = filled_beparams(cluster, instance)
+        return cls(
+            name=instance.name,
+            memory=beparams["maxmem"],
+            vcpus=beparams["vcpus"],
+            spindle_use=beparams["spindle_use"],
+            disks=instance.disks,
+            nics=tuple(_nic(cluster, nic) for nic in instance.nics),
+            disk_template=instance.disk_template,
+            hypervisor=instance.hypervisor,
+            os=instance.os,
+            tags=instance.tags,
+        )
+
+    def size(self) -> InstanceSize:
+        """What an instance policy looks at."""
+        disks = tuple(disk.size for disk in self.disks)
+        return InstanceSize(
+            self.memory, self.vcpus, disks, len(self.nics), self.disk_template, self.spindle_use
+        )
+
+    @property
+    def disk_space_total(self) -> int:
+        return sum(disk.size for disk in self.disks)
+
+    @property
+    def required_nodes(self) -> int:
+        return DISK_TEMPLATES[self.disk_template].nodes_needed
+
+    def message(self) -> dict[str, Any]:
+        """The demand in the allocator's form (S171)."""
+        return {
+            "memory": self.memory,
+            "vcpus": self.vcpus,
+            "spindle_use": self.spindle_use,
+            "disks": [
+                {"mode": disk.mode, "size": disk.size, "spindles": None} for disk in self.disks
+            ],
+            "disk_space_total": self.disk_space_total,
+            "disk_template": self.disk_template,
+            "nics": list(self.nics),
+            "hypervisor": self.hypervisor,
+            "os": self.os,
+            "tags": list(self.tags),
+        }
+
+
+def _nic(cluster: Cluster, nic: Nic) -> dict[str, Any]:
+    params = filled_nicparams(cluster, nic)
+    bridge = params["link"] if params["mode"] == "bridged" else None
+    return {
+        "ip": nic.ip,
+        "mac": nic.mac,
+        "mode": params["mode"],
+        "link": params["link"],
+        "bridge": bridge,
+    }

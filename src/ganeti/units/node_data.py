@@ -1,0 +1,73 @@
+"""What the nodes last said about themselves, for allocations that come in quick succession."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import NodeUuid
+from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
+
+if TYPE_CHECKING:  # the services have this as a part
+    from ganeti.units.services import Services
+
+
+def info_args(snapshot: Snapshot) -> NodeInfoArgs:
+    """The question NODE_INFO for this cluster."""
+    cluster = snapshot.cluster
+    return NodeInfoArgs(
+        hypervisors=list(cluster.enabled_hypervisors),
+        file_storage_dir=cluster.file_storage_dir,
+        shared_file_storage_dir=cluster.shared_file_storage_dir,
+    )
+
+
+@dataclass(frozen=True)
+class Told:
+    """One round of answers; `mark` and `snapshot` are from before the nodes were asked."""
+
+    answers: dict[NodeUuid, Any]
+    mark: int
+    snapshot: Snapshot
+    question: NodeInfoArgs
+    begun: float
+    """Seconds, monotonic."""
+
+    def serves(self, snapshot: Snapshot) -> bool:
+        """Whether the answers are about all nodes of the cluster as it is now."""
+        nodes = {node.uuid for node in snapshot.online_nodes()}
+        return nodes <= self.answers.keys() and self.question == info_args(snapshot)
+
+
+@dataclass
+class NodeData:
+    """Asks the nodes, or remembers what they said at most `max_age_s` seconds ago.
+
+    What placements took since then is known to `Placements`; what became free is seen a moment later,
+    so an allocation that finds no room asks again.
+    """
+
+    max_age_s: float = 0.0
+    _told: Told | None = None
+
+    async def told(self, services: "Services", snapshot: Snapshot, *, fresh: bool) -> Told:
+        """What all online nodes say, now or some seconds ago; an error stands in for an answer."""
+        now, last = services.clock.monotonic(), self._told
+        if (
+            not fresh
+            and last is not None
+            and now - last.begun < self.max_age_s
+            and services.placements.knows(last.mark)
+            and last.serves(snapshot)
+        ):
+            return last
+        mark, question = services.placements.mark(), info_args(snapshot)
+        answers = await services.rpc.call_all(snapshot.online_nodes(), NODE_INFO, question)
+        told = Told(answers, mark, snapshot, question, now)
+        self._told = told
+        services.placements.forget_before(mark)
+        return told
+
+    @property
+    def is_remembering(self) -> bool:
+        """Whether an answer may be older than its question."""
+        return self.max_age_s > 0
