@@ -31,6 +31,7 @@ from ganeti.node import (
 )
 from ganeti.node.early import find_out
 from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
@@ -113,7 +114,9 @@ def _handlers(
     scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run)
     return [
         info.handlers(paths, drivers, facts, clock),
-        instance.handlers(drivers, disks, locks),
+        starting_nothing(
+            instance.handlers(drivers, disks, locks), partial(is_marked_offline, paths)
+        ),
         hardware.handlers(drivers, disks, locks),
         networks.handlers(drivers),
         devices.handlers(drivers, disks, locks),

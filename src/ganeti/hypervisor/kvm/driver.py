@@ -38,6 +38,8 @@ LOOK_S = 2.0
 ASK_AGAIN_S = 5.0
 """A guest that is still booting does not hear the power button: it is pressed again."""
 LOOK_EVERY_S = 0.2
+FIRMWARE_RESETS_S = 3.0
+"""SeaBIOS that finds itself run before resets the machine once more, which is no reboot by the guest."""
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +169,7 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
             await guest.ask("system_reset")
             await guest.ask("cont")
             if exits:
+                await asyncio.sleep(FIRMWARE_RESETS_S)
                 await guest.ask("set-action", {"reboot": "shutdown"})
 
     async def console(self, instance: InstanceSpec) -> ConsoleInfo:

@@ -21,6 +21,7 @@ from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
+from ganeti.units import name_lookup
 from ganeti.units.allocation import Wish, allocators_for, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
@@ -66,6 +67,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         if snapshot.instance_by_name(op.instance_name):
             raise PrereqError(f"instance {op.instance_name} exists already", ErrorCode.EXISTS)
         ctx.config.reservations.take_name(ctx.job_id, op.instance_name)
+        await name_lookup.check_name(
+            op.instance_name, name_check=op.name_check, ip_check=op.ip_check
+        )
         template = check_template(op.disk_template, snapshot.cluster)
         check_disks(op.disks, template)
         unplaced = new_instance(ctx, op, template)

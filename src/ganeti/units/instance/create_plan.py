@@ -8,6 +8,7 @@ from ganeti.model.iallocator import DEFAULT_ALLOCATOR
 from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import check_backend_params, check_os_params
+from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.nic_changes import new_nic
@@ -36,6 +37,7 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
     for field in NOT_POSSIBLE:
         if getattr(op, field):
             raise InputError("this version cannot do that", field)
+    name_lookup.check_arguments(name_check=op.name_check, ip_check=op.ip_check)
     if op.file_driver not in FILE_DRIVERS:
         raise InputError("the only file driver is loop", "file_driver")
     _check_placement(op)

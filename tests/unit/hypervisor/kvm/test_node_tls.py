@@ -112,7 +112,7 @@ async def test_a_receiver_accepts_one_node_of_the_cluster(
     assert identity == "CN=node2.example.com,serialNumber=uuid-of-node2.example.com"
     group = tmp_path / "group"
     group.write_bytes(qemu.read["dh-params.pem"])
-    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_dh_params(group)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_dh_params(str(group))
     again = await tls.receiving(guest(paths, qemu), other.node_certificate.read_text())
     assert again == link
     await tls.forget(qemu)
