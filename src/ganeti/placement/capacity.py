@@ -230,7 +230,7 @@ class _Tiers:
 
 def _by_number(failures: Counter[Failure]) -> list[Failure]:
     """The most frequent kind first; of equally frequent ones the last."""
-    return sorted(reversed(Failure), key=lambda kind: -failures[kind])
+    return sorted(Failure, key=lambda kind: failures[kind])[::-1]
 
 
 def shrinks(wanted: Instance, scarce: Failure) -> Iterator[Instance]:
