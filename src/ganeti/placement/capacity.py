@@ -179,9 +179,9 @@ class _Tiers:
         return allocate_on(filled.state, wanted, self.open, rules)
 
     def _shrunk(self, filled: Filled, wanted: Instance) -> tuple[Instance, Instance | None]:
-        """The last size, smaller in what most places lack, for which as many still lack it; the next if any.
+        """The last size, smaller in what most places lack, that changes nothing; the first that does, if any.
 
-        What is short at a place does not depend on redundancy, which can only be mended by another resource.
+        As many places lack it, and none is good.
         """
         scarce = _by_number(filled.failures)[0]
         sizes = [wanted, *self._allowed(wanted, scarce)]
@@ -191,7 +191,18 @@ class _Tiers:
             return self._place(filled, one, is_checked=False).failures[scarce] != counted
 
         index = _first(sizes[1:], differs)
+        alike = sizes[1:] if index is None else sizes[1 : index + 1]
+        found = self._first_fitting(filled, alike) if counted < int(self.open.sum()) else None
+        index = index if found is None else found
         return (sizes[-1], None) if index is None else (sizes[index], sizes[index + 1])
+
+    def _first_fitting(self, filled: Filled, sizes: Sequence[Instance]) -> int | None:
+        """The index of the first size that finds a place; only the last is tried if that does not."""
+
+        def fits(one: Instance) -> bool:
+            return bool(self._place(filled, one, is_checked=True).nodes)
+
+        return _first(sizes, fits) if sizes and fits(sizes[-1]) else None
 
     def _allowed(self, wanted: Instance, scarce: Failure) -> list[Instance]:
         """Smaller sizes that some policy allows, or that are still too large for it."""
@@ -208,7 +219,7 @@ class _Tiers:
         """The first size that fits when one resource is shrunk, the scarcest that helps."""
         for scarce in _by_number(filled.failures):
             sizes = self._allowed(wanted, scarce)
-            fits = _first(sizes, lambda one: bool(self._place(filled, one, is_checked=True).nodes))
+            fits = self._first_fitting(filled, sizes)
             if fits is None:
                 continue
             before = sizes[fits - 1] if fits else wanted
@@ -219,7 +230,7 @@ class _Tiers:
 
 def _by_number(failures: Counter[Failure]) -> list[Failure]:
     """The most frequent kind first; of equally frequent ones the last."""
-    return sorted(reversed(Failure), key=lambda kind: -failures[kind])
+    return sorted(Failure, key=lambda kind: failures[kind])[::-1]
 
 
 def shrinks(wanted: Instance, scarce: Failure) -> Iterator[Instance]:
