@@ -18,11 +18,14 @@ from ganeti.model.job import UndoStep
 
 _log = logging.getLogger(__name__)
 
+Undo = Callable[[Sequence[UndoStep]], Awaitable[list[tuple[UndoStep, str]]]]
+"""Runs steps, last first; returns those that are not undone, first first, each with the reason."""
+
 
 class UndoLog:
     """An undo stack as a block: left by an error, or without `commit`, it runs its steps backwards."""
 
-    def __init__(self, run: OpRun, undo: Callable[[UndoStep], Awaitable[None]]) -> None:
+    def __init__(self, run: OpRun, undo: Undo) -> None:
         self._run = run
         self._undo = undo
         self._steps: list[UndoStep] = []
@@ -96,19 +99,13 @@ class UndoLog:
         # Whoever is not the master any more finds out here, and leaves the steps to the next one.
         if not await self._leave(self._steps):
             return []
-        failed: list[UndoStep] = []
+        failed = await self._undo(self._steps)
         notes: list[str] = []
-        for step in reversed(self._steps):
-            try:
-                await self._undo(step)
-            except Exception as err:  # noqa: BLE001 - the other steps must be undone all the same
-                text = err.message if isinstance(err, GanetiError) else repr(err)
-                _log.warning("job %d: undo %s failed: %s", self._run.job_id, step.procedure, text)
-                failed.insert(0, step)
-                what = "clean up" if self._is_committed and step in self._then else "undo"
-                notes.append(f"could not {what} ({step.procedure}): {text}")
-                self._run.log(f" - WARNING: {notes[-1]}")
-        await self._leave(failed)
+        for step, why in reversed(failed):
+            what = "clean up" if self._is_committed and step in self._then else "undo"
+            notes.append(f"could not {what} ({step.procedure}): {why}")
+            self._run.log(f" - WARNING: {notes[-1]}")
+        await self._leave([step for step, _why in failed])
         return notes
 
     async def _leave(self, left: Sequence[UndoStep]) -> bool:

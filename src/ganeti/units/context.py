@@ -1,6 +1,6 @@
 """What a logical unit may use, bound to the opcode that it runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from ganeti.model.job import UndoStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.units.services import Services
-from ganeti.units.undo import run_step
+from ganeti.units.undo import run_steps
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -90,5 +90,5 @@ class UnitContext:
         """The durable record of how to undo what is about to be done (style.md, 4.1)."""
         return UndoLog(self.run, self._run_undo)
 
-    async def _run_undo(self, step: UndoStep) -> None:
-        await run_step(self.services, self.run.job_id, step)
+    async def _run_undo(self, steps: Sequence[UndoStep]) -> list[tuple[UndoStep, str]]:
+        return await run_steps(self.services, self.run.job_id, steps)

@@ -11,7 +11,7 @@ from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.registry import UNITS
 from ganeti.units.services import Services
-from ganeti.units.undo import run_step
+from ganeti.units.undo import run_steps
 
 _log = logging.getLogger(__name__)
 
@@ -64,14 +64,6 @@ class Processor:
         )
 
     async def undo(self, job_id: int, steps: Sequence[UndoStep]) -> None:
-        """Run the steps of a job whose master died, last first; all are tried, then failures are raised."""
-        failures = []
-        for step in reversed(steps):
-            try:
-                await run_step(self._services, job_id, step)
-            except Exception as err:  # noqa: BLE001 - the other steps must be undone all the same
-                text = str(err) if isinstance(err, GanetiError) else repr(err)
-                _log.warning("job %d: undo %s failed: %s", job_id, step.procedure, text)
-                failures.append(f"{step.procedure}: {text}")
-        if failures:
-            raise ExecError("; ".join(failures))
+        """Run the steps of a job whose master died, last first; raises with all that is not undone."""
+        if failed := await run_steps(self._services, job_id, steps):
+            raise ExecError("; ".join(f"{step.procedure}: {why}" for step, why in reversed(failed)))

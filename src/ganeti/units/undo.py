@@ -3,7 +3,8 @@
 Each one succeeds when there is nothing to undo.
 """
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ganeti.base.errors import GanetiError
@@ -26,12 +27,42 @@ from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, InstanceArgs, Shu
 from ganeti.units.instance.settle import Attempt, settle_migration
 from ganeti.units.services import Services
 
+_log = logging.getLogger(__name__)
+
 UndoProcedure = Callable[[Services, str, dict[str, Any]], Awaitable[None]]
 """Gets the services, the key of its calls, and the step's arguments."""
+TAKE_AWAY = frozenset(("remove_disk",))
+"""Steps that destroy what later acts may build on; disks stand beside each other."""
 
 
-async def run_step(services: Services, job_id: int, step: UndoStep) -> None:
-    """Run one recorded step; raises GanetiError if what it undoes may still be there."""
+async def run_steps(
+    services: Services, job_id: int, steps: Sequence[UndoStep]
+) -> list[tuple[UndoStep, str]]:
+    """Run recorded steps, last first; returns those that are not undone, first first, each with the reason.
+
+    A failure keeps no other step from being tried, except that nothing is taken away on which the thing
+    that could not be undone may stand: an instance that is still recorded keeps its disks (G1).
+    """
+    failed: list[tuple[UndoStep, str]] = []
+    in_the_way = ""
+    for step in reversed(steps):
+        takes_away = step.procedure in TAKE_AWAY
+        if takes_away and in_the_way:
+            failed.insert(0, (step, f"left alone, since {in_the_way} could not be undone"))
+            continue
+        try:
+            await _run_step(services, job_id, step)
+        except Exception as err:  # noqa: BLE001 - the other steps must be undone all the same
+            text = err.message if isinstance(err, GanetiError) else repr(err)
+            _log.warning("job %d: undo %s failed: %s", job_id, step.procedure, text)
+            failed.insert(0, (step, text))
+            if not takes_away:
+                in_the_way = step.procedure
+    return failed
+
+
+async def _run_step(services: Services, job_id: int, step: UndoStep) -> None:
+    """Run one step; raises GanetiError if what it undoes may still be there."""
     procedure = UNDO_PROCEDURES.get(step.procedure)
     if procedure is None:
         raise GanetiError(f"this version does not know how to undo {step.procedure!r}")

@@ -1,8 +1,11 @@
 """Creating instances: all of it, or nothing, whatever fails and whenever the master dies."""
 
+import asyncio
+
 import pytest
 
 from ganeti.model.names import AdminState, JobStatus
+from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
@@ -176,6 +179,26 @@ async def test_what_could_not_be_undone_stays_recorded_and_is_said(master: Maste
     assert not master.snapshot.instances
     (left,) = master.world.disks()
     assert left.endswith(".disk1")
+
+
+@pytest.mark.requirement("G1", "G11", "F24")
+async def test_an_instance_that_cannot_be_forgotten_keeps_its_disks(master: Master) -> None:
+    master.rpc.fail(3, Fault.REFUSED)  # the installation
+
+    def fill(act: int) -> None:
+        master.store.set_full(act == 3)
+
+    master.rpc.before_act = fill
+    job_id = await master.submit(create())
+    await asyncio.sleep(60)
+    master.store.set_full(False)
+    _name, (text,) = failed(await master.final(job_id))
+    assert "could not undo (forget_instance): no space left" in text
+    assert "could not undo (remove_disk): left alone, since forget_instance" in text
+    master.check_disks_are_those_of_the_configuration()
+    assert len(master.instance(NAME).disks) == 2
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    assert master.world.disks() == set()
 
 
 @pytest.mark.requirement("G11")

@@ -197,21 +197,40 @@ def disk_step(node: str, path: str = "/shared/x") -> UndoStep:
     return UndoStep("remove_disk", {"node": node, "instance": NAME, "disk": disk})
 
 
-async def test_steps_are_undone_last_first_and_all_are_tried(master: Master) -> None:
+async def test_disks_are_removed_last_first_and_all_are_tried(master: Master) -> None:
     master.world.shared.disks |= {"/shared/x": 1, "/shared/y": 1}
     steps = [
         disk_step(NODES[0], "/shared/x"),
-        UndoStep("forget_everything", {}),
         UndoStep("remove_disk", {"node": NODES[0]}),
         disk_step(NODES[0], "/shared/y"),
     ]
     with pytest.raises(ExecError) as caught:
         await master.processor.undo(7, steps)
-    assert "does not know how to undo 'forget_everything'" in caught.value.message
-    assert "KeyError" in caught.value.message
+    assert caught.value.message == "remove_disk: KeyError('disk')"
     assert master.world.disks() == set()
     removed = [call.args.disk.logical_id[1] for call in master.rpc.changing_calls]
     assert removed == ["/shared/y", "/shared/x"]
+
+
+@pytest.mark.requirement("G1")
+async def test_no_disk_is_removed_beneath_what_could_not_be_undone(master: Master) -> None:
+    succeeded(await master.run(create()))
+    master.world.shared.disks |= {"/shared/x": 1, "/shared/y": 1}
+    steps = [
+        UndoStep("forget_instance", {"instance": master.instance(NAME).uuid}),
+        disk_step(NODES[0], "/shared/x"),
+        UndoStep("forget_everything", {}),
+        disk_step(NODES[0], "/shared/y"),
+    ]
+    with pytest.raises(ExecError) as caught:
+        await master.processor.undo(7, steps)
+    assert caught.value.message == (
+        "forget_everything: this version does not know how to undo 'forget_everything';"
+        " remove_disk: left alone, since forget_everything could not be undone"
+    )
+    assert "/shared/x" in master.world.disks()
+    assert "/shared/y" not in master.world.disks()
+    assert not master.snapshot.instances, "what takes nothing away is tried all the same"
 
 
 async def test_every_step_succeeds_where_there_is_nothing_to_undo(master: Master) -> None:
