@@ -130,7 +130,7 @@ async def test_no_opcode_lets_a_remote_user_reach_the_host(
     ],
 )
 async def test_directories_and_users_of_the_nodes_are_chosen_on_the_master_only(
-    master: Master, field: str, value: object
+    master: Master, field: str, value: Any
 ) -> None:
     before = master.snapshot.cluster
     view = await run_as(master, REMOTE, OpClusterSetParams(**{field: value}))

@@ -11,7 +11,7 @@ from typing import ClassVar
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
-from ganeti.hypervisor.abilities import KeepsFirmware, PinsMachine, TakesScreenshots
+from ganeti.hypervisor.abilities import FindsOutEarly, KeepsFirmware, PinsMachine, TakesScreenshots
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import firmware, links, migration
@@ -52,7 +52,7 @@ _STATES = {
 _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
-class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
+class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, KeepsFirmware):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
     name: ClassVar[str] = "kvm"
@@ -97,6 +97,12 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
 
     async def version(self) -> str:
         return await self._version_of(find_program({}))
+
+    async def find_out(self) -> None:
+        program = find_program({})
+        await self._version_of(program)
+        await self._guests.confinement.abilities(program)
+        await self._guests.acceleration.kvm_works(program)
 
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))

@@ -52,6 +52,8 @@ def _check_placement(op: OpInstanceCreate) -> None:
         raise InputError("give either a node or an allocator, not both", "iallocator")
     if op.iallocator and op.iallocator != DEFAULT_ALLOCATOR:
         plain_name(op.iallocator, "iallocator")
+    if op.explain and (op.pnode or op.pnode_uuid):
+        raise InputError("there is nothing to explain where a node is named", "explain")
     if op.group_name and (op.pnode or op.pnode_uuid):
         raise InputError(
             "give either a node or the group in which an allocator chooses", "group_name"
