@@ -177,7 +177,7 @@ def test_secrets_of_nested_opcodes_would_not_be_stored() -> None:
     """Whatever holds opcodes: the refusal of OP_INSTANCE_MULTI_ALLOC is not the only fence."""
 
     class Holder(OpCode, frozen=True, kw_only=True, tag="OP_HOLDER"):
-        parts: list[OpInstanceCreate] = []
+        parts: list[OpInstanceCreate]
         nested_field: ClassVar[str | None] = "parts"
 
     op = Holder(parts=[create(), create(osparams_secret={"password": "hush"})])
