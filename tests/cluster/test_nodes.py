@@ -64,6 +64,7 @@ def test_listed_files_are_on_all_nodes_that_allow_them(cluster: LocalCluster) ->
     master = cluster.node(1).paths
     master.below(LIST).write_text("/etc/own.conf\n")
     master.below("/etc/own.conf").write_text("ours\n")
+    master.rapi_certificate.touch(0o600)
     master.rapi_certificate.write_text("key\n")
     for number in (2, 3):
         cluster.node(number).paths.below(ALLOWED).write_text("/etc/own.conf\n")

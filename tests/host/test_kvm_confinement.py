@@ -124,7 +124,9 @@ def check_rights(node: Node, instance: InstanceSpec, model: str, *, chroot: bool
     if chroot:
         assert list(node.files(instance).chroot.iterdir()) == []
         assert stat.S_IMODE(node.files(instance).chroot.stat().st_mode) == 0o555
-    for path in (*node.files(instance).sockets, node.files(instance).record):
+    present = [path for path in node.files(instance).sockets if path.exists()]
+    assert len(present) >= 3
+    for path in (*present, node.files(instance).record):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
         assert path.stat().st_uid == 0
     return rights

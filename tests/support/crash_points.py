@@ -58,8 +58,16 @@ def at_call(
                 wait_until(lambda: _is_traced(pid), "strace is attached", 10)
                 yield CrashPoint(log)
             finally:
-                if tracer.poll() is None:
-                    tracer.send_signal(signal.SIGINT)
+                _end(tracer)
+
+
+def _end(tracer: subprocess.Popen[bytes]) -> None:
+    """Now and then strace goes on waiting for threads that are dead."""
+    tracer.send_signal(signal.SIGINT)
+    try:
+        tracer.wait(5)
+    except subprocess.TimeoutExpired:
+        tracer.kill()
 
 
 def _is_traced(pid: int) -> bool:

@@ -30,13 +30,13 @@ def cable(cluster: LocalCluster, node: int, state: str) -> None:
 def start_inside(cluster: LocalCluster, node: int) -> None:
     """Start the master daemon of a node in its namespace, as its service manager would."""
     one = cluster.node(node)
-    subprocess.Popen(
-        one.words([MASTERD]),
+    subprocess.run(
+        ["setsid", "--fork", *one.words([MASTERD])],
+        check=True,
         env=one.environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
     )
 
 

@@ -46,9 +46,10 @@ from ganeti.store.interface import (
     Put,
     Transaction,
 )
+from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
-from ganeti.units.services import Services
+from ganeti.units.services import BuiltInAllocator, Services
 from tests.support.model_nodes import ModelNode, SharedDirectory
 from tests.support.virtual_time import LoopClock
 
@@ -100,6 +101,9 @@ class World:
     ids: CountingIds = field(default_factory=CountingIds)
     shared: SharedDirectory = field(default_factory=SharedDirectory)
     nodes: dict[str, ModelNode] = field(default_factory=dict)
+    built_in: BuiltInAllocator | None = None
+    """None: also the allocator hail is a program of the master's node."""
+    node_data_age_s: float = 0.0
 
     def __post_init__(self) -> None:
         for number in range(1, 5):
@@ -256,6 +260,8 @@ class Master:
             self.placements,
             self.ssconf,
             self.candidates,
+            built_in=world.built_in,
+            node_data=NodeData(world.node_data_age_s),
         )
         self.processor = Processor(self.services)
         self.queue = JobQueue(

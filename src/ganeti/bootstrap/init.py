@@ -36,6 +36,7 @@ from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
 from ganeti.config.config import Config
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import put_row
+from ganeti.model.iallocator import BUILT_IN
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import Params
@@ -72,7 +73,8 @@ class InitOptions:
     diskparams: Mapping[str, Params] = field(default_factory=dict)
     ipolicy: Params = field(default_factory=dict)
     candidate_pool_size: int = 10
-    default_iallocator: str = ""
+    default_iallocator: str = BUILT_IN
+    default_iallocator_params: Params = field(default_factory=dict)
     file_storage_dir: str = DEFAULT_FILE_DIR
     shared_file_storage_dir: str = DEFAULT_SHARED_DIR
     uid_pool: Sequence[uidpool.UidRange] = ()
@@ -317,6 +319,7 @@ def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
         ipolicy=options.ipolicy,
         candidate_pool_size=options.candidate_pool_size,
         default_iallocator=options.default_iallocator,
+        default_iallocator_params=options.default_iallocator_params,
         mac_prefix=options.mac_prefix,
         master_netdev=options.master_netdev,
         master_netmask=options.master_netmask,

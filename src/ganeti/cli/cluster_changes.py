@@ -1,29 +1,27 @@
 """The commands of gnt-cluster that change a running cluster."""
 
 import argparse
-import re
 import time
 from typing import Any
 
 from ganeti.base.errors import InputError
-from ganeti.base.sizes import parse_mib
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import (
     duration_s,
-    key_values,
     merged_key_values,
     named_key_values,
-    whole_number,
 )
 from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
 from ganeti.cli.output import format_time
+from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of, words
 from ganeti.clients.luxi import LuxiClient
 from ganeti.uidpool import ParseUidPool
 
-_SIZES = ("memory-size", "disk-size")
-_BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
-
+ALLOCATOR_PARAMS = option(
+    "--default-iallocator-params", dest="allocator_params", action="append", metavar="k=v,...",
+    help="options for allocators, as no-capacity-checks or ignore-soft-errors",
+)  # fmt: skip
 UID_POOL = option(
     "--uid-pool", metavar="UID,LOW-HIGH,...",
     help="user ids that guests of KVM run under, one each, as 61000-61199; '' for none",
@@ -46,7 +44,9 @@ MODIFY_OPTIONS = (
     option("--enabled-disk-templates", metavar="NAME,...",
            help="disk templates; the first is the default"),
     option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
-           help="allocator that chooses nodes where a command names none; '' for none"),
+           help="allocators that choose nodes where a command names none, tried in order, as"
+           " mine,hail, and others for one kind of request, as hail/relocate=mine; '' for none"),
+    ALLOCATOR_PARAMS,
     option("-C", "--candidate-pool-size", type=int, metavar="N",
            help="how many nodes are kept as master candidates"),
     option("--max-running-jobs", type=int, metavar="N", help="how many jobs may run at a time"),
@@ -60,16 +60,7 @@ MODIFY_OPTIONS = (
     option("--remote-hvparams", metavar="NAME,...",
            help="hypervisor parameters that users of the REST interface may set although they reach"
            " the host; '' for none"),
-    option("--ipolicy-bounds-specs", dest="bounds", metavar="min:k=v,.../max:k=v,...",
-           help="what instances may be; '//' between several pairs"),
-    option("--ipolicy-std-specs", dest="std", metavar="k=v,...",
-           help="the standard instance, by which capacity is counted"),
-    option("--ipolicy-disk-templates", dest="policy_templates", metavar="NAME,...",
-           help="disk templates that instances may have"),
-    option("--ipolicy-vcpu-ratio", dest="vcpu_ratio", type=float, metavar="RATIO",
-           help="virtual processors for each physical one"),
-    option("--ipolicy-spindle-ratio", dest="spindle_ratio", type=float, metavar="RATIO",
-           help="instances for each spindle"),
+    *POLICY_OPTIONS,
     UID_POOL,
     option("--add-uids", metavar="UID,LOW-HIGH,...", help="more user ids for the pool"),
     option("--remove-uids", metavar="UID,LOW-HIGH,...",
@@ -108,14 +99,18 @@ def modify(args: argparse.Namespace) -> int:
     )  # fmt: skip
     given: dict[str, Any] = {name: getattr(args, name) for name in same}
     for name in ("enabled_hypervisors", "enabled_disk_templates", "remote_hvparams"):
-        given[name] = _words(getattr(args, name))
+        given[name] = words(getattr(args, name))
     for name in ("beparams", "nicparams", "ndparams"):
         if getattr(args, name):
             given[name] = merged_key_values(getattr(args, name), name)
     if args.hvparams:
         given["hvparams"] = named_key_values(args.hvparams, "hvparams")
     given["diskparams"] = named_key_values(args.diskparams, "diskparams") or None
-    given["ipolicy"] = _policy(args) or None
+    given["ipolicy"] = policy_of(args) or None
+    if args.allocator_params:
+        given["default_iallocator_params"] = merged_key_values(
+            args.allocator_params, "default_iallocator_params"
+        )
     for name in ("uid_pool", "add_uids", "remove_uids"):
         if (text := getattr(args, name)) is not None:
             given[name] = ParseUidPool(text)
@@ -124,47 +119,6 @@ def modify(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         run_job(client, OpClusterSetParams(**given, force=args.force), args)
     return 0
-
-
-def _words(text: str | None) -> list[str] | None:
-    return None if text is None else [word for word in text.split(",") if word]
-
-
-def _policy(args: argparse.Namespace) -> dict[str, Any]:
-    policy: dict[str, Any] = {}
-    if args.bounds is not None:
-        policy["minmax"] = [_bounds(pair) for pair in args.bounds.split("//")]
-    if args.std is not None:
-        policy["std"] = _spec(args.std, "ipolicy-std-specs")
-    if args.policy_templates is not None:
-        policy["disk-templates"] = _words(args.policy_templates)
-    if args.vcpu_ratio is not None:
-        policy["vcpu-ratio"] = args.vcpu_ratio
-    if args.spindle_ratio is not None:
-        policy["spindle-ratio"] = args.spindle_ratio
-    return policy
-
-
-def _bounds(text: str) -> dict[str, Any]:
-    """`min:k=v,…/max:k=v,…` as a pair."""
-    where = "ipolicy-bounds-specs"
-    found = {}
-    for part in text.split("/"):
-        matched = _BOUNDS.fullmatch(part)
-        if matched is None:
-            raise InputError(f"{part!r:.60} must begin with min: or max:", where)
-        found[matched[1]] = _spec(matched[2], f"{where}.{matched[1]}")
-    return found
-
-
-def _spec(text: str, field: str) -> dict[str, int]:
-    spec = {}
-    for name, value in key_values(text, field).items():
-        where = f"{field}.{name}"
-        spec[name] = (
-            parse_mib(str(value), where) if name in _SIZES else whole_number(str(value), where)
-        )
-    return spec
 
 
 def redist_conf(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from ganeti.cli.command import Command, CommandTable
 _NAMES = {
     "instance": "gnt-instance list --no-headers -o name",
     "node": "gnt-node list --no-headers -o name",
+    "group": "gnt-group list --no-headers -o name",
     "job": "gnt-job list --no-headers -o id",
 }
 

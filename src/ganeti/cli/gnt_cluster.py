@@ -8,13 +8,15 @@ from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
 from ganeti.cli.cluster_backup import add_backup_commands
-from ganeti.cli.cluster_changes import UID_POOL, add_change_commands
+from ganeti.cli.cluster_changes import ALLOCATOR_PARAMS, UID_POOL, add_change_commands
+from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.jobs import run_job, wait_for_result
 from ganeti.cli.key_values import merged_key_values, named_key_values
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
+from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
 from ganeti.uidpool import FormatUidPool, ParseUidPool
@@ -56,7 +58,11 @@ _OPTIONAL_INIT = {
     option("--enabled-disk-templates", metavar="NAME,...",
            help="disk templates; the first is the default"),
     option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
-           help="allocator that chooses nodes where a command names none"),
+           help="allocators that choose nodes where a command names none, tried in order, as"
+           " mine,hail, and others for one kind of request, as hail/relocate=mine; hail without;"
+           " '' for none"),
+    ALLOCATOR_PARAMS,
+    *POLICY_OPTIONS,
     option("--file-storage-dir", metavar="DIRECTORY", help="where disks are kept as files"),
     option("--shared-file-storage-dir", metavar="DIRECTORY",
            help="where disks are kept as files that all nodes see"),
@@ -103,6 +109,10 @@ def init(args: argparse.Namespace) -> int:
         given["hvparams"] = named_key_values(args.hvparams, "hvparams")
     if args.uid_pool is not None:
         given["uid_pool"] = ParseUidPool(args.uid_pool)
+    given["default_iallocator_params"] = merged_key_values(
+        args.allocator_params, "default_iallocator_params"
+    )
+    given["ipolicy"] = policy_of(args)
     given["beparams"] = _backend_bounds(args.beparams)
     given["nicparams"] = merged_key_values(args.nicparams, "nicparams")
     given["diskparams"] = named_key_values(args.diskparams, "diskparams")
@@ -388,6 +398,7 @@ def queue(args: argparse.Namespace) -> int:
 
 
 add_change_commands(table)
+add_placement_commands(table)
 add_backup_commands(table)
 add_tag_commands(table, "cluster")
 

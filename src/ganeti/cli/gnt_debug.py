@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
@@ -121,12 +121,32 @@ def _pending(value: list[list[object]]) -> str:
 
 @table.command(
     "iallocator",
-    Argument("name", "name of the instance that is not made"),
+    Argument("names", "name of the new instance or of the one to relocate; for the evacuation of"
+             " nodes and change-group instances, for multi-evacuate nodes", nargs="*"),
     option("-I", "--iallocator", metavar="NAME", completion="iallocator",
            help="the allocator; the cluster's default without"),
     option("--dir", dest="direction", choices=("in", "out"), default="out",
            help="show the message to the allocator (in) or its answer (out)"),
-    option("-m", "--mode", choices=("allocate",), default="allocate", help="kind of request"),
+    option("-m", "--mode", default="allocate", metavar="MODE",
+           choices=("allocate", "relocate", "node-evacuate", "change-group", "multi-allocate",
+                    "multi-evacuate", "balance", "capacity"),
+           help="allocate, relocate, node-evacuate, change-group, multi-allocate, multi-evacuate,"
+           " balance or capacity"),
+    option("--evac-mode", dest="evac_mode", metavar="MODE",
+           choices=("primary-only", "secondary-only", "all"),
+           help="for node-evacuate: primary-only, secondary-only or all"),
+    option("--target-groups", dest="target_groups", default="", metavar="GROUP,...",
+           help="for change-group: groups to choose from; any other without"),
+    option("-g", "--node-group", dest="group", metavar="GROUP", help="group to allocate in"),
+    option("--spindle-use", dest="spindle_use", type=int, default=1, metavar="N",
+           help="spindles that the instance uses (1)"),
+    option("--count", type=int, default=1, metavar="N",
+           help="for multi-allocate: how many instances (1)"),
+    option("--max-moves", dest="max_moves", type=int, metavar="N",
+           help="for balance: how many moves at most"),
+    option("--disks", metavar="SIZE,...", help="sizes of disks; the same as --disk for each"),
+    option("--nics", metavar="MAC/IP/LINK,...",
+           help="interfaces; parts may be empty; the same as --net for each"),
     option("--memory", default="128m", metavar="SIZE", help="memory of the instance (128m)"),
     option("-c", "--vcpus", type=int, default=1, metavar="N", help="virtual processors (1)"),
     option("-t", "--disk-template", dest="disk_template", default="diskless", metavar="TEMPLATE",
@@ -140,16 +160,22 @@ def _pending(value: list[list[object]]) -> str:
     PRIORITY, REASON, DRY_RUN,
 )  # fmt: skip
 def iallocator(args: argparse.Namespace) -> int:
-    """Ask an allocator where it would place an instance, without making it."""
+    """Ask an allocator where it would place an instance, without making it; or anything else it can be asked."""
     from ganeti.model.opcodes.test import OpTestAllocator
 
     op = OpTestAllocator(
         direction=args.direction,
         mode=args.mode,
-        name=args.name,
         iallocator=args.iallocator,
-        disks=disk_requests(args.disk),
-        nics=nic_requests(args.net),
+        **_asked_about(args),
+        evac_mode=args.evac_mode,
+        target_groups=[one for one in args.target_groups.split(",") if one],
+        group_name=args.group,
+        spindle_use=args.spindle_use,
+        count=args.count,
+        max_moves=args.max_moves,
+        disks=[*disk_requests(args.disk), *_disks(args.disks)],
+        nics=[*nic_requests(args.net), *_nics(args.nics)],
         memory=parse_mib(args.memory, "memory"),
         vcpus=args.vcpus,
         disk_template=args.disk_template,
@@ -160,6 +186,39 @@ def iallocator(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         print(run_job(client, op, args))
     return 0
+
+
+_ABOUT_INSTANCES = ("node-evacuate", "change-group")
+_ABOUT_ALL = ("balance", "capacity")
+
+
+def _asked_about(args: argparse.Namespace) -> dict[str, Any]:
+    """The names by the field that the mode needs them in; InputError if there are too few or too many."""
+    names = args.names
+    if args.mode in _ABOUT_INSTANCES:
+        return {"instances": names}
+    if args.mode == "multi-evacuate":
+        return {"evac_nodes": names}
+    most = 0 if args.mode in _ABOUT_ALL else 1
+    if len(names) != most:
+        raise InputError(f"{args.mode} needs {most} of them, not {len(names)}", "names")
+    return {"name": names[0]} if names else {}
+
+
+def _disks(text: str | None) -> list[Any]:
+    from ganeti.model.opcodes.base import DiskRequest
+
+    return [DiskRequest(size=parse_mib(size, "disks")) for size in text.split(",")] if text else []
+
+
+def _nics(text: str | None) -> list[Any]:
+    from ganeti.model.opcodes.base import NicRequest
+
+    found = []
+    for one in text.split(",") if text else ():
+        mac, ip, link, *_rest = [*one.split("/"), "", "", ""]
+        found.append(NicRequest(mac=mac or "auto", ip=ip or None, link=link or None))
+    return found
 
 
 def main() -> NoReturn:

@@ -169,7 +169,9 @@ def _execute(state: "State", steps: "list[Step]", args: argparse.Namespace) -> i
             one.pop("depends", None)
     with source.luxi_client(args.luxi) as client:
         answers = client.submit_many_jobs(jobs)
-        status = [_outcome(client, is_accepted, what) for is_accepted, what in answers]
+        status, is_stopped = _followed(client, args, answers)
+    if is_stopped:
+        print("Exiting early, as asked.", file=sys.stderr)
     for step, (is_accepted, what), how in zip(steps, answers, status, strict=True):
         name = state.names[step.move.instance]
         print(f"job {what if is_accepted else '-'} for {name}: {how}")
@@ -186,10 +188,18 @@ def _annotated(
     return noted | ({"priority": PRIORITIES[args.priority]} if args.priority else {})
 
 
-def _outcome(client: Any, is_accepted: bool, what: Any) -> str:  # noqa: FBT001 - SubmitManyJobs says so
-    from ganeti.cli.jobs import follow
+def _followed(
+    client: Any, args: argparse.Namespace, answers: Sequence[tuple[bool, Any]]
+) -> tuple[list[str], bool]:
+    """How each of the jobs ended, or why it was refused; and whether a signal stopped them."""
+    from ganeti.cli.stoppable_jobs import follow_until_stopped
 
-    return follow(client, int(what)) if is_accepted else f"refused: {what}"
+    ids = [int(what) for is_accepted, what in answers if is_accepted]
+    ends, is_stopped = follow_until_stopped(client, lambda: source.luxi_client(args.luxi), ids)
+    how = dict(zip(ids, ends, strict=True))
+    return [
+        how[int(what)] if is_accepted else f"refused: {what}" for is_accepted, what in answers
+    ], is_stopped
 
 
 TOOL = options.Tool(
@@ -211,7 +221,8 @@ TOOL = options.Tool(
         options.GROUP, options.VERBOSE, options.QUIET, options.SAVE, *options.BALANCING,
     ),
     hbal,
-    text="Steps of a move: f failover or migration, r:NODE new secondary node, fa:NODE migration to NODE.",
+    text="Steps of a move: f failover or migration, r:NODE new secondary node, fa:NODE migration to NODE. SIGINT or"
+    " SIGTERM during -X cancels the jobs that have not begun and waits for the others; a second one exits at once.",
 )  # fmt: skip
 
 

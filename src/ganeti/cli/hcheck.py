@@ -32,6 +32,8 @@ def hcheck(args: argparse.Namespace) -> int:
         found = [group_health(after, group, capacity=not args.no_capacity) for group in used]
         whole = cluster_health(found)
         names = [state.groups[group].name for group in used]
+        if not (is_machine or args.no_simulation or phase != "initially" or whole.is_bad):
+            print("No need to rebalance cluster, no problems found.")
         (_keys if is_machine else _lines)(phase, names, found, whole)
         return whole.is_bad
 
@@ -44,8 +46,6 @@ def hcheck(args: argparse.Namespace) -> int:
             for _step in balance(after, goals(args), group_scope(after, group)):
                 pass
         is_bad = check("after rebalancing", after)
-    elif not args.no_simulation and not is_machine:
-        print("No need to rebalance cluster, no problems found.")
     if is_machine:
         print("HCHECK_OK=1")
     return EXIT_FAILURE if is_bad else 0

@@ -13,7 +13,7 @@ def hinfo(args: argparse.Namespace) -> int:
     from ganeti.placement.score import components, everywhere, score
 
     state = source.state_of(source.load(args), args)
-    groups = len({int(group) for group in state.group})
+    groups = len(state.groups)
     word = "node group" if groups == 1 else "node groups"
     print(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances, {groups} {word}")
     split = (state.secondary >= 0) & (state.group[state.primary] != state.group[state.secondary])
@@ -21,7 +21,7 @@ def hinfo(args: argparse.Namespace) -> int:
         print(f"Instances split over node groups: {int(split.sum())}")
     bad = state.fails & ~state.offline
     print(
-        f"Cluster is not N+1 happy: {int(bad.sum())} nodes fail"
+        f"Cluster is N+1 unhappy: {int(bad.sum())} nodes fail"
         if bad.any()
         else "Cluster is N+1 happy"
     )

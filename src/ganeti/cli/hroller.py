@@ -43,6 +43,7 @@ def hroller(args: argparse.Namespace) -> int:
         print("'Node Reboot Groups'")
     for group in groups[:1] if args.one_step else groups:
         print(",".join(state.nodes[node].name for node in group))
+    source.save(state, args.save, "hroller", "after hroller", sys.stderr)
     return 0
 
 
@@ -51,6 +52,7 @@ TOOL = options.Tool(
     "Tells which nodes can be rebooted together.",
     (
         *options.BACKENDS, options.OFFLINE, options.VERBOSE, options.QUIET, options.NO_HEADERS, options.GROUP,
+        options.SAVE,
         option("--node-tags", dest="node_tags", metavar="TAG,...", help="only nodes with one of the tags"),
         option("--offline-maintenance", dest="is_offline", action="store_true",
                        help="all instances are shut down meanwhile"),

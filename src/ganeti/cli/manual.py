@@ -8,7 +8,15 @@ from ganeti.cli.command import Command, CommandTable, Option, parser_of
 from ganeti.cli.placement_options import Tool
 
 TOOLS = ("hail", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace")
-PROGRAMS = ("gnt-cluster", "gnt-node", "gnt-instance", "gnt-os", "gnt-job", "gnt-debug")
+PROGRAMS = (
+    "gnt-cluster",
+    "gnt-node",
+    "gnt-instance",
+    "gnt-group",
+    "gnt-os",
+    "gnt-job",
+    "gnt-debug",
+)
 
 _HOW = "long options may be abbreviated, and options may stand between arguments."
 _EXIT_CODES = (

@@ -65,9 +65,12 @@ def add_move_commands(table: CommandTable) -> None:
 
 
 def _submitted(client: LuxiClient, op: Any, args: argparse.Namespace) -> int:
-    """Run an opcode that submits jobs, and wait for these."""
+    """Run an opcode that submits jobs, and wait for these; a dry run says which they would be."""
     result = run_job(client, op, args)
-    return wait_for_all(client, result["jobs"]) if result is not None else 0
+    if args.dry_run:
+        print(*(", ".join(job) for job in result or ()), sep="\n")
+        return 0
+    return wait_for_all(client, result["jobs"])
 
 
 def migrate(args: argparse.Namespace) -> int:

@@ -5,6 +5,11 @@ from ganeti.cli.command import Argument, Option, option
 INSTANCE = Argument("instance_name", "name of the instance", completion="instance")
 INSTANCES = Argument("names", "names of instances", nargs="*", completion="instance")
 NODE = Argument("node_name", "name of the node", completion="node")
+GROUP = Argument("group_name", "name of the node group", completion="group")
+TARGET_GROUPS = option(
+    "--to", dest="target_groups", action="append", metavar="GROUP", completion="group",
+    help="group to move to; may be repeated; any other without",
+)  # fmt: skip
 NODES = Argument("names", "names of nodes", nargs="*", completion="node")
 
 FORCE = option("-f", "--force", action="store_true", help="do it without asking")

@@ -1,4 +1,4 @@
-"""The commands about tags, which gnt-cluster, gnt-node and gnt-instance have alike."""
+"""The commands about tags, which gnt-cluster, gnt-node, gnt-instance and gnt-group have alike."""
 
 import argparse
 import sys
@@ -7,11 +7,11 @@ from pathlib import Path
 from ganeti.base.errors import InputError
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_job
-from ganeti.cli.options import INSTANCE, JOB_OPTIONS, NODE
+from ganeti.cli.options import GROUP, INSTANCE, JOB_OPTIONS, NODE
 from ganeti.clients.luxi import LuxiClient
 
-CLUSTER, NODE_KIND, INSTANCE_KIND = "cluster", "node", "instance"
-_OBJECTS = {NODE_KIND: NODE, INSTANCE_KIND: INSTANCE}
+CLUSTER, NODE_KIND, INSTANCE_KIND, GROUP_KIND = "cluster", "node", "instance", "nodegroup"
+_OBJECTS = {NODE_KIND: NODE, INSTANCE_KIND: INSTANCE, GROUP_KIND: GROUP}
 
 TAGS = Argument("tags", "tags, of letters, digits and any of .+*/:@_-", nargs="*")
 FROM = option(

@@ -1,6 +1,6 @@
 """Parameters with all their layers: cluster, group, node, object; later ones win. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -40,11 +40,12 @@ def filled_hvparams(cluster: Cluster, instance: Instance) -> Params:
 def without_globals(hypervisor: str, hvparams: Mapping[str, Any]) -> Params:
     """Parameters without those that cannot be set for one instance (S83, S84)."""
     known = HYPERVISOR_PARAMS.get(hypervisor, {})
-    return {
-        name: value
-        for name, value in hvparams.items()
-        if not (name in known and known[name].is_global)
-    }
+    return without(hvparams, {name for name, param in known.items() if param.is_global})
+
+
+def without(params: Mapping[str, Any], cluster_only: Collection[str]) -> Params:
+    """Parameters of any kind, without those that only a cluster has (S85)."""
+    return {name: value for name, value in params.items() if name not in cluster_only}
 
 
 def filled_beparams(cluster: Cluster, instance: Instance) -> Params:

@@ -4,11 +4,15 @@ A frame is its length in eight bytes and JSON. `{"do": "answer", "message": …,
 allocator answers, `{"do": "explain", "message": …, "chosen": […]}` by a list of (node, reason).
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import msgspec
+
+# Read when numpy is loaded: threads for products of small matrices cost more than they save.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ganeti.base.errors import InputError
 from ganeti.placement.allocate import Rules
@@ -33,6 +37,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     rules = Rules(
         capacity=not options.get("no-capacity-checks", False),
         ignore_soft_errors=bool(options.get("ignore-soft-errors", False)),
+        spares_lone_nodes=True,
     )
     return Settings(rules=rules, ignore_load=bool(options.get("ignore-dynu", False)))
 
@@ -47,6 +52,7 @@ def explained(message: Mapping[str, Any], chosen: list[str]) -> list[tuple[str, 
         rules = Rules(
             groups=[names.index(groups)] if groups in names else None,
             allow_unallocable=groups is not None,
+            spares_lone_nodes=True,
         )
         known = {one.name: number for number, one in enumerate(state.nodes)}
         picked = tuple(known[name] for name in chosen if name in known)

@@ -102,7 +102,6 @@ class Mastership:
         self._opened.push_async_callback(rpc.close)
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
         self._opened.push_async_callback(distributor.close)
-        locks = LockManager(self._clock)
         members = MembershipKeeper(
             store,
             lease,
@@ -111,39 +110,9 @@ class Mastership:
             authority_key=self._paths.authority_key,
             directory=self._node.directory,
         )
-        earlier = EarlierWork(rpc)
-        built_in = BuiltInAllocator(self._paths)
-        self._opened.push_async_callback(built_in.close)
-        services = Services(
-            config=config,
-            rpc=earlier,
-            ids=self._ids,
-            clock=self._clock,
-            placements=Placements(),
-            ssconf=distributor,
-            candidates=members,
-            is_degraded=lambda: store.is_degraded,
-            node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
-            built_in=built_in,
-        )
-        archive = self._node.archive
-        if archive is None:
-            raise StoreError(
-                f"the archive of jobs {self._paths.job_archive} could not be opened when this daemon"
-                " started; its log says why"
-            )
-        queue = JobQueue(
-            store,
-            lease,
-            config,
-            locks,
-            Processor(services),
-            clock=self._clock,
-            archive=ReplicatedArchive(archive, store.archived),
-            raise_ceiling=partial(store.raise_ceiling, lease),
-        )
-        self._opened.push_async_callback(queue.close)
-        queue.on_lost = self._step_down
+        earlier, locks = EarlierWork(rpc), LockManager(self._clock)
+        services = self._services(config, earlier, distributor, members)
+        queue = self._queue(config, locks, services)
         distributor.start()
         await queue.load()
         self._keep(earlier.sweep(lambda: list(config.snapshot.nodes.values())), "earlier work")
@@ -154,6 +123,51 @@ class Mastership:
         self._opened.push_async_callback(address.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
+
+    def _services(
+        self,
+        config: Config,
+        rpc: EarlierWork,
+        distributor: SsconfDistributor,
+        members: MembershipKeeper,
+    ) -> Services:
+        """What the units work with."""
+        store, built_in = self._node.store, BuiltInAllocator(self._paths)
+        self._opened.push_async_callback(built_in.close)
+        return Services(
+            config=config,
+            rpc=rpc,
+            ids=self._ids,
+            clock=self._clock,
+            placements=Placements(),
+            ssconf=distributor,
+            candidates=members,
+            is_degraded=lambda: store.is_degraded,
+            node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
+            built_in=built_in,
+        )
+
+    def _queue(self, config: Config, locks: LockManager, services: Services) -> JobQueue:
+        """The queue of jobs, still empty; StoreError without an archive."""
+        store, archive = self._node.store, self._node.archive
+        if archive is None:
+            raise StoreError(
+                f"the archive of jobs {self._paths.job_archive} could not be opened when this daemon"
+                " started; its log says why"
+            )
+        queue = JobQueue(
+            store,
+            self._lease,
+            config,
+            locks,
+            Processor(services),
+            clock=self._clock,
+            archive=ReplicatedArchive(archive, store.archived),
+            raise_ceiling=partial(store.raise_ceiling, self._lease),
+        )
+        self._opened.push_async_callback(queue.close)
+        queue.on_lost = self._step_down
+        return queue
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something for as long as this node is the master."""

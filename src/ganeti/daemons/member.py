@@ -22,6 +22,7 @@ from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import own_identity
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters, TlsPeers, listening
+from ganeti.daemons.garbage import OldObjects
 from ganeti.daemons.master import CandidateParts, Mastership
 from ganeti.daemons.watchdog import LoopWatchdog
 from ganeti.model.objects import NodeUuid
@@ -67,6 +68,7 @@ class Member:
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
+        self._old_objects = OldObjects()
 
     @property
     def _store(self) -> ReplicatedStore:
@@ -100,6 +102,8 @@ class Member:
         watchdog = LoopWatchdog()
         watchdog.start()
         self._opened.push_async_callback(watchdog.stop)
+        self._old_objects.start()
+        self._opened.push_async_callback(self._old_objects.stop)
         worker = Worker("rest")
         asyncio.get_running_loop().set_default_executor(WorkerExecutor(worker))
         self._opened.push_async_callback(worker.close)
@@ -241,8 +245,10 @@ class Member:
         if mastership is None:
             return
         await mastership.close()
+        del mastership
         if not self._is_closing:
             await self._answer_with(NotMasterMethods(self._where, self._take_over))
+            self._old_objects.sweep()  # a queue that has ended is garbage
 
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
         """Whoever is connected is let go, and connects again to the new role."""

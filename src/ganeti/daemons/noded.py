@@ -4,6 +4,7 @@ Runs as root on every node. Instances, transfers and scripts outlive it.
 """
 
 import argparse
+import asyncio
 import logging
 import os
 import sys
@@ -62,10 +63,15 @@ async def _serve(
     try:
         async with serving(server, context, args.bind_address, args.port) as port:
             ready()
+            early = asyncio.create_task(node.find_out(), name="find out early")
             log.info(
                 "serving at %s port %d (process %d)", args.bind_address or "*", port, os.getpid()
             )
-            await ending.wait()
+            try:
+                await ending.wait()
+            finally:
+                early.cancel()
+                await asyncio.gather(early, return_exceptions=True)
             log.info("ending")
     except OSError as err:
         where = f"{args.bind_address or '*'} port {args.port}"

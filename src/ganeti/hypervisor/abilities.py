@@ -26,6 +26,14 @@ class TakesScreenshots(abc.ABC):
         """A PNG picture of at most 8 MiB."""
 
 
+class FindsOutEarly(abc.ABC):
+    """Finds facts of the host out that take a while, before the first guest has to wait for them."""
+
+    @abc.abstractmethod
+    async def find_out(self) -> None:
+        """Ask the host for what holds until it boots again, or its programs are replaced."""
+
+
 class KeepsFirmware(abc.ABC):
     """Keeps variables of a guest's firmware while the guest is down."""
 

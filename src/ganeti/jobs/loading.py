@@ -1,10 +1,10 @@
 """Reads the queue from the store when a master begins."""
 
-import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from ganeti.base.errors import StoreError
+from ganeti.base.pause import Pause
 from ganeti.jobs.record import (
     DRAINED_KEY,
     FORMAT,
@@ -20,8 +20,6 @@ from ganeti.model import wire
 from ganeti.model.job import StoredJob
 from ganeti.store.interface import Delete, Operation, Position, Row, Store
 
-SLICE_ROWS = 200
-
 
 @dataclass
 class Loaded:
@@ -36,12 +34,10 @@ async def load_queue(store: Store) -> Loaded:
     """Read all jobs with their logs, in slices; StoreError if a row cannot be understood."""
     loaded = Loaded()
     # Rows come by kind, and `job` is before `jobkey` and `joblog`.
-    number = 0
+    pause = Pause()
     async with aclosing(store.load()) as rows:
         async for item in rows:
-            number += 1
-            if number % SLICE_ROWS == 0:
-                await asyncio.sleep(0)
+            await pause()
             if isinstance(item, Position) or item.kind not in KINDS:
                 continue
             _take(loaded, item)

@@ -16,6 +16,7 @@ from ganeti.base.errors import (
     Refused,
 )
 from ganeti.base.identifiers import plain_name
+from ganeti.base.pause import Pause
 from ganeti.config.config import Config
 from ganeti.jobs.archiving import Archive, Archiver
 from ganeti.jobs.background import Background
@@ -100,7 +101,9 @@ class JobQueue:
         ceiling = max(members.job_id_ceiling, greatest, await self._archiver.greatest_id())
         self._submission.open(JobIdAllocator(ceiling), self._raise_ceiling)
         sound, broken = await self._recovery.sort(loaded.jobs.values())
+        pause = Pause()
         for job in sound:
+            await pause()
             self._enqueue(job)
         self._background.spawn(self._recover(broken), "job-recovery")
 

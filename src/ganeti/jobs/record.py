@@ -1,7 +1,7 @@
 """A job in memory, and the rows that it is stored as."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -209,18 +209,30 @@ class LiveJob:
 def without_secrets(op: OpCode) -> OpCode:
     """The opcode as it may be stored: secret values are masked."""
     given = [name for name in op.secret_fields if getattr(op, name)]
-    return _masked(op, given) if given else op
+    return _with_nested(_masked(op, given) if given else op, without_secrets)
 
 
 def has_lost_secrets(op: OpCode) -> bool:
     """Whether the stored opcode was submitted with secrets, which only memory had (F38)."""
-    return any(getattr(op, name) for name in op.secret_fields)
+    nested: Sequence[OpCode] = getattr(op, op.nested_field) if op.nested_field else ()
+    return any(getattr(op, name) for name in op.secret_fields) or any(map(has_lost_secrets, nested))
 
 
 def redacted(op: OpCode) -> OpCode:
     """The opcode as it may be shown: secret and private values are masked."""
     hidden = [name for name in (*op.secret_fields, "osparams_private") if getattr(op, name, None)]
-    return _masked(op, hidden) if hidden else op
+    return _with_nested(_masked(op, hidden) if hidden else op, redacted)
+
+
+def _with_nested(op: OpCode, change: Callable[[OpCode], OpCode]) -> OpCode:
+    """The opcode with its nested ones changed; itself if none of them is."""
+    if op.nested_field is None:
+        return op
+    before: Sequence[OpCode] = getattr(op, op.nested_field)
+    after = [change(one) for one in before]
+    if all(new is old for new, old in zip(after, before, strict=True)):
+        return op
+    return msgspec.structs.replace(op, **{op.nested_field: after})
 
 
 def _masked(op: OpCode, names: Sequence[str]) -> OpCode:

@@ -130,7 +130,7 @@ _DISKS = (
     HypervisorParam(
         "kvm_pci_reservations",
         12,
-        "accepted: a running guest has places for all disks and network interfaces that it may get",
+        "accepted, without effect: every guest has a slot for each of 16 disks and 8 interfaces",
         check=between(0, 28),
     ),
 )
@@ -286,7 +286,7 @@ _MIGRATION = (
     HypervisorParam(
         "migration_caps",
         "",
-        "further capabilities of QEMU's to migrate with, with ':' between them",
+        "further capabilities of QEMU's to migrate with, as xbzrle, with ':' between them",
         check=capabilities,
     ),
 )

@@ -16,7 +16,10 @@ class JobStatus(enum.StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self in (JobStatus.CANCELED, JobStatus.SUCCESS, JobStatus.ERROR)
+        return self in _FINAL
+
+
+_FINAL = frozenset((JobStatus.CANCELED, JobStatus.SUCCESS, JobStatus.ERROR))
 
 
 class AdminState(enum.StrEnum):

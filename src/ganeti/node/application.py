@@ -1,6 +1,6 @@
 """Everything that a node does, put together: one dictionary of handlers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from ganeti import ssconf
@@ -11,6 +11,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import run
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.guest_os.scripts import OsScripts
+from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.node import (
     allocator,
@@ -28,7 +29,9 @@ from ganeti.node import (
     transfers,
     uids,
 )
+from ganeti.node.early import find_out
 from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
@@ -63,13 +66,18 @@ class NodeApplication:
         )
         self._work = NodeWork(self.running, self.tasks, self.register.check_epoch)
         self.allowed = membership.CandidateCertificates(paths)
-        own = _handlers(paths, clock, self.tasks, self._cluster_uuid)
+        self._paths, self._drivers = paths, hypervisors(paths, run)
+        own = _handlers(paths, clock, self.tasks, self._cluster_uuid, self._drivers)
         own.append(self.register.handlers())
         own.append(host_powercycle(paths, self.register.check_epoch_without_disk).handlers())
         own.append(self._work.handlers())
         own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, Daemons(paths)))
         self.handlers = Repeats().wrap(merged(own))
+
+    async def find_out(self) -> None:
+        """Let the hypervisors of the cluster find out what takes a while; never raises."""
+        await find_out(self._paths, self._drivers)
 
     async def close(self) -> None:
         """Stop; programs that tasks run go on."""
@@ -89,9 +97,13 @@ class NodeApplication:
 
 
 def _handlers(
-    paths: Paths, clock: Clock, tasks: Tasks, cluster_uuid: Callable[[], str]
+    paths: Paths,
+    clock: Clock,
+    tasks: Tasks,
+    cluster_uuid: Callable[[], str],
+    drivers: Mapping[str, Hypervisor],
 ) -> list[Handlers]:
-    drivers, disks, locks = hypervisors(paths, run), partial(device, paths), InstanceLocks()
+    disks, locks = partial(device, paths), InstanceLocks()
     facts = info.Facts(
         cluster_uuid=cluster_uuid,
         ssconf_position=lambda: ssconf.current_position(paths) or NO_SET,
@@ -102,7 +114,9 @@ def _handlers(
     scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run)
     return [
         info.handlers(paths, drivers, facts, clock),
-        instance.handlers(drivers, disks, locks),
+        starting_nothing(
+            instance.handlers(drivers, disks, locks), partial(is_marked_offline, paths)
+        ),
         hardware.handlers(drivers, disks, locks),
         networks.handlers(drivers),
         devices.handlers(drivers, disks, locks),

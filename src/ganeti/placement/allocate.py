@@ -6,8 +6,8 @@ place wins that costs the fewest further instances, see `dedicated`.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,8 @@ class Rules:
     ignored_groups: Collection[int] = ()
     """Groups whose nodes need not be losable."""
     allow_unallocable: bool = False
+    spares_lone_nodes: bool = False
+    """A group with one online node, which cannot be redundant, may be allocated to; upstream refuses."""
     only_primary: int | None = None
     """The primary node is this one."""
 
@@ -163,6 +165,8 @@ class _Search:
         if self.is_pair:
             self._pairs(fits)
         elif state.exclusive[self.open].any():
+            # As upstream has it: whose node is lost here is lost, nobody else's spindles take it over.
+            self.rules = replace(self.rules, capacity=False)
             self._dedicated(fits)
         else:
             scores = added_scores(self.chunk)[0]
@@ -257,15 +261,18 @@ class _Capacity:
         after.add_primary(self.index, primary)
         if secondary != NO_NODE:
             after.add_secondary(self.index, secondary, primary)
-        doomed = next(doomed_nodes(after, self.rules.ignored_groups, self._last), None)
+        doomed = next(self._doomed(after), None)
         if doomed is None:
             return True
         if self._last is None:
-            self.is_hopeless = (
-                next(doomed_nodes(self.state, self.rules.ignored_groups), None) is not None
-            )
+            self.is_hopeless = next(self._doomed(self.state), None) is not None
         self._last = doomed
         return False
+
+    def _doomed(self, state: State) -> Iterator[int]:
+        rules = self.rules
+        lone = rules.spares_lone_nodes
+        return doomed_nodes(state, rules.ignored_groups, self._last, spare_lone_nodes=lone)
 
 
 CAUSES = (Failure.INTERNAL, Failure.DISK, Failure.SPINDLES, Failure.MEMORY)

@@ -17,6 +17,7 @@ from ganeti.placement.explain import explain
 from ganeti.placement.load import message as messages
 from ganeti.placement.moves import Step, dependencies, opcodes
 from ganeti.placement.redundancy import doomed_nodes
+from ganeti.placement.score import score
 from ganeti.placement.secondary import allocate_secondary
 from ganeti.placement.state import NO_NODE, State
 
@@ -183,9 +184,9 @@ def _multi_evacuate(state: State, request: Request, settings: Settings) -> tuple
     return _evacuated(state, evacuate(state, which, Mode.SECONDARY, force=force))
 
 
-def _change_group(state: State, request: Request, _settings: Settings) -> tuple[str, Any]:
+def _change_group(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
     groups = _groups(state, messages.names(request, "target_groups"))
-    return _evacuated(state, change_group(state, _indices(state, request), groups))
+    return _evacuated(state, change_group(state, _indices(state, request), groups, settings.rules))
 
 
 def _evacuated(state: State, done: Evacuation) -> tuple[str, Any]:
@@ -210,6 +211,7 @@ def _balance(state: State, request: Request, _settings: Settings) -> tuple[str, 
     limit = request.get("max_moves", -1)
     if not isinstance(limit, int):
         raise InputError("is not a number", "request.max_moves")
+    first = score(state)
     steps: list[Step] = []
     for group in range(len(state.groups)):
         goals = Goals(max_moves=limit - len(steps) if limit >= 0 else -1)
@@ -221,7 +223,8 @@ def _balance(state: State, request: Request, _settings: Settings) -> tuple[str, 
         names = [state.nodes[node].name for node in nodes]
         moved.append([state.names[step.move.instance], group_name, names])
     jobs = [opcodes(state, step.move) for step in steps]
-    return f"{len(moved)} moves", [moved, [], jobs, dependencies(steps)]
+    info = f"{len(moved)} moves, score {first:.8f} to {score(state):.8f}"
+    return info, [moved, [], jobs, dependencies(steps)]
 
 
 def _capacity(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
@@ -230,7 +233,8 @@ def _capacity(state: State, request: Request, settings: Settings) -> tuple[str, 
     wanted = messages.wanted_instance({"name": "new", **request})
     filled = fill(state, wanted, settings.rules, limit if isinstance(limit, int) else None)
     names = [[state.nodes[node].name for node in nodes] for nodes in filled.nodes]
-    return f"{len(names)} instances fit", names
+    why = "" if len(names) == limit else f"; most likely failure reason: {filled.main_failure}"
+    return f"{len(names)} instances fit{why}", names
 
 
 _KINDS: dict[str, Callable[[State, Request, Settings], tuple[str, Any]]] = {

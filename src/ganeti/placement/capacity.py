@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from ganeti.placement.allocate import Rules, allocate_on
+from ganeti.placement.allocate import Place, Rules, allocate_on
 from ganeti.placement.description import Failure, Instance, Mirror, facts
 from ganeti.placement.policy_fit import policy_failure
 from ganeti.placement.redundancy import is_redundant
@@ -138,12 +138,13 @@ class _Tiers:
         self.policies = [state.groups[group].policy for group in groups]
 
     def run(self, filled: Filled, wanted: Instance) -> Filled:
+        """Fill with `wanted` and what it shrinks to."""
         tried: list[tuple[Filled, Instance]] = []
         while True:
             filled = self._fill(filled, wanted)
             if self.limit is not None and len(filled.nodes) >= self.limit:
                 return filled
-            smaller = self._shrunk(filled, wanted)
+            wanted, smaller = self._shrunk(filled, wanted)
             if smaller is not None:
                 tried.append((filled, wanted))
                 wanted = smaller
@@ -173,23 +174,35 @@ class _Tiers:
             more.state, filled.instances + names, filled.nodes + more.nodes, more.failures
         )
 
-    def _finds(self, filled: Filled, wanted: Instance) -> tuple[bool, Counter[Failure]]:
-        """(whether one such instance finds a place, why not elsewhere by resource)."""
-        place = allocate_on(filled.state, wanted, self.open, self.rules)
-        counted: Counter[Failure] = Counter()
-        for kind, number in place.failures.items():
-            counted[_resource(kind)] += number
-        return bool(place.nodes), counted
+    def _place(self, filled: Filled, wanted: Instance, *, is_checked: bool) -> Place:
+        rules = self.rules if is_checked else replace(self.rules, capacity=False)
+        return allocate_on(filled.state, wanted, self.open, rules)
 
-    def _shrunk(self, filled: Filled, wanted: Instance) -> Instance | None:
-        """The first smaller size, in the resource that is scarcest, for which as many places fail no more."""
-        scarce = _resource(filled.main_failure)
-        _found, counted = self._finds(filled, wanted)
+    def _shrunk(self, filled: Filled, wanted: Instance) -> tuple[Instance, Instance | None]:
+        """The last size, smaller in what most places lack, that changes nothing; the first that does, if any.
+
+        As many places lack it, and none is good.
+        """
+        scarce = _by_number(filled.failures)[0]
+        sizes = [wanted, *self._allowed(wanted, scarce)]
+        counted = filled.failures[scarce]
 
         def differs(one: Instance) -> bool:
-            return self._finds(filled, one)[1][scarce] != counted[scarce]
+            return self._place(filled, one, is_checked=False).failures[scarce] != counted
 
-        return _first(self._allowed(wanted, scarce), differs)
+        index = _first(sizes[1:], differs)
+        alike = sizes[1:] if index is None else sizes[1 : index + 1]
+        found = self._first_fitting(filled, alike) if counted < int(self.open.sum()) else None
+        index = index if found is None else found
+        return (sizes[-1], None) if index is None else (sizes[index], sizes[index + 1])
+
+    def _first_fitting(self, filled: Filled, sizes: Sequence[Instance]) -> int | None:
+        """The index of the first size that finds a place; only the last is tried if that does not."""
+
+        def fits(one: Instance) -> bool:
+            return bool(self._place(filled, one, is_checked=True).nodes)
+
+        return _first(sizes, fits) if sizes and fits(sizes[-1]) else None
 
     def _allowed(self, wanted: Instance, scarce: Failure) -> list[Instance]:
         """Smaller sizes that some policy allows, or that are still too large for it."""
@@ -203,21 +216,21 @@ class _Tiers:
         return smaller[: fitting[-1] + 1] if fitting else []
 
     def _other(self, filled: Filled, wanted: Instance) -> Instance | None:
-        """The first size that fits when another resource is shrunk."""
-        causes = list(dict.fromkeys(_resource(one) for one in ranked(filled.failures)))
-        for scarce in causes[1:]:
-            for one in self._allowed(wanted, scarce):
-                found, counted = self._finds(filled, one)
-                if found:
-                    return one
-                if not counted[scarce]:
-                    break
+        """The first size that fits when one resource is shrunk, the scarcest that helps."""
+        for scarce in _by_number(filled.failures):
+            sizes = self._allowed(wanted, scarce)
+            fits = self._first_fitting(filled, sizes)
+            if fits is None:
+                continue
+            before = sizes[fits - 1] if fits else wanted
+            if not fits or self._place(filled, before, is_checked=False).failures[scarce]:
+                return sizes[fits]
         return None
 
 
-def _resource(failure: Failure) -> Failure:
-    """What is short: a cluster that is not redundant lacks memory."""
-    return Failure.MEMORY if failure is Failure.REDUNDANCY else failure
+def _by_number(failures: Counter[Failure]) -> list[Failure]:
+    """The most frequent kind first; of equally frequent ones the last."""
+    return sorted(Failure, key=lambda kind: failures[kind])[::-1]
 
 
 def shrinks(wanted: Instance, scarce: Failure) -> Iterator[Instance]:
@@ -239,8 +252,8 @@ def shrinks(wanted: Instance, scarce: Failure) -> Iterator[Instance]:
         yield one
 
 
-def _first(given: Sequence[Instance], holds: Callable[[Instance], bool]) -> Instance | None:
-    """The first for which `holds`, which holds for all later ones, too."""
+def _first(given: Sequence[Instance], holds: Callable[[Instance], bool]) -> int | None:
+    """The index of the first for which `holds`, which holds for all later ones, too."""
     low, high = 0, len(given)
     while low < high:
         middle = (low + high) // 2
@@ -248,4 +261,4 @@ def _first(given: Sequence[Instance], holds: Callable[[Instance], bool]) -> Inst
             high = middle
         else:
             low = middle + 1
-    return given[low] if low < len(given) else None
+    return low if low < len(given) else None

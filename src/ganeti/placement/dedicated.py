@@ -45,8 +45,6 @@ def _number(spec: Spec, rooms: Mapping[str, float]) -> float:
     number = np.inf
     for key, room in rooms.items():
         one = spec.get(key, 0)
-        if key == "disk-size":
-            one *= spec.get("disk-count", 1)
         if one > 0:
             is_strict = key in ("memory-size", "disk-size")
             number = min(number, np.ceil(room / one) - 1 if is_strict else np.floor(room / one))

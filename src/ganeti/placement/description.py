@@ -19,9 +19,9 @@ Policy = Mapping[str, Any]
 class Failure(StrEnum):
     """Why an instance cannot be on a node; the names are those that `hspace` prints."""
 
-    CPU = "FailCPU"
     MEMORY = "FailMem"
     DISK = "FailDisk"
+    CPU = "FailCPU"
     REDUNDANCY = "FailN1"
     TAGS = "FailTags"
     MIGRATION = "FailMig"

@@ -5,7 +5,7 @@ earlier ones went. Instances that cannot go are reported and do not keep the oth
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
@@ -86,7 +86,9 @@ def _nodes_to_leave(state: State, which: Iterable[int], mode: Mode) -> Bools:
     return left
 
 
-def change_group(state: State, which: Sequence[int], targets: Iterable[int]) -> Evacuation:
+def change_group(
+    state: State, which: Sequence[int], targets: Iterable[int], rules: Rules | None = None
+) -> Evacuation:
     """Move instances to the best of the target groups (any other group if none is given); `state` is changed."""
     sources = {int(state.group[state.primary[index]]) for index in which}
     groups = (set(targets) or set(range(len(state.groups)))) - sources
@@ -96,7 +98,7 @@ def change_group(state: State, which: Sequence[int], targets: Iterable[int]) -> 
         wanted = state.descriptions[index]
         if not groups:
             raise _cannot("there is no other node group")
-        place, _places = allocate(state, wanted, Rules(groups=groups))
+        place, _places = allocate(state, wanted, replace(rules or Rules(), groups=groups))
         open_ = (state.group == place.group) & ~state.offline
         return _leave(state, index, Mode.ALL, place.group, open_, force=False)
 

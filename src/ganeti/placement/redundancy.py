@@ -30,14 +30,20 @@ _ANY = Options(disk_moves=False, ignore_soft_errors=True)
 
 
 def doomed_nodes(
-    state: State, ignored_groups: Iterable[int] = (), first: int | None = None
+    state: State,
+    ignored_groups: Iterable[int] = (),
+    first: int | None = None,
+    *,
+    spare_lone_nodes: bool = False,
 ) -> Iterator[int]:
     """Nodes whose loss the cluster could not make good; `first` is looked at before the others.
 
-    Nothing is asked of a group with one online node: it cannot be redundant, and is to be usable.
+    With `spare_lone_nodes` nothing is asked of a group with one online node, which cannot be redundant.
     """
-    online = np.bincount(state.group[~state.offline], minlength=len(state.groups))
-    relevant = ~np.isin(state.group, list(ignored_groups)) & (online[state.group] > 1)
+    relevant = ~np.isin(state.group, list(ignored_groups))
+    if spare_lone_nodes:
+        online = np.bincount(state.group[~state.offline], minlength=len(state.groups))
+        relevant &= online[state.group] > 1
     unclear = np.flatnonzero(relevant & ~_surely_evacuable(state))
     if first is not None and first in unclear:
         unclear = np.concatenate([[first], unclear[unclear != first]])

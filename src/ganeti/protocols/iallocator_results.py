@@ -32,6 +32,8 @@ class Moves:
     failed: _Failed
     jobs: list[list[OpCode]]
     needs: list[list[int]]
+    info: str = ""
+    """What the allocator said beside it."""
 
 
 def succeeded(allocator: str, answer: AllocatorAnswer) -> Any:
@@ -56,12 +58,14 @@ def moves(allocator: str, answer: AllocatorAnswer, known: Collection[str]) -> Mo
     parsed = [[_opcode(allocator, one, known) for one in job] for job in jobs]
     if any(not job or len(job) > OPCODES_LIMIT for job in parsed):
         raise _nonsense(allocator, f"a job has from 1 to {OPCODES_LIMIT} opcodes")
+    if unknown := [name for name, _group, _nodes in moved if name not in known]:
+        raise _nonsense(allocator, f"{unknown[0]!r:.80} is not an instance that was asked about")
     waits: list[list[int]] = _converted(allocator, needs, list[list[int]])
     if waits and len(waits) != len(parsed):
         raise _nonsense(allocator, "there is not one list of dependencies for each job")
     if any(not 0 <= one < number for number, earlier in enumerate(waits) for one in earlier):
         raise _nonsense(allocator, "a job depends on one that is not before it")
-    return Moves(moved, failed, parsed, waits or [[] for _ in parsed])
+    return Moves(moved, failed, parsed, waits or [[] for _ in parsed], answer.info)
 
 
 def _opcode(allocator: str, value: dict[str, Any], known: Collection[str]) -> OpCode:

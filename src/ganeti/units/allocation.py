@@ -1,6 +1,6 @@
 """Asking allocators where instances are to go."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -24,6 +24,8 @@ from ganeti.units.placements import Placement
 
 T = TypeVar("T")
 Message = dict[str, Any]
+Options = Mapping[str, Any]
+"""What allocators are given beside the message, by name without dashes; True for one without a value."""
 
 _NEXT = (ErrorCode.NO_RESOURCES, ErrorCode.ENVIRONMENT, ErrorCode.UNKNOWN_ENTITY)
 """Failures of one allocator after which the next one of a list is tried."""
@@ -38,6 +40,7 @@ class Wish:
     relocate_from: Node | None = None
     ignore_policy: bool = False
     group_name: str | None = None
+    explain: bool = False
 
     @property
     def kind(self) -> RequestType:
@@ -65,6 +68,15 @@ class Wish:
         return Placement(ctx.job_id, node.uuid, self.demand.name, message, self.will_run)
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The allocator that found a place, the nodes, and if it was asked why not others: (node, reason)."""
+
+    allocator: str
+    nodes: list[Node]
+    why_not: list[tuple[str, str]]
+
+
 def allocators_for(cluster: Cluster, kind: RequestType, given: str | None) -> tuple[str, ...]:
     """The one that was named, or the cluster's list for this kind of request (S184); may be empty."""
     if given and given != DEFAULT_ALLOCATOR:
@@ -72,10 +84,8 @@ def allocators_for(cluster: Cluster, kind: RequestType, given: str | None) -> tu
     return default_allocators(cluster.default_iallocator, kind)
 
 
-async def choose_nodes(
-    ctx: UnitContext, allocators: Sequence[str], wish: Wish
-) -> tuple[str, list[Node]]:
-    """(the allocator that found a place, its nodes); PrereqError says why there is none (S182)."""
+async def choose_nodes(ctx: UnitContext, allocators: Sequence[str], wish: Wish) -> Choice:
+    """Nodes for an instance, remembered as its placement; PrereqError says why there are none (S182)."""
     required = 1 if wish.relocate_from is not None else wish.demand.required_nodes
 
     def read(allocator: str, answer: AllocatorAnswer) -> list[Node]:
@@ -93,9 +103,31 @@ async def choose_nodes(
 
     placements = ctx.services.placements
     async with placements.deciding:
-        allocator, nodes = await ask(ctx, allocators, make, read)
+        try:
+            allocator, nodes = await ask(ctx, allocators, make, read)
+        except PrereqError as err:
+            if not wish.explain or err.code is not ErrorCode.NO_RESOURCES:
+                raise
+            why = await _explained(ctx, await make(fresh=True), [])
+            raise PrereqError(_with_reasons(err.message, why), err.code) from err
+        chosen = [node.name for node in nodes]
+        why = await _explained(ctx, await make(fresh=False), chosen) if wish.explain else []
         placements.place(wish.placed_on(ctx, nodes[0]))
-    return allocator, nodes
+    return Choice(allocator, nodes, why)
+
+
+async def _explained(
+    ctx: UnitContext, message: Message, chosen: list[str]
+) -> list[tuple[str, str]]:
+    """Why the other nodes were not chosen, by the rules of the built-in allocator, whoever chose."""
+    built_in = ctx.services.built_in
+    return await built_in.explain(message, chosen) if built_in is not None else []
+
+
+def _with_reasons(text: str, why: Sequence[tuple[str, str]]) -> str:
+    """The error with a reason for each node that it does not name yet (S237)."""
+    new = [f"{node}: {reason}" for node, reason in why if f"{node}: " not in text]
+    return "; ".join([text, *new])
 
 
 def usable_node(ctx: UnitContext, allocator: str, name: str) -> Node:
@@ -120,18 +152,19 @@ async def ask(
     allocators: Sequence[str],
     make: MakeMessage,
     read: Callable[[str, AllocatorAnswer], T],
+    options: Options | None = None,
 ) -> tuple[str, T]:
-    """The first successful answer of several allocators, in order (S184).
+    """The first successful answer of several allocators, in order (S184); `options` are beside the cluster's.
 
     Answers that rest on what nodes said some seconds ago are asked for again if there was no room.
     """
     if ctx.services.node_data.is_remembering:
         try:
-            return await _first(ctx, allocators, await make(fresh=False), read)
+            return await _first(ctx, allocators, await make(fresh=False), read, options)
         except PrereqError as err:
             if err.code is not ErrorCode.NO_RESOURCES:
                 raise
-    return await _first(ctx, allocators, await make(fresh=True), read)
+    return await _first(ctx, allocators, await make(fresh=True), read, options)
 
 
 async def _first(
@@ -139,11 +172,12 @@ async def _first(
     allocators: Sequence[str],
     message: Message,
     read: Callable[[str, AllocatorAnswer], T],
+    options: Options | None,
 ) -> tuple[str, T]:
     failures: list[PrereqError] = []
     for allocator in allocators:
         try:
-            return allocator, read(allocator, await ask_one(ctx, allocator, message))
+            return allocator, read(allocator, await ask_one(ctx, allocator, message, options))
         except PrereqError as err:
             if err.code not in _NEXT or len(allocators) == 1:
                 raise
@@ -151,26 +185,28 @@ async def _first(
     raise PrereqError("; ".join(err.message for err in failures), failures[-1].code)
 
 
-async def ask_one(ctx: UnitContext, allocator: str, message: Message) -> AllocatorAnswer:
+async def ask_one(
+    ctx: UnitContext, allocator: str, message: Message, options: Options | None = None
+) -> AllocatorAnswer:
     """What one allocator answers; the built-in one without starting a program."""
+    every = {**ctx.snapshot.cluster.default_iallocator_params, **(options or {})}
     if allocator == BUILT_IN and ctx.services.built_in is not None:
-        options = ctx.snapshot.cluster.default_iallocator_params
-        answer = await ctx.services.built_in.answer(message, options)
+        answer = await ctx.services.built_in.answer(message, every)
         if answer is not None:
             return AllocatorAnswer(**answer)
-    return iallocator.parse_answer(
-        allocator, (await _run_allocator(ctx, allocator, message)).stdout
-    )
+    output = await _run_allocator(ctx, allocator, message, every)
+    return iallocator.parse_answer(allocator, output.stdout)
 
 
-async def _run_allocator(ctx: UnitContext, allocator: str, message: Message) -> AllocatorOutput:
+async def _run_allocator(
+    ctx: UnitContext, allocator: str, message: Message, params: Options
+) -> AllocatorOutput:
     """Run the program on the master; its failure is reported with all that it said (S162)."""
     problem = f"Can't compute nodes using iallocator '{allocator}'"
     master = ctx.snapshot.nodes[ctx.snapshot.cluster.master_node]
     text = wire.encode(message).decode()
     options = [
-        f"--{name}" if value is True else f"--{name}={value}"
-        for name, value in ctx.snapshot.cluster.default_iallocator_params.items()
+        f"--{name}" if value is True else f"--{name}={value}" for name, value in params.items()
     ]
     args = AllocatorArgs(name=allocator, message=text, options=options)
     try:

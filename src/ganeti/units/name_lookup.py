@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 
-from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.paths import NODED_PORT
 
 ANSWER_S = 1.0
@@ -38,3 +38,20 @@ async def is_answering(address: str, port: int = NODED_PORT) -> bool:
     with contextlib.suppress(OSError):
         await writer.wait_closed()
     return True
+
+
+async def check_name(name: str, *, name_check: bool, ip_check: bool) -> None:
+    """PrereqError if the checks that are asked for find the name unknown, or its address in use."""
+    if not name_check:
+        return
+    address = await address_of(name)
+    if ip_check and await is_answering(address):
+        raise PrereqError(
+            f"somebody answers already at {address}, the address of {name}", ErrorCode.NOT_UNIQUE
+        )
+
+
+def check_arguments(*, name_check: bool, ip_check: bool) -> None:
+    """InputError unless the checks can be made together."""
+    if ip_check and not name_check:
+        raise InputError("needs the check of the name as well (--name-check)", "ip_check")

@@ -15,6 +15,15 @@ from ganeti.model.opcodes.cluster import (
     OpClusterVerifyConfig,
     OpClusterVerifyGroup,
 )
+from ganeti.model.opcodes.group import (
+    OpGroupAdd,
+    OpGroupAssignNodes,
+    OpGroupEvacuate,
+    OpGroupRemove,
+    OpGroupRename,
+    OpGroupSetParams,
+    OpInstanceChangeGroup,
+)
 from ganeti.model.opcodes.instance import (
     OpInstanceConsole,
     OpInstanceCreate,
@@ -47,21 +56,28 @@ from ganeti.model.opcodes.node import (
     OpNodeSetParams,
 )
 from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.model.opcodes.placing import OpClusterBalance, OpClusterCapacity, OpInstanceMultiAlloc
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 from ganeti.units.base import LogicalUnit
+from ganeti.units.cluster.balance import LUClusterBalance, LUClusterCapacity
 from ganeti.units.cluster.lifecycle import LUClusterDestroy, LUClusterPostInit, LUClusterQuery
 from ganeti.units.cluster.master_ip import LUClusterActivateMasterIp, LUClusterDeactivateMasterIp
 from ganeti.units.cluster.modify import LUClusterSetParams
 from ganeti.units.cluster.redistribute import LUClusterRedistConf
 from ganeti.units.cluster.verify import LUClusterVerify, LUClusterVerifyConfig, LUClusterVerifyGroup
+from ganeti.units.group.assign import LUGroupAssignNodes
+from ganeti.units.group.evacuate import LUGroupEvacuate
+from ganeti.units.group.modify import LUGroupAdd, LUGroupRemove, LUGroupRename, LUGroupSetParams
 from ganeti.units.instance.activate_disks import LUInstanceActivateDisks, LUInstanceDeactivateDisks
+from ganeti.units.instance.change_group import LUInstanceChangeGroup
 from ganeti.units.instance.create import LUInstanceCreate
 from ganeti.units.instance.failover import LUInstanceFailover
 from ganeti.units.instance.grow_disk import LUInstanceGrowDisk
 from ganeti.units.instance.migrate import LUInstanceMigrate
 from ganeti.units.instance.modify import LUInstanceSetParams
 from ganeti.units.instance.move import LUInstanceMove
+from ganeti.units.instance.multi_alloc import LUInstanceMultiAlloc
 from ganeti.units.instance.power import LUInstanceReboot, LUInstanceShutdown, LUInstanceStartup
 from ganeti.units.instance.query_data import LUInstanceConsole, LUInstanceQueryData
 from ganeti.units.instance.recreate_disks import LUInstanceRecreateDisks
@@ -81,6 +97,8 @@ from ganeti.units.test.delay import LUTestDelay
 
 UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpClusterActivateMasterIp: LUClusterActivateMasterIp,
+    OpClusterBalance: LUClusterBalance,
+    OpClusterCapacity: LUClusterCapacity,
     OpClusterDeactivateMasterIp: LUClusterDeactivateMasterIp,
     OpClusterDestroy: LUClusterDestroy,
     OpClusterPostInit: LUClusterPostInit,
@@ -90,7 +108,14 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpClusterVerify: LUClusterVerify,
     OpClusterVerifyConfig: LUClusterVerifyConfig,
     OpClusterVerifyGroup: LUClusterVerifyGroup,
+    OpGroupAdd: LUGroupAdd,
+    OpGroupAssignNodes: LUGroupAssignNodes,
+    OpGroupEvacuate: LUGroupEvacuate,
+    OpGroupRemove: LUGroupRemove,
+    OpGroupRename: LUGroupRename,
+    OpGroupSetParams: LUGroupSetParams,
     OpInstanceActivateDisks: LUInstanceActivateDisks,
+    OpInstanceChangeGroup: LUInstanceChangeGroup,
     OpInstanceConsole: LUInstanceConsole,
     OpInstanceCreate: LUInstanceCreate,
     OpInstanceDeactivateDisks: LUInstanceDeactivateDisks,
@@ -98,6 +123,7 @@ UNITS: dict[type[OpCode], type[LogicalUnit[Any, Any]]] = {
     OpInstanceGrowDisk: LUInstanceGrowDisk,
     OpInstanceMigrate: LUInstanceMigrate,
     OpInstanceMove: LUInstanceMove,
+    OpInstanceMultiAlloc: LUInstanceMultiAlloc,
     OpInstanceQueryData: LUInstanceQueryData,
     OpInstanceReboot: LUInstanceReboot,
     OpInstanceRecreateDisks: LUInstanceRecreateDisks,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+import ganeti
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import NODED_PORT, Paths
@@ -38,8 +39,14 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
         """What makes a command or a daemon one of this node's."""
         programs = str(Path(sys.executable).parent)
         python = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
+        # An environment may hold another checkout: its programs run the code that this one runs.
+        imports = [
+            str(Path(ganeti.__file__).resolve().parents[1]),
+            os.environ.get("PYTHONPATH", ""),
+        ]
         return {
             **python,
+            "PYTHONPATH": os.pathsep.join(filter(None, imports)),
             "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": os.environ.get("HOME", "/root"),
             "GANETI_ROOTDIR": self.root,

@@ -33,6 +33,7 @@ class FakeMaster:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(8)
+        self._conversations: list[threading.Thread] = []
         self._thread = threading.Thread(target=self._serve, name="fake-master")
         self._thread.start()
 
@@ -66,6 +67,8 @@ class FakeMaster:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
             knock.connect(str(self.path))
         self._thread.join()
+        for conversation in self._conversations:
+            conversation.join()
         self._listener.close()
 
     _stop = False
@@ -73,11 +76,16 @@ class FakeMaster:
     def _serve(self) -> None:
         while True:
             connection, _ = self._listener.accept()
-            with connection:
-                if self._stop:
-                    return
-                with contextlib.suppress(OSError):
-                    self._converse(connection)
+            if self._stop:
+                connection.close()
+                return
+            conversation = threading.Thread(target=self._converse_to_end, args=(connection,))
+            self._conversations.append(conversation)
+            conversation.start()
+
+    def _converse_to_end(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            self._converse(connection)
 
     def _converse(self, connection: socket.socket) -> None:
         buffer = MessageBuffer()

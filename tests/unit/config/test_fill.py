@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from ganeti.config.fill import all_diskparams, filled_diskparams
+from ganeti.config.fill import all_diskparams, filled_diskparams, without, without_globals
 from ganeti.model.disk_params import DISK_PARAM_DEFAULTS
 from ganeti.model.objects import Cluster, GroupUuid, NodeGroup, NodeUuid
 
@@ -29,3 +29,11 @@ def test_every_template_is_shown_with_all_its_parameters() -> None:
     assert shown["plain"] == {"stripes": 2}
     assert shown["file"] == {}
     assert shown.keys() == DISK_PARAM_DEFAULTS.keys()
+
+
+@pytest.mark.requirement("S85")
+def test_what_only_a_cluster_has_is_left_out_of_any_kind_of_parameters() -> None:
+    assert without({"vcpus": 2, "always_failover": True}, {"always_failover"}) == {"vcpus": 2}
+    assert without({"vcpus": 2}, ()) == {"vcpus": 2}
+    hvparams = {"migration_port": 1, "acpi": True}
+    assert without_globals("kvm", hvparams) == without(hvparams, {"migration_port"})

@@ -1,6 +1,7 @@
 """What is true after the master died at any moment."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,8 +38,9 @@ def make_create(world: World) -> Any:
     async def run(run: OpRun) -> Outcome:
         await run.acquire([])
 
-        async def undo(step: UndoStep) -> None:
-            world.undone.append((run.job_id, [step]))
+        async def undo(steps: Sequence[UndoStep]) -> list[tuple[UndoStep, str]]:
+            world.undone.append((run.job_id, list(steps)))
+            return []
 
         async with UndoLog(run, undo) as log:
             await log.push("blockdev_remove", disk="d1")

@@ -20,14 +20,34 @@ ANSWERS: list[tuple[str, bool, Any]] = [
     ("hail-alloc-drbd.json", True, ["node2", "node1"]),
     ("hail-alloc-plain-tags.json", False, []),
     ("hail-reloc-drbd.json", True, ["node1"]),
+    ("hail-alloc-twodisks.json", False, []),
+    (
+        "hail-multialloc-dedicated.json",
+        True,
+        [
+            [
+                ["instance-new-quarter-1", ["node2-quarter"]],
+                ["instance-new-quarter-2", ["node3-half"]],
+            ],
+            [],
+        ],
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "success", "result"), ANSWERS)
 @pytest.mark.requirement("S169", "S183")
 def test_a_message_is_answered_as_hail_does(name: str, success: bool, result: Any) -> None:
-    found = answer(fixture_path(name).read_bytes())
+    found = json.loads(msgspec.json.encode(answer(fixture_path(name).read_bytes())))
     assert (found["success"], found["result"]) == (success, result)
+
+
+@pytest.mark.requirement("S169")
+def test_a_lone_node_takes_an_instance_only_if_it_may() -> None:
+    text = fixture_path("hail-alloc-twodisks.json").read_bytes()
+    spared = Settings(rules=Rules(spares_lone_nodes=True))
+    assert not answer(text)["success"]
+    assert answer(text, spared)["success"]
 
 
 @pytest.mark.requirement("S173", "S174", "S178")

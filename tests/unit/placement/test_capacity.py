@@ -1,3 +1,5 @@
+from collections import Counter
+
 import placement_clusters as clusters
 import pytest
 
@@ -38,6 +40,44 @@ def test_as_many_fit_as_hspace_says(name: str, number: int) -> None:
     cluster = fixture_cluster(name)
     wanted = sized(cluster.policy["std"], cluster.policy["disk-templates"][0])
     assert len(fill(State(cluster), wanted, Rules()).nodes) == number
+
+
+# Memory and number of each size that Debian's hspace 3.0.2 finds, the largest first.
+TIERS = [
+    ("clean-nonzero-score.data", [(32768, 4)]),
+    ("hbal-dyn.data", [(32768, 2)]),
+    ("hspace-tiered.data", [(131072, 3), (129984, 1)]),
+]
+
+
+@pytest.mark.requirement("S187")
+@pytest.mark.parametrize(("name", "sizes"), TIERS)
+def test_shrinking_sizes_fit_as_often_as_hspace_says(
+    name: str, sizes: list[tuple[int, int]]
+) -> None:
+    cluster = fixture_cluster(name)
+    largest = cluster.policy["minmax"][-1]["max"]
+    wanted = sized(largest, cluster.policy["disk-templates"][0])
+    found = tiers(State(cluster), [wanted], Rules()).instances
+    assert list(Counter(int(one.memory) for one in found).items()) == sizes
+
+
+# The same on generated clusters: 5 nodes, by seed and template.
+SHRUNK = [
+    (1, "plain", [(16384, 4), (9280, 1), (2624, 1), (576, 1), (320, 1)]),
+    (2, "plain", [(16384, 3), (12864, 1), (8256, 1), (3136, 1)]),
+    (3, "drbd", [(16384, 2), (14976, 1), (7808, 1), (4736, 1)]),
+]
+
+
+@pytest.mark.requirement("S187")
+@pytest.mark.parametrize(("seed", "template", "sizes"), SHRUNK)
+def test_each_size_is_tried_that_leaves_the_cluster_redundant(
+    seed: int, template: str, sizes: list[tuple[int, int]]
+) -> None:
+    wanted = sized(clusters.POLICY["minmax"][0]["max"], template)
+    found = tiers(State(clusters.cluster(5, seed)), [wanted], Rules()).instances
+    assert list(Counter(int(one.memory) for one in found).items()) == sizes
 
 
 def test_sizes_shrink_in_what_is_scarce() -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.fake import Fault
+from ganeti.rpc.procedures.programs import AllocatorOutput
 from tests.support.model_nodes import hail
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
@@ -260,3 +261,43 @@ async def test_a_stopped_instance_is_started_only_where_memory_is_left(master: M
     assert code == "insufficient_resources"
     succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
     master.check()
+
+
+@pytest.mark.requirement("S160", "S182", "S237")
+@pytest.mark.parametrize(
+    ("info", "shown"),
+    [
+        ("Can't find a suitable node for position 1 (already selected: )", "position 1"),
+        (
+            "Can't find a suitable node for position 2 (already selected: node1.example.com)",
+            "position 2",
+        ),
+    ],
+)
+async def test_a_scripted_refusal_is_said_as_the_seed_says_it(
+    master: Master, info: str, shown: str
+) -> None:
+    answer = {"success": False, "info": info, "result": []}
+    master.world.node(1).allocators["scripted"] = lambda _message: AllocatorOutput(
+        found=True, stdout=json.dumps(answer)
+    )
+    _, (text, code) = failed(await master.run(create(pnode=None, iallocator="scripted")))
+    assert shown in info
+    assert (text, code) == (
+        f"Can't compute nodes using iallocator 'scripted': {info}",
+        "insufficient_resources",
+    )
+
+
+@pytest.mark.requirement("S160")
+async def test_a_scripted_choice_is_said_as_the_seed_says_it(master: Master) -> None:
+    answer = {"success": True, "info": "Allocation successful", "result": ["node1.example.com"]}
+    master.world.node(1).allocators["scripted"] = lambda _message: AllocatorOutput(
+        found=True, stdout=json.dumps(answer)
+    )
+    view = await master.run(create(pnode=None, iallocator="scripted"))
+    succeeded(view)
+    lines = [line.strip() for line in said(view).splitlines()]
+    selected = next(number for number, line in enumerate(lines) if "Selected nodes" in line)
+    assert lines[selected].endswith("Selected nodes for the instance: node1.example.com")
+    assert lines[selected + 1].endswith("* creating instance disks...")

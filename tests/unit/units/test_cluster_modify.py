@@ -50,6 +50,7 @@ async def test_what_is_given_changes_and_nothing_else(master: Master) -> None:
     master.check()
 
 
+@pytest.mark.requirement("S79")
 async def test_parameters_are_merged_and_none_takes_the_default_again(master: Master) -> None:
     after = await changed(
         master,

@@ -10,6 +10,7 @@ from ganeti.config.transaction import Draft
 from ganeti.model.objects import GroupUuid, NodeGroup
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.rpc.procedures.programs import AllocatorOutput
+from ganeti.units import name_lookup
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 
@@ -49,6 +50,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"name": ""}, WRONG, "instance_name: '' is not a host name"),
         ({"name": "../../etc/passwd"}, WRONG, "instance_name: "),
         ({"name": "x" * 300}, WRONG, "instance_name: "),
+        ({"ip_check": True}, WRONG, "ip_check: needs the check of the name as well"),
         ({"name": "node2.example.com"}, ErrorCode.EXISTS, "used by node node2.example.com"),
         ({"name": "cluster.example.com"}, ErrorCode.EXISTS, "the name of the cluster"),
         ({"disk_template": "drbd"}, WRONG, "disk_template: 'drbd' is not enabled"),
@@ -264,3 +266,25 @@ async def test_a_dry_run_returns_the_nodes_and_changes_nothing(master: Master) -
     assert len(succeeded(chosen)) == 1
     assert "Selected nodes for the instance: " in said(chosen)
     await refused(master, UNKNOWN, "node9", dry_run=True, pnode="node9")
+
+
+async def test_a_name_without_address_and_an_address_in_use_are_refused_where_that_is_asked_for(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def address_of(name: str) -> str:
+        asked.append(name)
+        return "192.0.2.77"
+
+    async def is_answering(address: str) -> bool:
+        asked.append(address)
+        return True
+
+    monkeypatch.setattr(name_lookup, "address_of", address_of)
+    monkeypatch.setattr(name_lookup, "is_answering", is_answering)
+    text = "somebody answers already at 192.0.2.77, the address of web1.example.com"
+    await refused(master, ErrorCode.NOT_UNIQUE, text, name_check=True, ip_check=True)
+    assert asked == [NAME, "192.0.2.77"]
+    succeeded(await master.run(create(name_check=True)))
+    assert asked[2:] == [NAME]

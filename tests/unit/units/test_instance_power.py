@@ -320,6 +320,13 @@ async def test_a_silent_node_leaves_what_it_would_say_empty(master: Master) -> N
     assert static["disks"][0]["pstatus"] is None
 
 
+async def test_what_is_shown_says_that_a_guest_shut_itself_down(master: Master) -> None:
+    uuid = await running(master)
+    master.world.node(1).guests[uuid].state = "shutdown"
+    view = await master.run(OpInstanceQueryData(instances=[NAME]))
+    assert succeeded(view)[NAME]["run_state"] == "user down"
+
+
 async def test_nodes_are_asked_about_many_instances_at_the_same_time(master: Master) -> None:
     names = [f"web{number}.example.com" for number in range(MOST_AT_ONCE)]
     for name in names:

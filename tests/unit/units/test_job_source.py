@@ -1,7 +1,7 @@
 """What remote users may not set: parameters that reach the host."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -10,9 +10,11 @@ from ganeti.jobs.view import JobView
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.job import LOCAL_SOURCE, StoredJob, is_remote, remote_source
-from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes import AnyOpCode, OpCode
 from ganeti.model.opcodes.cluster import OpClusterSetParams
-from ganeti.model.opcodes.instance import OpInstanceStartup
+from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
+from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
+from ganeti.model.opcodes.test import OpTestAllocator
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create
 
@@ -58,6 +60,84 @@ async def test_a_remote_user_sets_no_parameter_that_reaches_the_host(
     refused(await run_as(master, REMOTE, of_os), f"os_hvp.tiny.kvm.{param.name}")
     assert not master.snapshot.instances
     assert master.rpc.acts() == []
+
+
+KERNEL = {"kernel_path": "/etc/shadow"}
+WAYS: dict[type[OpCode], list[tuple[OpCode, str]]] = {
+    OpInstanceCreate: [
+        (
+            replace(create(), instance_name="web2.example.com", hvparams=KERNEL),
+            "hvparams.kernel_path",
+        )
+    ],
+    OpInstanceStartup: [
+        (OpInstanceStartup(instance_name=NAME, hvparams=KERNEL), "hvparams.kernel_path")
+    ],
+    OpInstanceSetParams: [
+        (OpInstanceSetParams(instance_name=NAME, hvparams=KERNEL), "hvparams.kernel_path"),
+        (
+            OpInstanceSetParams(instance_name=NAME, hvparams={"security_model": None}),
+            "hvparams.security_model",
+        ),
+    ],
+    OpClusterSetParams: [
+        (OpClusterSetParams(hvparams={"kvm": KERNEL}), "hvparams.kvm.kernel_path"),
+        (
+            OpClusterSetParams(os_hvp={"tiny": {"kvm": KERNEL}}),
+            "os_hvp.tiny.kvm.kernel_path",
+        ),
+    ],
+}
+"""Every opcode through which a parameter of a hypervisor can be set, and a wish with each of its fields."""
+SETS_NOTHING = {OpTestAllocator}
+
+
+def test_every_opcode_with_hypervisor_parameters_is_in_the_table() -> None:
+    names = {"hvparams", "os_hvp"}
+    have = {one for one in get_args(AnyOpCode) if names & set(one.__struct_fields__)}
+    assert have == set(WAYS) | SETS_NOTHING
+    for kind, wishes in WAYS.items():
+        used = {field.partition(".")[0] for _, field in wishes}
+        assert used == names & set(kind.__struct_fields__), kind
+
+
+@pytest.mark.requirement("A44", "A45")
+@pytest.mark.parametrize(
+    ("op", "field"),
+    [pytest.param(*one, id=f"{kind.__name__}-{one[1]}") for kind, of in WAYS.items() for one in of],
+)
+async def test_no_opcode_lets_a_remote_user_reach_the_host(
+    master: Master, op: OpCode, field: str
+) -> None:
+    succeeded(await master.run(create(start=False)))
+    before, acts = master.snapshot, list(master.rpc.acts())
+    refused(await run_as(master, REMOTE, op), field)
+    assert master.snapshot.instances == before.instances
+    assert master.snapshot.cluster == before.cluster
+    assert list(master.rpc.acts()) == acts
+
+
+@pytest.mark.requirement("A44", "A45")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("file_storage_dir", "/etc"),
+        ("shared_file_storage_dir", "/root"),
+        ("uid_pool", [(0, 10)]),
+        ("add_uids", [(0, 10)]),
+        ("remove_uids", [(1000, 1001)]),
+        ("remote_hvparams", []),
+    ],
+)
+async def test_directories_and_users_of_the_nodes_are_chosen_on_the_master_only(
+    master: Master, field: str, value: Any
+) -> None:
+    before = master.snapshot.cluster
+    view = await run_as(master, REMOTE, OpClusterSetParams(**{field: value}))
+    name, (text, _) = failed(view)
+    assert name == "OpPrereqError"
+    assert text.startswith(f"{field} can be changed on the master only")
+    assert master.snapshot.cluster == before
 
 
 async def test_a_remote_user_sets_the_others_and_an_administrator_sets_all(master: Master) -> None:

@@ -1,5 +1,6 @@
 """Emptying a node: one job for each instance, by the way that its disks allow."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ from msgspec.structs import replace
 
 from ganeti.config.transaction import Draft
 from ganeti.model.names import JobStatus
+from ganeti.model.opcodes.base import Reason
 from ganeti.model.opcodes.moving import OpNodeEvacuate, OpNodeMigrate
+from ganeti.rpc.procedures.programs import AllocatorOutput
 from tests.support.units_cluster import NODES, Master, failed, succeeded
 from tests.unit.units.opcodes import create
 
@@ -110,3 +113,116 @@ async def test_a_wrong_request_is_refused(master: Master, op: Any, text: str) ->
     name, arguments = failed(await master.run(op))
     assert name == "OpPrereqError"
     assert text in arguments[0]
+
+
+def scripted(master: Master, answer: Any) -> list[dict[str, Any]]:
+    """An allocator `mine` that gives `answer`; what it is asked."""
+    asked: list[dict[str, Any]] = []
+
+    def program(message: dict[str, Any]) -> AllocatorOutput:
+        asked.append(message)
+        return AllocatorOutput(found=True, stdout=json.dumps(answer))
+
+    master.world.node(1).allocators["mine"] = program
+    return asked
+
+
+@pytest.mark.requirement("S173", "S178")
+async def test_one_request_is_about_all_and_its_jobs_have_reason_and_priority(
+    master: Master,
+) -> None:
+    await with_instances(master, web1="sharedfile", web2="sharedfile")
+    move = {"OP_ID": "OP_INSTANCE_MIGRATE", "instance_name": "web2.example.com",
+            "target_node": "node1.example.com", "allow_failover": True}  # fmt: skip
+    moved = [["web2.example.com", "default", ["node1.example.com"]]]
+    asked = scripted(master, {"success": True, "info": "", "result": [moved, [], [[move]]]})
+    reason: Reason = ("gnt:user", "repair", 1)
+    op = OpNodeEvacuate(node_name="node3", mode="primary-only", iallocator="mine",
+                        reason=[reason], priority=-5)  # fmt: skip
+    result = succeeded(await master.run(op))
+    assert [message["request"] for message in asked] == [
+        {"type": "node-evacuate", "instances": ["web1.example.com", "web2.example.com"],
+         "evac_mode": "primary-only"}
+    ]  # fmt: skip
+    [[_accepted, job_id]] = result["jobs"]
+    view = await master.final(job_id)
+    assert view.priority == -5
+    assert reason in view.ops[0].op.reason
+    assert (where(master, "web1"), where(master, "web2")) == (
+        "node3.example.com", "node1.example.com",
+    )  # fmt: skip
+
+
+@pytest.mark.requirement("S173")
+@pytest.mark.parametrize(
+    ("mode", "names"),
+    [("primary-only", ["web1"]), ("secondary-only", ["web2"]), ("all", ["web1", "web2"])],
+)
+async def test_the_mode_says_whom_the_allocator_is_asked_about(
+    master: Master, mode: str, names: list[str]
+) -> None:
+    await with_instances(master, web1="sharedfile")
+    succeeded(await master.run(create("web2.example.com", pnode="node1")))
+
+    def mirrored(draft: Draft) -> None:
+        one = master.instance("web2.example.com")
+        draft.put(replace(draft.instances[one.uuid], secondary_nodes=(NODES[2],)))
+
+    await master.change(mirrored)
+    asked = scripted(master, {"success": True, "info": "", "result": [[], [], []]})
+    op = OpNodeEvacuate(node_name="node3", mode=mode, iallocator="mine")
+    assert succeeded(await master.run(op))["jobs"] == []
+    assert asked[0]["request"]["instances"] == [f"{name}.example.com" for name in names]
+
+
+@pytest.mark.requirement("S178", "A22")
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ([[], [["web1.example.com", "no room"]], []], "web1.example.com: no room"),
+        ([[["web9", "default", []]], [], []], "'web9' is not an instance that was asked about"),
+        ([[], [], [[{"OP_ID": "OP_NODE_REMOVE", "node_name": "node2"}]]], "may ask for"),
+        ({"jobs": []}, "wrong result"),
+    ],
+)
+async def test_what_an_allocator_cannot_or_must_not_do_moves_nothing(
+    master: Master, result: Any, text: str
+) -> None:
+    await with_instances(master, web1="sharedfile")
+    scripted(master, {"success": True, "info": "", "result": result})
+    op = OpNodeEvacuate(node_name="node3", mode="all", iallocator="mine")
+    name, (message, _code) = failed(await master.run(op))
+    assert name == "OpPrereqError"
+    assert text in message
+    assert where(master, "web1") == "node3.example.com"
+    assert master.rpc.acts() == []
+
+
+async def test_disks_that_only_the_node_has_are_named_before_anything_moves(
+    master: Master,
+) -> None:
+    await with_instances(master, web1="sharedfile", web2="file")
+    op = OpNodeEvacuate(node_name="node3", mode="all", iallocator="hail")
+    _, (text, code) = failed(await master.run(op))
+    assert code == "wrong_state"
+    assert "has the disks of web2.example.com" in text
+    assert "--new-secondary" in text
+
+
+async def test_a_dry_run_says_which_jobs_there_would_be(master: Master) -> None:
+    await with_instances(master, web1="sharedfile")
+    op = OpNodeEvacuate(node_name="node3", mode="all", iallocator="hail", dry_run=True)
+    assert succeeded(await master.run(op)) == [["INSTANCE_MIGRATE(web1.example.com)"]]
+    assert where(master, "web1") == "node3.example.com"
+
+
+@pytest.mark.parametrize("is_wanted", [True, None])
+async def test_soft_errors_are_passed_over_on_request(
+    master: Master, is_wanted: bool | None
+) -> None:
+    await with_instances(master, web1="sharedfile")
+    op = OpNodeEvacuate(node_name="node3", mode="all", iallocator="hail",
+                        ignore_soft_errors=is_wanted)  # fmt: skip
+    succeeded(await master.run(op))
+    [call] = [call for call in master.rpc.calls if call.procedure == "allocator_run"]
+    assert call.args.options == (["--ignore-soft-errors"] if is_wanted else [])

@@ -2,13 +2,15 @@
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.cli.command import EXIT_FAILURE, Argument
 from ganeti.cli.gnt_instance.table import table
-from ganeti.cli.jobs import run_jobs
+from ganeti.cli.jobs import run_job, run_jobs
+from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.options import IALLOCATOR, JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
 
@@ -29,16 +31,41 @@ def batch_create(args: argparse.Namespace) -> int:
     OP_INSTANCE_CREATE: instance_name and disk_template, and for example disks (a list of objects with
     size in MiB), nics (a list of objects with link, ip, mode, mac), os_type, hypervisor, hvparams,
     beparams, pnode, tags, no_install, start. An unknown key is an error, and nothing is made then.
-    Instances without pnode are placed by --iallocator, else by the cluster's default allocator.
+    Instances without pnode are placed by --iallocator, else by the cluster's default allocator. With
+    --iallocator, and if no instance names a node, the allocator places all of them by one request.
     Each instance is a job of its own; those that were made stay if others fail.
     """
-    ops = [
-        _opcode(number, value, args.iallocator)
-        for number, value in enumerate(_definitions(args.file))
-    ]
+    definitions = _definitions(args.file)
+    ops = [_opcode(number, value, args.iallocator) for number, value in enumerate(definitions)]
     with LuxiClient() as client:
+        if args.iallocator and all(_is_open(one) for one in definitions):
+            return _all_together(client, definitions, args)
         done = run_jobs(client, [(op.instance_name, op) for op in ops], args)
     return 0 if done else EXIT_FAILURE
+
+
+def _is_open(value: dict[str, Any]) -> bool:
+    """Whether one request for all can place the instance."""
+    return not any(value.get(name) for name in ("pnode", "iallocator", "osparams_secret"))
+
+
+def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Namespace) -> int:
+    """Let the allocator place all by one request, and follow the jobs that make them."""
+    from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
+
+    wishes: list[Any] = [_opcode(number, one, None) for number, one in enumerate(definitions)]
+    op = OpInstanceMultiAlloc(instances=wishes, iallocator=args.iallocator)
+    result = run_job(client, op, args)
+    failed = result["failed"]
+    if args.dry_run:
+        for name, node in result["allocatable"]:
+            print(f"{name} would be on {node}")
+        status = 0
+    else:
+        status = wait_for_all(client, result["jobs"])
+    for name in failed:
+        print(f"There is no place for {name}", file=sys.stderr)
+    return EXIT_FAILURE if failed else status
 
 
 def _definitions(name: str) -> list[Any]:

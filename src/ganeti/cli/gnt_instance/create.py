@@ -94,6 +94,8 @@ FORCE_VARIANT = option(
            help="node group in which an allocator may choose"),
     option("--opportunistic-locking", action="store_true",
            help="let the allocator see only nodes that are free now"),
+    option("--explain", action="store_true",
+           help="say of each node that is not chosen why; with --dry-run nothing is made"),
     IGNORE_IPOLICY,
     *JOB_OPTIONS,
 )  # fmt: skip
@@ -105,7 +107,10 @@ def add(args: argparse.Namespace) -> int:
     """
     op = create_opcode(args)
     with LuxiClient() as client:
-        run_job(client, op, args)
+        result = run_job(client, op, args)
+    if args.dry_run:
+        chosen = result["nodes"] if isinstance(result, dict) else result
+        print(f"The instance would be on: {', '.join(chosen)}")
     return 0
 
 
@@ -144,6 +149,7 @@ def create_opcode(args: argparse.Namespace) -> "OpInstanceCreate":
         ignore_ipolicy=args.ignore_ipolicy,
         opportunistic_locking=args.opportunistic_locking,
         group_name=args.group,
+        explain=args.explain,
         tags=[tag for tag in split_words(args.tags) if tag],
     )
 

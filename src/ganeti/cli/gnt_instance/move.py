@@ -1,10 +1,11 @@
-"""gnt-instance migrate, failover and move."""
+"""gnt-instance migrate, failover, move and change-group."""
 
 import argparse
 
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import confirm, run_job
+from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.options import (
     FORCE,
     IALLOCATOR,
@@ -12,6 +13,7 @@ from ganeti.cli.options import (
     INSTANCE,
     JOB_OPTIONS,
     SHUTDOWN_TIMEOUT,
+    TARGET_GROUPS,
 )
 from ganeti.clients.luxi import LuxiClient
 
@@ -138,3 +140,32 @@ def move(args: argparse.Namespace) -> int:
         )
         run_job(client, op, args)
     return 0
+
+
+@table.command(
+    "change-group",
+    INSTANCE,
+    FORCE,
+    IALLOCATOR,
+    TARGET_GROUPS,
+    option("-e", "--early-release", dest="early_release", action="store_true",
+           help="free the old copies of disks as soon as the new ones are whole"),
+    *JOB_OPTIONS,
+)  # fmt: skip
+def change_group(args: argparse.Namespace) -> int:
+    """Move an instance to a node of another group, as an allocator says."""
+    from ganeti.model.opcodes.group import OpInstanceChangeGroup
+
+    with LuxiClient() as client:
+        name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
+        confirm(f"Move instance {name} to another group?", is_sure=args.force)
+        op = OpInstanceChangeGroup(
+            instance_name=name,
+            iallocator=args.iallocator,
+            target_groups=args.target_groups,
+            early_release=args.early_release,
+        )
+        result = run_job(client, op, args)
+        if args.dry_run or result is None:
+            return 0
+        return wait_for_all(client, result["jobs"])

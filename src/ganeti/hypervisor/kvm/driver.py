@@ -11,7 +11,7 @@ from typing import ClassVar
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
-from ganeti.hypervisor.abilities import KeepsFirmware, PinsMachine, TakesScreenshots
+from ganeti.hypervisor.abilities import FindsOutEarly, KeepsFirmware, PinsMachine, TakesScreenshots
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import firmware, links, migration
@@ -38,6 +38,8 @@ LOOK_S = 2.0
 ASK_AGAIN_S = 5.0
 """A guest that is still booting does not hear the power button: it is pressed again."""
 LOOK_EVERY_S = 0.2
+FIRMWARE_RESETS_S = 3.0
+"""SeaBIOS that finds itself run before resets the machine once more, which is no reboot by the guest."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ _STATES = {
 _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
-class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
+class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, KeepsFirmware):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
     name: ClassVar[str] = "kvm"
@@ -98,6 +100,12 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
     async def version(self) -> str:
         return await self._version_of(find_program({}))
 
+    async def find_out(self) -> None:
+        program = find_program({})
+        await self._version_of(program)
+        await self._guests.confinement.abilities(program)
+        await self._guests.acceleration.kvm_works(program)
+
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
         return [one for one in found if one is not None]
@@ -113,7 +121,7 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
-            if guest is not None:
+            if guest is not None and not await self._ended_if_shut_down(guest):
                 await self._go_on(guest, paused=paused)
                 return
             hvparams = complete(instance.hvparams)
@@ -153,13 +161,15 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
                 try:
                     await self._shuts_down(guest, timeout_s)
                 finally:
-                    await guest.ask("set-action", {"shutdown": "poweroff"})
+                    if not guest.outlives_shutdown:
+                        await guest.ask("set-action", {"shutdown": "poweroff"})
             exits = complete(guest.instance.hvparams)["reboot_behavior"] == "exit"
             if exits:
                 await guest.ask("set-action", {"reboot": "reset"})
             await guest.ask("system_reset")
             await guest.ask("cont")
             if exits:
+                await asyncio.sleep(FIRMWARE_RESETS_S)
                 await guest.ask("set-action", {"reboot": "shutdown"})
 
     async def console(self, instance: InstanceSpec) -> ConsoleInfo:
@@ -344,6 +354,19 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
         except MonitorGone:
             return None if self._guests.peek(guest.files) is None else "running"
 
+    async def _ended_if_shut_down(self, guest: Guest) -> bool:
+        """End a QEMU that only stands because its guest has shut itself down: it cannot go on."""
+        if guest.record.is_incoming:
+            return False
+        try:
+            status = await guest.status()
+        except MonitorSilent:
+            return False
+        if _STATES.get(status) != "shutdown":
+            return False
+        await self._guests.end(guest)
+        return True
+
     async def _go_on(self, guest: Guest, *, paused: bool) -> None:
         """A start of what is here already."""
         name = guest.instance.name
@@ -371,6 +394,10 @@ class KvmHypervisor(Hypervisor, PinsMachine, TakesScreenshots, KeepsFirmware):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:
+            if guest.outlives_shutdown:
+                # Asked by us: that is no shutdown by the user.
+                action = {"shutdown": "poweroff"}
+                await guest.ask("set-action", action, timeout_s=min(LOOK_S, timeout_s))
             if await guest.status(timeout_s=min(LOOK_S, timeout_s)) != "running":
                 return False
             while (left := deadline - loop.time()) > 0:

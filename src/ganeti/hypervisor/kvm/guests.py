@@ -58,6 +58,11 @@ class Guest:
         """MiB that the guest may use."""
         return self.record.memory or self.record.instance.memory
 
+    @property
+    def outlives_shutdown(self) -> bool:
+        """Whether QEMU stays, stopped, when the guest shuts itself down (`user_shutdown`)."""
+        return bool(complete(self.record.instance.hvparams)["user_shutdown"])
+
     async def status(self, *, timeout_s: float = 20.0) -> str:
         """QEMU's run state, such as `running`, `paused`, `inmigrate`, `postmigrate`."""
         answer = await self.ask("query-status", timeout_s=timeout_s)

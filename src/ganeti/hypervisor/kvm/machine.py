@@ -95,6 +95,8 @@ def clock_words(hvparams: Params) -> list[str]:
     words = ["-rtc", option(base="localtime" if hvparams["use_localtime"] else "utc")]
     if hvparams["reboot_behavior"] == "exit":
         words.append("-no-reboot")
+    if hvparams["user_shutdown"]:
+        words.append("-no-shutdown")
     return words
 
 

@@ -6,17 +6,17 @@ whatever is lost on the way: until `activate` the source may take it back (G5, F
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.capabilities import set_capabilities
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
 from ganeti.hypervisor.kvm.node_tls import Link
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.migration import MigrationResult
 
-CAPABILITIES = {"late-block-activate": True, "auto-converge": True}
 LOOK_EVERY_S = 0.05
 NO_PROGRESS_S = 30.0
 """A migration of which nothing moves for so long is given up: the other node is out of reach."""
@@ -38,6 +38,8 @@ class Limits:
 
     bandwidth_mib_s: int
     downtime_ms: int
+    capabilities: Sequence[str] = ()
+    """Further ones of QEMU's, the same on both ends."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,11 @@ def check_compatible(info: Params, *, accelerator: str, version: str) -> None:
         )
 
 
-async def listen(ask: Ask, address: str, port: int, link: Link) -> int:
+async def listen(
+    ask: Ask, address: str, port: int, link: Link, capabilities: Sequence[str] = ()
+) -> int:
     """Wait for a guest at `address`, on `port` if it is free; returns the port."""
-    await _set_capabilities(ask)
+    await set_capabilities(ask, further=capabilities)
     await ask("migrate-set-parameters", link.migration_parameters())
     try:
         await ask("migrate-incoming", {"uri": uri(address, port)})
@@ -107,7 +111,8 @@ async def send(
     if await _status(ask) == _GONE:
         return await _completed(ask)
     if not await _is_under_way(ask):
-        await _set_capabilities(ask, pauses=before_switchover is not None)
+        pauses = before_switchover is not None
+        await set_capabilities(ask, further=limits.capabilities, pauses=pauses)
         parameters: dict[str, int | str] = {
             "max-bandwidth": limits.bandwidth_mib_s * 1024 * 1024,
             "downtime-limit": limits.downtime_ms,
@@ -260,12 +265,6 @@ async def _arrived(ask: Ask) -> str:
 
 async def _status(ask: Ask) -> str:
     return str((await ask("query-status"))["status"])
-
-
-async def _set_capabilities(ask: Ask, *, pauses: bool = False) -> None:
-    states = {**CAPABILITIES, "pause-before-switchover": pauses}
-    wanted = [{"capability": name, "state": state} for name, state in states.items()]
-    await ask("migrate-set-capabilities", {"capabilities": wanted})
 
 
 async def _listening_port(ask: Ask) -> int:

@@ -12,12 +12,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from qemu.qmp import ExecuteError, QMPClient, QMPError
+from qemu.qmp import ExecuteError, Message, QMPClient, QMPError
 
 from ganeti.base.errors import HypervisorError
 
 ANSWER_S = 20.0
 """How long QEMU may take for one answer; its main loop waits for nobody."""
+ANSWER_LIMIT = 4 << 20
+"""Bytes; the longest answers, lists of options, are far below."""
 
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)
 
@@ -52,6 +54,22 @@ class Talk(Ask, Protocol):
     async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Commands in one conversation; the first one gets the descriptor, which stays open here."""
         ...
+
+
+class _Client(QMPClient):
+    """A client that a QEMU in a guest's hands cannot fill or keep busy (A64)."""
+
+    def __init__(self) -> None:
+        super().__init__(readbuflen=ANSWER_LIMIT)
+        self.events.event_filter = lambda _event: False  # nobody waits for one
+
+    async def _do_recv(self) -> Message:
+        """One message; in a flood of them, others have their turn in between."""
+        await asyncio.sleep(0)
+        try:
+            return await super()._do_recv()
+        except ValueError as err:
+            raise EOFError(f"it said more than {ANSWER_LIMIT} bytes at once") from err
 
 
 class Monitor:
@@ -95,7 +113,7 @@ class Monitor:
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[QMPClient]:
-        client = QMPClient()
+        client = _Client()
         try:
             await client.connect(str(self._path))
             yield client

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.kvm import migration, mirror
+from ganeti.hypervisor.kvm import capabilities, migration, mirror
 from ganeti.hypervisor.kvm.guests import Guest, complete
 from ganeti.hypervisor.kvm.migration import Limits
 from ganeti.hypervisor.kvm.node_tls import Link, NodeTls
@@ -40,7 +40,11 @@ class Moves:
         if wanted.copies_disks:
             disks_port = await mirror.offer(guest.ask, wanted.address, guest.instance.disks)
         port = await migration.listen(
-            guest.ask, wanted.address, int(hvparams["migration_port"]), link
+            guest.ask,
+            wanted.address,
+            int(hvparams["migration_port"]),
+            link,
+            capabilities.names(str(hvparams["migration_caps"])),
         )
         return Incoming(
             address=wanted.address,
@@ -58,6 +62,7 @@ class Moves:
         limits = Limits(
             bandwidth_mib_s=int(hvparams["migration_bandwidth"]),
             downtime_ms=int(hvparams["migration_downtime"]),
+            capabilities=capabilities.names(str(hvparams["migration_caps"])),
         )
         ask = guest.ask
         disks = guest.instance.disks if where.disks_port else ()

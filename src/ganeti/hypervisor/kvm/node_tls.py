@@ -21,6 +21,17 @@ from ganeti.hypervisor.kvm.processes import PROC
 
 CREDENTIALS, PEER = "move-credentials", "move-peer"
 """Names of the objects in QEMU."""
+DH_PARAMETERS = b"""-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+"""
+"""The public group ffdhe2048 (RFC 7919). Without it, a receiving QEMU looks for a prime of its own,
+and stands still for up to some seconds meanwhile."""
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o400
 SEARCHABLE = 0o711
 
@@ -85,6 +96,8 @@ class NodeTls:
             f"{endpoint}-cert.pem": self._read(self._paths.node_certificate),
             f"{endpoint}-key.pem": self._read(self._paths.node_key),
         }
+        if endpoint == "server":
+            files["dh-params.pem"] = DH_PARAMETERS
         with _readable_by(self._paths, guest, files) as directory:
             arguments = {
                 "qom-type": "tls-creds-x509",

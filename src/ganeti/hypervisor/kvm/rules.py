@@ -2,6 +2,7 @@
 
 from ipaddress import ip_address
 
+from ganeti.hypervisor.kvm.capabilities import capability_problems
 from ganeti.model.params import Params
 
 _NEED_SPICE = (
@@ -20,6 +21,7 @@ def contradictions(hvparams: Params) -> list[str]:
         *_spice(hvparams),
         *_host(hvparams),
         *_devices(hvparams),
+        *capability_problems(str(hvparams["migration_caps"])),
     ]
 
 

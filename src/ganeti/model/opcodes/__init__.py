@@ -17,6 +17,15 @@ from ganeti.model.opcodes.cluster import (
     OpClusterVerifyConfig,
     OpClusterVerifyGroup,
 )
+from ganeti.model.opcodes.group import (
+    OpGroupAdd,
+    OpGroupAssignNodes,
+    OpGroupEvacuate,
+    OpGroupRemove,
+    OpGroupRename,
+    OpGroupSetParams,
+    OpInstanceChangeGroup,
+)
 from ganeti.model.opcodes.instance import (
     OpInstanceConsole,
     OpInstanceCreate,
@@ -49,11 +58,14 @@ from ganeti.model.opcodes.node import (
     OpNodeSetParams,
 )
 from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.model.opcodes.placing import OpClusterBalance, OpClusterCapacity, OpInstanceMultiAlloc
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
 from ganeti.model.opcodes.test import OpTestAllocator, OpTestDelay
 
 AnyOpCode = (
     OpClusterActivateMasterIp
+    | OpClusterBalance
+    | OpClusterCapacity
     | OpClusterDeactivateMasterIp
     | OpClusterDestroy
     | OpClusterPostInit
@@ -63,7 +75,14 @@ AnyOpCode = (
     | OpClusterVerify
     | OpClusterVerifyConfig
     | OpClusterVerifyGroup
+    | OpGroupAdd
+    | OpGroupAssignNodes
+    | OpGroupEvacuate
+    | OpGroupRemove
+    | OpGroupRename
+    | OpGroupSetParams
     | OpInstanceActivateDisks
+    | OpInstanceChangeGroup
     | OpInstanceConsole
     | OpInstanceCreate
     | OpInstanceDeactivateDisks
@@ -71,6 +90,7 @@ AnyOpCode = (
     | OpInstanceGrowDisk
     | OpInstanceMigrate
     | OpInstanceMove
+    | OpInstanceMultiAlloc
     | OpInstanceQueryData
     | OpInstanceReboot
     | OpInstanceRecreateDisks

@@ -31,6 +31,8 @@ class OpCode(
     """The field that a job list shows in brackets behind the opcode's name."""
     secret_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that are never stored, logged or shown (G23)."""
+    nested_field: ClassVar[str | None] = None
+    """The field that holds a list of opcodes, with secrets of their own."""
     host_changing: ClassVar[bool] = True
     """False if the opcode only reads; then its start need not be durable before it acts (T2)."""
 

@@ -41,6 +41,8 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     ignore_ipolicy: bool = False
     opportunistic_locking: bool = False
     group_name: str | None = None
+    explain: bool = False
+    """Say of each node that an allocator does not choose why."""
     identify_defaults: bool = False
     compress: str = "none"
     forthcoming: bool = False

@@ -38,14 +38,20 @@ def cluster_of(
     groups: Sequence[Row], nodes: Sequence[Row], instances: Sequence[Row], info: Row
 ) -> Cluster:
     """A cluster from rows and what is known of the cluster (`tags`, `ipolicy`, `master`); InputError."""
+    for what, rows in (("group", groups), ("node", nodes), ("instance", instances)):
+        if any(not isinstance(row, Mapping) for row in rows):
+            raise InputError("is not an object", what)
     policy = info.get("ipolicy") or DEFAULT_POLICY
-    return Cluster(
-        groups=[_group(row, policy) for row in groups],
-        nodes=[_node(row, str(info.get("master") or "")) for row in nodes],
-        instances=[_instance(row) for row in instances],
-        tags=tuple(info.get("tags") or ()),
-        policy=policy,
-    )
+    try:
+        return Cluster(
+            groups=[_group(row, policy) for row in groups],
+            nodes=[_node(row, str(info.get("master") or "")) for row in nodes],
+            instances=[_instance(row) for row in instances],
+            tags=tuple(info.get("tags") or ()),
+            policy=policy,
+        )
+    except (TypeError, ValueError, AttributeError) as err:
+        raise InputError(f"a value has the wrong form: {err}", "rows") from err
 
 
 def _must(row: Row, field: str, what: str) -> str:

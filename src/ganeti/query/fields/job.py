@@ -28,6 +28,8 @@ def shown_opcode(op: OpCode) -> dict[str, Any]:
     for name in (*op.secret_fields, "osparams_private"):
         if shown.get(name):
             shown[name] = dict.fromkeys(shown[name], REDACTED)
+    if op.nested_field is not None:
+        shown[op.nested_field] = [shown_opcode(one) for one in getattr(op, op.nested_field)]
     return shown
 
 

@@ -38,6 +38,11 @@ _OF_INSTANCES = (
 """Fields that existing instances may forbid to change."""
 _STORAGE = {"file_storage_dir": "file", "shared_file_storage_dir": "sharedfile"}
 _ADDRESS = ("master_netdev", "master_netmask")
+_ON_THE_MASTER = (
+    *("remote_hvparams", "file_storage_dir", "shared_file_storage_dir"),
+    *("uid_pool", "add_uids", "remove_uids"),
+)
+"""Fields with which a remote user could reach any directory, or be any user, of the nodes (A44, A45)."""
 SHOWN = 5
 
 
@@ -82,8 +87,9 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
 
     def _check_source(self, ctx: UnitContext) -> None:
         """What reaches the host is for administrators on the master (A44)."""
-        if self.op.remote_hvparams is not None:
-            check_is_local(ctx, "remote_hvparams")
+        for field in _ON_THE_MASTER:
+            if getattr(self.op, field) is not None:
+                check_is_local(ctx, field)
         for hypervisor, params in (self.op.hvparams or {}).items():
             check_may_set(ctx, hypervisor, params, f"hvparams.{hypervisor}")
         for os, of_os in (self.op.os_hvp or {}).items():

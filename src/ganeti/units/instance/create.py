@@ -1,12 +1,13 @@
 """Creating instances."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError, RpcFailed
-from ganeti.config.fill import filled_hvparams, filled_ipolicy, instance_spec
+from ganeti.config.fill import filled_hvparams, instance_spec
 from ganeti.config.resolve import full_name, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -16,11 +17,11 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model import wire
 from ganeti.model.iallocator import RequestType
-from ganeti.model.objects import Instance, Node, NodeGroup, NodeUuid
+from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
+from ganeti.units import name_lookup
 from ganeti.units.allocation import Wish, allocators_for, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
@@ -29,6 +30,7 @@ from ganeti.units.instance.create_plan import check_create_arguments, new_instan
 from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.install import check_os, install_os, osparams_with
 from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
@@ -42,10 +44,14 @@ class CreatePlan:
     node: Node
     install: bool
     start: bool
+    why_not: tuple[tuple[str, str], ...] = ()
+    """Other nodes and why they were not chosen, if that was asked for."""
 
 
 class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     """Place a new instance, make its disks, record it, install and start it."""
+
+    _why_not: Sequence[tuple[str, str]] = ()
 
     def check_arguments(self) -> None:
         check_create_arguments(self.op)
@@ -61,13 +67,19 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         if snapshot.instance_by_name(op.instance_name):
             raise PrereqError(f"instance {op.instance_name} exists already", ErrorCode.EXISTS)
         ctx.config.reservations.take_name(ctx.job_id, op.instance_name)
+        await name_lookup.check_name(
+            op.instance_name, name_check=op.name_check, ip_check=op.ip_check
+        )
         template = check_template(op.disk_template, snapshot.cluster)
         check_disks(op.disks, template)
         unplaced = new_instance(ctx, op, template)
-        self._check_policy(snapshot, unplaced, list(snapshot.groups.values()))
+        groups = list(snapshot.groups.values())
+        if not op.ignore_ipolicy:
+            check_instance_policy(ctx, unplaced, ignore=False, groups=groups)
         node = await self._node(ctx, unplaced)
         check_can_host(node)
-        self._check_policy(snapshot, unplaced, [snapshot.groups[node.group]])
+        own = [snapshot.groups[node.group]]
+        check_instance_policy(ctx, unplaced, ignore=op.ignore_ipolicy, groups=own)
         instance = replace(unplaced, primary_node=NodeUuid(node.uuid))
         ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, node, instance)
@@ -76,27 +88,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
         install = not op.no_install and template.has_disks
-        return CreatePlan(instance, node, install=install, start=self._starts)
+        return CreatePlan(instance, node, install, self._starts, tuple(self._why_not))
 
     @property
     def _starts(self) -> bool:
         return self.op.start and not self.op.no_install
-
-    def _check_policy(
-        self, snapshot: Snapshot, instance: Instance, groups: list[NodeGroup]
-    ) -> None:
-        """Refuse what the policies of all `groups` forbid."""
-        if self.op.ignore_ipolicy:
-            return
-        size = Demand.of(snapshot.cluster, instance).size()
-        for group in groups:
-            wrong = policy_violations(filled_ipolicy(snapshot.cluster, group), size)
-            if not wrong:
-                return
-        raise PrereqError(
-            f"instance {instance.name} violates the instance policy: {'; '.join(wrong)} (--ignore-ipolicy overrides)",
-            ErrorCode.WRONG_INPUT,
-        )
 
     async def _node(self, ctx: UnitContext, instance: Instance) -> Node:
         """The node that was named, or that an allocator chooses; what it is to get is remembered."""
@@ -107,6 +103,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             will_run=self._starts,
             ignore_policy=op.ignore_ipolicy,
             group_name=op.group_name,
+            explain=op.explain,
         )
         given = op.pnode_uuid or op.pnode
         if given:
@@ -120,9 +117,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 " the cluster has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
-        _allocator, nodes = await choose_nodes(ctx, allocators, wish)
-        ctx.log(f"Selected nodes for the instance: {', '.join(node.name for node in nodes)}")
-        return nodes[0]
+        choice = await choose_nodes(ctx, allocators, wish)
+        chosen = ", ".join(node.name for node in choice.nodes)
+        ctx.log(f"Selected nodes for the instance: {chosen}")
+        for name, why in choice.why_not:
+            ctx.info(f"not {name}: {why}")
+        self._why_not = choice.why_not
+        return choice.nodes[0]
 
     async def _check_resources(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
         what = f"instance {instance.name}"
@@ -204,7 +205,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             raise failure from err
 
     def dry_run_result(self, ctx: UnitContext, plan: CreatePlan) -> Any:
-        return [plan.node.name]
+        if not self.op.explain:
+            return [plan.node.name]
+        return {"nodes": [plan.node.name], "why_not": [list(one) for one in plan.why_not]}
 
 
 def _add(draft: Draft, instance: Instance) -> None:

@@ -8,6 +8,7 @@ from ganeti.model.iallocator import DEFAULT_ALLOCATOR
 from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import check_backend_params, check_os_params
+from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.nic_changes import new_nic
@@ -36,6 +37,7 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
     for field in NOT_POSSIBLE:
         if getattr(op, field):
             raise InputError("this version cannot do that", field)
+    name_lookup.check_arguments(name_check=op.name_check, ip_check=op.ip_check)
     if op.file_driver not in FILE_DRIVERS:
         raise InputError("the only file driver is loop", "file_driver")
     _check_placement(op)
@@ -52,6 +54,8 @@ def _check_placement(op: OpInstanceCreate) -> None:
         raise InputError("give either a node or an allocator, not both", "iallocator")
     if op.iallocator and op.iallocator != DEFAULT_ALLOCATOR:
         plain_name(op.iallocator, "iallocator")
+    if op.explain and (op.pnode or op.pnode_uuid):
+        raise InputError("there is nothing to explain where a node is named", "explain")
     if op.group_name and (op.pnode or op.pnode_uuid):
         raise InputError(
             "give either a node or the group in which an allocator chooses", "group_name"

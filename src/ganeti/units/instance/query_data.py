@@ -12,14 +12,13 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
-from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Disk, Instance
 from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs, DiskInfo
-from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, InstanceArgs
+from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, InstanceArgs, RunningInstance
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.instance.access import InstanceUnit, is_running, primary_node, spec_of
+from ganeti.units.instance.access import InstanceUnit, primary_node, running_state, spec_of
 from ganeti.units.node_choice import check_online
 
 MOST_AT_ONCE = 32
@@ -109,7 +108,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
     ) -> tuple[str | None, list[DiskInfo | None]]:
         node = primary_node(ctx, instance)
         try:
-            is_up = await is_running(ctx, node, instance)
+            state = run_state(await running_state(ctx, node, instance))
             disks: list[DiskInfo | None] = [
                 await ctx.call(
                     node, BLOCKDEV_INFO, DiskArgs(instance_name=instance.name, disk=disk)
@@ -119,7 +118,14 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         except RpcError as err:
             ctx.warn(str(err))
             return None, [None] * len(instance.disks)
-        return (AdminState.UP if is_up else AdminState.DOWN), disks
+        return state, disks
+
+
+def run_state(found: RunningInstance | None) -> str:
+    """How a guest is, in one word or two: up, down, or down by its own will."""
+    if found is None or not found.has_guest:
+        return "down"
+    return "user down" if found.state == "shutdown" else "up"
 
 
 def _nic(cluster: Cluster, index: int, instance: Instance) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
             # Allocators place what is new only: it is asked for under a name that nobody has.
             unplaced = replace(instance, name=f"new-disks.{instance.name}")
             wish = Wish(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
-            _allocator, (node, *_others) = await choose_nodes(ctx, [self.op.iallocator], wish)
+            node = (await choose_nodes(ctx, [self.op.iallocator], wish)).nodes[0]
         else:
             node = primary_node(ctx, instance)
             check_online(node)

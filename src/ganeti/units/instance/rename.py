@@ -41,8 +41,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
     def check_arguments(self) -> None:
         if host_name(self.op.new_name, "new_name") != self.op.new_name:
             raise InputError("must be in lower case", "new_name")
-        if self.op.ip_check and not self.op.name_check:
-            raise InputError("needs the check of the name as well (--name-check)", "ip_check")
+        name_lookup.check_arguments(name_check=self.op.name_check, ip_check=self.op.ip_check)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         self.op = replace(self.op, new_name=full_name(snapshot, self.op.new_name))
@@ -62,22 +61,14 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
         ctx.config.reservations.take_name(ctx.job_id, new_name)
         ctx.check_change(lambda draft: _rename(draft, instance.uuid, new_name))
         await check_down(ctx, instance, "renamed")
-        await self._check_address(new_name)
+        await name_lookup.check_name(
+            new_name, name_check=self.op.name_check, ip_check=self.op.ip_check
+        )
         return RenamePlan(
             instance=replace(instance, name=new_name),
             old_name=instance.name,
             runs_script=bool(instance.os and instance.disks),
         )
-
-    async def _check_address(self, name: str) -> None:
-        if not self.op.name_check:
-            return
-        address = await name_lookup.address_of(name)
-        if self.op.ip_check and await name_lookup.is_answering(address):
-            raise PrereqError(
-                f"somebody answers already at {address}, the address of {name}",
-                ErrorCode.NOT_UNIQUE,
-            )
 
     async def execute(self, ctx: UnitContext, plan: RenamePlan) -> Outcome:
         instance = plan.instance

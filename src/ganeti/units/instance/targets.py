@@ -13,6 +13,7 @@ from ganeti.model.objects import Instance, Node
 from ganeti.units.allocation import Wish, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.node_choice import check_can_host
 
 
@@ -51,9 +52,11 @@ class TargetChoice:
             if target.uuid == source.uuid:
                 raise InputError(f"{instance.name} is on {source.name} already", "target_node")
             check_can_host(target)
+            self._check_policy(ctx, instance, source, target)
             ctx.services.placements.place(wish.placed_on(ctx, target))
             return target
-        allocator, (target,) = await choose_nodes(ctx, self._allocators(ctx, verb), wish)
+        choice = await choose_nodes(ctx, self._allocators(ctx, verb), wish)
+        allocator, (target,) = choice.allocator, choice.nodes
         ctx.info(
             f"Selected nodes for instance {instance.name} via iallocator {allocator}: {target.name}"
         )
@@ -62,7 +65,16 @@ class TargetChoice:
                 f"iallocator '{allocator}' chose {target.name}, which the instance is to leave",
                 ErrorCode.ENVIRONMENT,
             )
+        self._check_policy(ctx, instance, source, target)
         return target
+
+    def _check_policy(
+        self, ctx: UnitContext, instance: Instance, source: Node, target: Node
+    ) -> None:
+        """The policy of another group must allow the instance; within its own a move changes nothing about that."""
+        if source.group != target.group:
+            group = ctx.snapshot.groups[target.group]
+            check_instance_policy(ctx, instance, ignore=self.ignore_policy, groups=[group])
 
     def _allocators(self, ctx: UnitContext, verb: str) -> tuple[str, ...]:
         found = allocators_for(ctx.snapshot.cluster, RequestType.RELOCATE, self.iallocator)

@@ -1,26 +1,26 @@
 """Emptying a node: a job for each of its instances."""
 
+from typing import Any
+
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
-from ganeti.locking.requests import LockRequest, lock
+from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.iallocator import RequestType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceMigrate
 from ganeti.model.opcodes.moving import OpInstanceMove, OpNodeEvacuate, OpNodeMigrate
+from ganeti.protocols import iallocator_requests
+from ganeti.protocols.iallocator_requests import EVACUATION_MODES, PRIMARY_ONLY, SECONDARY_ONLY
 from ganeti.units.allocation import allocators_for
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.evacuation import Jobs, jobs_of, proposed_moves, say_moves
 from ganeti.units.instance.targets import TargetChoice
-
-PRIMARY_ONLY, SECONDARY_ONLY, ALL_ROLES = "primary-only", "secondary-only", "all"
-MODES = (PRIMARY_ONLY, SECONDARY_ONLY, ALL_ROLES)
-
-Jobs = list[list[OpCode]]
 
 
 class LUNodeMigrate(LogicalUnit[OpNodeMigrate, Jobs]):
@@ -71,8 +71,8 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
 
     def check_arguments(self) -> None:
         op = self.op
-        if op.mode not in MODES:
-            raise InputError(f"must be one of {', '.join(MODES)}", "mode")
+        if op.mode not in EVACUATION_MODES:
+            raise InputError(f"must be one of {', '.join(EVACUATION_MODES)}", "mode")
         self._choice.check()
 
     @property
@@ -81,6 +81,8 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
         return TargetChoice(op.remote_node_uuid or op.remote_node, op.iallocator)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        if self._choice.node is None:
+            return [lock(Level.NODE, ALL, Mode.SHARED)]
         return [_shared(_node(snapshot, self.op.node_uuid or self.op.node_name))]
 
     async def check_prereq(self, ctx: UnitContext) -> Jobs:
@@ -88,18 +90,38 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
         node = _node(ctx.snapshot, op.node_uuid or op.node_name)
         remote = _other_node(ctx.snapshot, self._choice.node, node, "remote_node")
         if remote is None and not allocators_for(
-            ctx.snapshot.cluster, RequestType.RELOCATE, op.iallocator
+            ctx.snapshot.cluster, RequestType.NODE_EVACUATE, op.iallocator
         ):
             raise PrereqError(
                 "say to which node (--new-secondary) or by which allocator (--iallocator) to evacuate: the cluster"
                 " has no default allocator",
                 ErrorCode.WRONG_INPUT,
             )
-        if op.mode == SECONDARY_ONLY:
-            return []
-        return [[self._job(instance, node, remote)] for instance in _primaries(ctx.snapshot, node)]
+        if remote is None:
+            return await self._proposed(ctx, node)
+        primaries = [] if op.mode == SECONDARY_ONLY else _primaries(ctx.snapshot, node)
+        return [[self._job(instance, node, remote)] for instance in primaries]
 
-    def _job(self, instance: Instance, node: Node, remote: Node | None) -> OpCode:
+    async def _proposed(self, ctx: UnitContext, node: Node) -> Jobs:
+        """The jobs by which an allocator takes instances off the node, all placed together (S100, S173)."""
+        op = self.op
+        leaving = _leaving(ctx.snapshot, node, op.mode)
+        if not leaving:
+            return []
+        bound = [one.name for one in leaving if DISK_TEMPLATES[one.disk_template].is_local]
+        if bound:
+            raise PrereqError(
+                f"only {node.name} has the disks of {', '.join(bound)}: name the node that takes them along"
+                " (--new-secondary, or gnt-instance migrate and move for each)",
+                ErrorCode.WRONG_STATE,
+            )
+        request = iallocator_requests.node_evacuate([one.name for one in leaving], op.mode)
+        options = {"ignore-soft-errors": True} if op.ignore_soft_errors else None
+        found = await proposed_moves(ctx, request, leaving, op.iallocator, options=options)
+        say_moves(ctx, found)
+        return jobs_of(ctx, found, op)
+
+    def _job(self, instance: Instance, node: Node, remote: Node) -> OpCode:
         """How one primary instance leaves the node: live if it runs, with its disks where they are its own."""
         op = self.op
         if node.offline and DISK_TEMPLATES[instance.disk_template].is_local:
@@ -108,11 +130,6 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
                 ErrorCode.WRONG_STATE,
             )
         if DISK_TEMPLATES[instance.disk_template].is_local and instance.admin_state != "up":
-            if remote is None:
-                raise PrereqError(
-                    f"{instance.name} is down and its disks must be copied: name a node for that, or start it",
-                    ErrorCode.WRONG_STATE,
-                )
             return OpInstanceMove(
                 instance_name=instance.name,
                 target_node=remote.name,
@@ -121,8 +138,7 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
             )
         return OpInstanceMigrate(
             instance_name=instance.name,
-            target_node=remote.name if remote else None,
-            iallocator=op.iallocator,
+            target_node=remote.name,
             allow_failover=True,
             reason=op.reason,
             priority=op.priority,
@@ -131,6 +147,10 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
         del ctx
         return Outcome(jobs=plan, result=None if plan else {"jobs": []})
+
+    def dry_run_result(self, ctx: UnitContext, plan: Jobs) -> Any:
+        del ctx
+        return [[op.summary() for op in job] for job in plan]
 
 
 def _node(snapshot: Snapshot, given: str) -> Node:
@@ -148,6 +168,17 @@ def _other_node(snapshot: Snapshot, given: str | None, node: Node, field: str) -
 
 def _primaries(snapshot: Snapshot, node: Node) -> list[Instance]:
     return sorted(snapshot.instances_on(node.uuid), key=lambda instance: instance.name)
+
+
+def _leaving(snapshot: Snapshot, node: Node, mode: str) -> list[Instance]:
+    """The instances that `mode` is about, by name."""
+    primaries = [] if mode == SECONDARY_ONLY else _primaries(snapshot, node)
+    secondaries = [
+        one
+        for one in snapshot.instances.values()
+        if mode != PRIMARY_ONLY and node.uuid in one.secondary_nodes
+    ]
+    return sorted([*primaries, *secondaries], key=lambda one: one.name)
 
 
 def _shared(node: Node) -> LockRequest:

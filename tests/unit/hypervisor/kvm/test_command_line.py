@@ -239,3 +239,12 @@ def test_an_emulated_guest_has_a_size_that_qemu_migrates_without_losing_writes(m
     assert kib % 256 != 0
     assert kib % 8 == 0
     assert 0 < mib * 1024 - kib <= 8
+
+
+@pytest.mark.parametrize("machine", ["pc", "q35"])
+@pytest.mark.parametrize("slots", [0, 12, 28])
+def test_slots_need_no_reservation_because_every_device_has_its_own(
+    machine: str, slots: int
+) -> None:
+    words = qemu_command(INSTANCE, resolved(machine=machine, kvm_pci_reservations=slots))
+    assert words == qemu_command(INSTANCE, resolved(machine=machine))

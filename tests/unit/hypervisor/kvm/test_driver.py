@@ -337,3 +337,48 @@ async def test_the_taps_are_known_before_they_are_made(paths: Paths, host: Host)
     await kvm.start(msgspec.structs.replace(INSTANCE, nics=(nic,)), [])
     [(made, recorded)] = known
     assert made == recorded
+
+
+SHUTS_ITSELF_DOWN = msgspec.structs.replace(
+    INSTANCE, hvparams={"accelerator": "tcg", "user_shutdown": True}
+)
+
+
+async def test_a_guest_that_shut_itself_down_is_started_in_a_new_process(
+    kvm: KvmHypervisor, host: Host
+) -> None:
+    await kvm.start(SHUTS_ITSELF_DOWN, [])
+    (first,) = host.alive
+    host.state = "shutdown"
+    assert [one.state for one in await kvm.running()] == ["shutdown"]
+    await kvm.start(SHUTS_ITSELF_DOWN, [])
+    assert len(host.alive) == 1
+    assert first not in host.alive
+    assert [one.state for one in await kvm.running()] == ["running"]
+
+
+async def test_a_shutdown_that_we_ask_for_lets_qemu_end(kvm: KvmHypervisor, host: Host) -> None:
+    await kvm.start(SHUTS_ITSELF_DOWN, [])
+    host.asked.clear()
+    await kvm.stop(SHUTS_ITSELF_DOWN, 10)
+    assert host.asked == ["set-action", "query-status", "system_powerdown"]
+    assert host.alive == {}
+
+
+async def test_the_rest_of_a_guest_that_shut_itself_down_is_ended_at_once(
+    kvm: KvmHypervisor, host: Host, paths: Paths
+) -> None:
+    await kvm.start(SHUTS_ITSELF_DOWN, [])
+    host.state = "shutdown"
+    host.asked.clear()
+    await kvm.stop(SHUTS_ITSELF_DOWN, 120)
+    assert "system_powerdown" not in host.asked
+    assert record(paths) is None
+
+
+async def test_a_silent_qemu_is_not_ended_by_a_start(kvm: KvmHypervisor, host: Host) -> None:
+    await kvm.start(SHUTS_ITSELF_DOWN, [])
+    alive = dict(host.alive)
+    host.is_silent = True
+    await kvm.start(SHUTS_ITSELF_DOWN, [])
+    assert host.alive == alive

@@ -74,6 +74,7 @@ def test_huge_pages_local_time_and_an_end_at_reboot() -> None:
     assert clock_words(params(use_localtime=True, reboot_behavior="exit")) == [
         "-rtc", "base=localtime", "-no-reboot"
     ]  # fmt: skip
+    assert clock_words(params(user_shutdown=True))[-1] == "-no-shutdown"
 
 
 @pytest.mark.requirement("G24")

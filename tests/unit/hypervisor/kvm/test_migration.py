@@ -13,6 +13,7 @@ from ganeti.hypervisor.kvm.node_tls import Link
 
 pytestmark = pytest.mark.virtual_time
 LIMITS = Limits(bandwidth_mib_s=32, downtime_ms=30)
+KNOWN = ("auto-converge", "late-block-activate", "pause-before-switchover", "xbzrle", "zero-blocks")
 TO = Destination("h", 1)
 LINK = Link("node2.example.com")
 DONE = {"status": "completed", "total-time": 300, "downtime": 12, "ram": {"transferred": 5}}
@@ -37,6 +38,8 @@ class Qemu:
         self.asked.append((command, arguments or {}))
         if command == "query-status":
             return {"status": self.state}
+        if command == "query-migrate-capabilities":
+            return [{"capability": name, "state": False} for name in KNOWN]
         if command == "cont":
             self.state = self.after_cont
         if command == "migrate_cancel":

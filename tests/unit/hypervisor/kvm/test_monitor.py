@@ -1,9 +1,11 @@
 """The monitor client, against a small server that speaks QMP."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -27,6 +29,14 @@ class Server:
         self.clients = 0
         self.most = 0
         self.served: list[asyncio.Task[None]] = []
+        self.hostile: dict[str, bytes] = {}
+        """What is said again and again in place of an answer."""
+
+    async def _never_end(self, writer: asyncio.StreamWriter, words: bytes) -> None:
+        with contextlib.suppress(OSError):
+            while not writer.is_closing():
+                writer.write(words)
+                await writer.drain()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -51,6 +61,9 @@ class Server:
                 return
             if command == "hang":
                 continue
+            if command in self.hostile:
+                await self._never_end(writer, self.hostile[command])
+                return
             if command == "stop":
                 answer["error"] = {"class": "GenericError", "desc": "not now"}
             else:
@@ -98,6 +111,49 @@ async def test_each_way_to_fail_has_its_error(path: Path, server: Server) -> Non
     with pytest.raises(MonitorGone):
         await Monitor(path.with_name("none"))("query-status")
     assert await monitor("query-status") == {"status": "running"}
+
+
+EVENT = b'{"event": "RESET", "timestamp": {"seconds": 1, "microseconds": 2}}\r\n'
+
+
+@pytest.mark.requirement("A64")
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"x" * 65536,  # one endless line
+        b'{"return": {"no": \r\n',
+        b"[]\r\n",
+        EVENT * 1000,
+        b'{"return": {}, "id": "of nobody"}\r\n' * 1000,
+    ],
+    ids=["endless", "broken", "no object", "events", "answers to others"],
+)
+async def test_a_hostile_qemu_takes_neither_memory_nor_time(
+    path: Path, server: Server, words: bytes
+) -> None:
+    server.hostile["query-block"] = words
+    loop = asyncio.get_running_loop()
+    longest, last = 0.0, loop.time()
+
+    async def watch() -> None:
+        nonlocal longest, last
+        while True:
+            await asyncio.sleep(0)
+            now = loop.time()
+            longest, last = max(longest, now - last), now
+
+    watching = asyncio.create_task(watch())
+    tracemalloc.start()
+    try:
+        with pytest.raises((MonitorGone, MonitorSilent)):
+            await Monitor(path)("query-block", timeout_s=0.5)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        watching.cancel()
+    assert peak < 40 << 20
+    assert longest < 1.0
+    assert await Monitor(path)("query-status") == {"status": "running"}
 
 
 class FileServer:

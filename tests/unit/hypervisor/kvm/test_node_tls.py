@@ -1,6 +1,7 @@
 """Certificates for QEMU: there only while it reads them, and for its eyes alone."""
 
 import os
+import ssl
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,7 +102,7 @@ async def test_a_sender_accepts_one_certificate_and_checks_its_name(
 
 
 async def test_a_receiver_accepts_one_node_of_the_cluster(
-    paths: Paths, other: Paths, tls: NodeTls
+    paths: Paths, other: Paths, tls: NodeTls, tmp_path: Path
 ) -> None:
     qemu = Qemu()
     link = await tls.receiving(guest(paths, qemu), other.node_certificate.read_text())
@@ -109,6 +110,9 @@ async def test_a_receiver_accepts_one_node_of_the_cluster(
     assert qemu.read["ca-cert.pem"] == paths.authority_certificate.read_bytes()
     identity = qemu.objects["move-peer"]["identity"]
     assert identity == "CN=node2.example.com,serialNumber=uuid-of-node2.example.com"
+    group = tmp_path / "group"
+    group.write_bytes(qemu.read["dh-params.pem"])
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_dh_params(str(group))
     again = await tls.receiving(guest(paths, qemu), other.node_certificate.read_text())
     assert again == link
     await tls.forget(qemu)

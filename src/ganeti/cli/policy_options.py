@@ -1,0 +1,82 @@
+"""The options that describe an instance policy, for the cluster and for node groups."""
+
+import argparse
+import re
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import parse_mib
+from ganeti.cli.command import option
+from ganeti.cli.key_values import key_values, whole_number
+
+AGAIN = "default"
+"""As a value: what the layer below says counts again."""
+_SIZES = ("memory-size", "disk-size")
+_BOUNDS = re.compile(r"(min|max):(.*)", re.DOTALL)
+
+POLICY_OPTIONS = (
+    option("--ipolicy-bounds-specs", dest="bounds", metavar="min:k=v,.../max:k=v,...",
+           help="what instances may be; '//' between several pairs"),
+    option("--ipolicy-std-specs", dest="std", metavar="k=v,...",
+           help="the standard instance, by which capacity is counted"),
+    option("--ipolicy-disk-templates", dest="policy_templates", metavar="NAME,...",
+           help="disk templates that instances may have"),
+    option("--ipolicy-vcpu-ratio", dest="vcpu_ratio", metavar="RATIO",
+           help="virtual processors for each physical one"),
+    option("--ipolicy-spindle-ratio", dest="spindle_ratio", metavar="RATIO",
+           help="instances for each spindle"),
+)  # fmt: skip
+
+
+def words(text: str | None) -> list[str] | None:
+    """The words of a list with commas; None if there is none."""
+    return None if text is None else [word for word in text.split(",") if word]
+
+
+def policy_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The parts of a policy that were given; None takes a part from the cluster again."""
+    policy: dict[str, Any] = {}
+    if args.bounds is not None:
+        pairs = args.bounds.split("//")
+        policy["minmax"] = None if args.bounds == AGAIN else [_bounds(pair) for pair in pairs]
+    if args.std is not None:
+        policy["std"] = None if args.std == AGAIN else _spec(args.std, "ipolicy-std-specs")
+    if args.policy_templates is not None:
+        templates = words(args.policy_templates)
+        policy["disk-templates"] = None if args.policy_templates == AGAIN else templates
+    if args.vcpu_ratio is not None:
+        policy["vcpu-ratio"] = _ratio(args.vcpu_ratio, "ipolicy-vcpu-ratio")
+    if args.spindle_ratio is not None:
+        policy["spindle-ratio"] = _ratio(args.spindle_ratio, "ipolicy-spindle-ratio")
+    return policy
+
+
+def _bounds(text: str) -> dict[str, Any]:
+    """`min:k=v,…/max:k=v,…` as a pair."""
+    where = "ipolicy-bounds-specs"
+    found = {}
+    for part in text.split("/"):
+        matched = _BOUNDS.fullmatch(part)
+        if matched is None:
+            raise InputError(f"{part!r:.60} must begin with min: or max:", where)
+        found[matched[1]] = _spec(matched[2], f"{where}.{matched[1]}")
+    return found
+
+
+def _spec(text: str, field: str) -> dict[str, int]:
+    spec = {}
+    for name, value in key_values(text, field).items():
+        where = f"{field}.{name}"
+        spec[name] = (
+            parse_mib(str(value), where) if name in _SIZES else whole_number(str(value), where)
+        )
+    return spec
+
+
+def _ratio(text: str, field: str) -> float | None:
+    if text == AGAIN:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"{text!r:.40} is not a number", field) from None

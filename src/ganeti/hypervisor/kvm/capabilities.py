@@ -1,0 +1,51 @@
+"""What QEMU is told it can do in a migration: always what ours needs, and what `migration_caps` adds."""
+
+from collections.abc import Sequence
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.monitor import Ask
+
+NEEDED = {"late-block-activate": True, "auto-converge": True}
+ALLOWED = frozenset(
+    ("auto-converge", "compress", "events", "multifd", "validate-uuid", "xbzrle", "zero-blocks")
+)
+"""The names that `migration_caps` may have.
+
+QEMU's others would break what a migration here promises: that the source can take the guest back until
+the target is told to go on (`postcopy-ram`, `release-ram`, `return-path`, `x-colo`), its disks (`block`,
+`x-ignore-shared`), or its encryption (`rdma-pin-all`, `zero-copy-send`).
+"""
+_APART = (("compress", "multifd"), ("compress", "xbzrle"), ("multifd", "xbzrle"))
+
+
+def names(migration_caps: str) -> tuple[str, ...]:
+    """The parts of the parameter."""
+    return tuple(migration_caps.split(":")) if migration_caps else ()
+
+
+def capability_problems(migration_caps: str) -> list[str]:
+    """What keeps guests from being migrated so, a sentence each that names the parameter first."""
+    wanted = names(migration_caps)
+    found = [
+        f"migration_caps: {name} cannot be used; those that can are {', '.join(sorted(ALLOWED))}"
+        for name in wanted
+        if name not in ALLOWED
+    ]
+    return found + [
+        f"migration_caps: {one} and {other} cannot be used together"
+        for one, other in _APART
+        if one in wanted and other in wanted
+    ]
+
+
+async def set_capabilities(ask: Ask, *, further: Sequence[str] = (), pauses: bool = False) -> None:
+    """Tell one end, whatever an attempt before has told it. HypervisorError if this QEMU lacks one."""
+    known = {str(one["capability"]) for one in await ask("query-migrate-capabilities")}
+    if absent := sorted(set(further) - known):
+        raise HypervisorError(
+            f"migration_caps: this QEMU knows nothing of {', '.join(absent)}; take it out"
+        )
+    states = {name: name in further for name in sorted(ALLOWED & known)}
+    states |= {**NEEDED, "pause-before-switchover": pauses}
+    wanted = [{"capability": name, "state": state} for name, state in states.items()]
+    await ask("migrate-set-capabilities", {"capabilities": wanted})

@@ -1,0 +1,48 @@
+"""A node that has learnt that its cluster takes it for offline starts nothing any more (F29).
+
+Its guests may be running elsewhere by now. What runs here goes on, and may be stopped.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from ganeti import ssconf
+from ganeti.base import certificates
+from ganeti.base.errors import ErrorCode, GanetiError, PrereqError
+from ganeti.base.paths import Paths
+from ganeti.rpc.calls import Call, Handler, Handlers
+from ganeti.rpc.procedures.instances import INSTANCE_REBOOT, INSTANCE_START
+from ganeti.rpc.procedures.migration import MIGRATION_ACCEPT
+
+STARTS = (INSTANCE_START.name, INSTANCE_REBOOT.name, MIGRATION_ACCEPT.name)
+
+
+def is_marked_offline(paths: Paths) -> bool:
+    """Whether the latest ssconf set that reached this node lists it as offline."""
+    try:
+        _uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
+        return name in ssconf.SimpleStore(paths).GetOfflineNodeList()
+    except (GanetiError, OSError):
+        return False
+
+
+def starting_nothing(handlers: Handlers, is_offline: Callable[[], bool]) -> Handlers:
+    """The same handlers; those that start a guest refuse while the node is marked offline."""
+    return {
+        name: _refusing(handler, is_offline) if name in STARTS else handler
+        for name, handler in handlers.items()
+    }
+
+
+def _refusing(handler: Handler, is_offline: Callable[[], bool]) -> Handler:
+    async def answer(args: Any, call: Call) -> Any:
+        if is_offline():
+            raise PrereqError(
+                "this node is marked offline in its cluster, so it starts no instance: these may run on"
+                " other nodes by now. See 'gnt-node list' on the master; if the node is wanted again:"
+                " gnt-node modify --offline=no",
+                ErrorCode.WRONG_STATE,
+            )
+        return await handler(args, call)
+
+    return answer

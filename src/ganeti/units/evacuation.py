@@ -1,0 +1,107 @@
+"""Jobs that allocators propose: from a request about instances to what is submitted."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.identifiers import plain_name
+from ganeti.config.resolve import resolve_group
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
+from ganeti.model.objects import Instance, NodeGroup
+from ganeti.model.opcodes import OpCode
+from ganeti.protocols.iallocator_results import Moves, moves
+from ganeti.units.allocation import Options, allocators_for, ask
+from ganeti.units.allocator_message import cluster_message
+from ganeti.units.context import UnitContext
+
+Jobs = list[list[OpCode]]
+BEFORE_ANY_END = ["success", "error", "canceled"]
+AFTER_SUCCESS = ["success"]
+
+
+async def proposed_moves(
+    ctx: UnitContext,
+    request: dict[str, Any],
+    instances: Sequence[Instance],
+    iallocator: str | None,
+    *,
+    must_all: bool = True,
+    options: Options | None = None,
+) -> Moves:
+    """What the first allocator that can do it proposes; PrereqError says for which instances there is no place."""
+    kind = RequestType(request["type"])
+    allocators = allocators_for(ctx.snapshot.cluster, kind, iallocator)
+    if not allocators:
+        raise PrereqError(
+            f"name an allocator (--iallocator): the cluster has no default one for {kind}",
+            ErrorCode.WRONG_INPUT,
+        )
+    templates = [one.disk_template for one in instances]
+    template = next(
+        (name for name in templates if DISK_TEMPLATES[name].has_disks),
+        ctx.snapshot.cluster.enabled_disk_templates[0],
+    )
+
+    async def make(*, fresh: bool) -> dict[str, Any]:
+        return await cluster_message(ctx, request, template=template, fresh=fresh)
+
+    names = {one.name for one in instances}
+    allocator, found = await ask(
+        ctx, allocators, make, lambda name, answer: moves(name, answer, names), options
+    )
+    if found.failed and must_all:
+        why = "; ".join(f"{name}: {reason}" for name, reason in found.failed)
+        raise PrereqError(
+            f"Can't compute evacuation using iallocator '{allocator}': {why}",
+            ErrorCode.NO_RESOURCES,
+        )
+    return found
+
+
+def jobs_of(ctx: UnitContext, found: Moves, op: OpCode, *, sequential: bool = False) -> Jobs:
+    """The jobs with the reason and priority of `op`, each after the success of those that it needs.
+
+    With `sequential` each waits for the end of the one before it.
+    """
+    del ctx
+    jobs: Jobs = []
+    for number, opcodes in enumerate(found.jobs):
+        depends = [(one - number, AFTER_SUCCESS) for one in found.needs[number]]
+        if sequential and number:
+            depends.append((-1, BEFORE_ANY_END))
+        first, *others = [replace(one, reason=op.reason, priority=op.priority) for one in opcodes]
+        jobs.append([replace(first, depends=depends or None), *others])
+    return jobs
+
+
+def say_moves(ctx: UnitContext, found: Moves) -> None:
+    """Show who goes where."""
+    for name, group, nodes in found.moved:
+        ctx.info(f"{name} goes to {', '.join(nodes)} (group {group})")
+
+
+def check_allocator_name(name: str | None) -> None:
+    """InputError for what cannot be the name of an allocator (F36)."""
+    if name and name != DEFAULT_ALLOCATOR:
+        plain_name(name, "iallocator")
+
+
+def other_groups(
+    snapshot: Snapshot, given: Sequence[str] | None, own: Sequence[NodeGroup]
+) -> list[str]:
+    """UUIDs of the groups to choose from: those that were named, or all others."""
+    left = {group.uuid for group in own}
+    found = [resolve_group(snapshot, name) for name in given or ()]
+    for group in found:
+        if group.uuid in left:
+            raise InputError(f"{group.name} is the group that is to be left", "target_groups")
+    others = [group.uuid for group in snapshot.groups.values() if group.uuid not in left]
+    if not others:
+        raise PrereqError(
+            "there is no other node group (gnt-group add makes one)", ErrorCode.WRONG_STATE
+        )
+    return sorted(group.uuid for group in found) or sorted(others)

@@ -1,0 +1,59 @@
+"""Moving all instances of a group to other groups."""
+
+from typing import Any
+
+from ganeti.config.resolve import resolve_group
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.opcodes.group import OpGroupEvacuate
+from ganeti.protocols import iallocator_requests
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.evacuation import (
+    Jobs,
+    check_allocator_name,
+    jobs_of,
+    other_groups,
+    proposed_moves,
+    say_moves,
+)
+
+
+class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Jobs]):
+    """Move all instances of a group to other groups."""
+
+    def check_arguments(self) -> None:
+        check_allocator_name(self.op.iallocator)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        del snapshot
+        return [lock(Level.NODE_GROUP, ALL, Mode.SHARED), lock(Level.NODE, ALL, Mode.SHARED)]
+
+    async def check_prereq(self, ctx: UnitContext) -> Jobs:
+        op, snapshot = self.op, ctx.snapshot
+        group = resolve_group(snapshot, op.group_name)
+        targets = other_groups(snapshot, op.target_groups, [group])
+        instances = sorted(
+            (
+                one
+                for one in snapshot.instances.values()
+                if any(snapshot.nodes[uuid].group == group.uuid for uuid in one.all_nodes)
+            ),
+            key=lambda one: one.name,
+        )
+        if not instances:
+            return []
+        request = iallocator_requests.change_group([one.name for one in instances], targets)
+        found = await proposed_moves(ctx, request, instances, op.iallocator)
+        say_moves(ctx, found)
+        return jobs_of(ctx, found, op, sequential=op.sequential)
+
+    async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
+        del ctx
+        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
+
+    def dry_run_result(self, ctx: UnitContext, plan: Jobs) -> Any:
+        del ctx
+        return [[op.summary() for op in job] for job in plan]

@@ -1,0 +1,211 @@
+"""Making, changing, renaming and removing node groups."""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.identifiers import plain_name
+from ganeti.config.cluster_params import changed_policy
+from ganeti.config.fill import filled_ipolicy
+from ganeti.config.resolve import resolve_group
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Change, Outcome
+from ganeti.locking.levels import CLUSTER_LOCK, Level
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.disk_params import check_disk_params
+from ganeti.model.names import AllocPolicy
+from ganeti.model.objects import GroupUuid, NodeGroup
+from ganeti.model.opcodes.group import (
+    OpGroupAdd,
+    OpGroupRemove,
+    OpGroupRename,
+    OpGroupSetParams,
+)
+from ganeti.model.param_checks import changed, check_node_params
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.policy import policy_breaches
+
+OpT = TypeVar("OpT", OpGroupRemove, OpGroupRename)
+SHOWN = 5
+
+
+def check_group_wish(op: OpGroupAdd | OpGroupSetParams) -> None:
+    """Refuse values that no group can have; InputError names the field."""
+    for field in ("hv_state", "disk_state"):
+        if getattr(op, field):
+            raise InputError("this version cannot do that", field)
+    if op.alloc_policy is not None and op.alloc_policy not in tuple(AllocPolicy):
+        raise InputError(f"must be one of {', '.join(AllocPolicy)}", "alloc_policy")
+    check_node_params(op.ndparams or {})
+
+
+def with_wishes(group: NodeGroup, op: OpGroupAdd | OpGroupSetParams) -> NodeGroup:
+    """The group as it will be; InputError if its policy would contradict itself."""
+    diskparams = dict(group.diskparams)
+    for template, params in (op.diskparams or {}).items():
+        checked = check_disk_params(template, params, f"diskparams.{template}")
+        diskparams[template] = changed(diskparams.get(template, {}), checked)
+    policy = AllocPolicy(op.alloc_policy) if op.alloc_policy else group.alloc_policy
+    return replace(
+        group,
+        alloc_policy=policy,
+        ndparams=changed(group.ndparams, check_node_params(op.ndparams or {})),
+        diskparams={template: params for template, params in diskparams.items() if params},
+        ipolicy=group.ipolicy if op.ipolicy is None else changed_policy(group.ipolicy, op.ipolicy),
+    )
+
+
+class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
+    """Make a node group, without nodes."""
+
+    def check_arguments(self) -> None:
+        plain_name(self.op.group_name, "group_name")
+        check_group_wish(self.op)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        del snapshot
+        return [lock(Level.CLUSTER, CLUSTER_LOCK)]
+
+    async def check_prereq(self, ctx: UnitContext) -> NodeGroup:
+        check_name_is_free(ctx.snapshot, self.op.group_name)
+        group = NodeGroup(uuid=GroupUuid(ctx.ids.uuid()), name=self.op.group_name)
+        group = with_wishes(group, self.op)
+        ctx.check_change(lambda draft: _put(draft, group))
+        return group
+
+    async def execute(self, ctx: UnitContext, plan: NodeGroup) -> Outcome:
+        return Outcome(change=lambda draft: _put(draft, plan))
+
+
+class OneGroup(LogicalUnit[OpT, Change], Generic[OpT]):
+    """What removing and renaming share: the group alone is locked, and one change is made."""
+
+    def group(self, snapshot: Snapshot) -> NodeGroup:
+        return resolve_group(snapshot, self.op.group_name)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return [lock(Level.NODE_GROUP, self.group(snapshot).uuid)]
+
+    async def execute(self, ctx: UnitContext, plan: Change) -> Outcome:
+        return Outcome(change=plan)
+
+
+class LUGroupRemove(OneGroup[OpGroupRemove]):
+    """Remove a node group that has no nodes."""
+
+    async def check_prereq(self, ctx: UnitContext) -> Change:
+        group = self.group(ctx.snapshot)
+        if len(ctx.snapshot.groups) == 1:
+            raise PrereqError(
+                f"group {group.name} is the only one, and a cluster has at least one",
+                ErrorCode.WRONG_STATE,
+            )
+
+        def change(draft: Draft) -> None:
+            draft.remove(draft.groups[group.uuid])
+
+        ctx.check_change(change)
+        return change
+
+
+class LUGroupRename(OneGroup[OpGroupRename]):
+    """Give a node group another name; nodes and instances refer to it by UUID."""
+
+    def check_arguments(self) -> None:
+        plain_name(self.op.new_name, "new_name")
+
+    async def check_prereq(self, ctx: UnitContext) -> Change:
+        group = self.group(ctx.snapshot)
+        check_name_is_free(ctx.snapshot, self.op.new_name)
+
+        def change(draft: Draft) -> None:
+            draft.put(replace(draft.groups[group.uuid], name=self.op.new_name))
+
+        ctx.check_change(change)
+        return change
+
+    async def execute(self, ctx: UnitContext, plan: Change) -> Outcome:
+        return Outcome(self.op.new_name, change=plan)
+
+
+@dataclass(frozen=True)
+class GroupChange:
+    """The group before and after."""
+
+    old: NodeGroup
+    new: NodeGroup
+
+
+class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
+    """Change a node group."""
+
+    def check_arguments(self) -> None:
+        check_group_wish(self.op)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return [lock(Level.NODE_GROUP, resolve_group(snapshot, self.op.group_name).uuid)]
+
+    async def check_prereq(self, ctx: UnitContext) -> GroupChange:
+        op = self.op
+        given = (op.alloc_policy, op.ndparams, op.diskparams, op.ipolicy)
+        if all(one is None for one in given):
+            raise InputError("say what is to be changed", "options")
+        old = resolve_group(ctx.snapshot, op.group_name)
+        plan = GroupChange(old, with_wishes(old, op))
+        ctx.check_change(lambda draft: _put(draft, _changed(draft, plan)))
+        return plan
+
+    async def execute(self, ctx: UnitContext, plan: GroupChange) -> Outcome:
+        if plan.new.ipolicy != plan.old.ipolicy:
+            _warn_of_policy(ctx, plan)
+        changes: list[list[Any]] = [
+            [name, getattr(plan.new, name)]
+            for name in ("alloc_policy", "ndparams", "diskparams", "ipolicy")
+            if getattr(plan.new, name) != getattr(plan.old, name)
+        ]
+        return Outcome(changes, change=lambda draft: _put(draft, _changed(draft, plan)))
+
+
+def check_name_is_free(snapshot: Snapshot, name: str) -> None:
+    """PrereqError if a group has the name."""
+    if snapshot.group_by_name(name) is not None:
+        raise PrereqError(f"group {name} exists already", ErrorCode.EXISTS)
+
+
+def _put(draft: Draft, group: NodeGroup) -> None:
+    draft.put(group)
+
+
+def _changed(draft: Draft, plan: GroupChange) -> NodeGroup:
+    """The group as it is now, tags included, with the plan's changes."""
+    new = plan.new
+    return replace(
+        draft.groups[new.uuid],
+        alloc_policy=new.alloc_policy,
+        ndparams=new.ndparams,
+        diskparams=new.diskparams,
+        ipolicy=new.ipolicy,
+    )
+
+
+def _warn_of_policy(ctx: UnitContext, plan: GroupChange) -> None:
+    """Say which instances are outside the new policy, but were not outside the old one."""
+    snapshot = ctx.snapshot
+    old = filled_ipolicy(snapshot.cluster, plan.old)
+    new = filled_ipolicy(snapshot.cluster, plan.new)
+    names = sorted(
+        instance.name
+        for instance in snapshot.instances.values()
+        if snapshot.nodes[instance.primary_node].group == plan.old.uuid
+        and policy_breaches(snapshot, instance, new)
+        and not policy_breaches(snapshot, instance, old)
+    )
+    if names:
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        ctx.warn(
+            f"after this change {', '.join(names[:SHOWN])}{more} will violate the policy of group {plan.old.name}"
+        )

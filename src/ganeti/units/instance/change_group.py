@@ -1,0 +1,56 @@
+"""Moving one instance to a node of another group."""
+
+from typing import Any
+
+from ganeti.config.resolve import resolve_instance
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Instance
+from ganeti.model.opcodes.group import OpInstanceChangeGroup
+from ganeti.protocols import iallocator_requests
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.evacuation import (
+    Jobs,
+    check_allocator_name,
+    jobs_of,
+    other_groups,
+    proposed_moves,
+    say_moves,
+)
+
+
+class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, Jobs]):
+    """Move an instance to a node of another group."""
+
+    def check_arguments(self) -> None:
+        check_allocator_name(self.op.iallocator)
+
+    def _instance(self, snapshot: Snapshot) -> Instance:
+        return resolve_instance(snapshot, self.op.instance_uuid or self.op.instance_name)
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        return [
+            lock(Level.INSTANCE, self._instance(snapshot).name, Mode.SHARED),
+            lock(Level.NODE, ALL, Mode.SHARED),
+        ]
+
+    async def check_prereq(self, ctx: UnitContext) -> Jobs:
+        op, snapshot = self.op, ctx.snapshot
+        instance = self._instance(snapshot)
+        own = {snapshot.nodes[uuid].group for uuid in instance.all_nodes}
+        targets = other_groups(snapshot, op.target_groups, [snapshot.groups[one] for one in own])
+        request = iallocator_requests.change_group([instance.name], targets)
+        found = await proposed_moves(ctx, request, [instance], op.iallocator)
+        say_moves(ctx, found)
+        return jobs_of(ctx, found, op)
+
+    async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
+        del ctx
+        return Outcome(jobs=plan, result=None if plan else {"jobs": []})
+
+    def dry_run_result(self, ctx: UnitContext, plan: Jobs) -> Any:
+        del ctx
+        return [[op.summary() for op in job] for job in plan]

@@ -1,0 +1,121 @@
+"""Placing many new instances by one request to an allocator."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.config.resolve import full_name
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.iallocator import AllocatorAnswer, RequestType
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.opcodes.placing import OpInstanceMultiAlloc
+from ganeti.protocols import iallocator_requests
+from ganeti.protocols.iallocator_results import placed
+from ganeti.units.allocation import allocators_for, ask, usable_node
+from ganeti.units.allocator_message import cluster_message
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
+from ganeti.units.evacuation import check_allocator_name
+from ganeti.units.instance.create_plan import check_create_arguments, new_instance
+from ganeti.units.instance.requests import check_disks, check_template
+
+INSTANCES_LIMIT = 1000
+
+
+@dataclass(frozen=True)
+class MultiPlan:
+    """A job for each instance that has a place, and the names of those that have none."""
+
+    jobs: list[list[OpCode]]
+    failed: list[str]
+
+
+class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
+    """Choose nodes for many new instances at once; each is then made by a job of its own."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        check_allocator_name(op.iallocator)
+        if not 0 < len(op.instances) <= INSTANCES_LIMIT:
+            raise InputError(f"from 1 to {INSTANCES_LIMIT} are needed", "instances")
+        for number, one in enumerate(op.instances):
+            where = f"instances[{number}]"
+            if one.pnode or one.pnode_uuid or one.iallocator:
+                raise InputError("must name neither a node nor an allocator", where)
+            try:
+                check_create_arguments(one)
+            except InputError as err:
+                raise InputError(err.message, where) from err
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        del snapshot
+        return [lock(Level.NODE, ALL, Mode.SHARED)]
+
+    async def check_prereq(self, ctx: UnitContext) -> MultiPlan:
+        op, cluster = self.op, ctx.snapshot.cluster
+        allocators = allocators_for(cluster, RequestType.MULTI_ALLOCATE, op.iallocator)
+        if not allocators:
+            raise PrereqError(
+                "name an allocator (--iallocator): the cluster has no default one",
+                ErrorCode.WRONG_INPUT,
+            )
+        wishes = {full_name(ctx.snapshot, one.instance_name): one for one in op.instances}
+        if len(wishes) < len(op.instances):
+            names = Counter(full_name(ctx.snapshot, one.instance_name) for one in op.instances)
+            twice = next(name for name, count in names.items() if count > 1)
+            raise InputError(f"{twice} is named twice", "instances")
+        demands = [self._demand(ctx, name, one) for name, one in wishes.items()]
+        request = iallocator_requests.multi_allocate(
+            [
+                iallocator_requests.allocate(one.name, one.required_nodes, one.message())
+                for one in demands
+            ]
+        )
+        needed = {one.name: one.required_nodes for one in demands}
+        template = demands[0].disk_template
+
+        def read(name: str, answer: AllocatorAnswer) -> tuple[dict[str, list[str]], list[str]]:
+            done, failed = placed(name, answer, needed)
+            for nodes in done.values():
+                for node in nodes:
+                    usable_node(ctx, name, node)
+            return done, failed
+
+        async def make(*, fresh: bool) -> dict[str, Any]:
+            return await cluster_message(ctx, request, template=template, fresh=fresh)
+
+        async with ctx.services.placements.deciding:
+            _allocator, (done, failed) = await ask(ctx, allocators, make, read)
+        return MultiPlan([[self._job(wishes[name], nodes)] for name, nodes in done.items()], failed)
+
+    def _demand(self, ctx: UnitContext, name: str, wish: OpInstanceCreate) -> Demand:
+        if ctx.snapshot.instance_by_name(name):
+            raise PrereqError(f"instance {name} exists already", ErrorCode.EXISTS)
+        template = check_template(wish.disk_template, ctx.snapshot.cluster)
+        check_disks(wish.disks, template)
+        instance = new_instance(ctx, replace(wish, instance_name=name), template)
+        return Demand.of(ctx.snapshot.cluster, instance)
+
+    def _job(self, wish: OpInstanceCreate, nodes: list[str]) -> OpCode:
+        return replace(wish, pnode=nodes[0], reason=self.op.reason, priority=self.op.priority)
+
+    async def execute(self, ctx: UnitContext, plan: MultiPlan) -> Outcome:
+        for name in plan.failed:
+            ctx.warn(f"there is no place for {name}")
+        return Outcome({"failed": plan.failed, "jobs": []}, jobs=plan.jobs)
+
+    def dry_run_result(self, ctx: UnitContext, plan: MultiPlan) -> Any:
+        del ctx
+        ops = [op for job in plan.jobs for op in job if isinstance(op, OpInstanceCreate)]
+        return {
+            "allocatable": [[op.instance_name, op.pnode] for op in ops],
+            "failed": plan.failed,
+        }

@@ -1,0 +1,73 @@
+"""Old objects are left alone by the collector, and garbage among them is found all the same."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ganeti.daemons.garbage import GROWTH, SWEEP_EVERY_S, OldObjects
+
+
+class Knot:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture
+async def old_objects() -> AsyncIterator[OldObjects]:
+    before = gc.get_threshold()
+    objects = OldObjects()
+    objects.start()
+    yield objects
+    await objects.stop()
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.requirement("S202")
+async def test_what_survived_a_collection_is_not_looked_at_again(old_objects: OldObjects) -> None:
+    kept = [[number] for number in range(50_000)]
+    gc.collect()
+    assert len(gc.get_objects()) < 10_000
+    assert gc.get_freeze_count() > len(kept)
+
+
+async def test_new_garbage_is_found_by_an_ordinary_collection(old_objects: OldObjects) -> None:
+    gone = weakref.ref(Knot())
+    gc.collect()
+    assert gone() is None
+
+
+async def test_old_garbage_is_found_by_a_sweep(old_objects: OldObjects) -> None:
+    knot = Knot()
+    gone = weakref.ref(knot)
+    gc.collect()
+    del knot
+    gc.collect()
+    assert gone() is not None  # set aside
+    old_objects.sweep()
+    assert gone() is None
+
+
+@pytest.mark.virtual_time
+async def test_a_sweep_comes_by_itself_once_there_is_much_more_than_before() -> None:
+    objects = OldObjects()
+    objects.start()
+    try:
+        kept: list[Knot] = [Knot()]
+        gone = weakref.ref(kept[0])
+        gc.collect()
+        kept.clear()
+        await asyncio.sleep(SWEEP_EVERY_S * 1.5)
+        assert gone() is not None
+        crowd = [[number] for number in range(int(gc.get_freeze_count() * GROWTH))]
+        gc.collect()
+        await asyncio.sleep(SWEEP_EVERY_S)
+        assert crowd
+        assert gone() is None
+    finally:
+        await objects.stop()
