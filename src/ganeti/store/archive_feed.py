@@ -156,7 +156,7 @@ class ArchiveFeed:
     async def _catch_up(self, channel: Channel) -> None:
         """Send all that the follower lacks of what is here."""
         after = 0
-        while ranges := await self._archive.ranges(after):
+        while ranges := await self._archive.ranges(after, MOST_IDS):
             after = ranges[-1][1]
             answer = await _asked(channel, ArchiveHave(ranges))
             if not isinstance(answer, ArchiveMissing):
