@@ -170,7 +170,7 @@ async def test_a_follower_whose_archive_hangs_holds_archiving_up_for_a_second_at
     await has(candidates.archives[N3], 10)
 
 
-async def test_a_hundred_thousand_equal_ids_take_few_and_small_messages(
+async def test_ten_thousand_equal_ids_take_few_and_small_messages(
     candidates: Candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[object] = []
@@ -184,13 +184,13 @@ async def test_a_hundred_thousand_equal_ids_take_few_and_small_messages(
     monkeypatch.setattr(MemoryChannel, "send", noted)
     for node in (N1, N2, N3):
         await candidates.open(node)
-        await candidates.archives[node].append([(n, b"") for n in range(1, 100_001)])
+        await candidates.archives[node].append([(n, b"") for n in range(1, 10_001)])
     store = candidates.replicas.stores[N1]
     lease = await store.campaign(VOTE)
     await store.change_members(lease, MemberChange(N2, True, True))
     await eventually(lambda: len(sent) >= 20)
-    await candidates.of(N1).append([(100_001, b"")])
-    await has(candidates.archives[N2], 100_001)
+    await candidates.of(N1).append([(10_001, b"")])
+    await has(candidates.archives[N2], 10_001)
     assert len(sent) <= 25
     assert sum(len(m.ranges) for m in sent if isinstance(m, ArchiveHave)) <= 11
 

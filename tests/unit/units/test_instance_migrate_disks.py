@@ -112,9 +112,15 @@ def lose_guest(master: Master, number: int, *, after_act: int) -> None:
     master.rpc.after_act = vanish
 
 
+@pytest.mark.requirement("G1", "F20")
+@pytest.mark.parametrize(
+    ("later", "fault"),
+    [(0, Fault.LOST_ANSWER), (1, Fault.LOST_CALL), (1, Fault.REFUSED)],
+    ids=["target unsure", "source unsure", "source refuses"],
+)
 @pytest.mark.parametrize("template", ["file", "sharedfile"])
 async def test_a_guest_that_ended_at_its_target_never_goes_on_from_what_the_source_remembers(
-    master: Master, template: str
+    master: Master, template: str, later: int, fault: Fault
 ) -> None:
     finish_target = FINISH_TARGET if template == "file" else 3
     if template == "file":
@@ -123,8 +129,8 @@ async def test_a_guest_that_ended_at_its_target_never_goes_on_from_what_the_sour
         succeeded(await master.run(create()))
         master.rpc.reset()
         uuid = master.instance(NAME).uuid
-    lose_guest(master, 2, after_act=finish_target)
-    master.rpc.fail(finish_target, Fault.LOST_ANSWER)
+    lose_guest(master, 2, after_act=finish_target + later)
+    master.rpc.fail(finish_target + later, fault)
     failed(await master.run(migrate()))
     master.rpc.after_act = None
     assert master.world.where(uuid) == {}  # it ended; it is started again from its disks

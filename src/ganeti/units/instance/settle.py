@@ -131,9 +131,11 @@ class _Ends:
 
     @property
     def handed_over(self) -> bool:
-        """Whether the target may have been told to let the guest go on."""
-        is_target_primary = self.instance.primary_node == self.target.uuid
-        return self.instance.handed_over and is_target_primary
+        """Whether the target may have been told to let the guest go on.
+
+        It is made the primary node before it is told, and stays that when the hand-over is settled.
+        """
+        return self.instance.primary_node == self.target.uuid
 
     async def settle(self, key: str) -> str:
         for attempt in range(ROUNDS):
