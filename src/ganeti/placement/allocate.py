@@ -165,7 +165,7 @@ class _Search:
         if self.is_pair:
             self._pairs(fits)
         elif state.exclusive[self.open].any():
-            # As upstream has it: whose node is lost here is lost, nobody else's spindles take it over.
+            # Debian's hail allocates on exclusive storage even if the cluster is not redundant then.
             self.rules = replace(self.rules, capacity=False)
             self._dedicated(fits)
         else:

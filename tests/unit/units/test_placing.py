@@ -189,7 +189,9 @@ def test_secrets_of_nested_opcodes_would_not_be_stored() -> None:
     assert not has_lost_secrets(plain)
 
 
-async def test_what_depends_on_a_move_that_failed_is_not_made(master: Master) -> None:
+async def test_moves_of_a_balance_wait_for_the_success_of_those_that_they_need(
+    master: Master,
+) -> None:
     for number in range(1, 5):
         succeeded(await master.run(create(f"web{number}.example.com")))
     result = succeeded(await master.run(OpClusterBalance()))

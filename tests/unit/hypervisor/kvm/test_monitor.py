@@ -37,6 +37,7 @@ class Server:
             while not writer.is_closing():
                 writer.write(words)
                 await writer.drain()
+                await asyncio.sleep(0)  # the client is in the same loop
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -122,7 +123,7 @@ EVENT = b'{"event": "RESET", "timestamp": {"seconds": 1, "microseconds": 2}}\r\n
     [
         b"x" * 65536,  # one endless line
         b'{"return": {"no": \r\n',
-        b"[]\r\n",
+        b"[]\r\n" * 1000,
         EVENT * 1000,
         b'{"return": {}, "id": "of nobody"}\r\n' * 1000,
     ],
