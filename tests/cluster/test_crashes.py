@@ -207,7 +207,7 @@ def test_job_ids_increase_and_are_never_used_again(after: Aftermath) -> None:
 @pytest.mark.requirement("G7")
 def test_no_job_was_run_twice(after: Aftermath) -> None:
     assert {name: times for name, times in after.runs.items() if times > 1} == {}
-    assert len(after.created) == len(set(after.created)) > 20
+    assert len(after.created) == len(set(after.created)) > 5
     assert set(after.created) <= set(after.runs)
 
 

@@ -1,6 +1,7 @@
 """The KVM hypervisor: QEMU processes, driven through their monitors."""
 
 import asyncio
+import contextlib
 import logging
 import re
 import shutil
@@ -359,13 +360,23 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         if guest.record.is_incoming:
             return False
         try:
-            status = await guest.status()
+            status = await self._first_status(guest)
         except MonitorSilent:
             return False
         if _STATES.get(status) != "shutdown":
             return False
         await self._guests.end(guest)
         return True
+
+    async def _first_status(self, guest: Guest) -> str:
+        """The state of a QEMU that an earlier daemon may have started a moment ago: wait for its monitor."""
+        for _ in range(round(ASK_AGAIN_S / LOOK_EVERY_S)):
+            with contextlib.suppress(MonitorGone):
+                return await guest.status()
+            if self._guests.peek(guest.files) is None:
+                break
+            await asyncio.sleep(LOOK_EVERY_S)
+        return await guest.status()
 
     async def _go_on(self, guest: Guest, *, paused: bool) -> None:
         """A start of what is here already."""
