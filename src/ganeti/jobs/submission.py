@@ -223,7 +223,7 @@ class Submission:
         depends: dict[int, Dependency] = {}
         resolved = [await self._resolve(op, before, depends) for op in ops]
         now = self._clock.time()
-        states = tuple(OpState(op=without_secrets(op)) for op in resolved)  # type: ignore[arg-type]  # every OpCode is one of AnyOpCode
+        states = tuple(OpState(op=without_secrets(op)) for op in resolved)
         end = None if ops else now
         stored = StoredJob(id=job_id, ops=states, received=now, end=end, source=source)
         job = LiveJob(stored)
