@@ -38,6 +38,7 @@ from ganeti.store.stream import (
     append_of,
 )
 from ganeti.store.sync_set import SyncSet
+from ganeti.store.waking import Waking
 
 TICK_S = 0.1
 PING_S = 0.25
@@ -119,6 +120,7 @@ class Reign:
         self._mandate = Mandate(master, accepted.voters, forced=forced, now=now)
         self._candidates: frozenset[NodeUuid] = accepted.sync_set
         self._waiting: deque[tuple[Position, asyncio.Future[None]]] = deque()
+        self._waking = Waking()
         self._feeds: dict[NodeUuid, _Feed] = {}
         self._links: dict[NodeUuid, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -351,8 +353,7 @@ class Reign:
         acknowledged = self._sync.acknowledged
         while self._waiting and self._waiting[0][0] <= acknowledged and self._over is None:
             _, done = self._waiting.popleft()
-            if not done.done():
-                done.set_result(None)
+            self._waking.resolve(done, None)
 
     # Followers
 
