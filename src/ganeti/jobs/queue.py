@@ -42,7 +42,7 @@ from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
 from ganeti.store.interface import MAX_OPERATIONS, Delete, Lease, Operation, Put, Store
 from ganeti.store.job_ids import JobIdAllocator
 
-STARTS_AT_ONCE = 32
+STARTS_AT_ONCE = 16
 """Jobs that are started before the loop may do something else."""
 
 _log = logging.getLogger(__name__)

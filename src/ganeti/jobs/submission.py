@@ -31,7 +31,7 @@ OPCODE_LIMIT = 500
 """Opcodes of one job."""
 SUBMITTED_BYTES = 512 * 1024
 """Bytes of a job as it is submitted, encoded."""
-SLICE = 200
+SLICE = 50
 ROOM_FOR_END = 16
 """Operations of a transaction that are left for an opcode's own change."""
 ROOM_FOR_END_BYTES = 128 * 1024
@@ -80,6 +80,7 @@ class Submission:
         self._coming = 0
         self._archived_status = archived_status
         self._numbering = asyncio.Lock()
+        self._registering = asyncio.Lock()
         self._ids: JobIdAllocator | None = None
         self._raise_ceiling: RaiseCeiling | None = None
         self.register = register
@@ -160,7 +161,10 @@ class Submission:
             await self._journal.commit([row for one in group for row in one.rows])
         except GanetiError as err:
             return err
-        self.register([one.job for one in group])
+        async with self._registering:
+            # A large submission ends in one turn of the loop; its jobs become known in several.
+            self.register([one.job for one in group])
+            await asyncio.sleep(0)
         return None
 
     async def _prepare(

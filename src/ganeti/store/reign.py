@@ -45,7 +45,7 @@ PING_S = 0.25
 RENEW_S = 2.0
 RETRY_S = 0.5
 ANSWER_S = 5.0
-CHUNK_ENTRIES = 500
+CHUNK_ENTRIES = 100
 CHUNK_BYTES = 4 << 20
 BEHIND_ENTRIES = 20_000
 """A follower that lags by more is served from the log again instead of from memory."""

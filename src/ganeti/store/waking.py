@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-A_TURN = 24
+A_TURN = 12
 
 
 class Waking:
