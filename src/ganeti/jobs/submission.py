@@ -162,9 +162,10 @@ class Submission:
         except GanetiError as err:
             return err
         async with self._registering:
-            # A large submission ends in one turn of the loop; its jobs become known in several.
             self.register([one.job for one in group])
-            await asyncio.sleep(0)
+            if len(group) >= SLICE:
+                # Large groups are often written together; they become known one at a turn.
+                await asyncio.sleep(0)
         return None
 
     async def _prepare(
