@@ -109,7 +109,7 @@ class Runner:
     ) -> None:
         """Write how the current opcode ended, as often as it takes, then make it known (T3).
 
-        `undo` is what is still to be undone; by default nothing after a success, else what was recorded.
+        `undo` is what is still to be undone; by default what was recorded.
         """
         try:
             ending, prepared = await self._prepare(job, ending)
@@ -131,7 +131,7 @@ class Runner:
 
     async def end_once(self, job: LiveJob, ending: Ending) -> None:
         """Like `end` for a job that does not run; raises Refused if it cannot be written now."""
-        await self._commit_end(job, ending, [], ())
+        await self._commit_end(job, ending, [], None)
         job.secrets.clear()
 
     async def _prepare(self, job: LiveJob, ending: Ending) -> tuple[Ending, list[Prepared]]:
@@ -196,7 +196,7 @@ class Runner:
             run.log("degraded: only the master holds the cluster's state")
         ending = await self._outcome(job, run)
         run.is_ending = True
-        await self.end(job, ending)
+        await self.end(job, ending, undo=run.left)
 
     async def _outcome(self, job: LiveJob, run: Run) -> Ending:
         try:
@@ -221,8 +221,6 @@ class Runner:
         prepared: Sequence[Prepared],
         undo: Sequence[UndoStep] | None,
     ) -> None:
-        if undo is None:
-            undo = () if ending.status is JobStatus.SUCCESS else job.undo
         async with job.writing:
             now = job.now(self._means.clock.time())
             ops = ended_ops(job, ending, now, cancel=job.cancel_requested)
