@@ -120,6 +120,7 @@ class ModelNode:
     local: SharedDirectory = field(default_factory=SharedDirectory)
     guests: dict[str, Guest] = field(default_factory=dict)
     oses: dict[str, str] = field(default_factory=lambda: {"tiny": "1.0"})
+    wrong_osparams: set[tuple[str, str]] = field(default_factory=set)
     allocators: dict[str, Callable[[dict[str, Any]], AllocatorOutput]] = field(
         default_factory=lambda: {"hail": hail}
     )
@@ -385,8 +386,10 @@ class ModelNode:
         ]
 
     def on_os_validate(self, args: OsValidateArgs) -> Nothing:
-        if args.os.partition("+")[0] not in self.oses:
+        if args.os.partition("+")[0] not in self.oses and not args.are_defaults:
             raise GuestOsError(f"there is no OS definition {args.os}")
+        if wrong := self.wrong_osparams & args.osparams.items():
+            raise GuestOsError(f"the script verify refuses {wrong}")
         return Nothing()
 
     def on_os_create(self, args: OsCreateArgs) -> ScriptResult:

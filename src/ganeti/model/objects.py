@@ -48,6 +48,10 @@ class Cluster(Stored, frozen=True, kw_only=True):
     ndparams: Params = {}
     ipolicy: Params = {}
     osparams: dict[str, dict[str, str]] = {}
+    hidden_os: tuple[str, ...] = ()
+    """OS definitions that lists leave out; they may be used (S155)."""
+    blacklisted_os: tuple[str, ...] = ()
+    """OS definitions that no new instance may have (S156)."""
     candidate_pool_size: int = 10
     default_iallocator: str = ""
     """Lists of allocators by kind of request, see `ganeti.model.iallocator.parse_defaults`."""
