@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams
+from ganeti.config.firmware import has_uefi
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
@@ -42,7 +43,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.failover import run_again, shut_down_source
-from ganeti.units.instance.firmware import carry_variables, forget_variables, has_uefi
+from ganeti.units.instance.firmware import carry_variables, forget_variables
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
@@ -122,7 +123,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
                 await undo.turn(switch, _removals(ctx, instance, source))
                 ctx.step(f"removing the disks on {source.name}")
                 await _remove_disks(ctx, instance, source)
-                if has_uefi(ctx, instance):
+                if has_uefi(ctx.snapshot.cluster, instance):
                     await forget_variables(ctx, instance, source)
                 undo.commit()
         except (RpcError, ExecError):
