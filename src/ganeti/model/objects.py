@@ -9,7 +9,7 @@ from typing import Any, NewType
 
 import msgspec
 
-from ganeti.model.names import AdminState, AllocPolicy
+from ganeti.model.names import AdminState, AdminStateSource, AllocPolicy
 from ganeti.model.params import Params
 
 NodeUuid = NewType("NodeUuid", str)
@@ -136,6 +136,7 @@ class Instance(Stored, frozen=True, kw_only=True):
     os: str = ""
     hypervisor: str = "kvm"
     admin_state: AdminState = AdminState.DOWN
+    admin_state_source: AdminStateSource = AdminStateSource.ADMIN
     disk_template: str = "diskless"
     disks: tuple[Disk, ...] = ()
     nics: tuple[Nic, ...] = ()
