@@ -43,7 +43,7 @@ from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
 from ganeti.store.interface import MAX_OPERATIONS, Delete, Lease, Operation, Put, Store
 from ganeti.store.job_ids import JobIdAllocator
 
-STARTS_AT_ONCE = 100
+STARTS_AT_ONCE = 16
 """Jobs that are started before the loop may do something else."""
 
 _log = logging.getLogger(__name__)
@@ -231,12 +231,8 @@ class JobQueue:
         job = self._jobs.get(job_id)
         return None if job is None else self._view(job)
 
-    def views(self) -> list[JobView]:
-        """All jobs of the queue, by id; for thousands, take `ids` and `view` in slices."""
-        return [self._view(job) for _, job in sorted(self._jobs.items())]
-
     def ids(self) -> list[int]:
-        """The ids of all jobs of the queue, in order."""
+        """The ids of all jobs of the queue, in order; for thousands, take their views in slices."""
         return sorted(self._jobs)
 
     async def archived_view(self, job_id: int) -> JobView | None:

@@ -21,6 +21,7 @@ from ganeti.jobs.record import LiveJob
 from ganeti.jobs.run import Means, Run
 from ganeti.jobs.states import Event
 from ganeti.jobs.submission import Prepared, Submission
+from ganeti.jobs.view import shown
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
@@ -246,7 +247,10 @@ class Runner:
 
 
 def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list[OpState]:
-    """The opcodes of a job when the current one has ended; a failure or a cancel ends all others."""
+    """The opcodes of a job when the current one has ended; a failure or a cancel ends all others.
+
+    Nothing is kept of what has ended that may not be shown: nobody needs it again (G23).
+    """
     ops = list(job.ops)
     index = job.index
     if index == len(ops):
@@ -268,7 +272,7 @@ def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list
         for later in range(index + 1, len(ops)):
             status, result = rest
             ops[later] = msgspec.structs.replace(ops[later], status=status, result=result, end=now)
-    return ops
+    return [shown(state) if state.status.is_final else state for state in ops]
 
 
 def _make_known(job: LiveJob, ending: Ending) -> None:

@@ -38,13 +38,14 @@ from ganeti.store.stream import (
     append_of,
 )
 from ganeti.store.sync_set import SyncSet
+from ganeti.store.waking import Waking
 
 TICK_S = 0.1
 PING_S = 0.25
 RENEW_S = 2.0
 RETRY_S = 0.5
 ANSWER_S = 5.0
-CHUNK_ENTRIES = 500
+CHUNK_ENTRIES = 100
 CHUNK_BYTES = 4 << 20
 BEHIND_ENTRIES = 20_000
 """A follower that lags by more is served from the log again instead of from memory."""
@@ -119,6 +120,7 @@ class Reign:
         self._mandate = Mandate(master, accepted.voters, forced=forced, now=now)
         self._candidates: frozenset[NodeUuid] = accepted.sync_set
         self._waiting: deque[tuple[Position, asyncio.Future[None]]] = deque()
+        self._waking = Waking()
         self._feeds: dict[NodeUuid, _Feed] = {}
         self._links: dict[NodeUuid, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -364,8 +366,7 @@ class Reign:
         acknowledged = self._sync.acknowledged
         while self._waiting and self._waiting[0][0] <= acknowledged and self._over is None:
             _, done = self._waiting.popleft()
-            if not done.done():
-                done.set_result(None)
+            self._waking.resolve(done, None)
 
     # Followers
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ganeti.model.names import JobStatus
+from ganeti.model.opcodes.base import DiskRequest
 from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.migration import MigrateArgs
 from ganeti.store.faulty import Crash, Refuse
@@ -231,3 +232,14 @@ async def test_a_guest_may_stand_still_while_it_is_moved(
     [args] = [call.args for call in master.rpc.calls if call.procedure == "migration_run"]
     assert isinstance(args, MigrateArgs)
     assert args.live is is_live
+
+
+async def test_a_read_only_disk_is_refused_before_anything_is_done(master: Master) -> None:
+    op = create(disk_template="file", disks=[DiskRequest(size=64), DiskRequest(size=1, mode="ro")])
+    succeeded(await master.run(op))
+    master.rpc.reset()
+    _, (text, code) = failed(await master.run(migrate()))
+    assert code == "wrong_state"
+    assert f"disk 1 of {NAME} is read-only" in text
+    assert "gnt-instance move -n NODE" in text
+    assert master.rpc.acts() == []

@@ -3,7 +3,7 @@
 A live migration carries them itself, and on shared files every node sees them.
 """
 
-from ganeti.config.fill import filled_hvparams
+from ganeti.config.firmware import has_uefi
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
@@ -25,11 +25,6 @@ def keeps_variables(instance: Instance) -> bool:
     return "firmware" in HYPERVISOR_PARAMS.get(instance.hypervisor, {})
 
 
-def has_uefi(ctx: UnitContext, instance: Instance) -> bool:
-    """Whether the instance starts by UEFI now."""
-    return filled_hvparams(ctx.snapshot.cluster, instance).get("firmware") == "uefi"
-
-
 async def carry_variables(
     ctx: UnitContext, undo: UndoLog, instance: Instance, source: Node, target: Node
 ) -> None:
@@ -37,7 +32,7 @@ async def carry_variables(
 
     Once the instance is on `target`, `variables_step` removes those of `source`.
     """
-    if not has_uefi(ctx, instance):
+    if not has_uefi(ctx.snapshot.cluster, instance):
         return
     spec = spec_of(ctx, instance)
     found = await ctx.call(source, FIRMWARE_READ, InstanceArgs(instance=spec))

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams
+from ganeti.config.firmware import has_uefi
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
@@ -43,7 +44,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.failover import run_again, shut_down_source
-from ganeti.units.instance.firmware import carry_variables, has_uefi, variables_step
+from ganeti.units.instance.firmware import carry_variables, variables_step
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
@@ -173,7 +174,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
 def _superfluous(ctx: UnitContext, instance: Instance, node: Node) -> list[UndoStep]:
     """The steps that leave nothing of an instance on the node that it has left."""
     steps = removals(node, spec_of(ctx, instance))
-    if has_uefi(ctx, instance):
+    if has_uefi(ctx.snapshot.cluster, instance):
         steps.append(variables_step(ctx, instance, node))
     return steps
 
