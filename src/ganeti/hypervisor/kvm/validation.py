@@ -20,6 +20,7 @@ from ganeti.hypervisor.kvm.rules import contradictions
 from ganeti.model.params import Params
 
 KEYMAPS = Path("/usr/share/qemu/keymaps")
+VHOST_NET = Path("/dev/vhost-net")
 _VNC_FILES = ("ca-cert.pem", "server-cert.pem", "server-key.pem")
 _SPICE_FILES = ("spice.pem", "spice-ca.pem")
 _NAME = re.compile(r'^name "([^"]+)"(?:.*alias "([^"]+)")?', re.MULTILINE)
@@ -111,6 +112,8 @@ def _places(hvparams: Params) -> list[str]:
     for name, path in (("vnc_bind_address", address), ("mem_path", memory)):
         if path.startswith("/") and not Path(path).is_dir():
             found.append(f"{name}: {path} is not a directory of this node")
+    if hvparams["vhost_net"] and not VHOST_NET.exists():
+        found.append(f"vhost_net: this node has no {VHOST_NET}; load the kernel's module vhost_net")
     keymap = str(hvparams["keymap"])
     if keymap and KEYMAPS.is_dir() and not (KEYMAPS / keymap).is_file():
         found.append(f"keymap: QEMU has no keymap {keymap} on this node")
