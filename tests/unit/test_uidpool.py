@@ -372,7 +372,7 @@ def start_one(log: Path, gates: list[tuple[int, int]]) -> None:
         os.close(writing)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.read(gates[0][0], 1)
-    uid = uidpool.RequestUnusedUid(range(61000, 61220))
+    uid = uidpool.RequestUnusedUid(range(61700, 61920))
     ready, say = os.pipe()
     child = os.fork()
     if child == 0:
