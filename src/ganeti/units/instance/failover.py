@@ -30,11 +30,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.cleanup import clean_up
-from ganeti.units.instance.firmware import (
-    carry_variables,
-    forget_step,
-    forget_variables,
-)
+from ganeti.units.instance.firmware import carry_variables, variables_step
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
@@ -129,12 +125,7 @@ async def _switch(ctx: UnitContext, plan: FailoverPlan) -> None:
         return
     async with ctx.undo_log() as undo:
         await carry_variables(ctx, undo, instance, source, target)
-        await undo.turn(switch, [forget_step(ctx, instance, source)])
-        try:
-            await forget_variables(ctx, instance, source)
-        except RpcError as err:
-            ctx.warn(f"its UEFI variables are left on {source.name}: {err}")
-        undo.commit()
+        undo.commit(switch, then=[variables_step(ctx, instance, source)])
 
 
 async def shut_down_source(

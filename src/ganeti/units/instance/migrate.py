@@ -8,7 +8,9 @@ from ganeti.config.firmware import has_variables_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.requests import LockRequest
+from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.job import UndoStep
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OpInstanceMigrate
@@ -18,7 +20,6 @@ from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_REMOVE, DiskAr
 from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
-    MIGRATION_FINISH_SOURCE,
     MIGRATION_FINISH_TARGET,
     MIGRATION_INFO,
     MIGRATION_RUN,
@@ -40,7 +41,7 @@ from ganeti.units.instance.access import (
 )
 from ganeti.units.instance.cleanup import clean_up
 from ganeti.units.instance.failover import FailoverPlan, fail_over, plan_failover
-from ganeti.units.instance.firmware import forget_variables
+from ganeti.units.instance.firmware import variables_step
 from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.settle import (
@@ -51,6 +52,7 @@ from ganeti.units.instance.settle import (
 )
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_online, check_space, free_resources
+from ganeti.units.undo import removals
 
 LIVE, NON_LIVE = "live", "non-live"
 MIRRORS_DISKS = "mirrors_disks"
@@ -195,7 +197,9 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
             )
             await ctx.config.change(mark_migrating(_uuid(plan), NodeUuid(target.uuid)))
             result = await _move(ctx, plan)
-            undo.commit()
+            ctx.step(f"ending what is left on {source.name}")
+            settled = mark_settled(_uuid(plan), NodeUuid(target.uuid))
+            undo.commit(settled, then=_ends_of_source(ctx, plan))
         ctx.info(
             f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
             f" standing still for {result.downtime_ms} ms"
@@ -248,14 +252,16 @@ async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
         )
     ctx.step(f"letting the guest go on at {plan.target.name}")
     await _hand_over(ctx, plan)
-    ctx.step(f"ending what is left on {plan.source.name}")
-    ended = FinishMigrationArgs(instance=spec, success=True)
-    await ctx.call(plan.source, MIGRATION_FINISH_SOURCE, ended)
-    if has_variables_on_its_node(ctx.snapshot.cluster, plan.instance):
-        await forget_variables(ctx, plan.instance, plan.source)
-    if plan.copied:
-        await remove_disks(ctx, plan.instance, plan.source)
     return result
+
+
+def _ends_of_source(ctx: UnitContext, plan: MigrationPlan) -> list[UndoStep]:
+    """The steps that leave nothing on the source, the last of them first."""
+    spec, node = spec_of(ctx, plan.instance), plan.source
+    steps = removals(node, spec) if plan.copied else []
+    if has_variables_on_its_node(ctx.snapshot.cluster, plan.instance):
+        steps.append(variables_step(ctx, plan.instance, node))
+    return [*steps, UndoStep("end_source", {"node": node.uuid, "instance": wire.plain(spec)})]
 
 
 async def _hand_over(ctx: UnitContext, plan: MigrationPlan) -> None:
@@ -273,7 +279,6 @@ async def _hand_over(ctx: UnitContext, plan: MigrationPlan) -> None:
         if err.wire_error == UNREACHABLE:  # surely not told, so the source's state is the latest
             await ctx.config.change(mark_taken_back(uuid, source, target))
         raise
-    await ctx.config.change(mark_settled(uuid, target))
 
 
 async def make_disks_anew(ctx: UnitContext, instance: Instance, node: Node) -> None:

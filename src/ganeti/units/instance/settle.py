@@ -5,6 +5,7 @@ the mark is there, nobody knows where the guest is, and nothing may start it.
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -116,9 +117,26 @@ async def settle_migration(services: Services, key: str, attempt: Attempt) -> st
     instance = snapshot.instances.get(attempt.instance)
     if instance is None:
         return ""
-    source, target = snapshot.nodes[attempt.source], snapshot.nodes[attempt.target]
-    ends = _Ends(services, instance, source, target, copied=attempt.copied)
-    return await ends.settle(key)
+    return await _Ends.of(services, instance, attempt).settle(key)
+
+
+async def settle_later(services: Services, key: str, attempt: Attempt) -> None:
+    """What `settle_migration` could not do, when other jobs may have moved the instance since.
+
+    If its mark is gone, it is known where the guest is, and only the ends where it is not are
+    cleaned up. Raises ExecError, also if another migration of it is not settled.
+    """
+    snapshot = services.config.snapshot
+    instance = snapshot.instances.get(attempt.instance)
+    if instance is None:
+        return
+    if instance.migrating_to is None:
+        ends = _Ends.of(services, instance, attempt)
+        await ends.clean_up(key)
+    elif {instance.primary_node, instance.migrating_to} == {attempt.source, attempt.target}:
+        await settle_migration(services, key, attempt)
+    else:
+        raise ExecError(f"another migration of {instance.name} is not settled")
 
 
 @dataclass
@@ -130,6 +148,12 @@ class _Ends:
     source: Node
     target: Node
     copied: bool
+
+    @classmethod
+    def of(cls, services: Services, instance: Instance, attempt: Attempt) -> Self:
+        nodes = services.config.snapshot.nodes
+        source, target = nodes[attempt.source], nodes[attempt.target]
+        return cls(services, instance, source, target, copied=attempt.copied)
 
     @property
     def handed_over(self) -> bool:
@@ -192,6 +216,16 @@ class _Ends:
         await self._record(home)
         await self._remove_copy(key, other)
         return self.source.name if owner == "source" else ""
+
+    async def clean_up(self, key: str) -> None:
+        """Clean up the ends at which the instance is not, as the configuration knows."""
+        home = self.instance.primary_node
+        if self.source.uuid != home:
+            await self._call(key, self.source, MIGRATION_FINISH_SOURCE, success=True)
+            await self._remove_copy(key, self.source)
+        if self.target.uuid != home:
+            await self._call(key, self.target, MIGRATION_FINISH_TARGET, success=False)
+            await self._remove_copy(key, self.target)
 
     async def _record(self, node: Node) -> None:
         await self.services.config.change(
