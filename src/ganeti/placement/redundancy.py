@@ -1,7 +1,8 @@
 """Whether a node can be lost: its mirrored instances fail over, and all others find a place elsewhere.
 
 That is what `hail` and `hspace` call capacity checks (global N+1). Only hard limits count. A place is
-looked for as upstream does, the largest instance first and the most even cluster next, so that both agree. Mostly
+looked for as upstream does, so that both agree: instances that any node can start go first, in their order, then
+the others, the largest first; each goes where the cluster is most even. Mostly
 it need not be looked for: if the other nodes together have room for as many of the largest instance
 as must move, no order of placing them can fail.
 """
@@ -24,7 +25,7 @@ from ganeti.placement.score import (
 )
 from ganeti.placement.singles import added_scores, last_of_equals
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import MIRROR_INTERNAL, NO_NODE, Bools, Floats, Indices, State
+from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, NO_NODE, Bools, Floats, Indices, State
 
 _ANY = Options(disk_moves=False, ignore_soft_errors=True)
 
@@ -67,7 +68,7 @@ def _surely_evacuable(state: State) -> Bools:
     if state.tags.forbidden is not None or state.exclusive.any():
         sure &= np.bincount(state.primary[others], minlength=size) == 0
         return sure
-    wrong = others & ~policy_fits(state) & ~state.instances.is_movable
+    wrong = others & ~policy_fits(state) & (state.instances.mirror != MIRROR_EXTERNAL)
     sure[state.primary[wrong]] = False
     taken = _most_taken_over(state, mirrored)
     return sure & _rooms_suffice(state, np.flatnonzero(others), state.free - taken)
@@ -118,9 +119,10 @@ def _rooms_suffice(state: State, others: Indices, free: Floats) -> Bools:
         rooms = _rooms(room, state.free_disk, memory[mine].max(), disk[mine].max())
         sure |= members & (rooms.sum() - rooms >= most)
         for node in np.flatnonzero(members & ~sure):
-            own = where == node
+            own = np.flatnonzero(where == node)[::-1]
+            order = own[_turns(these.mirror[others[own]] == MIRROR_EXTERNAL, memory[own])]
             sure[node] = _surely_fit(
-                _without(room, int(node)), state.free_disk, memory[own], disk[own]
+                _without(room, int(node)), state.free_disk, memory[order], disk[order]
             )
     return np.asarray(sure)
 
@@ -140,18 +142,22 @@ def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Float
 
 
 def _surely_fit(free: Floats, free_disk: Floats, memory: Floats, disk: Floats) -> bool:
-    """Whether instances find a place one after the other, the largest first, wherever earlier ones went.
+    """Whether instances find a place one after the other, wherever earlier ones went.
 
     A node is out for an instance only after it took some earlier ones, each of the largest size at most.
     """
-    order = np.argsort(-memory, kind="stable")
-    memory, disk = memory[order][:, None], disk[order][:, None]
+    memory, disk = memory[:, None], disk[:, None]
     takes = np.floor((free - memory - 1) / max(1.0, float(memory.max()))) + 1
     if disk.any():
         most = max(1.0, float(disk.max()))
         takes = np.minimum(takes, np.floor((free_disk - disk - 1) / most) + 1)
     needed = np.arange(1, len(memory) + 1)
     return bool((np.maximum(takes, 0.0).sum(axis=1) >= needed).all())
+
+
+def _turns(is_shared: Bools, memory: Floats) -> Indices:
+    """The order in which instances look for a place: shared ones as they come, then the largest of the others."""
+    return np.lexsort((np.where(is_shared, 0.0, -memory), ~is_shared))
 
 
 def can_be_lost(state: State, node: int) -> bool:
@@ -165,14 +171,15 @@ def can_be_lost(state: State, node: int) -> bool:
         if not _fail_over(after, int(index), node):
             return False
     scope = after.group == after.group[node]
-    for index in others[these.is_movable[others]]:
+    is_shared = these.mirror[others] == MIRROR_EXTERNAL
+    others = others[_turns(is_shared, these.memory[others])]
+    shared, fixed = np.split(others, [int(is_shared.sum())])
+    for index in shared:
         if not _move_away(after, int(index), scope):
             return False
-    fixed = others[~these.is_movable[others]]
     if not policy_fits(state)[fixed].all():
         return False
-    largest_first = fixed[np.argsort(-these.memory[fixed], kind="stable")]
-    return not len(fixed) or _Refuge(after, scope, node).takes(largest_first)
+    return not len(fixed) or _Refuge(after, scope, node).takes(fixed)
 
 
 def _fail_over(state: State, index: int, node: int) -> bool:
