@@ -43,10 +43,7 @@ def doomed_nodes(
 
     With `spare_lone_nodes` nothing is asked of a group with one online node, which cannot be redundant.
     """
-    relevant = ~np.isin(state.group, list(ignored_groups))
-    if spare_lone_nodes:
-        online = np.bincount(state.group[~state.offline], minlength=len(state.groups))
-        relevant &= online[state.group] > 1
+    relevant = _relevant(state, ignored_groups, spare_lone_nodes=spare_lone_nodes)
     if first is not None and relevant[first]:
         if not can_be_lost(state, first):
             yield first
@@ -60,6 +57,55 @@ def doomed_nodes(
     for start in range(0, len(unclear), ROWS):
         portion = unclear[start : start + ROWS]
         yield from (int(node) for node in portion[~_can_be_lost(state, portion)])
+
+
+def surely_doomed(
+    state: State,
+    ignored_groups: Iterable[int] = (),
+    first: int | None = None,
+    *,
+    spare_lone_nodes: bool = False,
+) -> Iterator[int]:
+    """Some of the `doomed_nodes`: those whose instances the others have no room for, in whatever order.
+
+    If a node is among them, it also is if an instance is larger.
+    """
+    nodes = np.flatnonzero(_relevant(state, ignored_groups, spare_lone_nodes=spare_lone_nodes))
+    if first is not None:
+        if _lacks_room(state, np.array([first]))[0]:
+            yield first
+        nodes = nodes[nodes != first]
+    for start in range(0, len(nodes), ROWS):
+        portion = nodes[start : start + ROWS]
+        yield from (int(node) for node in portion[_lacks_room(state, portion)])
+
+
+def _lacks_room(state: State, nodes: Indices) -> Bools:
+    """By node: whether for some number of its largest instances the rest of its group has no room."""
+    these, there = state.instances, state.primary >= 0
+    mirrored = (these.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
+    which, counts = Queues.from_state(state, np.flatnonzero(there & ~mirrored)).of(nodes)
+    if not which.size:
+        return np.zeros(len(nodes), dtype=bool)
+    open_ = state.group[nodes][:, None] == state.group
+    open_[np.arange(len(nodes)), nodes] = False
+    taken = np.zeros((len(state.nodes),) * 2)
+    memory = these.memory * these.uses_memory
+    np.add.at(taken, (state.primary[mirrored], state.secondary[mirrored]), memory[mirrored])
+    used = np.arange(which.shape[1]) < counts[:, None]
+    lacks = np.zeros(len(nodes), dtype=bool)
+    for sizes, free in (
+        (memory, state.free - taken[nodes]),
+        (these.disk * these.is_local, np.broadcast_to(state.free_disk, open_.shape)),
+    ):
+        wanted = -np.sort(-np.where(used, sizes[which], 0.0), axis=1)
+        room = np.where(open_, np.maximum(free, 0.0), 0.0)
+        each = np.ceil(room[:, None] / np.maximum(wanted, 1e-9)[:, :, None]) - 1
+        many = np.maximum(each, 0.0).sum(axis=2)
+        needed = np.minimum(np.arange(1, which.shape[1] + 1), counts[:, None])
+        lacks |= ((many < needed) & (wanted > 0)).any(axis=1)
+        lacks |= ((wanted.cumsum(axis=1) >= room.sum(axis=1)[:, None]) & (wanted > 0)).any(axis=1)
+    return lacks
 
 
 def _needs_all_rules(state: State) -> bool:
@@ -85,6 +131,14 @@ def _can_be_lost(state: State, nodes: Indices) -> Bools:
     lost = nodes[found]
     found[found] = find_places(state, lost, Queues.from_state(state, np.flatnonzero(others)))
     return found
+
+
+def _relevant(state: State, ignored_groups: Iterable[int], *, spare_lone_nodes: bool) -> Bools:
+    relevant = ~np.isin(state.group, list(ignored_groups))
+    if spare_lone_nodes:
+        online = np.bincount(state.group[~state.offline], minlength=len(state.groups))
+        relevant &= online[state.group] > 1
+    return np.asarray(relevant)
 
 
 def is_redundant(state: State, ignored_groups: Iterable[int] = ()) -> bool:
