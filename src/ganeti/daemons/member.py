@@ -325,6 +325,8 @@ class Member:
                 # A refusal may be of the moment when another node, or the old master, campaigned too.
                 limit = end if isinstance(err, NotYet) else begun + OVERTAKEN_S
                 if loop.time() > limit:
+                    # If it was registered and could not begin, nobody else goes on by itself.
+                    self._spawn(self._confirm(AFTER_LOSS_S), "confirm")
                     raise
                 _log.info("waiting: %s", err)
                 await asyncio.sleep(AGAIN_S)
