@@ -101,7 +101,10 @@ class Monitor:
             for number, (name, arguments) in enumerate(commands):
                 if number < len(files):
                     client.send_fd_scm(files[number])
-                await client.execute(name, dict(arguments))
+                try:
+                    await client.execute(name, dict(arguments))
+                except ExecuteError as err:
+                    raise CommandRefused(f"QEMU refused {name}: {err}") from err
 
     @contextlib.asynccontextmanager
     async def _talking(self, what: str, timeout_s: float) -> AsyncIterator[QMPClient]:
