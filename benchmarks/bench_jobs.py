@@ -84,7 +84,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     with local_cluster() as cluster:
         socket = cluster.master.paths.luxi_socket
-        per_second = asyncio.run(throughput(socket, 400 if quick else 2000))
+        per_second = asyncio.run(throughput(socket, 400 if quick else 10_000))
         taken = asyncio.run(latencies(socket, 40 if quick else 200))
         submitted = asyncio.run(submissions(socket, 800 if quick else 10_000))
         register = RegisterFile(cluster.master.paths.register).read()

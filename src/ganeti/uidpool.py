@@ -33,6 +33,8 @@ NO_SHELLS = frozenset(("nologin", "false"))
 POOL_LIMIT = 65536
 """Ids in a pool."""
 PROC = Path("/proc")
+DIRECTORY_VARIABLE = "GANETI_UID_LOCKS"
+"""In the environment: the directory of lock files, for all nodes that share a host."""
 _ENDED = ([b"Z"], [b"X"])
 
 _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?", re.ASCII)
@@ -248,7 +250,12 @@ def ExecWithUnusedUid(
 
 
 def lock_directory(paths: Paths | None = None) -> Path:
-    """Where this node keeps the lock files: in its run directory, which a reboot empties."""
+    """Where this node keeps the lock files: in its run directory, which a reboot empties.
+
+    Virtual nodes of one host share its user ids, hence one directory, which their environment names.
+    """
+    if common := os.environ.get(DIRECTORY_VARIABLE):
+        return Path(common)
     return (Paths.from_environment() if paths is None else paths).run / "uid-pool"
 
 

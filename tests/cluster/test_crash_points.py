@@ -1,15 +1,16 @@
 """The master daemon dies, or its disk fails, at the 1st, 2nd, 3rd … call of an operation until it completes."""
 
 import contextlib
+import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from ganeti.base.errors import GanetiError
 from ganeti.bootstrap.daemons import MASTERD
 from ganeti.clients.luxi import FINAL, LuxiClient
-from tests.support.crash_points import FILE_CALLS, HAS_STRACE, at_call
+from tests.support.crash_points import FILE_CALLS, HAS_STRACE, NETWORK_CALLS, at_call
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 
 pytestmark = [
@@ -19,7 +20,8 @@ pytestmark = [
 ]
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
-MOST = 200
+MOST = 300
+NUMBERS = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +108,22 @@ def check(cluster: LocalCluster, promised: list[int]) -> None:
 FINAL_SET = set(FINAL)
 
 
-def enumerate_points(cluster: LocalCluster, operation: str, step: int, error: str = "") -> int:
+def enumerate_points(
+    cluster: LocalCluster,
+    operation: str,
+    step: int,
+    *,
+    error: str = "",
+    calls: Sequence[str] = FILE_CALLS,
+) -> int:
     """How many points the operation has; each `step`-th is tried."""
     act = OPERATIONS[operation]
     promised: list[int] = []
     for number in range(1, MOST, step):
         serving(cluster)
-        with at_call(cluster.pid(MASTERD), number, calls=FILE_CALLS, error=error) as point:
+        with at_call(cluster.pid(MASTERD), number, calls=calls, error=error) as point:
             with contextlib.suppress(GanetiError, OSError, AssertionError):
-                act(cluster, promised, number)
+                act(cluster, promised, next(NUMBERS))
             was_reached = point.was_reached
         serving(cluster)
         check(cluster, promised)
@@ -136,4 +145,15 @@ def test_a_daemon_that_dies_at_any_file_call_of_a_submission_keeps_its_promises(
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("error", ["", "EIO", "ENOSPC"])
 def test_every_point_of_every_operation(cluster: LocalCluster, operation: str, error: str) -> None:
-    assert enumerate_points(cluster, operation, 1, error) > 1
+    assert enumerate_points(cluster, operation, 1, error=error) > 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.requirement("G1", "G7", "G8", "G11", "F11", "F16", "F24")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_daemon_that_dies_at_any_message_of_an_operation_keeps_its_promises(
+    cluster: LocalCluster, operation: str
+) -> None:
+    """RPC boundaries: before each call to a node, and between that and each answer to a client."""
+    assert enumerate_points(cluster, operation, 1, calls=NETWORK_CALLS) > 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
+from ganeti.vcluster.layout import UID_LOCKS
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.tiny_guest import (
     are_consecutive,
@@ -286,9 +287,10 @@ def test_a_guest_of_the_pool_is_made_moved_and_removed_by_the_real_commands(
         assert found
         assert 61600 <= int(found[1]) <= 61609
         assert str(Path(f"/proc/{machine}/root").readlink()).endswith(".root")
+        assert (UID_LOCKS / found[1]).exists()
         cluster.ok("gnt-instance", "migrate", "-f", name, timeout_s=90)
     cluster.ok("gnt-instance", "remove", "-f", "--shutdown-timeout=0", name)
+    assert not any((UID_LOCKS / str(uid)).exists() for uid in range(61600, 61610))
     for node in cluster.cluster.nodes:
-        assert list((node.paths.run / "uid-pool").iterdir()) == []
         assert list(node.paths.kvm.glob("*.root")) == []
     cluster.ok("gnt-cluster", "modify", "--uid-pool=")

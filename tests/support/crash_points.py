@@ -17,8 +17,8 @@ from tests.support.local_cluster import wait_until
 
 FILE_CALLS = ("fsync", "fdatasync", "pwrite64", "rename", "unlink", "ftruncate")
 """What makes something durable, or changes a file, in SQLite and in `write_atomically`."""
-NETWORK_CALLS = ("sendto", "write")
-"""What sends a call to a node, or an answer to a client."""
+NETWORK_CALLS = ("sendto", "sendmsg")
+"""What sends a call to a node, an answer to a client or the state to another candidate; also what wakes the loop."""
 
 HAS_STRACE = shutil.which("strace") is not None
 

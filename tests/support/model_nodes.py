@@ -117,9 +117,12 @@ class ModelNode:
     cluster_uuid: str
     shared: SharedDirectory
     memory: int = 4096
+    guests_keep_memory: bool = False
+    """Guests without a balloon."""
     local: SharedDirectory = field(default_factory=SharedDirectory)
     guests: dict[str, Guest] = field(default_factory=dict)
     oses: dict[str, str] = field(default_factory=lambda: {"tiny": "1.0"})
+    wrong_osparams: set[tuple[str, str]] = field(default_factory=set)
     allocators: dict[str, Callable[[dict[str, Any]], AllocatorOutput]] = field(
         default_factory=lambda: {"hail": hail}
     )
@@ -385,8 +388,10 @@ class ModelNode:
         ]
 
     def on_os_validate(self, args: OsValidateArgs) -> Nothing:
-        if args.os.partition("+")[0] not in self.oses:
+        if args.os.partition("+")[0] not in self.oses and not args.are_defaults:
             raise GuestOsError(f"there is no OS definition {args.os}")
+        if wrong := self.wrong_osparams & args.osparams.items():
+            raise GuestOsError(f"the script verify refuses {wrong}")
         return Nothing()
 
     def on_os_create(self, args: OsCreateArgs) -> ScriptResult:
@@ -531,22 +536,30 @@ class ModelNode:
         return Nothing()
 
     def on_instance_memory(self, args: MemoryArgs) -> MemoryResult:
-        if guest := self.guests.get(args.instance.uuid):
+        guest = self.guests.get(args.instance.uuid)
+        if guest is None:
+            return MemoryResult(memory=0)
+        if not self.guests_keep_memory:
             guest.spec = replace(guest.spec, memory=args.memory)
-        return MemoryResult(memory=args.memory if guest else 0)
+        return MemoryResult(memory=guest.spec.memory)
 
     # --- migration ---
 
     def on_migration_info(self, args: InstanceArgs) -> dict[str, Any]:
-        running = self._here(args.instance).state == "running"
-        return {"running": running, "mirrors_disks": self.mirrors_disks}
+        guest = self._here(args.instance)
+        return {
+            "running": guest.state == "running",
+            "mirrors_disks": self.mirrors_disks,
+            "memory": guest.spec.memory,
+        }
 
     def on_migration_accept(self, args: IncomingArgs) -> Incoming:
         uuid = args.instance.uuid
         if uuid in self.guests and self.guests[uuid].state != "incoming":
             raise HypervisorError(f"{args.instance.name} is on this node already")
         self._check_disks(args.instance)
-        self.guests[uuid] = Guest(args.instance, "incoming", runs_on=args.info["running"])
+        spec = replace(args.instance, memory=args.info["memory"])
+        self.guests[uuid] = Guest(spec, "incoming", runs_on=args.info["running"])
         self.let_go_on.discard(uuid)
         disks_port = COPY_PORT if args.copies_disks else 0
         return Incoming(address=self.name, port=PORT, disks_port=disks_port, certificate="pem")

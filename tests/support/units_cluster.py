@@ -262,6 +262,7 @@ class Master:
             self.candidates,
             built_in=world.built_in,
             node_data=NodeData(world.node_data_age_s),
+            leftovers=lambda: self.queue.leftovers(),  # noqa: PLW0108 - the queue comes later
         )
         self.processor = Processor(self.services)
         self.queue = JobQueue(
@@ -366,6 +367,12 @@ class Master:
             for job_id in sorted(new):
                 await self.final(job_id)
             ended |= new
+
+    async def nothing_is_left(self) -> None:
+        """Wait until all that ended jobs could not undo is undone."""
+        async with asyncio.timeout(3600):
+            while self.queue.leftovers():  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(1)
 
     def check_nothing_is_held(self) -> None:
         """No lock, no reservation and no placement is left when no job runs (G11)."""

@@ -318,6 +318,20 @@ def test_a_host_that_shows_no_processes_hands_out_nothing(tmp_path: Path) -> Non
         uidpool.host_uids_in_use(tmp_path)
 
 
+@pytest.mark.requirement("A65")
+def test_virtual_nodes_of_one_host_have_one_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [Paths(tmp_path / name) for name in ("node1", "node2")]
+    assert len({uidpool.lock_directory(node) for node in nodes}) == 2
+    monkeypatch.setenv(uidpool.DIRECTORY_VARIABLE, str(tmp_path / "common"))
+    [first, second] = [uidpool.lock_directory(node) for node in nodes]
+    taken = uidpool.RequestUnusedUid([61400], directory=first, uids_in_use=nobody_runs)
+    with pytest.raises(PrereqError, match="all 1 user ids of the pool are in use"):
+        uidpool.RequestUnusedUid([61400], directory=second, uids_in_use=nobody_runs)
+    uidpool.ReleaseUid(taken)
+
+
 @pytest.mark.requirement("S102", "A65")
 @pytest.mark.timeout(120)
 def test_of_200_processes_that_start_at_once_no_two_share_an_id(
@@ -358,7 +372,7 @@ def start_one(log: Path, gates: list[tuple[int, int]]) -> None:
         os.close(writing)
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.read(gates[0][0], 1)
-    uid = uidpool.RequestUnusedUid(range(61000, 61220))
+    uid = uidpool.RequestUnusedUid(range(61700, 61920))
     ready, say = os.pipe()
     child = os.fork()
     if child == 0:

@@ -23,14 +23,12 @@ DEFAULT = "default"
 _32_BITS = 2**32
 
 _ABSENT: dict[str, Any] = {
-    "blacklisted_os": [],
     "compression_tools": ["gzip"],
     "data_collector_interval": {},
     "drbd_usermode_helper": None,
     "enabled_data_collectors": {},
     "enabled_user_shutdown": False,
     "gluster_storage_dir": "",
-    "hidden_os": [],
     "install_image": "",
     "instance_communication_network": "",
     "maintain_node_health": False,
@@ -68,6 +66,8 @@ def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
         "hvparams": {name: cluster_hvparams(cluster, name) for name in HYPERVISOR_PARAMS},
         "os_hvp": cluster.os_hvp,
         "osparams": cluster.osparams,
+        "hidden_os": list(cluster.hidden_os),
+        "blacklisted_os": list(cluster.blacklisted_os),
         "beparams": {DEFAULT: layered(BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}))},
         "nicparams": {DEFAULT: layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}))},
         "ndparams": layered(NODE_DEFAULTS, cluster.ndparams),

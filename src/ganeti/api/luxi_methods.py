@@ -42,7 +42,7 @@ JOB_BYTES_LIMIT = 512 * 1024
 """A job must fit into one transaction, with room for what it will say."""
 WAIT_LIMIT_S = 60.0
 """A waiting client is told to go on waiting at least this often (S195)."""
-SLICE_OPCODES = 200
+SLICE_OPCODES = 100
 
 REASON_SOURCE = "gnt:luxi"
 BACKUP = "BackupState"

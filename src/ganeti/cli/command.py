@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ganeti import __version__
 from ganeti.base.errors import GanetiError
+from ganeti.cli.dashed_values import joined
 from ganeti.cli.errors import exit_code_of, format_error
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
@@ -121,7 +122,8 @@ class CommandTable:
             print(f"{self.prog}: there is no command {name!r}\n", file=sys.stderr)
             print(self.usage(), file=sys.stderr)
             return EXIT_FAILURE
-        args = parser_of(self.prog, command).parse_intermixed_args(rest)
+        words = joined(rest, command.options)
+        args = parser_of(self.prog, command).parse_intermixed_args(words)
         args.prog, args.command = self.prog, command.name
         return command.function(args)
 

@@ -4,16 +4,26 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.cli.command import Argument, CommandTable
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_job
-from ganeti.cli.options import QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.key_values import named_key_values, os_params
+from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import format_table, print_tree
 from ganeti.clients.luxi import LuxiClient
 
-table = CommandTable("gnt-os", "Shows the OS definitions that instances can be installed from.")
+table = CommandTable(
+    "gnt-os",
+    "Shows the OS definitions that instances can be installed from, and sets their defaults.",
+)
 
-NAMES = Argument("names", "OS definitions; all if none is given", nargs="*")
+OS = Argument("os_name", "OS definition, as NAME or NAME+VARIANT", completion="os")
+NAMES = Argument("names", "OS definitions; all if none is given", nargs="*", completion="os")
+YES_NO = ("yes", "no")
+INFO_FIELDS = (
+    *("name", "valid", "hidden", "blacklisted", "os_version", "api_versions", "variants"),
+    *("parameters", "osparams", "os_hvp"),
+)
 
 
 def _diagnosed(
@@ -35,11 +45,10 @@ def _diagnosed(
 
 
 def usable_names(args: argparse.Namespace) -> list[str]:
-    """What can be installed on all nodes, each variant as NAME+VARIANT."""
+    """What may be installed on all nodes, each variant as NAME+VARIANT."""
     return [
         name if variant is None else f"{name}+{variant}"
-        for name, variants, is_valid in _diagnosed(args, ["name", "variants", "valid"])
-        if is_valid
+        for name, variants in _diagnosed(args, ["name", "variants"])
         for variant in (variants or [None])
     ]
 
@@ -49,7 +58,7 @@ def list_oses(args: argparse.Namespace) -> int:
     """List the OS definitions that can be used on all nodes.
 
     Each variant has a line of its own, as NAME+VARIANT. What is broken somewhere is not listed:
-    diagnose says why.
+    diagnose says why. What is hidden or blacklisted (see modify) is not listed either.
     """
     rows = [[name] for name in usable_names(args)]
     for line in format_table(None if args.no_headers else ["Name"], rows, separator=args.separator):
@@ -61,9 +70,11 @@ def list_oses(args: argparse.Namespace) -> int:
 def diagnose(args: argparse.Namespace) -> int:
     """Show on which nodes each OS definition is usable, and why not elsewhere."""
     all_valid = True
-    for name, is_valid, status in _diagnosed(args, ["name", "valid", "node_status"], args.names):
+    fields = ["name", "valid", "node_status", "hidden", "blacklisted"]
+    for name, is_valid, status, is_hidden, is_blacklisted in _diagnosed(args, fields, args.names):
         all_valid = all_valid and is_valid
-        print(f"OS: {name} [global status: {'valid' if is_valid else 'invalid'}]")
+        marks = " [hidden]" * is_hidden + " [blacklisted]" * is_blacklisted
+        print(f"OS: {name} [global status: {'valid' if is_valid else 'invalid'}]{marks}")
         for node, found in sorted(status.items()):
             for line in _node_lines(node, found):
                 print(f"  {line}")
@@ -87,22 +98,67 @@ def _node_lines(node: str, found: list[list[Any]]) -> list[str]:
 
 @table.command("info", NAMES, *QUERY_JOB_OPTIONS, aliases=("show",))
 def info(args: argparse.Namespace) -> int:
-    """Show variants, parameters and versions of OS definitions."""
-    fields = ["name", "valid", "variants", "parameters", "api_versions"]
-    for name, is_valid, variants, parameters, versions in _diagnosed(args, fields, args.names):
-        print_tree(
-            [
-                (
-                    name,
-                    [
-                        ("valid", is_valid),
-                        ("variants", list(variants)),
-                        ("parameters", [(one[0], one[1]) for one in parameters]),
-                        ("API versions", list(versions)),
-                    ],
-                )
-            ]
-        )
+    """Show variants, parameters and versions of OS definitions, and what modify has set for them."""
+    for row in _diagnosed(args, list(INFO_FIELDS), args.names):
+        found = dict(zip(INFO_FIELDS, row, strict=True))
+        shown = [
+            ("valid", found["valid"]),
+            ("hidden", found["hidden"]),
+            ("blacklisted", found["blacklisted"]),
+            ("OS version", found["os_version"]),
+            ("API versions", list(found["api_versions"])),
+            ("variants", list(found["variants"])),
+            ("parameters", [(one[0], one[1]) for one in found["parameters"]]),
+            ("cluster's OS parameters", found["osparams"]),
+            ("cluster's hypervisor parameters", found["os_hvp"]),
+        ]
+        print_tree([(found["name"], [line for line in shown if line[1] != ""])])
+    return 0
+
+
+@table.command(
+    "modify",
+    OS,
+    option("-O", "--os-parameters", dest="osparams", action="append", metavar="k=v,...",
+           help="OS parameters of all instances of this OS; -k takes one away"),
+    option("-H", "--hypervisor-parameters", dest="hvparams", action="append",
+           metavar="HYPERVISOR:k=v,...",
+           help="hypervisor parameters of all instances of this OS; -k takes one away; yes or no"
+           " is an old form of --hidden"),
+    option("--hidden", choices=YES_NO,
+           help="leave it out of lists; it may be used all the same"),
+    option("--blacklisted", choices=YES_NO, help="let no new instance have it"),
+    FORCE,
+    *JOB_OPTIONS,
+)  # fmt: skip
+def modify(args: argparse.Namespace) -> int:
+    """Set what the cluster has for an OS: parameters, and whether it is listed and may be installed.
+
+    An OS need not exist yet. If it does, it is asked whether it takes the parameters; --force
+    stores them all the same. Parameters may be set for one variant; hidden or blacklisted is an OS
+    with all its variants. Instances that exist keep a blacklisted OS, and may be installed anew.
+    """
+    from ganeti.model.opcodes.cluster import OpClusterSetParams
+
+    name = args.os_name
+    given: dict[str, Any] = {}
+    if args.osparams:
+        given["osparams"] = {name: os_params(args.osparams, "osparams")}
+    hvparams = [text for text in args.hvparams or () if text not in YES_NO]
+    if hvparams:
+        given["os_hvp"] = {name: named_key_values(hvparams, "hvparams")}
+    # Ganeti 2.2 had -H for --hidden.
+    old_hidden = next((text for text in args.hvparams or () if text in YES_NO), None)
+    for option_name, wanted in (
+        ("hidden", args.hidden or old_hidden),
+        ("blacklisted", args.blacklisted),
+    ):
+        if wanted is not None:
+            given[f"{option_name}_os"] = [("add" if wanted == "yes" else "remove", name)]
+    if not given:
+        raise InputError("say what is to be changed; see --help", "options")
+    with LuxiClient() as client:
+        run_job(client, OpClusterSetParams(**given, force=args.force), args)
     return 0
 
 

@@ -81,6 +81,15 @@ def named_key_values(texts: Sequence[str] | None, field: str) -> dict[str, dict[
     return found
 
 
+def os_params(texts: Sequence[str] | None, field: str) -> dict[str, str | None] | None:
+    """Parameters of an OS, which are all texts; None stands for one that is taken away."""
+    found = merged_key_values(texts, field)
+    for name, value in found.items():
+        if isinstance(value, bool):
+            raise InputError("needs a value, as in name=value", f"{field}.{name}")
+    return found or None
+
+
 _MEMORY = ("memory", "maxmem", "minmem")
 _COUNTS = ("vcpus", "spindle_use")
 _FLAGS = {"true": True, "yes": True, "false": False, "no": False}

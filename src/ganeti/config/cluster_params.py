@@ -8,6 +8,7 @@ from typing import Any
 from ganeti import uidpool
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, os_name
+from ganeti.config import os_states
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import (
@@ -45,6 +46,7 @@ _SETTABLE = frozenset(
         "default_iallocator_params",
         *("master_netmask", "file_storage_dir", "shared_file_storage_dir", "force"),
         *("uid_pool", "add_uids", "remove_uids", "remote_hvparams"),
+        *os_states.FIELDS,
         *OpCode.__struct_fields__,
     )
 )
@@ -147,6 +149,9 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
             plain[name] = tuple(chosen)
     if op.remote_hvparams is not None:
         plain["remote_hvparams"] = tuple(sorted(set(op.remote_hvparams)))
+    for name in os_states.FIELDS:
+        if changes := getattr(op, name):
+            plain[name] = os_states.changed_os_list(getattr(cluster, name), changes, name)
     makers: dict[str, Callable[[Cluster, Any], Any]] = {
         "hvparams": _hvparams,
         "os_hvp": _os_hvp,

@@ -26,9 +26,10 @@ DEFAULT = "default"
 
 
 def cluster_hvparams(cluster: Cluster, hypervisor: str, os: str = "") -> Params:
-    """A hypervisor's parameters as the cluster has them, for instances of one OS."""
-    per_os = cluster.os_hvp.get(os, {}).get(hypervisor, {})
-    return layered(hypervisor_defaults(hypervisor), cluster.hvparams.get(hypervisor, {}), per_os)
+    """A hypervisor's parameters as the cluster has them, for instances of one OS, perhaps NAME+VARIANT."""
+    names = dict.fromkeys((os.partition("+")[0], os))
+    per_os = [cluster.os_hvp.get(name, {}).get(hypervisor, {}) for name in names]
+    return layered(hypervisor_defaults(hypervisor), cluster.hvparams.get(hypervisor, {}), *per_os)
 
 
 def filled_hvparams(cluster: Cluster, instance: Instance) -> Params:
@@ -90,9 +91,14 @@ def filled_ipolicy(cluster: Cluster, group: NodeGroup | None) -> Params:
 
 def filled_osparams(cluster: Cluster, instance: Instance) -> dict[str, str]:
     """The OS parameters of an instance: of its OS, of OS and variant, its own."""
-    base, _, variant = instance.os.partition("+")
-    per_variant = cluster.osparams.get(instance.os, {}) if variant else {}
-    return layered(cluster.osparams.get(base, {}), per_variant, instance.osparams)
+    return layered(cluster_osparams(cluster, instance.os), instance.osparams)
+
+
+def cluster_osparams(cluster: Cluster, os: str) -> dict[str, str]:
+    """The parameters that the cluster has for an OS, or for NAME+VARIANT."""
+    base, _, variant = os.partition("+")
+    per_variant = cluster.osparams.get(os, {}) if variant else {}
+    return layered(cluster.osparams.get(base, {}), per_variant)
 
 
 def instance_spec(snapshot: "View", instance: Instance) -> InstanceSpec:

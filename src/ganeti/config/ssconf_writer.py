@@ -4,11 +4,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+from msgspec.structs import replace
+
 from ganeti import __version__, uidpool
 from ganeti.base.errors import GanetiError
 from ganeti.config.config import Config
 from ganeti.config.fill import cluster_hvparams
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.ssconf_farewell import Farewells
 from ganeti.model.objects import Node
 
 INTERVAL_S = 1.0
@@ -67,7 +70,10 @@ def _lines(items: Iterable[str]) -> str:
 
 
 class SsconfDistributor:
-    """Keeps the sets of all online nodes up to date; a slow node delays only itself."""
+    """Keeps the sets of all online nodes up to date; a slow node delays only itself.
+
+    A node that is marked offline gets the set that says so, if it can be reached, and then no other.
+    """
 
     def __init__(self, config: Config, push: Push) -> None:
         self._config = config
@@ -79,6 +85,7 @@ class SsconfDistributor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
+        self._farewells = Farewells(self._offline, self._tell_offline)
         self._unsubscribe: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_refresh = 0.0
@@ -102,6 +109,7 @@ class SsconfDistributor:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        await self._farewells.close()
 
     async def push_now(self, node: Node) -> None:
         """Send one node the set of this moment; raises GanetiError if that does not work."""
@@ -157,6 +165,7 @@ class SsconfDistributor:
                     self._bring_up_to_date(node.uuid), name=f"ssconf-{node.name}"
                 )
             self._wakes[node.uuid].set()
+        self._farewells.follow(snapshot.nodes.values())
         self._progress.set()
 
     def _is_current(self, node_uuid: str) -> bool:
@@ -196,3 +205,13 @@ class SsconfDistributor:
     def _online(self, node_uuid: str) -> Node | None:
         node = self._config.snapshot.nodes.get(node_uuid)
         return None if node is None or node.offline else node
+
+    def _offline(self, node_uuid: str) -> Node | None:
+        node = self._config.snapshot.nodes.get(node_uuid)
+        return node if node is not None and node.offline else None
+
+    async def _tell_offline(self, node: Node) -> None:
+        values, position = self._values, self._position
+        async with self._gate:
+            await self._push(replace(node, offline=False), position, values)
+        self._acknowledged[node.uuid], self._shown[node.uuid] = values, position

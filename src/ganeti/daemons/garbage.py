@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 _log = logging.getLogger(__name__)
 
-THRESHOLDS = 2000, 5, 3
-"""New objects to a collection of the first generation, and of those to one of the next: some 10 ms for the last."""
+THRESHOLDS = 1000, 5, 2
+"""New objects to a collection of the first generation, and of those to one of the next: some 5 ms for the last."""
 OLDEST = 2
 SWEEP_EVERY_S = 3600.0
 GROWTH = 2.0

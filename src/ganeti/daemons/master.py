@@ -78,6 +78,7 @@ class Mastership:
         self._clock = SystemClock()
         self._ids = RandomIds()
         self._opened = AsyncExitStack()
+        self._jobs: JobQueue | None = None
 
     async def start(self) -> LuxiMethods:
         """Begin, and give what answers clients; GanetiError says why that is not possible."""
@@ -143,6 +144,7 @@ class Mastership:
             ssconf=distributor,
             candidates=members,
             is_degraded=lambda: store.is_degraded,
+            leftovers=lambda: self._jobs.leftovers() if self._jobs else (),
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,
         )
@@ -155,7 +157,7 @@ class Mastership:
                 f"the archive of jobs {self._paths.job_archive} could not be opened when this daemon"
                 " started; its log says why"
             )
-        queue = JobQueue(
+        queue = self._jobs = JobQueue(
             store,
             self._lease,
             config,

@@ -42,6 +42,8 @@ AGAIN_S = 1.0
 AFTER_LOSS_S = 5.0
 TAKE_OVER_S = 45.0
 """How long a take-over tries while a vote may come yet (G19: done in 60 s, refused in 90)."""
+OVERTAKEN_S = 10.0
+"""How long it tries after a refusal that only another campaign, or nobody, will change."""
 
 _log = logging.getLogger(__name__)
 
@@ -186,10 +188,14 @@ class Member:
 
     async def _was_master(self) -> bool:
         """Whether this node was the last master that it knows of."""
-        parts = self._require_parts()
-        register = await parts.worker.call(RegisterFile(self._paths.register).read)
+        return await self._last_master() == self._require_parts().identity.node_uuid
+
+    async def _last_master(self) -> NodeUuid | None:
+        """The master that was registered last, as far as this node knows."""
+        worker = self._require_parts().worker
+        register = await worker.call(RegisterFile(self._paths.register).read)
         accepted = register.accepted if register else None
-        return accepted is not None and accepted.master == parts.identity.node_uuid
+        return accepted.master if accepted else None
 
     async def _confirm(self, delay_s: float) -> None:
         """Ask to go on as the master until that is granted, or another one is known."""
@@ -306,24 +312,37 @@ class Member:
         parts = self._require_parts()
         await parts.directory.read(parts.store)
         kind = CampaignKind.VOTE
-        if master := parts.store.followed_master:
-            try:
-                await parts.store.ask_for_hand_over(master)
-                kind = CampaignKind.HAND_OVER
-            except NotMaster as err:
-                _log.info("no hand-over: %s", err)
         loop = asyncio.get_running_loop()
-        end = loop.time() + TAKE_OVER_S
+        begun = loop.time()
+        end = begun + TAKE_OVER_S
         while True:
+            # It may have come back, and be heard by the voters, only after it was asked first.
+            if kind is CampaignKind.VOTE and await self._master_agrees():
+                kind = CampaignKind.HAND_OVER
             try:
                 await self._begin_now(Campaign(kind))
-            except NotYet as err:
-                if loop.time() > end:
+            except NotMaster as err:
+                # A refusal may be of the moment when another node, or the old master, campaigned too.
+                limit = end if isinstance(err, NotYet) else begun + OVERTAKEN_S
+                if loop.time() > limit:
                     raise
                 _log.info("waiting: %s", err)
                 await asyncio.sleep(AGAIN_S)
             else:
                 return
+
+    async def _master_agrees(self) -> bool:
+        """Whether there is a master, and it has ended in favour of this node."""
+        parts = self._require_parts()
+        master = parts.store.followed_master or await self._last_master()
+        if master is None or master == parts.identity.node_uuid:
+            return False
+        try:
+            await parts.store.ask_for_hand_over(master)
+        except NotMaster as err:
+            _log.info("no hand-over: %s", err)
+            return False
+        return True
 
     async def _begin_now(self, how: Campaign) -> None:
         """On a task of its own: it must not end with the connection that asked for it."""

@@ -52,15 +52,20 @@ def find_all(search_path: Sequence[Path]) -> list[OsInfo]:
 
 def load(search_path: Sequence[Path], name: str) -> OsInfo:
     """The usable definition `name` (without variant); GuestOsError if there is none."""
+    found = find(search_path, name)
+    if found is None:
+        places = ", ".join(map(str, search_path))
+        raise GuestOsError(f"there is no OS {name} on this node; looked in {places}")
+    info = read(found)
+    if info.problem:
+        raise GuestOsError(f"OS {name} in {info.path} cannot be used: {info.problem}")
+    return info
+
+
+def find(search_path: Sequence[Path], name: str) -> Path | None:
+    """The directory of the definition `name` (without variant), usable or not; None if there is none."""
     plain_name(name, "os")
-    for directory in search_path:
-        if (directory / name).is_dir():
-            info = read(directory / name)
-            if info.problem:
-                raise GuestOsError(f"OS {name} in {info.path} cannot be used: {info.problem}")
-            return info
-    places = ", ".join(map(str, search_path))
-    raise GuestOsError(f"there is no OS {name} on this node; looked in {places}")
+    return next((one / name for one in search_path if (one / name).is_dir()), None)
 
 
 def check_variant(info: OsInfo, variant: str, *, force: bool) -> None:

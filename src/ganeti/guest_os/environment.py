@@ -90,6 +90,11 @@ class ChosenOs:
     api_version: int
     osparams: Mapping[str, str]
 
+    @property
+    def os(self) -> str:
+        """`name+variant`, or `name`."""
+        return f"{self.name}+{self.variant}" if self.variant else self.name
+
 
 def instance_environment(
     chosen: ChosenOs,

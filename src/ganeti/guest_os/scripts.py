@@ -18,6 +18,7 @@ from ganeti.guest_os.definitions import (
     check_hypervisor,
     check_variant,
     chosen_api,
+    find,
     load,
     split_name,
 )
@@ -141,7 +142,19 @@ class OsScripts:
 
     async def validate(self, choice: OsChoice) -> None:
         """Let the definition judge parameters (S146); GuestOsError with what it says against them."""
-        info, chosen = self._choose(choice)
+        await self._validate(*self._choose(choice))
+
+    async def validate_defaults(self, choice: OsChoice) -> None:
+        """As `validate`, for all variants if none is chosen; what is not on this node is not judged (S149)."""
+        name, variant = split_name(choice.os)
+        if find(self.search_path, name) is None:
+            return
+        info = load(self.search_path, name)
+        if variant:
+            check_variant(info, variant, force=choice.force_variant)
+        await self._validate(info, ChosenOs(name, variant, chosen_api(info), choice.osparams))
+
+    async def _validate(self, info: OsInfo, chosen: ChosenOs) -> None:
         if chosen.api_version < PARAMETERS_SINCE:
             if chosen.osparams:
                 raise GuestOsError(
@@ -161,11 +174,11 @@ class OsScripts:
                 argv, timeout_s=VERIFY_TIMEOUT_S, env=verify_environment(chosen), check=False
             )
         except CommandFailed as err:
-            raise GuestOsError(f"OS {choice.os}: script verify failed: {err.message}") from err
+            raise GuestOsError(f"OS {chosen.os}: script verify failed: {err.message}") from err
         if ended.status:
             tail = _clean((ended.stdout + ended.stderr)[-TAIL_BYTES:])
             raise GuestOsError(
-                f"OS {choice.os} refuses the parameters: script verify {_ended(ended.status)}"
+                f"OS {chosen.os} refuses the parameters: script verify {_ended(ended.status)}"
                 + (f":\n{tail}" if tail else "")
             )
 

@@ -42,9 +42,9 @@ class Archiver:
         self._archiving = asyncio.Lock()
 
     async def archive(self, jobs: Sequence[LiveJob]) -> list[int]:
-        """Move those that have ended; returns their ids."""
+        """Move those that have ended and left nothing undone; returns their ids."""
         async with self._archiving:
-            ended = [job for job in jobs if job.status.is_final and job.id in self._jobs]
+            ended = [job for job in jobs if _is_over(job) and job.id in self._jobs]
             if not ended:
                 return []
             missing = [job for job in ended if await self._archive.get(job.id) is None]
@@ -101,3 +101,8 @@ class Archiver:
             del self._jobs[job.id]
         for start in range(0, len(rest), MAX_OPERATIONS):
             await self._journal.commit(rest[start : start + MAX_OPERATIONS])
+
+
+def _is_over(job: LiveJob) -> bool:
+    """Whether nothing happens about the job any more; what is to be undone yet is recorded with it."""
+    return job.status.is_final and not job.undo

@@ -67,6 +67,13 @@ class OpRun(Protocol):
         """
         ...
 
+    async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
+        """Record, durably, that nothing is to be undone but these steps, which could not be run.
+
+        They stay with the job, beside all that is recorded later, and are tried again when it has ended.
+        """
+        ...
+
     def check_canceled(self) -> None:
         """Raise JobCanceled if somebody cancelled the job; for units that can stop in between."""
         ...
@@ -79,6 +86,16 @@ class Executor(Protocol):
         """Carry one opcode out; any GanetiError makes the job an error, after its undo."""
         ...
 
-    async def undo(self, job_id: int, steps: Sequence[UndoStep]) -> None:
-        """Run recorded undo steps, last first, under the job's locks; for a master that found them."""
+    def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
+        """What must be held while steps are run beside other jobs."""
+        ...
+
+    async def undo(
+        self, job_id: int, steps: Sequence[UndoStep], *, is_late: bool = False
+    ) -> list[tuple[UndoStep, str]]:
+        """Run recorded undo steps, last first; returns those that failed, first first, each with the reason.
+
+        With `is_late` other jobs have run meanwhile: what they made of the things that a step is about
+        is left alone, and such a step counts as done. Whoever calls that holds the `undo_locks`.
+        """
         ...

@@ -25,6 +25,7 @@ from ganeti.jobs.executor import Executor
 from ganeti.jobs.feedback import Feedback
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.keys import Keys
+from ganeti.jobs.leftovers import Leftover, Leftovers
 from ganeti.jobs.loading import load_queue
 from ganeti.jobs.record import DRAINED_KEY, QUEUE_KIND, LiveJob
 from ganeti.jobs.recovery import Recovery
@@ -42,7 +43,7 @@ from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
 from ganeti.store.interface import MAX_OPERATIONS, Delete, Lease, Operation, Put, Store
 from ganeti.store.job_ids import JobIdAllocator
 
-STARTS_AT_ONCE = 100
+STARTS_AT_ONCE = 16
 """Jobs that are started before the loop may do something else."""
 
 _log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class JobQueue:
         means = Means(self._journal, self._feedback, locks, config, executor, clock)
         self._runner = Runner(means, self._submission, self._ended)
         self._control = Control(self._journal, self._scheduler, self._runner, locks)
+        self._leftovers = Leftovers(self._journal, self._feedback, locks, executor)
         self._recovery = Recovery(self._submission, self._runner, executor, locks)
         self._background = Background()
         self._is_open = False
@@ -102,6 +104,10 @@ class JobQueue:
         self._submission.open(JobIdAllocator(ceiling), self._raise_ceiling)
         sound, broken = await self._recovery.sort(loaded.jobs.values())
         pause = Pause()
+        for job in loaded.jobs.values():
+            await pause()
+            if job.status.is_final:
+                self._leftovers.add(job)
         for job in sound:
             await pause()
             self._enqueue(job)
@@ -111,6 +117,7 @@ class JobQueue:
         """Stop all jobs as if we died, wait for what is being written, wake who waits."""
         self._is_open = False
         await self._runner.close()
+        await self._leftovers.close()
         await self._background.close()
         self._feedback.close()
         self._journal.close(NotMaster("the master daemon stops"))
@@ -224,12 +231,8 @@ class JobQueue:
         job = self._jobs.get(job_id)
         return None if job is None else self._view(job)
 
-    def views(self) -> list[JobView]:
-        """All jobs of the queue, by id; for thousands, take `ids` and `view` in slices."""
-        return [self._view(job) for _, job in sorted(self._jobs.items())]
-
     def ids(self) -> list[int]:
-        """The ids of all jobs of the queue, in order."""
+        """The ids of all jobs of the queue, in order; for thousands, take their views in slices."""
         return sorted(self._jobs)
 
     async def archived_view(self, job_id: int) -> JobView | None:
@@ -271,6 +274,10 @@ class JobQueue:
     def degraded(self) -> bool:
         """Whether only the master holds the last transaction (R6)."""
         return self._journal.degraded
+
+    def leftovers(self) -> list[Leftover]:
+        """What jobs that have ended left undone, and what is tried again until it is not."""
+        return self._leftovers.listing()
 
     def statistics(self) -> dict[str, int]:
         """Counts for `gnt-debug` and metrics."""
@@ -328,6 +335,7 @@ class JobQueue:
 
     def _ended(self, job: LiveJob) -> None:
         """A job reached its final state: others may start, or never can."""
+        self._leftovers.add(job)
         for doomed in self._scheduler.ended(job.id, job.status):
             self._doom(self._jobs[doomed.job_id], doomed.dependency, doomed.status)
         self._pump_soon()
@@ -359,6 +367,7 @@ class JobQueue:
         for job in await self._recovery.end_all(broken):
             self._ended(job)
         self._is_open = True
+        self._leftovers.open()
         self._pump_soon()
 
     def _delete_orphans(self, orphans: Sequence[Operation]) -> None:

@@ -82,11 +82,14 @@ class Recovery:
         if not job.undo:
             return "", ()
         try:
-            await self._executor.undo(job.id, job.undo)
+            failed = await self._executor.undo(job.id, job.undo)
         except Exception as err:  # noqa: BLE001 - the other jobs must be recovered all the same
             text = err.message if isinstance(err, GanetiError) else repr(err)
             _log.warning("job %d: undoing what it had begun failed: %s", job.id, text)
             return f"; undoing what it had begun failed: {text}", job.undo
         finally:
             self._locks.release(job.id)
+        if failed:
+            text = "; ".join(f"{step.procedure}: {why}" for step, why in reversed(failed))
+            return f"; undoing what it had begun failed: {text}", [step for step, _why in failed]
         return "; what it had begun was undone", ()

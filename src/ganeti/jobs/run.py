@@ -48,6 +48,8 @@ class Run:
         """The daemon stops: the opcode must not record or undo anything any more."""
         self.is_ending = False
         """The opcode is over; only its result is still to be written."""
+        self.left = job.undo
+        """Undo steps that could not be run, of this opcode and those before it."""
         self._is_durable = False
         self._waiter: asyncio.Task[object] | None = None
         self._last_wait: LockWait | None = None
@@ -81,10 +83,14 @@ class Run:
     async def started(self) -> None:
         if self._is_durable or not self.op.host_changing:
             return
-        await self._write(self._job.undo)
+        await self._write(())
 
     async def record_undo(self, steps: Sequence[UndoStep], change: Change | None = None) -> None:
-        await self._write(tuple(steps), change)
+        await self._write(steps, change)
+
+    async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
+        self.left = (*self.left, *steps)
+        await self._write(())
 
     def check_canceled(self) -> None:
         if self._job.cancel_requested:
@@ -143,7 +149,7 @@ class Run:
             ops[self.index] = msgspec.structs.replace(
                 ops[self.index], status=JobStatus.RUNNING, start=job.op_start, exec=job.op_exec
             )
-            stored = job.stored(ops, epoch=journal.epoch, undo=undo)
+            stored = job.stored(ops, epoch=journal.epoch, undo=(*self.left, *undo))
             if change is None:
                 await journal.commit([job.row(stored)])
             else:

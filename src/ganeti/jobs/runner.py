@@ -21,6 +21,7 @@ from ganeti.jobs.record import LiveJob
 from ganeti.jobs.run import Means, Run
 from ganeti.jobs.states import Event
 from ganeti.jobs.submission import Prepared, Submission
+from ganeti.jobs.view import shown
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
@@ -108,7 +109,7 @@ class Runner:
     ) -> None:
         """Write how the current opcode ended, as often as it takes, then make it known (T3).
 
-        `undo` is what is still to be undone; by default nothing after a success, else what was recorded.
+        `undo` is what is still to be undone; by default what was recorded.
         """
         try:
             ending, prepared = await self._prepare(job, ending)
@@ -130,7 +131,7 @@ class Runner:
 
     async def end_once(self, job: LiveJob, ending: Ending) -> None:
         """Like `end` for a job that does not run; raises Refused if it cannot be written now."""
-        await self._commit_end(job, ending, [], ())
+        await self._commit_end(job, ending, [], None)
         job.secrets.clear()
 
     async def _prepare(self, job: LiveJob, ending: Ending) -> tuple[Ending, list[Prepared]]:
@@ -195,7 +196,7 @@ class Runner:
             run.log("degraded: only the master holds the cluster's state")
         ending = await self._outcome(job, run)
         run.is_ending = True
-        await self.end(job, ending)
+        await self.end(job, ending, undo=run.left)
 
     async def _outcome(self, job: LiveJob, run: Run) -> Ending:
         try:
@@ -220,8 +221,6 @@ class Runner:
         prepared: Sequence[Prepared],
         undo: Sequence[UndoStep] | None,
     ) -> None:
-        if undo is None:
-            undo = () if ending.status is JobStatus.SUCCESS else job.undo
         async with job.writing:
             now = job.now(self._means.clock.time())
             ops = ended_ops(job, ending, now, cancel=job.cancel_requested)
@@ -248,7 +247,10 @@ class Runner:
 
 
 def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list[OpState]:
-    """The opcodes of a job when the current one has ended; a failure or a cancel ends all others."""
+    """The opcodes of a job when the current one has ended; a failure or a cancel ends all others.
+
+    Nothing is kept of what has ended that may not be shown: nobody needs it again (G23).
+    """
     ops = list(job.ops)
     index = job.index
     if index == len(ops):
@@ -270,7 +272,7 @@ def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list
         for later in range(index + 1, len(ops)):
             status, result = rest
             ops[later] = msgspec.structs.replace(ops[later], status=status, result=result, end=now)
-    return ops
+    return [shown(state) if state.status.is_final else state for state in ops]
 
 
 def _make_known(job: LiveJob, ending: Ending) -> None:

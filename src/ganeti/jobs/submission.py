@@ -31,7 +31,7 @@ OPCODE_LIMIT = 500
 """Opcodes of one job."""
 SUBMITTED_BYTES = 512 * 1024
 """Bytes of a job as it is submitted, encoded."""
-SLICE = 200
+SLICE = 50
 ROOM_FOR_END = 16
 """Operations of a transaction that are left for an opcode's own change."""
 ROOM_FOR_END_BYTES = 128 * 1024
@@ -80,6 +80,7 @@ class Submission:
         self._coming = 0
         self._archived_status = archived_status
         self._numbering = asyncio.Lock()
+        self._registering = asyncio.Lock()
         self._ids: JobIdAllocator | None = None
         self._raise_ceiling: RaiseCeiling | None = None
         self.register = register
@@ -160,7 +161,11 @@ class Submission:
             await self._journal.commit([row for one in group for row in one.rows])
         except GanetiError as err:
             return err
-        self.register([one.job for one in group])
+        async with self._registering:
+            self.register([one.job for one in group])
+            if len(group) >= SLICE:
+                # Large groups are often written together; they become known one at a turn.
+                await asyncio.sleep(0)
         return None
 
     async def _prepare(
@@ -223,7 +228,7 @@ class Submission:
         depends: dict[int, Dependency] = {}
         resolved = [await self._resolve(op, before, depends) for op in ops]
         now = self._clock.time()
-        states = tuple(OpState(op=without_secrets(op)) for op in resolved)  # type: ignore[arg-type]  # every OpCode is one of AnyOpCode
+        states = tuple(OpState(op=without_secrets(op)) for op in resolved)
         end = None if ops else now
         stored = StoredJob(id=job_id, ops=states, received=now, end=end, source=source)
         job = LiveJob(stored)

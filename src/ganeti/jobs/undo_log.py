@@ -41,21 +41,13 @@ class UndoLog:
         self._steps.append(UndoStep(procedure, arguments))
         await self._run.record_undo(self._steps)
 
-    async def turn(self, change: Change, steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Make `change`, and from that moment on undo by `steps` in place of all that was pushed.
-
-        For what must go forward once the configuration has changed: removing what it left behind.
-        """
-        turned = [UndoStep(procedure, arguments) for procedure, arguments in steps]
-        await self._run.record_undo(turned, change)
-        self._steps = turned
-
     def commit(self, change: Change | None = None, *, then: Sequence[UndoStep] = ()) -> None:
         """What was done so far is good: nothing of it is undone when the block ends.
 
         `change` is made to the configuration in the same transaction as that is recorded; if it
         cannot be made, all is undone. `then` are the steps that remove what `change` makes superfluous:
-        recorded in the same transaction, and run by us or, if we die, by the next master.
+        recorded in the same transaction, and run, last first, by us or, if we die, by the next master.
+        Those that fail are no error: they stay recorded with the job, and are tried again.
         """
         self._is_committed = True
         self._change = change
@@ -67,7 +59,7 @@ class UndoLog:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._is_committed and self._change is not None and error is None:
+        if self._is_committed and error is None and (self._change is not None or self._then):
             await self._commit_with(self._change)
             return
         if not self._steps:
@@ -81,7 +73,7 @@ class UndoLog:
             if error is not None:
                 error.add_note(note)
 
-    async def _commit_with(self, change: Change) -> None:
+    async def _commit_with(self, change: Change | None) -> None:
         try:
             await self._run.record_undo(self._then, change)
         except (NotMaster, CommitUnknown):
@@ -105,16 +97,21 @@ class UndoLog:
             what = "clean up" if self._is_committed and step in self._then else "undo"
             notes.append(f"could not {what} ({step.procedure}): {why}")
             self._run.log(f" - WARNING: {notes[-1]}")
-        await self._leave([step for step, _why in failed])
+        await self._record(self._run.leave_undone([step for step, _why in failed]))
         return notes
 
     async def _leave(self, left: Sequence[UndoStep]) -> bool:
         """Record what is left to undo; False if we may not act any more."""
+        return await self._record(self._run.record_undo(left))
+
+    async def _record(self, record: Awaitable[None]) -> bool:
         try:
-            await self._run.record_undo(left)
+            await record
         except (NotMaster, CommitUnknown):
             return False
-        except StoreError as err:  # a full disk: the record names every step, which is harmless
+        except (
+            StoreError
+        ) as err:  # a full disk: for now the record names every step; the job's end mends it
             _log.warning("job %d: %s", self._run.job_id, err)
         return True
 

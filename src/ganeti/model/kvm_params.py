@@ -25,6 +25,8 @@ from ganeti.model.hypervisor_param import (
     word_or_empty,
 )
 
+SPICE_FILES = ("/var/lib/ganeti/spice.pem", "/var/lib/ganeti/spice-ca.pem")
+"""Key and certificate of SPICE servers, and the authority that signed it; the same on all nodes."""
 VNC_PASSWORD_FILE = "/etc/ganeti/vnc-cluster-password"  # noqa: S105 - where it is, not what
 """Where the password of all VNC consoles is, unless a parameter names another file (S72)."""
 MOST_CPUS = 1024

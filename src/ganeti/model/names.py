@@ -30,6 +30,13 @@ class AdminState(enum.StrEnum):
     OFFLINE = "offline"
 
 
+class AdminStateSource(enum.StrEnum):
+    """Who wanted that state: an administrator, or the guest's user, who shut it down from inside."""
+
+    ADMIN = "admin"
+    USER = "user"
+
+
 class InstanceStatus(enum.StrEnum):
     """What is wanted and what is, in one word (interfaces.md, section 2)."""
 

@@ -9,7 +9,7 @@ from typing import Any, NewType
 
 import msgspec
 
-from ganeti.model.names import AdminState, AllocPolicy
+from ganeti.model.names import AdminState, AdminStateSource, AllocPolicy
 from ganeti.model.params import Params
 
 NodeUuid = NewType("NodeUuid", str)
@@ -48,6 +48,10 @@ class Cluster(Stored, frozen=True, kw_only=True):
     ndparams: Params = {}
     ipolicy: Params = {}
     osparams: dict[str, dict[str, str]] = {}
+    hidden_os: tuple[str, ...] = ()
+    """OS definitions that lists leave out; they may be used (S155)."""
+    blacklisted_os: tuple[str, ...] = ()
+    """OS definitions that no new instance may have (S156)."""
     candidate_pool_size: int = 10
     default_iallocator: str = ""
     """Lists of allocators by kind of request, see `ganeti.model.iallocator.parse_defaults`."""
@@ -132,6 +136,7 @@ class Instance(Stored, frozen=True, kw_only=True):
     os: str = ""
     hypervisor: str = "kvm"
     admin_state: AdminState = AdminState.DOWN
+    admin_state_source: AdminStateSource = AdminStateSource.ADMIN
     disk_template: str = "diskless"
     disks: tuple[Disk, ...] = ()
     nics: tuple[Nic, ...] = ()

@@ -137,15 +137,15 @@ def _check_path(path: str) -> None:
 def is_allowed(paths: Paths, path: str, needed: Sequence[str]) -> bool:
     """Whether the master may write this file here."""
     ours = (paths.distributed_files, paths.rapi_certificate, paths.rapi_users)
-    if path in [_name(paths, one) for one in ours]:
-        return True
+    if path in needed or path in [_name(paths, one) for one in ours]:
+        return True  # what this node's own programs name
     pure = PurePosixPath(path)
     own = [PurePosixPath(_name(paths, one)) for one in (paths.data, paths.run, paths.log)]
     lists = [_name(paths, one) for one in (paths.allowed_uploads, paths.file_storage_paths)]
     if path in lists or any(pure.is_relative_to(one) for one in own):
         return False  # not even if somebody lists it: it would decide what else may be done here
     allowed = listed_paths(paths.allowed_uploads)
-    return path in needed or path in allowed or f"{pure.parent}/" in allowed
+    return path in allowed or f"{pure.parent}/" in allowed
 
 
 def write_file(paths: Paths, file: NodeFile, needed: Sequence[str]) -> None:

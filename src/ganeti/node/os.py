@@ -43,7 +43,11 @@ class _Systems:
         return await asyncio.to_thread(find_all, self.scripts.search_path)
 
     async def validate(self, args: OsValidateArgs, _call: Call) -> Nothing:
-        await self.scripts.validate(OsChoice(args.os, args.osparams, args.force_variant))
+        choice = OsChoice(args.os, args.osparams, args.force_variant)
+        if args.are_defaults:
+            await self.scripts.validate_defaults(choice)
+        else:
+            await self.scripts.validate(choice)
         return Nothing()
 
     async def create(self, args: OsCreateArgs, call: Call) -> ScriptResult:

@@ -23,7 +23,7 @@ from ganeti.query.filter import CompiledFilter, compile_filter
 from ganeti.query.live import LiveSource
 from ganeti.query.world import JobRow, World
 
-SLICE = 500
+SLICE = 200
 """Rows that are worked on before others on the loop get their turn."""
 FIELDS_LIMIT = 1_000
 
@@ -31,8 +31,8 @@ FIELDS_LIMIT = 1_000
 class JobSource(Protocol):
     """Where jobs come from: the queue."""
 
-    def views(self) -> Sequence[JobRow]:
-        """All jobs that are not archived."""
+    def ids(self) -> list[int]:
+        """All jobs that are not archived, in order."""
         ...
 
     def view(self, job_id: int, /) -> JobRow | None: ...
@@ -155,9 +155,17 @@ class QueryExecutor:
         """Values of jobs (all that live for no ids); a job that is not there has nulls (peer.md)."""
         fields = [known_field(KINDS["job"], name) for name in field_names]
         if not ids:
-            live = sorted(self._jobs.views(), key=lambda job: job.id)
-            return await _sliced(live, lambda job: job_row(fields, JobContext(job)))
-        return [await self._job_values(job_id, fields) for job_id in ids]
+            return await _sliced(self._jobs.ids(), lambda job_id: self._live_row(job_id, fields))
+        found: list[list[Any] | None] = []
+        for number, job_id in enumerate(ids, start=1):
+            found.append(await self._job_values(job_id, fields))
+            if number % SLICE == 0:
+                await asyncio.sleep(0)
+        return found
+
+    def _live_row(self, job_id: int, fields: Sequence[Field[Any]]) -> list[Any] | None:
+        job = self._jobs.view(job_id)
+        return None if job is None else job_row(fields, JobContext(job))
 
     async def _job_values(self, job_id: int, fields: Sequence[Field[Any]]) -> list[Any]:
         context = await self.find_job(job_id)
@@ -185,7 +193,7 @@ class QueryExecutor:
                 one.job.id for one in found if one is not None and one.is_archived
             )
         elif kind == "job":
-            world.jobs = self._jobs.views()
+            world.jobs = await _sliced(self._jobs.ids(), self._jobs.view)
         return world
 
     async def _add_live(

@@ -31,13 +31,18 @@ _IN_ITS_PLACE = {
 
 
 def instance_status(
-    wanted: AdminState, primary: PrimaryNode, *, runs_elsewhere: bool
+    wanted: AdminState, primary: PrimaryNode, *, runs_elsewhere: bool, by_user: bool = False
 ) -> InstanceStatus:
-    """The status; an instance that is being migrated runs in its place, whoever else has it."""
+    """The status; an instance that is being migrated runs in its place, whoever else has it.
+
+    With `by_user` it is wanted down because its guest had shut itself down.
+    """
     if primary is PrimaryNode.OFFLINE:
         return InstanceStatus.ERROR_NODE_OFFLINE
     if primary is PrimaryNode.SILENT:
         return InstanceStatus.ERROR_NODE_DOWN
     if runs_elsewhere and primary is not PrimaryNode.RUNS:
         return InstanceStatus.ERROR_WRONG_NODE
+    if by_user and wanted is AdminState.DOWN and primary is not PrimaryNode.RUNS:
+        return InstanceStatus.USER_DOWN
     return _IN_ITS_PLACE[wanted, primary]

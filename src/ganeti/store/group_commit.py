@@ -14,6 +14,7 @@ from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, S
 from ganeti.store.database import CannotWriteNow, Database, DiskBroken
 from ganeti.store.encoding import EncodedEntry
 from ganeti.store.interface import Position, Transaction
+from ganeti.store.waking import Waking
 from ganeti.store.worker import Worker, tell
 
 _BATCH_TRANSACTIONS = 1024
@@ -52,6 +53,7 @@ class GroupCommit:
         self._on_written = written
         self._on_lost = lost
         self._writer = Worker("store-writer")
+        self._waking = Waking()
         self._queue: deque[_Waiting] = deque()
         self._queue_bytes = 0
         self._is_writing = False
@@ -190,8 +192,8 @@ class GroupCommit:
         self.largest_batch = max(self.largest_batch, len(batch))
         self._on_written(entries)
         for waiting, entry in zip(batch, entries, strict=True):
-            if waiting.done and not waiting.done.done():
-                waiting.done.set_result(entry.position)
+            if waiting.done is not None:
+                self._waking.resolve(waiting.done, entry.position)
 
     def _take_queue(self) -> list[_Waiting]:
         waiting = list(self._queue)

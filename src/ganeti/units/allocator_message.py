@@ -87,7 +87,7 @@ def _instance(snapshot: Snapshot, instance: Instance) -> dict[str, Any]:
     return {
         **Demand.of(snapshot.cluster, instance).message(),
         "admin_state": instance.admin_state,
-        "admin_state_source": "admin",
+        "admin_state_source": instance.admin_state_source,
         "should_run": is_up,
         "nodes": [snapshot.nodes[uuid].name for uuid in instance.all_nodes],
     }

@@ -6,9 +6,11 @@ from typing import Any
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, LockDeleted, PrereqError
 from ganeti.jobs.executor import OpRun, Outcome
+from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.late_undo import locks_of
 from ganeti.units.registry import UNITS
 from ganeti.units.services import Services
 from ganeti.units.undo import run_steps
@@ -63,7 +65,12 @@ class Processor:
             ErrorCode.TEMP_NO_RESOURCES,
         )
 
-    async def undo(self, job_id: int, steps: Sequence[UndoStep]) -> None:
-        """Run the steps of a job whose master died, last first; raises with all that is not undone."""
-        if failed := await run_steps(self._services, job_id, steps):
-            raise ExecError("; ".join(f"{step.procedure}: {why}" for step, why in reversed(failed)))
+    def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
+        """What must be held while steps are run beside other jobs."""
+        return locks_of(self._services.config.snapshot, steps)
+
+    async def undo(
+        self, job_id: int, steps: Sequence[UndoStep], *, is_late: bool = False
+    ) -> list[tuple[UndoStep, str]]:
+        """Run the recorded steps of a job, last first; returns those that failed, with the reason."""
+        return await run_steps(self._services, job_id, steps, is_late=is_late)

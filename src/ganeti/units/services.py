@@ -1,6 +1,6 @@
 """What the master has, for all units and for undo steps."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import RpcError
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
+from ganeti.jobs.leftovers import Leftover
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.units.node_data import NodeData
@@ -91,6 +92,8 @@ class Services:
     candidates: Candidates
     is_degraded: Callable[[], bool] = lambda: False
     """Whether what is written now has one copy only (R6)."""
+    leftovers: Callable[[], Sequence[Leftover]] = tuple
+    """What ended jobs could not undo so far."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""

@@ -13,6 +13,7 @@ from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.model import wire
+from ganeti.uidpool import DIRECTORY_VARIABLE
 
 DOMAIN = "vcluster.test"
 CLUSTER_NAME = f"cluster.{DOMAIN}"
@@ -20,6 +21,8 @@ MAX_NODES = 100
 MAX_DIRECTORY = 60
 """Characters; unix sockets below it must stay shorter than 108."""
 STATE = "vcluster.json"
+UID_LOCKS = Path("/run/ganeti-uid-pool")
+"""Lock files of user ids, for the virtual nodes of all clusters on this host."""
 
 
 class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +47,11 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
             str(Path(ganeti.__file__).resolve().parents[1]),
             os.environ.get("PYTHONPATH", ""),
         ]
+        # Only root can be somebody else, and the ids of a host belong to all nodes on it.
+        locks = {DIRECTORY_VARIABLE: str(UID_LOCKS)} if os.geteuid() == 0 else {}
         return {
             **python,
+            **locks,
             "PYTHONPATH": os.pathsep.join(filter(None, imports)),
             "PATH": f"{programs}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": os.environ.get("HOME", "/root"),

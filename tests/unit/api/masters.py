@@ -41,7 +41,7 @@ class FakeQueue(FakeJobs):
         self.keys.append(key)
         self.submitted.append(ops)
         job_id = len(self.submitted)
-        self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops]))  # type: ignore[arg-type] # any opcode
+        self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops]))
         return job_id
 
     async def submit_many(

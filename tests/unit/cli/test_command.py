@@ -15,6 +15,7 @@ from ganeti.base.errors import (
 from ganeti.cli import manual
 from ganeti.cli.command import Argument, CommandTable, option, run_guarded
 from ganeti.cli.completion import completion_script
+from ganeti.cli.dashed_values import joined
 from ganeti.cli.errors import JobSubmitted, NeedsConfirmation, format_error
 from ganeti.clients.luxi import NotClusterNodeError
 from tests.unit.cli.fake_master import Run
@@ -44,6 +45,42 @@ def test_options_may_be_abbreviated_and_stand_between_arguments(run: Run) -> Non
     words = ["make", "-n", "n1", "--disk", "0", "web1", "--no-inst", "--disk=1"]
     assert run(table, *words)[0] == 3
     assert seen.pop() == ("add", "web1", "n1", True, ["0", "1"])
+
+
+@pytest.mark.parametrize(
+    ("words", "node", "disks"),
+    [
+        (["--disk", "-1:remove"], None, ["-1:remove"]),
+        (["--dis", "-1:add,size=1g", "--disk", "0"], None, ["-1:add,size=1g", "0"]),
+        (["-n", "-size"], "-size", None),
+        (["-n", "-size=a=b c"], "-size=a=b c", None),
+        (["--node=-k", "--no-install"], "-k", None),
+    ],
+)
+def test_a_value_may_begin_with_a_dash(
+    run: Run, words: list[str], node: str | None, disks: list[str] | None
+) -> None:
+    assert run(table, "add", "web1", *words)[0] == 3
+    assert seen.pop() == ("add", "web1", node, "--no-install" in words, disks)
+    assert run(table, "add", *words, "web1")[0] == 3
+    assert seen.pop() == ("add", "web1", node, "--no-install" in words, disks)
+
+
+@pytest.mark.parametrize(
+    "words", [["--disk", "-n", "n1", "web1"], ["web1", "--disk"], ["web1", "-n", "--disk=0"]]
+)
+def test_an_option_is_not_taken_for_the_value_that_is_missing(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        table.run(["add", *words])
+    assert ended.value.code == 2
+    assert "expected one argument" in capsys.readouterr().err
+
+
+def test_what_follows_two_dashes_stays_as_it_is() -> None:
+    words = ["--disk", "0", "--", "--disk", "-1:remove"]
+    assert joined(words, table.commands["add"].options) == words
 
 
 def test_without_a_command_the_list_is_shown(run: Run) -> None:

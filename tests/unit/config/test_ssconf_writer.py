@@ -9,6 +9,7 @@ import pytest
 
 from ganeti.base.errors import RpcUnknown
 from ganeti.config.config import Config
+from ganeti.config.ssconf_farewell import LONGEST_S, TRY_FOR_S
 from ganeti.config.ssconf_writer import SsconfDistributor, ssconf_values
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
@@ -151,6 +152,62 @@ async def test_offline_nodes_are_left_alone_and_caught_up_when_they_return() -> 
     await asyncio.sleep(5)
     assert nodes.latest("node3.example.com")["instance_list"] == "web1.example.com"
     await distributor.close()
+
+
+@pytest.mark.requirement("F29")
+async def test_a_node_that_is_marked_offline_is_told_so_once() -> None:
+    config, nodes, distributor = await begin()
+    offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
+    nodes.sent.clear()
+    await config.change(put(offline))
+    await asyncio.sleep(3)
+    assert nodes.latest(NAMES[2])["offline_nodes"] == NAMES[2]
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(600)
+    assert len(nodes.times(NAMES[2])) == 1
+    # Back and away again: told again.
+    for node in (sample_node(3), offline):
+        await config.change(put(node))
+        await asyncio.sleep(3)
+    assert nodes.latest(NAMES[2])["offline_nodes"] == NAMES[2]
+    await distributor.close()
+
+
+@pytest.mark.requirement("F29")
+async def test_a_node_that_cannot_be_reached_is_told_when_it_can() -> None:
+    config, nodes, distributor = await begin()
+    offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
+    nodes.broken = {NAMES[2]}
+    await config.change(put(offline))
+    await asyncio.sleep(3600)
+    nodes.sent.clear()
+    assert distributor.late_nodes() == []  # nobody waits for it
+    await config.change(put(sample_instance(1)))
+    nodes.broken = set()
+    await asyncio.sleep(LONGEST_S + 1)
+    assert nodes.latest(NAMES[2])["instance_list"] == "web1.example.com"
+    assert nodes.latest(NAMES[2])["offline_nodes"] == NAMES[2]
+    await distributor.close()
+
+
+@pytest.mark.requirement("F29")
+async def test_a_node_that_stays_away_is_given_up_until_another_master_begins() -> None:
+    config, nodes, distributor = await begin()
+    offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
+    nodes.broken = {NAMES[2]}
+    await config.change(put(offline))
+    await asyncio.sleep(TRY_FOR_S + 1)
+    nodes.broken = set()
+    nodes.sent.clear()
+    await config.change(put(sample_instance(1)))
+    await asyncio.sleep(2 * LONGEST_S)
+    assert nodes.times(NAMES[2]) == []
+    await distributor.close()
+    another = SsconfDistributor(config, nodes.push)
+    another.start()
+    await asyncio.sleep(3)
+    assert nodes.latest(NAMES[2])["offline_nodes"] == NAMES[2]
+    await another.close()
 
 
 async def test_a_new_node_can_be_told_at_once() -> None:

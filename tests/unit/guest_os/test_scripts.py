@@ -214,3 +214,20 @@ def test_the_tail_is_bounded_and_clean(tmp_path: Path) -> None:
     assert read_tail(tmp_path / "missing") == ""
     log.write_bytes(b"")
     assert read_tail(log) == ""
+
+
+@pytest.mark.requirement("S147", "S149")
+async def test_defaults_are_judged_for_all_variants_and_only_if_the_os_exists(node: Node) -> None:
+    node.file("variants.list", "small\n")
+    node.script("verify", 'test "$OSP_NS1:$OS_VARIANT" != x:')
+    await node.scripts.validate_defaults(OsChoice("later", {"ns1": "x"}))
+    await node.scripts.validate_defaults(OsChoice("tiny+small", {"ns1": "x"}))
+    with pytest.raises(GuestOsError, match="OS tiny refuses the parameters"):
+        await node.scripts.validate_defaults(OsChoice("tiny", {"ns1": "x"}))
+    with pytest.raises(GuestOsError, match="does not declare variant 'huge'"):
+        await node.scripts.validate_defaults(OsChoice("tiny+huge", {}))
+    with pytest.raises(InputError, match="not an OS name"):
+        await node.scripts.validate_defaults(OsChoice("../tiny", {}))
+    node.file("ganeti_api_version", "5\n")
+    with pytest.raises(GuestOsError, match="cannot be used"):
+        await node.scripts.validate_defaults(OsChoice("tiny", {}))

@@ -12,7 +12,9 @@ from ganeti.config.config import Config
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.jobs.queue import JobQueue
 from ganeti.jobs.view import JobView
+from ganeti.locking.levels import Level
 from ganeti.locking.manager import LockManager
+from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
@@ -85,6 +87,9 @@ class Puppet:
         self.gates: dict[str, asyncio.Event] = {}
         self.started: list[int] = []
         self.undo_error: Exception | None = None
+        self.stuck: dict[str, str] = {}
+        """Undo steps that fail, and why."""
+        self.late: list[bool] = []
 
     async def run(self, run: OpRun) -> Outcome:
         self.started.append(run.job_id)
@@ -100,10 +105,19 @@ class Puppet:
             self.world.effects.append((run.job_id, run.index))
         return Outcome(None)
 
-    async def undo(self, job_id: int, steps: Sequence[UndoStep]) -> None:
+    def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
+        return [lock(Level.INSTANCE, [str(step.arguments.get("lock", "web1")) for step in steps])]
+
+    async def undo(
+        self, job_id: int, steps: Sequence[UndoStep], *, is_late: bool = False
+    ) -> list[tuple[UndoStep, str]]:
         self.world.undone.append((job_id, list(steps)))
+        self.late.append(is_late)
         if self.undo_error is not None:
             raise self.undo_error
+        return [
+            (step, self.stuck[step.procedure]) for step in steps if step.procedure in self.stuck
+        ]
 
     def hold(self, name: str) -> asyncio.Event:
         """Opcodes with this comment wait for the event once they run."""

@@ -226,9 +226,9 @@ async def test_no_job_starts_before_half_done_work_is_undone() -> None:
     gate = asyncio.Event()
     undo = rig.executor.undo
 
-    async def slow_undo(job_id: int, steps: Any) -> None:
+    async def slow_undo(job_id: int, steps: Any, *, is_late: bool = False) -> Any:
         await gate.wait()
-        await undo(job_id, steps)
+        return await undo(job_id, steps, is_late=is_late)
 
     rig.executor.undo = slow_undo  # type: ignore[method-assign]  # a test's fake
     await rig.queue.load()

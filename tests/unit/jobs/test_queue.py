@@ -369,9 +369,11 @@ async def test_a_full_disk_delays_the_end_of_a_job_and_refuses_new_ones() -> Non
 async def test_secrets_are_used_but_never_stored_or_shown() -> None:
     rig = await Rig.loaded()
     seen: list[object] = []
+    stored: list[bytes] = []
 
     async def run(run: OpRun) -> Outcome:
         seen.append(getattr(run.op, "osparams_secret", None))
+        stored.append(b"".join(rig.world.disk.rows.values()))
         return Outcome()
 
     rig.executor.behaviours["secret"] = run
@@ -379,11 +381,12 @@ async def test_secrets_are_used_but_never_stored_or_shown() -> None:
     job_id = await rig.queue.submit(
         [create(comment="secret", osparams_secret=secret, osparams_private=private)]
     )
-    stored = b"".join(rig.world.disk.rows.values())
     view = await rig.final(job_id)
+    after = b"".join(rig.world.disk.rows.values())
     assert seen == [secret]
-    assert b"hunter2" not in stored + b"".join(rig.world.disk.rows.values())
-    assert b"correcthorse" in stored
+    assert b"hunter2" not in stored[0] + after
+    assert b"correcthorse" in stored[0]  # another master may have to run it
+    assert b"correcthorse" not in after
     assert "hunter2" not in str(view)
     assert "correcthorse" not in str(view)
     await rig.end()

@@ -124,7 +124,9 @@ class Clients:
         return sum(1 for one, _ in self.world.effects if one == job_id)
 
     def look(self) -> None:
-        for view in self.rig.queue.views():
+        for job_id in self.rig.queue.ids():
+            view = self.rig.queue.view(job_id)
+            assert view is not None
             if view.status.is_final and not self.rig.lost:
                 assert self.final.setdefault(view.id, statuses(view)) == statuses(view)
 

@@ -54,6 +54,11 @@ class FakeRun:
         names = ",".join(step.procedure for step in steps)
         self.events.append(f"record {names}{' with change' if change else ''}")
 
+    async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
+        if self.error is not None:
+            raise self.error
+        self.events.append(f"leave {','.join(step.procedure for step in steps)}")
+
     async def undo(self, steps: Sequence[UndoStep]) -> list[tuple[UndoStep, str]]:
         for step in reversed(steps):
             self.events.append(f"undo {step.procedure}")
@@ -83,7 +88,7 @@ async def test_a_failure_undoes_the_steps_backwards_and_clears_the_record() -> N
     run = FakeRun()
     with pytest.raises(ExecError, match="late"):
         await work(run, "a", "b", then=ExecError("late"))
-    assert run.events == ["record a", "record a,b", "record a,b", "undo b", "undo a", "record "]
+    assert run.events == ["record a", "record a,b", "record a,b", "undo b", "undo a", "leave "]
 
 
 async def test_what_is_committed_is_kept_and_its_record_cleared() -> None:
@@ -116,7 +121,7 @@ async def test_a_step_that_fails_stays_recorded_and_is_told() -> None:
     run = FakeRun()
     with pytest.raises(ExecError) as caught:
         await work(run, "a", "b!", "c", then=ExecError("late"))
-    assert run.events[-4:] == ["undo c", "undo b", "undo a", "record b"]
+    assert run.events[-4:] == ["undo c", "undo b", "undo a", "leave b"]
     assert caught.value.__notes__ == ["could not undo (b): no such node"]
     assert "could not undo (b)" in run.said[0]
 
@@ -142,7 +147,7 @@ async def test_a_change_that_cannot_be_made_undoes_all() -> None:
 
     with pytest.raises(PrereqError, match="taken"):
         await changing()
-    assert run.events == ["record a", "record a", "undo a", "record "]
+    assert run.events == ["record a", "record a", "undo a", "leave "]
 
 
 async def test_a_cancelled_task_still_undoes_to_the_end() -> None:
@@ -163,7 +168,7 @@ async def test_a_cancelled_task_still_undoes_to_the_end() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert run.events[-3:] == ["undo b", "undo a", "record "]
+    assert run.events[-3:] == ["undo b", "undo a", "leave "]
 
 
 @pytest.mark.requirement("G4", "G7")
@@ -203,7 +208,7 @@ async def test_what_a_change_makes_superfluous_is_recorded_with_it_and_then_remo
         "record b,c",
         "undo c",
         "undo b",
-        "record c",
+        "leave c",
     ]
     assert run.said == [" - WARNING: could not clean up (c): no such node"]
 

@@ -15,7 +15,7 @@ from ganeti.rpc.procedures.files import NodeFile, SharedFilesArgs
 class Needy(FakeHypervisor):
     """A hypervisor that needs a file of the host."""
 
-    ancillary_files = ("/etc/ganeti/needed.conf",)
+    ancillary_files = ("/etc/ganeti/needed.conf", "/var/lib/ganeti/needed.pem")
 
 
 @pytest.fixture
@@ -84,6 +84,7 @@ def test_what_cannot_be_shared_is_said(paths: Paths) -> None:
         "/var/lib/ganeti/rapi.pem",
         "/var/lib/ganeti/rapi_users",
         "/etc/ganeti/needed.conf",
+        "/var/lib/ganeti/needed.pem",
         "/etc/own.conf",
         "/etc/xen/any.conf",
     ],

@@ -168,8 +168,8 @@ class FakeJobs:
     live: list[FakeJob] = field(default_factory=list)
     archived: list[FakeJob] = field(default_factory=list)
 
-    def views(self) -> Sequence[FakeJob]:
-        return self.live
+    def ids(self) -> list[int]:
+        return sorted(one.id for one in self.live)
 
     def view(self, job_id: int) -> FakeJob | None:
         return next((one for one in self.live if one.id == job_id), None)

@@ -32,6 +32,23 @@ def test_the_status_says_what_is_wanted_and_what_is(
     assert instance_status(wanted, primary, runs_elsewhere=elsewhere).value == status
 
 
+@pytest.mark.parametrize(
+    ("wanted", "primary", "status"),
+    [
+        (DOWN, PrimaryNode.HAS_NOT, "USER_down"),
+        (DOWN, PrimaryNode.SHUT_DOWN, "USER_down"),
+        (DOWN, PrimaryNode.RUNS, "ERROR_up"),
+        (DOWN, PrimaryNode.OFFLINE, "ERROR_nodeoffline"),
+        (UP, PrimaryNode.HAS_NOT, "ERROR_down"),
+        (OFFLINE, PrimaryNode.HAS_NOT, "ADMIN_offline"),
+    ],
+)
+def test_what_its_user_shut_down_stays_user_down(
+    wanted: AdminState, primary: PrimaryNode, status: str
+) -> None:
+    assert instance_status(wanted, primary, runs_elsewhere=False, by_user=True).value == status
+
+
 def test_every_combination_has_a_status_and_every_status_a_combination() -> None:
     found = {
         instance_status(wanted, primary, runs_elsewhere=elsewhere)

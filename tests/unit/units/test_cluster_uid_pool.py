@@ -94,8 +94,9 @@ async def test_ids_in_use_are_removed_with_a_warning_that_says_where(master: Mas
 @pytest.mark.requirement("S105", "S230")
 async def test_who_needs_a_pool_that_is_not_there_is_named(master: Master) -> None:
     instance = create(hypervisor="kvm", hvparams={"security_model": "pool"}, start=False)
+    succeeded(await master.run(modify(uid_pool=[(61000, 61009)])))
     succeeded(await master.run(instance))
-    view = await master.run(modify(hvparams={"kvm": {"acpi": False}}))
+    view = await master.run(modify(uid_pool=[]))
     assert f"1 instances have security_model=pool, the first is {NAME}" in said(view)
     view = await master.run(modify(uid_pool=[(61000, 61009)], hvparams={"kvm": {"acpi": True}}))
     assert "security_model" not in said(view)

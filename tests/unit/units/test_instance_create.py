@@ -5,7 +5,11 @@ import asyncio
 import pytest
 
 from ganeti.model.names import AdminState, JobStatus
-from ganeti.model.opcodes.instance import OpInstanceRemove
+from ganeti.model.opcodes.instance import (
+    OpInstanceRemove,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
@@ -179,10 +183,15 @@ async def test_what_could_not_be_undone_stays_recorded_and_is_said(master: Maste
     assert not master.snapshot.instances
     (left,) = master.world.disks()
     assert left.endswith(".disk1")
+    await master.nothing_is_left()
+    master.check()
 
 
 @pytest.mark.requirement("G1", "G11", "F24")
-async def test_an_instance_that_cannot_be_forgotten_keeps_its_disks(master: Master) -> None:
+@pytest.mark.parametrize("use", ["none", "remove", "start", "start once"])
+async def test_an_instance_that_cannot_be_forgotten_keeps_its_disks_until_it_is(
+    master: Master, use: str
+) -> None:
     master.rpc.fail(3, Fault.REFUSED)  # the installation
 
     def fill(act: int) -> None:
@@ -197,8 +206,20 @@ async def test_an_instance_that_cannot_be_forgotten_keeps_its_disks(master: Mast
     assert "could not undo (remove_disk): left alone, since forget_instance" in text
     master.check_disks_are_those_of_the_configuration()
     assert len(master.instance(NAME).disks) == 2
-    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
-    assert master.world.disks() == set()
+    if use == "remove":
+        succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    elif use == "start":
+        succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    elif use == "start once":
+        start = OpInstanceStartup(instance_name=NAME, no_remember=True)
+        succeeded(await master.run(start))
+        await asyncio.sleep(300)
+        assert "runs on node1.example.com" in master.queue.leftovers()[-1].why
+        assert len(master.world.disks()) == 2
+        succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    await master.nothing_is_left()
+    master.check()
+    assert len(master.world.disks()) == (2 if use == "start" else 0)  # it is wanted, since it is up
 
 
 @pytest.mark.requirement("G11")

@@ -92,6 +92,28 @@ async def test_a_removed_disk_that_cannot_be_deleted_is_told(master: Master) -> 
     assert "could not clean up (remove_disk)" in said(view)
     assert len(master.instance(NAME).disks) == 2
     assert len(master.world.disks()) == 3
+    await master.nothing_is_left()
+    check(master)
+
+
+@pytest.mark.requirement("G11")
+@pytest.mark.parametrize("kept", ["memory", "nic", "disk"])
+async def test_what_does_not_use_the_new_disk_keeps_nobody_from_removing_it(
+    master: Master, kept: str
+) -> None:
+    """Acts: the disk is made, the guest gets it, then a NIC, then other memory, which fails."""
+    await instance(master)
+    master.rpc.fail(4, Fault.REFUSED)
+    master.rpc.fail({"memory": 5, "nic": 6, "disk": 7}[kept], Fault.REFUSED)
+    changes: dict[str, Any] = {"disks": [["add", {"size": 100}]], "nics": [["add", -1, {}]]}
+    _, (text,) = failed(await master.run(modify(**changes, runtime_mem=400, hotplug=True)))
+    assert "could not undo (" in text
+    assert len(master.world.disks()) == (3 if kept == "disk" else 2)
+    assert ("left alone, since change_disk_of_guest could not be undone" in text) == (
+        kept == "disk"
+    )
+    await master.nothing_is_left()
+    check(master)
 
 
 @pytest.mark.requirement("G11")

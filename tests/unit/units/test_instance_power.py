@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ganeti.model.names import AdminState, JobStatus, RebootType
+from ganeti.model.names import AdminState, AdminStateSource, JobStatus, RebootType
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import (
     OpInstanceConsole,
@@ -68,6 +68,24 @@ async def test_without_remembering_only_the_guest_changes(master: Master) -> Non
     succeeded(await master.run(shutdown(no_remember=True)))
     assert master.instance(NAME).admin_state is AdminState.UP
     assert master.world.where(uuid) == {}
+
+
+async def test_it_is_remembered_that_a_user_shut_the_guest_down(master: Master) -> None:
+    uuid = await running(master)
+    _, (text, code) = failed(await master.run(shutdown(admin_state_source=AdminStateSource.USER)))
+    assert (code, master.rpc.acts()) == ("wrong_state", [])
+    assert "runs on node1.example.com, so its user has not shut it down" in text
+    master.world.node(1).guests[uuid].state = "shutdown"
+    succeeded(await master.run(shutdown(admin_state_source=AdminStateSource.USER)))
+    instance = master.instance(NAME)
+    assert (instance.admin_state, instance.admin_state_source) == ("down", "user")
+    master.check()
+    # Whatever an administrator says afterwards is the administrator's wish.
+    succeeded(await master.run(shutdown()))
+    instance = master.instance(NAME)
+    assert (instance.admin_state, instance.admin_state_source) == ("down", "admin")
+    succeeded(await master.run(startup()))
+    assert master.instance(NAME).admin_state_source == "admin"
 
 
 @pytest.mark.parametrize("fault", list(Fault))

@@ -1,5 +1,7 @@
 """What the check of a cluster finds about the state, its holders, their software, and exclusion tags."""
 
+import asyncio
+
 import pytest
 
 from ganeti import __version__
@@ -7,6 +9,7 @@ from ganeti.base.errors import RpcError, RpcFailed
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.cluster import OpClusterVerifyConfig
 from ganeti.model.verify_codes import VerifyCode
+from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.mastership_findings import (
     aside_findings,
@@ -14,7 +17,8 @@ from ganeti.units.cluster.mastership_findings import (
     exclusion_findings,
     version_findings,
 )
-from tests.support.units_cluster import NODES, Master, said, succeeded
+from tests.support.units_cluster import NODES, Master, failed, said, succeeded
+from tests.unit.units.opcodes import create
 from tests.unit.units.test_cluster_verify import instance, node, report, snapshot
 
 ASIDE = "/var/lib/ganeti/state.db.aside-3-17"
@@ -73,6 +77,24 @@ async def test_a_check_of_a_degraded_cluster_says_so_and_succeeds(
     view = await master.run(OpClusterVerifyConfig(error_codes=True))
     assert succeeded(view) is True
     assert ("WARNING:ECLUSTERCFG:cluster:cluster.example.com:degraded" in said(view)) == is_degraded
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("G11")
+async def test_a_check_says_what_jobs_left_undone_until_it_is_undone(master: Master) -> None:
+    master.rpc.fail(3, Fault.REFUSED)  # the installation
+    for number in (4, 6, 7):  # the removal of one disk, again and again
+        master.rpc.fail(number, Fault.NOT_SENT)
+    failed(await master.run(create()))
+    await asyncio.sleep(6)
+    view = await master.run(OpClusterVerifyConfig(error_codes=True))
+    assert succeeded(view) is True
+    text = "WARNING:ECLUSTERCFG:cluster:cluster.example.com:job 1 (INSTANCE_CREATE(web1.example.com)) left remove_disk"
+    assert text in said(view)
+    assert "node1.example.com: cannot be reached" in said(view)
+    await master.nothing_is_left()
+    view = await master.run(OpClusterVerifyConfig(error_codes=True))
+    assert "remove_disk" not in said(view)
 
 
 def tagged(number: int, *tags: str) -> Instance:

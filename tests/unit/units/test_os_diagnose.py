@@ -1,9 +1,17 @@
 """OS definitions across nodes."""
 
-import pytest
+from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
+from ganeti.config.fill import cluster_hvparams
+from ganeti.model.opcodes.cluster import OpClusterSetParams
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall
 from ganeti.model.opcodes.os import OpOsDiagnose
+from ganeti.rpc.procedures.programs import OS_VALIDATE, OsValidateArgs
 from tests.support.units_cluster import Master, failed, said, succeeded
+from tests.unit.units.opcodes import NAME, create
 
 pytestmark = pytest.mark.virtual_time
 
@@ -34,3 +42,122 @@ async def test_an_unknown_field_is_refused(master: Master) -> None:
     _, (text, code) = failed(await master.run(OpOsDiagnose(output_fields=["colour"])))
     assert code == "wrong_input"
     assert text.startswith("output_fields: unknown fields colour; known: ")
+
+
+def wish(**fields: Any) -> OpClusterSetParams:
+    return OpClusterSetParams(**fields)
+
+
+async def changed(master: Master, **fields: Any) -> None:
+    succeeded(await master.run(wish(**fields)))
+
+
+@pytest.mark.requirement("S155", "S156")
+@pytest.mark.parametrize("field", ["hidden", "blacklisted"])
+async def test_what_is_hidden_or_blacklisted_is_listed_if_that_is_asked_for(
+    master: Master, field: str
+) -> None:
+    plain = OpOsDiagnose(output_fields=["name"])
+    assert succeeded(await master.run(plain)) == [["tiny"]]
+    await changed(master, **{f"{field}_os": [("add", "tiny")]})
+    assert succeeded(await master.run(plain)) == []
+    asked = OpOsDiagnose(output_fields=["name", field])
+    assert succeeded(await master.run(asked)) == [["tiny", True]]
+    await changed(master, **{f"{field}_os": [("remove", "tiny")]})
+    assert succeeded(await master.run(plain)) == [["tiny"]]
+
+
+async def test_what_is_broken_somewhere_is_listed_if_that_is_asked_for(master: Master) -> None:
+    master.world.node(1).oses["half"] = "1"
+    assert succeeded(await master.run(OpOsDiagnose(output_fields=["name"]))) == [["tiny"]]
+    asked = OpOsDiagnose(output_fields=["name", "valid"])
+    assert succeeded(await master.run(asked)) == [["half", False], ["tiny", True]]
+
+
+async def test_the_parameters_of_the_cluster_are_shown_with_those_of_variants(
+    master: Master,
+) -> None:
+    await changed(
+        master,
+        osparams={"tiny": {"size": "9"}, "tiny+a": {"size": "1"}, "tinyx": {"size": "0"}},
+        os_hvp={"tiny+a": {"kvm": {"acpi": False}}},
+    )
+    asked = OpOsDiagnose(output_fields=["osparams", "os_hvp", "trusted"])
+    assert succeeded(await master.run(asked)) == [
+        [
+            {"tiny": {"size": "9"}, "tiny+a": {"size": "1"}},
+            {"tiny+a": {"kvm": {"acpi": False}}},
+            True,
+        ]
+    ]
+
+
+@pytest.mark.requirement("S154", "S157")
+@pytest.mark.parametrize("field", ["hidden_os", "blacklisted_os"])
+async def test_an_os_need_not_exist_to_be_hidden_but_a_variant_cannot_be(
+    master: Master, field: str
+) -> None:
+    await changed(master, **{field: [("add", "later"), ("add", "older"), ("remove", "older")]})
+    assert getattr(master.snapshot.cluster, field) == ("later",)
+    for action, name, text in (
+        ("add", "tiny+a", f"{field}: 'tiny+a' names a variant"),
+        ("add", "../x", f"{field}: '../x' is not a name"),
+        ("turn", "tiny", f"{field}: 'turn' must be add or remove"),
+    ):
+        _, (message, code) = failed(await master.run(wish(**{field: [(action, name)]})))
+        assert (message.startswith(text), code) == (True, "wrong_input")
+
+
+@pytest.mark.requirement("S156")
+async def test_no_new_instance_has_a_blacklisted_os_but_others_keep_it(master: Master) -> None:
+    succeeded(await master.run(replace(create(), start=False)))
+    await changed(master, blacklisted_os=[("add", "tiny")])
+    for os in ("tiny", "tiny+a"):
+        again = replace(create(), instance_name="web2.example.com", os_type=os)
+        _, (message, code) = failed(await master.run(again))
+        assert code == "wrong_state"
+        assert f"{os} is blacklisted" in message
+        assert "gnt-os modify --blacklisted=no tiny" in message
+    succeeded(await master.run(OpInstanceReinstall(instance_name=NAME, os_type="tiny+b")))
+    await changed(master, blacklisted_os=[("remove", "tiny")])
+    succeeded(await master.run(replace(create(), instance_name="web2.example.com")))
+
+
+@pytest.mark.requirement("S147", "S149", "S153")
+async def test_the_definition_judges_defaults_once_on_one_node(master: Master) -> None:
+    for number in (1, 2, 3):
+        master.world.node(number).wrong_osparams.add(("size", "x"))
+    await changed(master, osparams={"tiny": {"size": "9"}})
+    await changed(master, osparams={"tiny+a": {"colour": "red"}})
+    assert [call.args for call in master.rpc.calls if call.procedure == OS_VALIDATE.name] == [
+        OsValidateArgs(os="tiny", osparams={"size": "9"}, are_defaults=True),
+        OsValidateArgs(os="tiny+a", osparams={"size": "9", "colour": "red"}, are_defaults=True),
+    ]
+    wrong = OpClusterSetParams(osparams={"tiny": {"size": "x"}})
+    _, (message, code) = failed(await master.run(wrong))
+    assert code == "wrong_input"
+    assert message.startswith("osparams.tiny: node node1.example.com: the script verify refuses")
+    succeeded(await master.run(replace(wrong, force=True)))
+    assert master.snapshot.cluster.osparams["tiny"] == {"size": "x"}
+
+
+async def test_parameters_that_cannot_be_judged_need_force(master: Master) -> None:
+    op = wish(osparams={"tiny": {"size": "9"}})
+    del master.rpc.nodes["node1.example.com"]
+    _, (message, code) = failed(await master.run(op))
+    assert code == "environment_error"
+    assert "--force stores them all the same" in message
+    succeeded(await master.run(replace(op, force=True)))
+
+
+async def test_hypervisor_parameters_of_an_os_reach_its_variants(master: Master) -> None:
+    await changed(master, os_hvp={"tiny": {"kvm": {"acpi": False, "kernel_args": "a"}}})
+    await changed(master, os_hvp={"tiny+b": {"kvm": {"kernel_args": "b"}}})
+    cluster = master.snapshot.cluster
+    found = {
+        os: [cluster_hvparams(cluster, "kvm", os)[name] for name in ("acpi", "kernel_args")]
+        for os in ("tiny", "tiny+a", "tiny+b", "tinyx")
+    }
+    assert found["tiny"] == found["tiny+a"] == [False, "a"]
+    assert found["tiny+b"] == [False, "b"]
+    assert found["tinyx"][0] is True

@@ -33,5 +33,6 @@ def test_every_unit_has_a_docstring_and_lies_with_its_subject(
 def test_every_recorded_step_has_its_undo_procedure() -> None:
     pushed = set()
     for path in Path(ganeti.units.__path__[0]).rglob("*.py"):
-        pushed |= set(re.findall(r"undo\.push\(\s*\"(\w+)\"", path.read_text()))
+        text = path.read_text()
+        pushed |= set(re.findall(r"(?:undo\.push|UndoStep)\(\s*\"(\w+)\"", text))
     assert pushed == set(UNDO_PROCEDURES)

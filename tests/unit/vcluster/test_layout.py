@@ -1,5 +1,6 @@
 """Planning a cluster on one machine."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -73,6 +74,9 @@ def test_a_command_of_a_node_runs_in_its_namespace() -> None:
     node = cluster.nodes[1]
     assert node.words(["true"]) == ["ip", "netns", "exec", node.namespace, "true"]
     assert node.environment()["GANETI_ROOTDIR"] == "/tmp/c/node2"
+    # User ids belong to the host, so all nodes on it lock them in one place.
+    locks = {one.environment().get("GANETI_UID_LOCKS") for one in small(Path("/tmp/d")).nodes}
+    assert locks == ({"/run/ganeti-uid-pool"} if os.geteuid() == 0 else {None})
 
 
 def test_the_guest_s_kernel_becomes_the_cluster_s_default() -> None:

@@ -10,7 +10,13 @@ from ganeti.base.sizes import parse_mib
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_job
-from ganeti.cli.key_values import backend_params, key_values, merged_key_values, split_words
+from ganeti.cli.key_values import (
+    backend_params,
+    key_values,
+    merged_key_values,
+    os_params,
+    split_words,
+)
 from ganeti.cli.options import FORCE, IGNORE_IPOLICY, INSTANCE, JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
 
@@ -70,8 +76,8 @@ _LAST = -1
 def modify(args: argparse.Namespace) -> int:
     """Change an instance: parameters, disks, network interfaces, the running guest's memory.
 
-    Disks and interfaces are named by index, name or UUID; -1 (written as --disk=-1:remove) is the
-    last one, and the place behind it for add. Several changes are carried out in order. With
+    Disks and interfaces are named by index, name or UUID; -1 (as in --disk -1:remove) is the last
+    one, and the place behind it for add. Several changes are carried out in order. With
     --force the node is not asked whether it could run and install the result.
     """
     from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
@@ -82,8 +88,8 @@ def modify(args: argparse.Namespace) -> int:
         instance_name=args.instance_name,
         beparams=backend_params(args.beparams),
         hvparams=merged_key_values(args.hvparams, "hvparams"),
-        osparams=_os_params(args.osparams, "osparams"),
-        osparams_private=_os_params(args.osparams_private, "osparams_private"),
+        osparams=os_params(args.osparams, "osparams"),
+        osparams_private=os_params(args.osparams_private, "osparams_private"),
         clear_osparams=args.clear_osparams,
         clear_osparams_private=args.clear_osparams_private,
         remove_osparams=_names(args.remove_osparams),
@@ -137,14 +143,6 @@ def _device_params(text: str, field: str) -> dict[str, Any]:
     if isinstance(size := params.get("size"), str):
         params["size"] = parse_mib(size, f"{field}.size")
     return params
-
-
-def _os_params(given: list[str] | None, field: str) -> dict[str, str | None] | None:
-    found = merged_key_values(given, field)
-    for name, value in found.items():
-        if isinstance(value, bool):
-            raise InputError("needs a value, as in name=value", f"{field}.{name}")
-    return found or None
 
 
 def _names(text: str | None) -> list[str] | None:

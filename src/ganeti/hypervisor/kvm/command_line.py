@@ -257,9 +257,6 @@ def _nics(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     for nic, tap in zip(instance.nics, resolved.taps, strict=True):
         place = resolved.places.get(nic.uuid, nic.index)
         pairs = nic_device(nic, resolved.hvparams, resolved.machine, place)
-        if (queues := nic_queues(resolved.hvparams)) > 1:
-            # An interrupt for each direction of each queue, one for control, one for changes.
-            pairs |= {"mq": True, "vectors": 2 * queues + 2}
         if boots_from(resolved.hvparams, "network"):
             pairs["bootindex"] = nic.index + 1
         words += ["-netdev", _netdev(nic, tap, resolved.hvparams), "-device", _device(pairs)]
@@ -292,7 +289,7 @@ def netdev_id(nic: NicSpec) -> str:
 def nic_device(nic: NicSpec, hvparams: Params, machine: str, place: int) -> dict[str, Any]:
     """What the guest sees of a NIC, as `device_add` takes it."""
     kind = str(hvparams["nic_type"])
-    pairs = {
+    pairs: dict[str, Any] = {
         "driver": "virtio-net-pci" if kind == "paravirtual" else kind,
         "id": device_id("nic", nic.uuid),
         "netdev": netdev_id(nic),
@@ -300,6 +297,9 @@ def nic_device(nic: NicSpec, hvparams: Params, machine: str, place: int) -> dict
     }
     if kind in _ISA_NICS:
         return pairs
+    if (queues := nic_queues(hvparams)) > 1:
+        # An interrupt for each direction of each queue, one for control, one for changes.
+        pairs |= {"mq": True, "vectors": 2 * queues + 2}
     if hvparams["boot_order"] != "network":
         pairs["romfile"] = ""  # nothing boots from it, and a confined QEMU could not open the file
     return pairs | pci_place(machine, nic_slot(place))

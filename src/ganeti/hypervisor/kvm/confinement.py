@@ -21,6 +21,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import Run
 from ganeti.hypervisor.kvm.options import option
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
+from ganeti.model.confinement import confinement_problems
 from ganeti.model.params import Params
 
 CHROOT_MODE = 0o555
@@ -206,17 +207,16 @@ def user_of(hvparams: Params) -> User | None:
 
 def user_problems(hvparams: Params) -> list[str]:
     """What is wrong with the parameters that say as whom QEMU runs, on this node."""
+    # Whether there is a pool is the master's to check, and found out when an id is taken.
+    found = confinement_problems(hvparams, has_pool=True)
     name = str(hvparams["security_domain"])
-    if hvparams["security_model"] != "user":
-        model = hvparams["security_model"]
-        return [f"security_domain: has no meaning with security_model={model}"] if name else []
-    if not name:
-        return ["security_domain: security_model=user needs the name of the user"]
+    if found or not name:
+        return found
     try:
-        found = pwd.getpwnam(name)
+        user = pwd.getpwnam(name)
     except KeyError:
         return [f"security_domain: there is no user {name} on this node"]
-    if found.pw_uid == 0 or found.pw_gid == 0:
+    if user.pw_uid == 0 or user.pw_gid == 0:
         return [f"security_domain: {name} has the rights of root"]
     return []
 

@@ -28,7 +28,7 @@ from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.screenshot import screenshot
 from ganeti.hypervisor.kvm.validation import machines, problems_here
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
-from ganeti.model.kvm_params import VNC_PASSWORD_FILE
+from ganeti.model.kvm_params import SPICE_FILES, VNC_PASSWORD_FILE
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
@@ -60,7 +60,7 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
 
     name: ClassVar[str] = "kvm"
     capabilities: ClassVar[Capabilities] = Capabilities(can_migrate=True, has_console=True)
-    ancillary_files: ClassVar[tuple[str, ...]] = (VNC_PASSWORD_FILE,)
+    ancillary_files: ClassVar[tuple[str, ...]] = (VNC_PASSWORD_FILE, *SPICE_FILES)
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from ganeti.hypervisor.kvm.command_line import (
     disk_device,
     netdev_id,
     nic_device,
+    nic_queues,
     node_name,
 )
 from ganeti.hypervisor.kvm.disks import resolve_disks
@@ -29,7 +31,8 @@ from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.hypervisor.kvm.network import connect_tap, make_taps, remove_taps, tap_name
 from ganeti.hypervisor.kvm.places import DISK_PLACES, NIC_PLACES, device_id, free_place
-from ganeti.hypervisor.kvm.taps import disconnect_commands, open_tap
+from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.hypervisor.kvm.taps import disconnect_commands, open_tap, open_vhost
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 
 MIB = 1024 * 1024
@@ -122,7 +125,11 @@ class KvmHotplug(Hotplug):
                 self._change(guest, with_nic(guest.instance, nic))
                 return
             await self._check(guest)
-            await self._add_nic(await self._remove_nic(guest, nic), nic)
+            try:
+                await self._add_nic(await self._remove_nic(guest, present), nic)
+            except HypervisorError as err:
+                await self._put_back(guest.files, present, err)
+                raise
 
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
         async with self._guest(instance) as guest:
@@ -181,7 +188,7 @@ class KvmHotplug(Hotplug):
                 ("blockdev-add", lower),
                 ("blockdev-add", upper),
             ]
-            await guest.ask.with_file(file, commands)
+            await guest.ask.with_files([file], commands)
         device = disk_device(disk, backend, hvparams, guest.record.machine, place)
         await guest.ask("device_add", device)
 
@@ -201,25 +208,49 @@ class KvmHotplug(Hotplug):
             taps=(*(one for one in guest.record.taps if one != self._tap(nic)), self._tap(nic)),
         )
         try:
-            await self._drop_netdev(guest, nic)
-            spec = replace(guest.instance, nics=(nic,))
-            await make_taps(self._run, self._paths.root, spec, self._paths.etc)
-            name = device_id("fd", nic.uuid)
-            with open_tap(self._tap(nic)) as file:
-                netdev = {"type": "tap", "id": netdev_id(nic), "fd": name}
-                await guest.ask.with_file(
-                    file, [("getfd", {"fdname": name}), ("netdev_add", netdev)]
-                )
-            hvparams = complete(guest.instance.hvparams)
-            await guest.ask("device_add", nic_device(nic, hvparams, guest.record.machine, place))
+            await self._plug_nic(guest, nic, place)
         except BaseException:
             if not await self._may_have(guest, "nic", nic.uuid):
                 await self._drop_nic(guest, nic)
             raise
 
+    async def _plug_nic(self, guest: Guest, nic: NicSpec, place: int) -> None:
+        hvparams = complete(guest.instance.hvparams)
+        queues = nic_queues(hvparams)
+        await self._drop_netdev(guest, nic)
+        spec = replace(guest.instance, nics=(nic,))
+        await make_taps(self._run, self._paths.root, spec, self._paths.etc, queues=queues)
+        with contextlib.ExitStack() as stack:
+            has_header = bool(hvparams["vnet_hdr"])
+            tap = self._tap(nic)
+            files = stack.enter_context(open_tap(tap, queues=queues, has_header=has_header))
+            names = [f"{device_id('fd', nic.uuid)}_{number}" for number in range(queues)]
+            netdev: dict[str, Any] = {"type": "tap", "id": netdev_id(nic), "fds": ":".join(names)}
+            if hvparams["vhost_net"]:
+                files = [*files, *stack.enter_context(open_vhost(queues))]
+                helpers = [f"{name}_vhost" for name in names]
+                netdev |= {"vhost": True, "vhostfds": ":".join(helpers)}
+                names += helpers
+            handed = [("getfd", {"fdname": name}) for name in names]
+            await guest.ask.with_files(files, [*handed, ("netdev_add", netdev)])
+        await guest.ask("device_add", nic_device(nic, hvparams, guest.record.machine, place))
+
     async def _remove_nic(self, guest: Guest, nic: NicSpec) -> Guest:
         await self._unplug(guest, "nic", nic.uuid, f"NIC {nic.index}")
         return await self._drop_nic(guest, nic)
+
+    async def _put_back(self, files: GuestFiles, nic: NicSpec, error: HypervisorError) -> None:
+        """Give a guest the NIC again that was to be exchanged; HypervisorError if it stays without."""
+        guest = self._guests.peek(files)
+        if guest is None or await self._may_have(guest, "nic", nic.uuid):
+            return
+        try:
+            await self._add_nic(await self._drop_nic(guest, nic), nic)
+        except HypervisorError as second:
+            raise HypervisorError(
+                f"{error}; and NIC {nic.index} could not be put back ({second}): the guest is without it"
+                " until its next start"
+            ) from error
 
     async def _drop_nic(self, guest: Guest, nic: NicSpec) -> Guest:
         """Remove the host's side of a NIC that the guest has no more."""

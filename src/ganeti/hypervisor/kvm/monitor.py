@@ -51,8 +51,10 @@ class Ask(Protocol):
 class Talk(Ask, Protocol):
     """Asks, and hands open files over."""
 
-    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        """Commands in one conversation; the first one gets the descriptor, which stays open here."""
+    async def with_files(
+        self, files: Sequence[int], commands: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> None:
+        """Commands in one conversation; the first ones get a descriptor each, which stays open here."""
         ...
 
 
@@ -90,12 +92,15 @@ class Monitor:
         async with self._talking(command, timeout_s) as client:
             return await client.execute(command, dict(arguments) if arguments else None)
 
-    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    async def with_files(
+        self, files: Sequence[int], commands: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> None:
         """QEMU forgets a file that nobody uses when the conversation ends, so all commands share one."""
-        said = " and ".join(name for name, _ in commands)
+        said = " and ".join(dict.fromkeys(name for name, _ in commands))
         async with self._talking(said, ANSWER_S) as client:
-            client.send_fd_scm(file)
-            for name, arguments in commands:
+            for number, (name, arguments) in enumerate(commands):
+                if number < len(files):
+                    client.send_fd_scm(files[number])
                 await client.execute(name, dict(arguments))
 
     @contextlib.asynccontextmanager

@@ -22,8 +22,8 @@ async def screenshot(guest: Guest) -> bytes:
     path = guest.files.directory / f"{guest.files.short_uuid}.{secrets.token_hex(4)}.png"
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        await guest.ask.with_file(
-            file,
+        await guest.ask.with_files(
+            [file],
             [
                 ("add-fd", {"fdset-id": _FDSET}),
                 ("screendump", {"filename": f"/dev/fdset/{_FDSET}", "format": "png"}),

@@ -20,8 +20,12 @@ from ganeti.hypervisor.kvm.rules import contradictions
 from ganeti.model.params import Params
 
 KEYMAPS = Path("/usr/share/qemu/keymaps")
+VHOST_NET = Path("/dev/vhost-net")
 _VNC_FILES = ("ca-cert.pem", "server-cert.pem", "server-key.pem")
-_SPICE_FILES = ("spice.pem", "spice-ca.pem")
+_SPICE_WANTED = {
+    "spice.pem": "a key and its certificate",
+    "spice-ca.pem": "the certificate of the authority that signed spice.pem",
+}
 _NAME = re.compile(r'^name "([^"]+)"(?:.*alias "([^"]+)")?', re.MULTILINE)
 
 
@@ -92,12 +96,18 @@ def _files(paths: Paths, hvparams: Params) -> list[str]:
 
 def _certificates(paths: Paths, hvparams: Params) -> list[str]:
     wanted: list[tuple[str, Path]] = []
+    found = []
     if hvparams["vnc_bind_address"] and hvparams["vnc_x509_path"]:
         directory = Path(str(hvparams["vnc_x509_path"]))
         wanted += [("vnc_x509_path", directory / name) for name in _VNC_FILES]
     if has_spice(hvparams) and hvparams["spice_use_tls"]:
-        wanted += [("spice_use_tls", paths.data / name) for name in _SPICE_FILES]
-    return [
+        found += [
+            f"spice_use_tls: {path} is not there; put {what} into it (PEM, mode 0600) on the master,"
+            " and run: gnt-cluster redist-conf"
+            for name, what in _SPICE_WANTED.items()
+            if not _is_readable_file(path := paths.data / name)
+        ]
+    return found + [
         f"{name}: {path} is not a file that can be read on this node"
         for name, path in wanted
         if not _is_readable_file(path)
@@ -111,6 +121,8 @@ def _places(hvparams: Params) -> list[str]:
     for name, path in (("vnc_bind_address", address), ("mem_path", memory)):
         if path.startswith("/") and not Path(path).is_dir():
             found.append(f"{name}: {path} is not a directory of this node")
+    if hvparams["vhost_net"] and not VHOST_NET.exists():
+        found.append(f"vhost_net: this node has no {VHOST_NET}; load the kernel's module vhost_net")
     keymap = str(hvparams["keymap"])
     if keymap and KEYMAPS.is_dir() and not (KEYMAPS / keymap).is_file():
         found.append(f"keymap: QEMU has no keymap {keymap} on this node")

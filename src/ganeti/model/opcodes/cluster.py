@@ -90,6 +90,9 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     uid_pool: list[tuple[int, int]] | None = None
     add_uids: list[tuple[int, int]] | None = None
     remove_uids: list[tuple[int, int]] | None = None
+    hidden_os: list[tuple[str, str]] | None = None
+    """Pairs of `add` or `remove` and the name of an OS, without variant."""
+    blacklisted_os: list[tuple[str, str]] | None = None
     force: bool = False
     # Clients of Ganeti name all that they know, without values; what has one is refused.
     hv_state: Any = None
@@ -101,8 +104,6 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     prealloc_wipe_disks: Any = None
     drbd_helper: Any = None
     reserved_lvs: Any = None
-    hidden_os: Any = None
-    blacklisted_os: Any = None
     use_external_mip_script: Any = None
     modify_etc_hosts: Any = None
     gluster_storage_dir: Any = None

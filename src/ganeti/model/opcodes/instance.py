@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from ganeti.model.names import RebootType
+from ganeti.model.names import AdminStateSource, RebootType
 from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode
 from ganeti.model.params import Params
 
@@ -92,13 +92,16 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
 
 
 class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_SHUTDOWN"):
-    """Ask the guest to shut down, end it after `timeout` seconds, and remember that it is to be down."""
+    """Ask the guest to shut down, end it after `timeout` seconds, and remember that it is to be down.
+
+    With `admin_state_source` user it is recorded that the guest had shut itself down, and only that.
+    """
 
     force: bool = False
     ignore_offline_nodes: bool = False
     timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
     no_remember: bool = False
-    admin_state_source: str | None = None
+    admin_state_source: AdminStateSource | None = None
 
 
 class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REBOOT"):

@@ -161,7 +161,7 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
         "InstanceStateSource",
         _TEXT,
         "Who wanted it last: the administrator or the guest's user",
-        lambda _row: "admin",
+        lambda r: r.instance.admin_state_source.value,
     ),
     Field(
         "admin_up",

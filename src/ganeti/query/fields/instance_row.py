@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ganeti.config import fill
+from ganeti.model.names import AdminStateSource
 from ganeti.model.objects import Instance, Nic
 from ganeti.model.params import Params
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing
@@ -70,5 +71,10 @@ class InstanceRow:
     def status(self) -> str:
         places = self.world.live.places.get(self.instance.uuid, ())
         elsewhere = any(uuid != self.instance.primary_node for uuid in places)
-        wanted = self.instance.admin_state
-        return instance_status(wanted, self.primary_says, runs_elsewhere=elsewhere).value
+        wanted, source = self.instance.admin_state, self.instance.admin_state_source
+        return instance_status(
+            wanted,
+            self.primary_says,
+            runs_elsewhere=elsewhere,
+            by_user=source is AdminStateSource.USER,
+        ).value

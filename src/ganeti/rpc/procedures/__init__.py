@@ -6,44 +6,12 @@ disagree. Unknown fields are ignored here (nodes are upgraded first); sizes and 
 
 from typing import Any
 
-from ganeti.rpc.procedures import (
-    devices,
-    disks,
-    earlier,
-    files,
-    hardware,
-    host,
-    instances,
-    mastership,
-    migration,
-    networks,
-    power,
-    programs,
-    transfers,
-    uids,
-)
+from ganeti.base.modules import modules_below
 from ganeti.rpc.procedures.form import Procedure
-
-_MODULES = (
-    devices,
-    disks,
-    earlier,
-    files,
-    hardware,
-    host,
-    instances,
-    mastership,
-    migration,
-    networks,
-    power,
-    programs,
-    transfers,
-    uids,
-)
 
 PROCEDURES: dict[str, Procedure[Any]] = {
     procedure.name: procedure
-    for module in _MODULES
+    for module in modules_below(__name__)
     for procedure in vars(module).values()
     if isinstance(procedure, Procedure)
 }

@@ -57,6 +57,8 @@ class OsValidateArgs(Message, frozen=True, kw_only=True):
     os: str
     osparams: dict[str, str]
     force_variant: bool = False
+    are_defaults: bool = False
+    """They are meant for all variants, and for an OS that may not exist yet (S147, S149)."""
 
 
 class AllocatorArgs(Message, frozen=True, kw_only=True):

@@ -249,7 +249,7 @@ def _state_findings(
 ) -> Found:
     primary = snapshot.nodes[instance.primary_node]
     here = places.get(instance.primary_node)
-    is_up = here is not None and here.has_guest and here.state != "shutdown"
+    is_up = here is not None and here.has_guest
     runs_elsewhere = any(
         guest.has_guest for uuid, guest in places.items() if uuid != instance.primary_node
     )
@@ -257,6 +257,8 @@ def _state_findings(
         yield ("EINSTANCEBADNODE", f"its primary node {primary.name} is offline", True)
     elif not isinstance(running.get(instance.primary_node), list):
         return
+    elif here is not None and here.state == "shutdown":
+        return  # its user has shut it down
     elif instance.admin_state is AdminState.UP and not is_up and not runs_elsewhere:
         yield ("EINSTANCEDOWN", f"is not running on {primary.name}", True)
     elif instance.admin_state is not AdminState.UP and is_up:

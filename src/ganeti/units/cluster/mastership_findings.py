@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from ganeti import __version__
 from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.leftovers import Leftover
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION
 from ganeti.rpc.procedures.host import VerifyReport
@@ -20,6 +21,17 @@ def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Find
         text = (
             "degraded: the master alone holds what was written last; bring other master candidates"
             " back, or make more nodes candidates (gnt-node modify --master-candidate=yes)"
+        )
+        yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
+
+
+def leftover_findings(snapshot: Snapshot, leftovers: Iterable[Leftover]) -> Iterator[Finding]:
+    """What jobs could not undo and is tried again (G11); warnings, since nobody has to do anything."""
+    for left in leftovers:
+        why = left.why or "it was not tried yet"
+        text = (
+            f"job {left.job_id} ({left.summary}) left {left.procedure} undone: {why};"
+            " it is tried again each minute"
         )
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 

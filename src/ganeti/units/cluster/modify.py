@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
-from ganeti.config.fill import cluster_hvparams, filled_ipolicy, filled_nicparams
+from ganeti.config.fill import filled_ipolicy, filled_nicparams
 from ganeti.config.snapshot import Snapshot, View
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
@@ -21,6 +21,7 @@ from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
 from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
+from ganeti.units.cluster.os_params import changed_hvparams, check_os_defaults
 from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
@@ -75,8 +76,9 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         fields = changed_cluster(snapshot.cluster, self.op)
         new = replace(snapshot.cluster, **fields)
         check_instances(snapshot, new)
-        if self.op.hvparams:
-            await self._check_on_nodes(ctx, new)
+        await self._check_on_nodes(ctx, new)
+        if not self.op.force:
+            await check_os_defaults(ctx, new, self.op.osparams or ())
         promoted: tuple[Node, ...] = ()
         if "candidate_pool_size" in fields:
             promoted = tuple(missing_candidates(snapshot, new.candidate_pool_size))
@@ -99,21 +101,20 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
     async def _check_on_nodes(self, ctx: UnitContext, new: Cluster) -> None:
         """Every node that runs instances must be able to use the new hypervisor parameters."""
         nodes = [node for node in ctx.snapshot.online_nodes() if node.vm_capable]
-        for hypervisor in self.op.hvparams or ():
-            if hypervisor not in new.enabled_hypervisors:
-                continue
-            args = HvParamsArgs(hypervisor=hypervisor, hvparams=cluster_hvparams(new, hypervisor))
+        sets = changed_hvparams(new, self.op.hvparams or (), self.op.os_hvp or {})
+        for what, hypervisor, hvparams in sets:
+            args = HvParamsArgs(hypervisor=hypervisor, hvparams=hvparams)
             answers = await ctx.call_all(nodes, VALIDATE_HVPARAMS, args)
             for node in nodes:
                 answer = answers[node.uuid]
                 if isinstance(answer, RpcError):
                     raise PrereqError(
-                        f"cannot check the parameters of {hypervisor}: {answer}",
+                        f"cannot check the parameters of {what}: {answer}",
                         ErrorCode.ENVIRONMENT,
                     )
                 if answer:
                     raise PrereqError(
-                        f"node {node.name} cannot use these parameters of {hypervisor}:"
+                        f"node {node.name} cannot use these parameters of {what}:"
                         f" {'; '.join(answer)}",
                         ErrorCode.ENVIRONMENT,
                     )

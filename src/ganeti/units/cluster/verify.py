@@ -42,6 +42,7 @@ from ganeti.units.cluster.mastership_findings import (
     aside_findings,
     degraded_findings,
     exclusion_findings,
+    leftover_findings,
     version_findings,
 )
 from ganeti.units.cluster.redundancy import memory_findings
@@ -153,6 +154,8 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
             "Verifying instance policies",
             policy_findings(snapshot, snapshot.instances.values()),
         )
+        left = leftover_findings(snapshot, ctx.services.leftovers())
+        await self.report(ctx, "Verifying what jobs left undone", left)
         return Outcome(ok)
 
 

@@ -13,7 +13,7 @@ from ganeti.jobs.executor import Change
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.names import AdminState
+from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.objects import Instance, InstanceUuid, Node
 from ganeti.model.opcodes.instance import OnInstance
 from ganeti.rpc.procedures.form import SHUTDOWN_LIMIT_S
@@ -87,13 +87,16 @@ def put_instance(instance: Instance) -> Change:
     return change
 
 
-def set_admin_state(uuid: InstanceUuid, state: AdminState) -> Change:
-    """The change of configuration that records what the administrator wants."""
+def set_admin_state(
+    uuid: InstanceUuid, state: AdminState, source: AdminStateSource = AdminStateSource.ADMIN
+) -> Change:
+    """The change of configuration that records what the administrator, or the guest's user, wants."""
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        if instance.admin_state is not state:
-            draft.put(replace(instance, admin_state=state))
+        new = replace(instance, admin_state=state, admin_state_source=source)
+        if new != instance:
+            draft.put(new)
 
     return change
 

@@ -26,6 +26,7 @@ from ganeti.units.allocation import Wish, allocators_for, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.install import check_os, install_os, osparams_with
@@ -73,6 +74,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         template = check_template(op.disk_template, snapshot.cluster)
         check_disks(op.disks, template)
         unplaced = new_instance(ctx, op, template)
+        check_confinement(ctx, unplaced)
         groups = list(snapshot.groups.values())
         if not op.ignore_ipolicy:
             check_instance_policy(ctx, unplaced, ignore=False, groups=groups)

@@ -1,7 +1,8 @@
 """What a new instance will be: from a checked request to an object, without any act."""
 
-from ganeti.base.errors import InputError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import host_name, os_name, plain_name
+from ganeti.config.os_states import base_name, is_blacklisted
 from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.iallocator import DEFAULT_ALLOCATOR
@@ -88,6 +89,12 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         directory = storage_directory(cluster, template, op.file_storage_dir, op.instance_name)
     elif op.file_storage_dir:
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
+    if op.os_type and is_blacklisted(cluster, op.os_type):
+        raise PrereqError(
+            f"os_type: {op.os_type} is blacklisted, so no new instance can have it;"
+            f" to allow it: gnt-os modify --blacklisted=no {base_name(op.os_type)}",
+            ErrorCode.WRONG_STATE,
+        )
     hvparams = check_hypervisor_params(hypervisor, op.hvparams, of_instance=True, field="hvparams")
     check_may_set(ctx, hypervisor, hvparams)
     instance = Instance(

@@ -3,10 +3,11 @@
 A live migration carries them itself, and on shared files every node sees them.
 """
 
-from ganeti.config.fill import filled_hvparams
+from ganeti.config.firmware import has_uefi
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.job import UndoStep
 from ganeti.model.objects import Instance, Node
 from ganeti.rpc.procedures.hardware import (
     FIRMWARE_FORGET,
@@ -24,25 +25,27 @@ def keeps_variables(instance: Instance) -> bool:
     return "firmware" in HYPERVISOR_PARAMS.get(instance.hypervisor, {})
 
 
-def has_uefi(ctx: UnitContext, instance: Instance) -> bool:
-    """Whether the instance starts by UEFI now."""
-    return filled_hvparams(ctx.snapshot.cluster, instance).get("firmware") == "uefi"
-
-
 async def carry_variables(
     ctx: UnitContext, undo: UndoLog, instance: Instance, source: Node, target: Node
 ) -> None:
     """Copy the variables of a UEFI instance that is down; nothing where there are none. RpcError.
 
-    Once the instance is on `target`, `forget_variables` removes those of `source`.
+    Once the instance is on `target`, `variables_step` removes those of `source`.
     """
-    if not has_uefi(ctx, instance):
+    if not has_uefi(ctx.snapshot.cluster, instance):
         return
     spec = spec_of(ctx, instance)
     found = await ctx.call(source, FIRMWARE_READ, InstanceArgs(instance=spec))
     if found.content is not None:
-        await undo.push("forget_variables", node=target.uuid, instance=wire.plain(spec))
+        step = variables_step(ctx, instance, target)
+        await undo.push(step.procedure, **step.arguments)
         await ctx.call(target, FIRMWARE_WRITE, FirmwareArgs(instance=spec, content=found.content))
+
+
+def variables_step(ctx: UnitContext, instance: Instance, node: Node) -> UndoStep:
+    """The step that removes the variables of an instance from a node."""
+    spec = wire.plain(spec_of(ctx, instance))
+    return UndoStep("forget_variables", {"node": node.uuid, "instance": spec})
 
 
 async def forget_variables(ctx: UnitContext, instance: Instance, node: Node) -> None:

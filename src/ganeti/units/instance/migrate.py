@@ -1,13 +1,16 @@
 """Migration: of instances whose data both nodes see, and of those whose disks are taken along."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcFailed
 from ganeti.config.fill import filled_beparams, filled_hvparams
+from ganeti.config.firmware import has_variables_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.requests import LockRequest
+from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.job import UndoStep
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OpInstanceMigrate
@@ -17,7 +20,6 @@ from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_REMOVE, DiskAr
 from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import (
     MIGRATION_ACCEPT,
-    MIGRATION_FINISH_SOURCE,
     MIGRATION_FINISH_TARGET,
     MIGRATION_INFO,
     MIGRATION_RUN,
@@ -39,6 +41,8 @@ from ganeti.units.instance.access import (
 )
 from ganeti.units.instance.cleanup import clean_up
 from ganeti.units.instance.failover import FailoverPlan, fail_over, plan_failover
+from ganeti.units.instance.firmware import variables_step
+from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.settle import (
     mark_handed_over,
@@ -47,7 +51,8 @@ from ganeti.units.instance.settle import (
     mark_taken_back,
 )
 from ganeti.units.instance.targets import TargetChoice
-from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+from ganeti.units.node_choice import check_online, check_space, free_resources
+from ganeti.units.undo import removals
 
 LIVE, NON_LIVE = "live", "non-live"
 MIRRORS_DISKS = "mirrors_disks"
@@ -65,6 +70,8 @@ class MigrationPlan:
     copied: bool
     """Its disks are taken along."""
     info: Params
+    shrinking: Shrinking | None
+    """Memory that the guest gives back first, to fit."""
 
 
 Plan = MigrationPlan | FailoverPlan | Instance
@@ -100,13 +107,13 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
             return await plan_failover(ctx, instance, self._choice, DEFAULT_SHUTDOWN_TIMEOUT_S)
         check_not_offline(instance)
         check_online(source)
-        self._check_source(instance, source, await running_state(ctx, source, instance))
+        present = self._check_source(instance, source, await running_state(ctx, source, instance))
         info = await self._source_info(ctx, instance, source)
         target = await self._choice.choose(ctx, instance, source, verb="migrate")
         copied = DISK_TEMPLATES[instance.disk_template].is_local
-        await self._check_target(ctx, instance, target, copied=copied)
+        shrinking = await self._check_target(ctx, instance, target, present, copied=copied)
         live = self._is_live(ctx, instance)
-        return MigrationPlan(instance, source, target, live=live, copied=copied, info=info)
+        return MigrationPlan(instance, source, target, live, copied, info, shrinking)
 
     async def _must_fail_over(self, ctx: UnitContext, instance: Instance, source: Node) -> bool:
         if source.offline or filled_beparams(ctx.snapshot.cluster, instance)["always_failover"]:
@@ -116,9 +123,8 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         state = await running_state(ctx, source, instance)
         return state is None or state.state == "shutdown"
 
-    def _check_source(
-        self, instance: Instance, source: Node, state: RunningInstance | None
-    ) -> None:
+    def _check_source(self, instance: Instance, source: Node, state: RunningInstance | None) -> int:
+        """The memory of the guest, in MiB."""
         if state is None or state.state == "shutdown":
             raise PrereqError(
                 f"instance {instance.name} is not running on {source.name}, so there is nothing to migrate",
@@ -130,6 +136,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
                 f" run: gnt-instance migrate --cleanup {instance.name}",
                 ErrorCode.WRONG_STATE,
             )
+        return state.memory
 
     async def _source_info(self, ctx: UnitContext, instance: Instance, source: Node) -> Params:
         info: Params = await ctx.call(
@@ -145,17 +152,21 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         return info
 
     async def _check_target(
-        self, ctx: UnitContext, instance: Instance, target: Node, *, copied: bool
-    ) -> None:
+        self, ctx: UnitContext, instance: Instance, target: Node, memory_mib: int, *, copied: bool
+    ) -> Shrinking | None:
         what = f"migrating instance {instance.name}"
         info = await free_resources(ctx, target, what)
-        memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
-        check_memory(info, target, memory, what)
+        may_change = self.op.allow_runtime_changes
+        shrinking = shrinking_to_fit(
+            ctx, instance, memory_mib, target, info, may_change=may_change, what=what
+        )
         if copied:
+            _check_can_copy(instance)
             size = sum(disk.size for disk in instance.disks)
             check_space(info, target, instance.disk_template, size)
         await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
+        return shrinking
 
     def _is_live(self, ctx: UnitContext, instance: Instance) -> bool:
         if self.op.live is not None:
@@ -173,21 +184,39 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
             return Outcome([target.name])
         ctx.log(f"Migrating instance {instance.name} from {source.name} to {target.name}")
         async with ctx.undo_log() as undo:
+            if plan.shrinking is not None:
+                await shrink(ctx, undo, instance, source, plan.shrinking)
+                # Its hardware as it is now.
+                plan = replace(plan, info=await self._source_info(ctx, instance, source))
             await undo.push(
                 "settle_migration",
                 instance=instance.uuid,
                 source=source.uuid,
                 target=target.uuid,
                 copied=plan.copied,
+                guest=wire.plain(spec_of(ctx, instance)),
             )
             await ctx.config.change(mark_migrating(_uuid(plan), NodeUuid(target.uuid)))
             result = await _move(ctx, plan)
-            undo.commit()
+            ctx.step(f"ending what is left on {source.name}")
+            settled = mark_settled(_uuid(plan), NodeUuid(target.uuid))
+            undo.commit(settled, then=_ends_of_source(ctx, plan))
         ctx.info(
             f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
             f" standing still for {result.downtime_ms} ms"
         )
         return Outcome([target.name])
+
+
+def _check_can_copy(instance: Instance) -> None:
+    """A mirror writes to its source, too, which nobody may do to a read-only disk."""
+    for index, disk in enumerate(instance.disks):
+        if disk.mode == "ro":
+            raise PrereqError(
+                f"disk {index} of {instance.name} is read-only, and cannot be taken along while the guest"
+                f" runs; move it while it is down: gnt-instance move -n NODE {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
 
 
 def _uuid(plan: MigrationPlan) -> InstanceUuid:
@@ -224,12 +253,16 @@ async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
         )
     ctx.step(f"letting the guest go on at {plan.target.name}")
     await _hand_over(ctx, plan)
-    ctx.step(f"ending what is left on {plan.source.name}")
-    ended = FinishMigrationArgs(instance=spec, success=True)
-    await ctx.call(plan.source, MIGRATION_FINISH_SOURCE, ended)
-    if plan.copied:
-        await remove_disks(ctx, plan.instance, plan.source)
     return result
+
+
+def _ends_of_source(ctx: UnitContext, plan: MigrationPlan) -> list[UndoStep]:
+    """The steps that leave nothing on the source, the last of them first."""
+    spec, node = spec_of(ctx, plan.instance), plan.source
+    steps = removals(node, spec) if plan.copied else []
+    if has_variables_on_its_node(ctx.snapshot.cluster, plan.instance):
+        steps.append(variables_step(ctx, plan.instance, node))
+    return [*steps, UndoStep("end_source", {"node": node.uuid, "instance": wire.plain(spec)})]
 
 
 async def _hand_over(ctx: UnitContext, plan: MigrationPlan) -> None:
@@ -247,7 +280,6 @@ async def _hand_over(ctx: UnitContext, plan: MigrationPlan) -> None:
         if err.wire_error == UNREACHABLE:  # surely not told, so the source's state is the latest
             await ctx.config.change(mark_taken_back(uuid, source, target))
         raise
-    await ctx.config.change(mark_settled(uuid, target))
 
 
 async def make_disks_anew(ctx: UnitContext, instance: Instance, node: Node) -> None:

@@ -17,6 +17,7 @@ from ganeti.config.fill import (
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model import wire
+from ganeti.model.confinement import DOMAIN, MODEL
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import Instance, Node
@@ -47,6 +48,7 @@ from ganeti.units.instance.access import (
     running_state,
     spec_of,
 )
+from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.device_changes import parse_changes
 from ganeti.units.instance.disk_changes import changed_disks
 from ganeti.units.instance.hardware import with_network_port
@@ -110,6 +112,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             raise InputError("say what is to be changed", "instance")
         if op.beparams or op.disks or op.nics:
             check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
+        if op.hvparams.keys() & {MODEL, DOMAIN}:
+            check_confinement(ctx, after)
         ctx.check_change(put_instance(after))
         state = await self._state(ctx, node, before)
         new_disks, old_disks = self._disks_that_change(before, after)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams
+from ganeti.config.firmware import has_uefi
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
@@ -16,6 +17,7 @@ from ganeti.locking.requests import LockRequest
 from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.job import UndoStep
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.moving import OpInstanceMove
@@ -42,12 +44,13 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.failover import run_again, shut_down_source
-from ganeti.units.instance.firmware import carry_variables, forget_variables, has_uefi
+from ganeti.units.instance.firmware import carry_variables, variables_step
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+from ganeti.units.undo import removals
 
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
 TELL_EVERY_S = 15.0
@@ -118,13 +121,8 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
                 await self._copy_disks(ctx, undo, plan)
                 await carry_variables(ctx, undo, instance, source, target)
                 switch = mark_settled(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
-                # From here on it is the source's disks that must go.
-                await undo.turn(switch, _removals(ctx, instance, source))
                 ctx.step(f"removing the disks on {source.name}")
-                await _remove_disks(ctx, instance, source)
-                if has_uefi(ctx, instance):
-                    await forget_variables(ctx, instance, source)
-                undo.commit()
+                undo.commit(switch, then=_superfluous(ctx, instance, source))
         except (RpcError, ExecError):
             if plan.start:
                 await run_again(ctx, instance)
@@ -173,27 +171,12 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         ctx.info(f"disk {disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s")
 
 
-def _removals(
-    ctx: UnitContext, instance: Instance, node: Node
-) -> list[tuple[str, dict[str, object]]]:
-    """The steps that remove the disks of an instance from a node."""
-    spec = spec_of(ctx, instance)
-    return [
-        ("remove_disk", {"node": node.uuid, "instance": spec.name, "disk": wire.plain(disk)})
-        for disk in spec.disks
-    ]
-
-
-async def _remove_disks(ctx: UnitContext, instance: Instance, node: Node) -> None:
-    """Remove what was copied; if that fails now, the instance has moved all the same."""
-    spec = spec_of(ctx, instance)
-    for disk in spec.disks:
-        try:
-            await ctx.call(node, BLOCKDEV_REMOVE, DiskArgs(instance_name=spec.name, disk=disk))
-        except RpcError as err:
-            ctx.warn(
-                f"disk {disk.index} is left on {node.name}: {err}; gnt-cluster verify shows it"
-            )
+def _superfluous(ctx: UnitContext, instance: Instance, node: Node) -> list[UndoStep]:
+    """The steps that leave nothing of an instance on the node that it has left."""
+    steps = removals(node, spec_of(ctx, instance))
+    if has_uefi(ctx.snapshot.cluster, instance):
+        steps.append(variables_step(ctx, instance, node))
+    return steps
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import os_name
 from ganeti.config.fill import filled_beparams
 from ganeti.model.hypervisor_params import check_hypervisor_params, hypervisor_defaults
-from ganeti.model.names import AdminState
+from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.objects import Cluster, Instance
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
@@ -144,4 +144,4 @@ def _with_admin_state(instance: Instance, op: OpInstanceSetParams, results: Resu
         raise PrereqError(f"instance {instance.name} is not marked offline", ErrorCode.WRONG_STATE)
     state = AdminState.OFFLINE if op.offline else AdminState.DOWN
     results.append(("admin_state", state))
-    return replace(instance, admin_state=state)
+    return replace(instance, admin_state=state, admin_state_source=AdminStateSource.ADMIN)

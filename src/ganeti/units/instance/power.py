@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.jobs.executor import Outcome
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import check_hypervisor_params
-from ganeti.model.names import AdminState, RebootType
+from ganeti.model.names import AdminState, AdminStateSource, RebootType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.param_checks import check_backend_params
@@ -120,9 +121,19 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
         check_settled(instance)
         if not self.op.force:
             check_not_offline(instance)
+        node = primary_node(ctx, instance)
         if not self.op.ignore_offline_nodes:
-            check_online(primary_node(ctx, instance))
+            check_online(node)
+        if self._by_user and await is_running(ctx, node, instance):
+            raise PrereqError(
+                f"{instance.name} runs on {node.name}, so its user has not shut it down",
+                ErrorCode.WRONG_STATE,
+            )
         return instance
+
+    @property
+    def _by_user(self) -> bool:
+        return self.op.admin_state_source is AdminStateSource.USER
 
     async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
         node = primary_node(ctx, plan)
@@ -134,7 +145,8 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
             await ctx.call(node, INSTANCE_SHUTDOWN, args)
         if self.op.no_remember:
             return Outcome()
-        return Outcome(change=set_admin_state(plan.uuid, AdminState.DOWN))
+        source = self.op.admin_state_source or AdminStateSource.ADMIN
+        return Outcome(change=set_admin_state(plan.uuid, AdminState.DOWN, source))
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,14 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ExecError, RpcError
 from ganeti.config.fill import instance_spec
+from ganeti.config.firmware import has_variables_on_its_node
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
+from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.hardware import FIRMWARE_FORGET
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import (
     MIGRATION_FINISH_SOURCE,
@@ -102,6 +105,8 @@ class Attempt:
     source: NodeUuid
     target: NodeUuid
     copied: bool = False
+    spec: InstanceSpec | None = None
+    """The guest as it was sent, to clean up after it when its instance is gone."""
 
 
 async def settle_migration(services: Services, key: str, attempt: Attempt) -> str:
@@ -117,6 +122,40 @@ async def settle_migration(services: Services, key: str, attempt: Attempt) -> st
     source, target = snapshot.nodes[attempt.source], snapshot.nodes[attempt.target]
     ends = _Ends(services, instance, source, target, copied=attempt.copied)
     return await ends.settle(key)
+
+
+async def settle_later(services: Services, key: str, attempt: Attempt) -> None:
+    """What `settle_migration` could not do, when other jobs may have moved or removed the instance since.
+
+    If its mark is gone, it is known where the guest is, and only the ends where it is not are
+    cleaned up. Raises ExecError, also if another migration of it is not settled, or RpcError.
+    """
+    instance = services.config.snapshot.instances.get(attempt.instance)
+    if instance is None:
+        await _clean_up(services, key, attempt, None)
+    elif instance.migrating_to is None:
+        await _clean_up(services, key, attempt, instance.primary_node)
+    elif {instance.primary_node, instance.migrating_to} == {attempt.source, attempt.target}:
+        await settle_migration(services, key, attempt)
+    else:
+        raise ExecError(f"another migration of {instance.name} is not settled")
+
+
+async def _clean_up(services: Services, key: str, attempt: Attempt, home: NodeUuid | None) -> None:
+    """Leave nothing at the ends that are not `home`; nodes refuse to end what runs there."""
+    for uuid, procedure, success in (
+        (attempt.source, MIGRATION_FINISH_SOURCE, True),
+        (attempt.target, MIGRATION_FINISH_TARGET, False),
+    ):
+        node = services.config.snapshot.nodes.get(uuid)
+        if node is None or uuid == home or attempt.spec is None:
+            continue
+        args = FinishMigrationArgs(instance=attempt.spec, success=success)
+        await services.rpc.call(node, procedure, args, key=f"{key}/{procedure.name}")
+        for disk in attempt.spec.disks if attempt.copied else ():
+            removal = DiskArgs(instance_name=attempt.spec.name, disk=disk)
+            key_of_disk = f"{key}/{procedure.name}/{disk.index}"
+            await services.rpc.call(node, BLOCKDEV_REMOVE, removal, key=key_of_disk)
 
 
 @dataclass
@@ -197,8 +236,18 @@ class _Ends:
         )
 
     async def _remove_copy(self, key: str, node: Node) -> None:
-        """Remove the disks of the end that has not the guest any more; a dead node keeps its own."""
-        if not self.copied or node.offline:
+        """Remove what the end that has not the guest any more has of it; a dead node keeps its own."""
+        if node.offline:
+            return
+        cluster = self.services.config.snapshot.cluster
+        if has_variables_on_its_node(cluster, self.instance):
+            what = InstanceArgs(
+                instance=instance_spec(self.services.config.snapshot, self.instance)
+            )
+            await self.services.rpc.call(
+                node, FIRMWARE_FORGET, what, key=f"{key}/{FIRMWARE_FORGET.name}"
+            )
+        if not self.copied:
             return
         spec = instance_spec(self.services.config.snapshot, self.instance)
         for disk in spec.disks:

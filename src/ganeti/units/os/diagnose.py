@@ -1,10 +1,13 @@
 """What OS definitions the nodes have."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.config.os_states import base_name
 from ganeti.jobs.executor import Outcome
+from ganeti.model.objects import Cluster
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.programs import OS_DIAGNOSE, OsInfo
@@ -34,17 +37,21 @@ class OsSummary:
         sets = [set(info.variants) for info in self.by_node.values()]
         return sorted(set.intersection(*sets)) if sets else []
 
-    def row(self, fields: list[str], nodes: set[str]) -> list[Any]:
+    def values(self, cluster: Cluster, nodes: set[str]) -> dict[str, Any]:
+        """All fields."""
         first = next(iter(self.by_node.values()))
-        values: dict[str, Any] = {
+        return {
             "name": self.name,
             "valid": self.is_valid(nodes),
             "variants": self.variants(),
             "parameters": first.parameters,
             "api_versions": first.api_versions,
             "os_version": first.version,
-            "hidden": False,
-            "blacklisted": False,
+            "hidden": self.name in cluster.hidden_os,
+            "blacklisted": self.name in cluster.blacklisted_os,
+            "os_hvp": _of_os(cluster.os_hvp, self.name),
+            "osparams": _of_os(cluster.osparams, self.name),
+            "trusted": True,
             "node_status": {
                 name: [
                     [
@@ -59,22 +66,21 @@ class OsSummary:
                 for name, info in self.by_node.items()
             },
         }
-        return [values[name] for name in fields]
 
 
 FIELDS = frozenset(
     (
-        "name",
-        "valid",
-        "variants",
-        "parameters",
-        "api_versions",
-        "os_version",
-        "hidden",
-        "blacklisted",
-        "node_status",
+        *("name", "valid", "variants", "parameters", "api_versions", "os_version"),
+        *("hidden", "blacklisted", "os_hvp", "osparams", "trusted", "node_status"),
     )
 )
+UNLESS_ASKED = {"hidden": False, "blacklisted": False, "valid": True}
+"""What an OS must be to be listed, unless the field is asked for (S155, S156)."""
+
+
+def _of_os(by_os: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The cluster's parameters for an OS, with those for its variants: NAME and NAME+VARIANT -> parameters."""
+    return {os: params for os, params in by_os.items() if base_name(os) == name}
 
 
 def summarize(answers: dict[str, list[OsInfo]]) -> list[OsSummary]:
@@ -112,9 +118,21 @@ class LUOsDiagnose(LogicalUnit[OpOsDiagnose, None]):
                 ctx.warn(str(answer))
             else:
                 good[node.name] = answer
-        rows = [
-            summary.row(self.op.output_fields, set(good))
+        found = [
+            summary.values(ctx.snapshot.cluster, set(good))
             for summary in summarize(good)
             if not self.op.names or summary.name in self.op.names
         ]
-        return Outcome(rows)
+        return Outcome(
+            [
+                [one[field] for field in self.op.output_fields]
+                for one in found
+                if self._is_listed(one)
+            ]
+        )
+
+    def _is_listed(self, values: dict[str, Any]) -> bool:
+        return all(
+            field in self.op.output_fields or values[field] is wanted
+            for field, wanted in UNLESS_ASKED.items()
+        )

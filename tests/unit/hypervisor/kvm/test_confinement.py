@@ -253,8 +253,10 @@ class Watched:
         self._host, self._paths = host, paths
         self.seen: list[bool] = []
 
-    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
-        await self._host.with_file(file, commands)
+    async def with_files(
+        self, files: Sequence[int], commands: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> None:
+        await self._host.with_files(files, commands)
 
     async def __call__(
         self, command: str, arguments: Mapping[str, Any] | None = None, *, timeout_s: float = 20.0

@@ -82,7 +82,9 @@ class Host:
     def monitor(self, path: Path) -> Talk:
         return self
 
-    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    async def with_files(
+        self, files: Sequence[int], commands: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> None:
         raise AssertionError("nobody plugs anything in here")
 
     async def __call__(

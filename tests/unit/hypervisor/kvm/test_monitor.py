@@ -191,13 +191,14 @@ async def test_a_file_is_handed_over_with_the_commands_that_use_it(
 ) -> None:
     server = FileServer(path)
     serving = asyncio.create_task(asyncio.to_thread(server.serve))
-    with (tmp_path / "disk").open("w+b") as disk:
-        disk.write(b"the disk")
-        disk.flush()
-        first = ("add-fd", {"fdset-id": 7})
-        await Monitor(path).with_file(disk.fileno(), [first, ("blockdev-add", {"driver": "file"})])
-        assert os.fstat(disk.fileno()).st_size == 8  # it is still open here
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(f"disk {name}")
+    with (tmp_path / "one").open("rb") as one, (tmp_path / "two").open("rb") as two:
+        files = [one.fileno(), two.fileno()]
+        commands = [("add-fd", {"fdset-id": number}) for number in (7, 8)]
+        await Monitor(path).with_files(files, [*commands, ("blockdev-add", {"driver": "file"})])
+        assert os.fstat(one.fileno()).st_size == 8  # it is still open here
     await serving
     server.listener.close()
-    assert server.read == [b"the disk"]
-    assert server.commands == ["qmp_capabilities", "add-fd", "blockdev-add"]
+    assert server.read == [b"disk one", b"disk two"]
+    assert server.commands == ["qmp_capabilities", "add-fd", "add-fd", "blockdev-add"]

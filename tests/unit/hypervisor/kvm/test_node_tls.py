@@ -51,7 +51,9 @@ class Qemu:
                 self._look(Path(given["dir"]))
         return {}
 
-    async def with_file(self, file: int, commands: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    async def with_files(
+        self, files: Sequence[int], commands: Sequence[tuple[str, Mapping[str, Any]]]
+    ) -> None:
         raise AssertionError("no file is handed over")
 
     def _look(self, directory: Path) -> None:

@@ -1,0 +1,28 @@
+"""The modules of a package, so that what they declare need not be listed a second time."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def modules_below(package: str, *, packages_only: bool = False) -> Iterator[ModuleType]:
+    """Import what lies directly in `package`, in the order of the names; `packages_only` leaves plain modules out."""
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if found.ispkg or not packages_only:
+            yield importlib.import_module(found.name)
+
+
+def declared_in(package: str, kind: type[T]) -> Iterator[type[T]]:
+    """The classes of `kind` that the modules directly in `package` define themselves."""
+    for module in modules_below(package):
+        for value in vars(module).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, kind)
+                and value.__module__ == module.__name__
+            ):
+                yield value

@@ -1,0 +1,58 @@
+"""Values of options that begin with a dash, as in `--disk -1:remove` and `-O -size`: argparse refuses them."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a command's parser needs this module
+    from ganeti.cli.command import Option
+
+_TAKES_VALUE = (None, "store", "append")
+
+
+def joined(words: Sequence[str], options: "Sequence[Option]") -> list[str]:
+    """The words, each option's dashed value in one word with it.
+
+    A word that is itself one of the options stays what it is, and so does one that begins with two
+    dashes.
+    """
+    return list(_joined(words, options))
+
+
+def _joined(words: Sequence[str], options: "Sequence[Option]") -> Iterator[str]:
+    flags = {flag for one in options for flag in one.flags} | {"-h"}
+    takers = [
+        flag
+        for one in options
+        if one.settings.get("action") in _TAKES_VALUE and one.settings.get("nargs") is None
+        for flag in one.flags
+    ]
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            yield word
+            yield from rest
+            return
+        if not _takes_value(word, takers, flags):
+            yield word
+            continue
+        value = next(rest, None)
+        if value is None:
+            yield word
+        elif _is_dashed(value, flags):
+            yield f"{word}={value}" if word.startswith("--") else f"{word}{value}"
+        else:
+            yield word
+            yield value
+
+
+def _takes_value(word: str, takers: Collection[str], flags: Collection[str]) -> bool:
+    """Whether the next word is its value; long options may be abbreviated."""
+    if word in flags or not word.startswith("--"):
+        return word in takers
+    return any(flag.startswith(word) for flag in takers)
+
+
+def _is_dashed(word: str, flags: Collection[str]) -> bool:
+    return (
+        word.startswith("-") and not word.startswith("--") and len(word) > 1 and word not in flags
+    )

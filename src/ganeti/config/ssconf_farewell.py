@@ -1,0 +1,73 @@
+"""Tells a node that is marked offline so, once, if it can be reached (F29).
+
+A node that is dead hears nothing. One that was marked by mistake, or was cut off, learns that it must not
+start anything any more: its guests may run elsewhere by now.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from ganeti.base.errors import GanetiError
+from ganeti.model.objects import Node
+
+SHORTEST_S = 1.0
+LONGEST_S = 300.0
+"""Pauses between tries, growing."""
+TRY_FOR_S = 6 * 3600.0
+"""Afterwards the node is left alone, until it comes back or another master begins."""
+
+_log = logging.getLogger(__name__)
+
+
+class Farewells:
+    """One task for each node that is offline and has not been told; `tell` hands it the latest set."""
+
+    def __init__(
+        self,
+        offline_node: Callable[[str], Node | None],
+        tell: Callable[[Node], Awaitable[None]],
+    ) -> None:
+        self._offline_node = offline_node
+        self._tell = tell
+        self._ended: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def follow(self, nodes: Iterable[Node]) -> None:
+        """Begin with nodes that are offline now, and forget those that are not; called after each change."""
+        offline = {node.uuid: node for node in nodes if node.offline}
+        self._ended &= offline.keys()
+        for uuid, node in offline.items():
+            if uuid not in self._ended and uuid not in self._tasks:
+                self._tasks[uuid] = asyncio.create_task(
+                    self._say(uuid), name=f"ssconf-farewell-{node.name}"
+                )
+
+    async def close(self) -> None:
+        """Give up what is on its way."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _say(self, uuid: str) -> None:
+        loop = asyncio.get_running_loop()
+        end, delay_s = loop.time() + TRY_FOR_S, SHORTEST_S
+        try:
+            while node := self._offline_node(uuid):
+                try:
+                    await self._tell(node)
+                except GanetiError as err:
+                    if loop.time() + delay_s > end:
+                        _log.warning("node %s was not told that it is offline: %s", node.name, err)
+                        self._ended.add(uuid)
+                        return
+                    await asyncio.sleep(delay_s)
+                    delay_s = min(2 * delay_s, LONGEST_S)
+                else:
+                    _log.info("node %s knows that it is marked offline", node.name)
+                    self._ended.add(uuid)
+                    return
+        finally:
+            del self._tasks[uuid]

@@ -1,0 +1,126 @@
+"""Undo steps of jobs that have ended: what could not be undone is tried again until it can (G11, F23).
+
+A step fails when its node does not answer or the state's disk is full. It stays recorded with its
+job, which stays in the queue as long as that is so, and is run again by whoever is the master then:
+when it becomes the master, and at growing intervals.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster
+from ganeti.jobs.background import Background
+from ganeti.jobs.executor import Executor
+from ganeti.jobs.feedback import Feedback
+from ganeti.jobs.journal import Journal
+from ganeti.jobs.record import LiveJob
+from ganeti.locking.manager import LockManager
+from ganeti.model.job import UndoStep
+
+FIRST_WAIT_S = 5.0
+LONGEST_WAIT_S = 60.0
+"""So that what a node has is cleaned up at most a minute after it answers again."""
+AT_ONCE = 4
+"""Jobs whose steps run at the same time."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A step that is still to be run, and why it was not so far; '' if it was not tried by this master."""
+
+    job_id: int
+    summary: str
+    procedure: str
+    why: str
+
+
+class Leftovers:
+    """The ended jobs that left something undone; each is seen to by a task of its own."""
+
+    def __init__(
+        self, journal: Journal, feedback: Feedback, locks: LockManager, executor: Executor
+    ) -> None:
+        self._journal = journal
+        self._feedback = feedback
+        self._locks = locks
+        self._executor = executor
+        self._jobs: dict[int, LiveJob] = {}
+        self._reasons: dict[int, list[str]] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._tasks = Background()
+        self._is_open = False
+
+    def open(self) -> None:
+        """Begin with what earlier masters have left: only now nothing else is half done."""
+        self._is_open = True
+        for job in self._jobs.values():
+            self._begin(job, 0.0)
+
+    async def close(self) -> None:
+        """Stop; the next master goes on."""
+        self._is_open = False
+        await self._tasks.close()
+
+    def add(self, job: LiveJob) -> None:
+        """A job has ended; if it left something undone, that is tried again."""
+        if job.undo and job.id not in self._jobs:
+            self._jobs[job.id] = job
+            if self._is_open:
+                self._begin(job, FIRST_WAIT_S)
+
+    def listing(self) -> list[Leftover]:
+        """What is still to be undone, by job."""
+        found = []
+        for job_id, job in sorted(self._jobs.items()):
+            reasons = self._reasons.get(job_id, [])
+            for number, step in enumerate(job.undo):
+                why = reasons[number] if number < len(reasons) else ""
+                summary = ", ".join(state.op.summary() for state in job.ops)
+                found.append(Leftover(job_id, summary, step.procedure, why))
+        return found
+
+    def _begin(self, job: LiveJob, wait_s: float) -> None:
+        self._tasks.spawn(self._see_to(job, wait_s), f"leftovers-{job.id}")
+
+    async def _see_to(self, job: LiveJob, wait_s: float) -> None:
+        while True:
+            await asyncio.sleep(wait_s)
+            try:
+                await self._try(job)
+            except (NotMaster, CommitUnknown):
+                return
+            except GanetiError as err:
+                _log.info("job %d: cleaning up is tried again: %s", job.id, err)
+            if not job.undo:
+                del self._jobs[job.id]
+                self._reasons.pop(job.id, None)
+                return
+            wait_s = min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
+
+    async def _try(self, job: LiveJob) -> None:
+        """Run the steps under their locks, as a job would, and record which are left."""
+        try:
+            wanted = self._executor.undo_locks(job.undo)
+            async with self._locks.holding(job.id, wanted, priority=job.priority), self._turns:
+                failed = await self._executor.undo(job.id, job.undo, is_late=True)
+                self._reasons[job.id] = [why for _step, why in failed]
+                done = len(job.undo) - len(failed)
+                await self._record(job, done, [step for step, _why in failed])
+        except GanetiError:
+            raise
+        except Exception:  # noqa: BLE001 - what is wrong with one job must not end the clean-up of it
+            _log.exception("job %d: cleaning up failed unexpectedly", job.id)
+
+    async def _record(self, job: LiveJob, done: int, left: list[UndoStep]) -> None:
+        if not done:
+            return
+        async with job.writing:
+            stored = job.stored(undo=left)
+            await self._journal.commit([job.row(stored)])
+            job.apply(stored)
+        text = f"{done} steps that could not be undone before are undone now; {len(left)} are left"
+        self._feedback.say(job, len(job.ops) - 1, f" - INFO: {text}")
+        _log.info("job %d: %s", job.id, text)

@@ -1,0 +1,33 @@
+"""Waking those who wait for a commit: some at each turn of the loop, in their order.
+
+A batch may have a thousand transactions, and each waiter goes on for a part of a millisecond when
+it is woken. All in one turn would keep everything else from running for longer than the loop may
+be blocked (architecture.md, section 5).
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+A_TURN = 12
+
+
+class Waking:
+    """Gives futures their results, `A_TURN` at each turn of the loop."""
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[asyncio.Future[Any], Any]] = deque()
+
+    def resolve(self, future: asyncio.Future[Any], result: Any) -> None:
+        """Give `future` its result soon, after all that were given here before; one that is done is passed over."""
+        self._ready.append((future, result))
+        if len(self._ready) == 1:
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        for _ in range(min(A_TURN, len(self._ready))):
+            future, result = self._ready.popleft()
+            if not future.done():
+                future.set_result(result)
+        if self._ready:
+            asyncio.get_running_loop().call_soon(self._turn)

@@ -1,0 +1,40 @@
+"""Those who wait for a commit are woken some at a time, in order."""
+
+import asyncio
+
+from ganeti.store.waking import A_TURN, Waking
+
+
+async def test_a_large_batch_leaves_turns_to_others() -> None:
+    loop, waking = asyncio.get_running_loop(), Waking()
+    futures = [loop.create_future() for _ in range(3 * A_TURN + 1)]
+    for number, future in enumerate(futures):
+        waking.resolve(future, number)
+    done = []
+    while not futures[-1].done():
+        await asyncio.sleep(0)
+        done.append(sum(future.done() for future in futures))
+    assert done == [A_TURN, 2 * A_TURN, 3 * A_TURN, 3 * A_TURN + 1]
+    assert [future.result() for future in futures] == list(range(len(futures)))
+
+
+async def test_what_comes_while_some_are_woken_comes_after_them() -> None:
+    loop, waking = asyncio.get_running_loop(), Waking()
+    first = [loop.create_future() for _ in range(A_TURN + 1)]
+    for future in first:
+        waking.resolve(future, None)
+    await asyncio.sleep(0)
+    last = loop.create_future()
+    waking.resolve(last, None)
+    assert not first[-1].done()
+    await last
+    assert first[-1].done()
+
+
+async def test_one_that_was_given_up_is_passed_over() -> None:
+    loop, waking = asyncio.get_running_loop(), Waking()
+    given_up, other = loop.create_future(), loop.create_future()
+    waking.resolve(given_up, 1)
+    waking.resolve(other, 2)
+    given_up.cancel()
+    assert await other == 2
