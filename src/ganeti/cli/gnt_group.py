@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
 from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.ispecs_commands import add_group_command
 from ganeti.cli.jobs import confirm, run_job
 from ganeti.cli.key_values import merged_key_values, named_key_values
 from ganeti.cli.many_jobs import wait_for_all
@@ -201,6 +202,7 @@ def evacuate(args: argparse.Namespace) -> int:
         return wait_for_all(client, result["jobs"])
 
 
+add_group_command(table)
 add_tag_commands(table, GROUP_KIND)
 
 

@@ -41,6 +41,27 @@ def test_a_group_is_made_with_its_policy(master: FakeMaster, run: Run) -> None:
     assert op["diskparams"] == {"file": {"a": "1"}}
 
 
+SPEC = {"memory-size": 128, "cpu-count": 1}
+SIZES = "cpu-count=1,memory-size=128"
+
+
+@pytest.mark.requirement("S235")
+def test_the_command_that_would_set_a_policy_again_is_shown(master: FakeMaster, run: Run) -> None:
+    own = {"minmax": [{"min": SPEC, "max": SPEC}], "vcpu-ratio": 2.0}
+    master.replies["QueryGroups"] = [["default", {}], ["rack2", own]]
+    code, out, _err = run(gnt_group, "show-ispecs-cmd")
+    bounds = f"min:{SIZES}/max:{SIZES}"
+    assert (code, out.splitlines()) == (
+        0,
+        ["gnt-group add default", f"gnt-group add --ipolicy-bounds-specs {bounds} rack2"],
+    )
+    policy = {**own, "std": SPEC}
+    master.replies["QueryClusterInfo"] = {"name": "c1.example.com", "ipolicy": policy}
+    code, out, _err = run(gnt_cluster, "show-ispecs-cmd")
+    words = f"--ipolicy-std-specs {SIZES} --ipolicy-bounds-specs {bounds} c1.example.com"
+    assert (code, out) == (0, f"gnt-cluster init {words}\n")
+
+
 def test_modify_shows_what_changed(master: FakeMaster, run: Run) -> None:
     master.job(result=[["alloc_policy", "unallocable"]])
     code, out, _err = run(gnt_group, "modify", "--alloc-policy=unallocable", "rack2")
