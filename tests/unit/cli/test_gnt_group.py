@@ -164,3 +164,30 @@ def test_a_batch_without_nodes_is_one_request(master: FakeMaster, run: Run, tmp_
     assert (op["OP_ID"], op["iallocator"]) == ("OP_INSTANCE_MULTI_ALLOC", "hail")
     assert [one["instance_name"] for one in op["instances"]] == ["x", "y"]
     assert [one["iallocator"] for one in op["instances"]] == [None, None]
+
+
+@pytest.mark.requirement("S175", "S184")
+def test_a_batch_is_also_one_request_to_the_default_allocator(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    master.job(result={"allocatable": ["x"], "failed": [], "nodes": {"x": "node2"}})
+    master.replies["QueryClusterInfo"] = {"default_iallocator": "hail"}
+    file = tmp_path / "many.json"
+    file.write_text(json.dumps([{"instance_name": "x"}]))
+    code, out, _err = run(gnt_instance, "batch-create", "--dry-run", str(file))
+    assert (code, out.splitlines()[-1]) == (0, "x would be on node2")
+    op = submitted(master)
+    assert (op["OP_ID"], op["iallocator"]) == ("OP_INSTANCE_MULTI_ALLOC", None)
+
+
+@pytest.mark.requirement("S184")
+def test_a_batch_without_any_allocator_is_a_job_for_each(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    master.replies["QueryClusterInfo"] = {"default_iallocator": ""}
+    master.replies["SubmitManyJobs"] = [[False, "no allocator"]]
+    file = tmp_path / "many.json"
+    file.write_text(json.dumps([{"instance_name": "x"}]))
+    assert run(gnt_instance, "batch-create", str(file))[0] == 1
+    [[op]] = master.args_of("SubmitManyJobs")[0]
+    assert op["OP_ID"] == "OP_INSTANCE_CREATE"
