@@ -181,6 +181,8 @@ def assign_nodes(args: argparse.Namespace) -> int:
     option("-e", "--early-release", dest="early_release", action="store_true",
            help="free the old copies of disks as soon as the new ones are whole"),
     option("--sequential", action="store_true", help="move one instance after the other"),
+    option("--force-failover", dest="force_failover", action="store_true",
+           help="stop and start instances in place of live migration"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def evacuate(args: argparse.Namespace) -> int:
@@ -195,6 +197,7 @@ def evacuate(args: argparse.Namespace) -> int:
             target_groups=args.target_groups,
             early_release=args.early_release,
             sequential=args.sequential,
+            force_failover=args.force_failover,
         )
         result = run_job(client, op, args)
         if args.dry_run or result is None:

@@ -78,7 +78,8 @@ def test_hbal_submits_its_moves_as_jobs_that_wait_for_each_other(
     luxi_answers(master)
     master.job()
     assert hbal.main(["-L", "-X", "-l", "3", "--reason", "even"]) == 0
-    [jobs] = master.args_of("SubmitManyJobs")[:1]
+    jobs, key = master.args_of("SubmitManyJobs")
+    assert key
     assert len(jobs) == 3
     assert {op["OP_ID"] for job in jobs for op in job} <= {
         *("OP_INSTANCE_MIGRATE", "OP_INSTANCE_REPLACE_DISKS"),
