@@ -303,7 +303,7 @@ TOOL = options.Tool(
                        help="only groups with nodes that fail N+1 take nothing"),
         option("--accept-existing-errors", dest="accept_errors", action="store_true",
                        help="allocate even where nodes fail N+1"),
-        options.MAX_CPU, options.MIN_DISK, options.MAX_LENGTH, options.SAVE,
+        options.MAX_CPU, options.MIN_DISK, options.MAX_LENGTH, options.SAVE, options.STATIC_MEMORY,
         option("--standard-alloc", dest="standard", metavar="STDSPEC",
                        help="size of the fixed-size allocation: disk,memory,processors"),
         option("--tiered-alloc", dest="tiered", metavar="TSPEC",
