@@ -105,10 +105,11 @@ async def finish(master: Master, scenario: Scenario) -> None:
 async def check_and_finish(master: Master, scenario: Scenario) -> None:
     """Nothing is held and no guest runs twice, whatever failed; what is left can be done."""
     await master.idle()
-    master.check_nothing_is_held()
     master.world.check_no_guest_runs_twice()
     master.rpc.forget_faults()
     master.store.forget_faults()
+    await master.nothing_is_left()
+    master.check_nothing_is_held()
     await finish(master, scenario)
 
 
