@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from ganeti.bootstrap.daemons import NODED
-from tests.support.local_cluster import LocalCluster
+from tests.support.local_cluster import LocalCluster, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
 
@@ -57,6 +57,25 @@ def test_a_node_that_does_not_answer_stays_offline(cluster: LocalCluster) -> Non
     assert roles(cluster) == "MOC"
     cluster.start(NODED, 2)
     cluster.ok("gnt-node", "modify", "-O", "no", "node2")
+
+
+@pytest.mark.requirement("F29")
+def test_a_node_that_is_marked_offline_hears_of_it_and_starts_nothing(
+    cluster: LocalCluster,
+) -> None:
+    known = cluster.node(3).paths.data / "ssconf_offline_nodes"
+    cluster.ok("gnt-node", "modify", "-O", "yes", "node3")
+    wait_until(lambda: known.read_text().strip() == "node3.vcluster.test", "it was told", 10)
+    # One that was away hears of it when it is back.
+    cluster.ok("gnt-node", "modify", "-O", "no", "node3")
+    assert known.read_text() == ""
+    cluster.kill(NODED, 3)
+    cluster.ok("gnt-node", "modify", "-O", "yes", "node3")
+    assert known.read_text() == ""
+    cluster.start(NODED, 3)
+    wait_until(lambda: known.read_text().strip() == "node3.vcluster.test", "it was told", 30)
+    cluster.ok("gnt-node", "modify", "-O", "no", "node3")
+    cluster.ok("gnt-cluster", "verify")
 
 
 @pytest.mark.requirement("S66", "S68", "F37")

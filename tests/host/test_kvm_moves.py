@@ -136,6 +136,8 @@ async def test_strangers_are_refused_and_the_right_node_still_gets_through(
     info = await here.driver.migration_info(instance)
     incoming = await accept(there, instance, copy, info, copies_disks=True)
     for port in (incoming.port, incoming.disks_port):
+        with pytest.raises(ConnectionRefusedError):  # nor at any other address of this host
+            socket.create_connection(("127.0.0.2", port), timeout=5).close()
         with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger:
             stranger.sendall(b"no TLS at all\n" * 100)
 

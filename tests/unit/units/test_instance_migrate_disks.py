@@ -7,6 +7,7 @@ import pytest
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.rpc.fake import Fault
+from ganeti.rpc.procedures.instances import InstanceArgs
 from ganeti.rpc.procedures.migration import MigrateArgs
 from ganeti.store.faulty import Crash, Refuse
 from tests.support.units_cluster import Master, World, failed, said, succeeded
@@ -243,3 +244,13 @@ async def test_a_read_only_disk_is_refused_before_anything_is_done(master: Maste
     assert f"disk 1 of {NAME} is read-only" in text
     assert "gnt-instance move -n NODE" in text
     assert master.rpc.acts() == []
+    # What counts is what the guest has: a change of the configuration waits for its next start.
+    source = master.world.node(1)
+    told = source.on_migration_info
+
+    def info(args: InstanceArgs) -> dict[str, Any]:
+        return {**told(args), "instance": {"disks": [{"mode": "rw"}, {"mode": "rw"}]}}
+
+    source.on_migration_info = info  # type: ignore[method-assign]  # this node says something else
+    master.rpc.nodes[source.name] = source.handlers()
+    succeeded(await master.run(migrate()))

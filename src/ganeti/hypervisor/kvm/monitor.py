@@ -63,15 +63,21 @@ class _Client(QMPClient):
 
     def __init__(self) -> None:
         super().__init__(readbuflen=ANSWER_LIMIT)
-        self.events.event_filter = lambda _event: False  # nobody waits for one
 
     async def _do_recv(self) -> Message:
-        """One message; in a flood of them, others have their turn in between."""
-        await asyncio.sleep(0)
-        try:
-            return await super()._do_recv()
-        except ValueError as err:
-            raise EOFError(f"it said more than {ANSWER_LIMIT} bytes at once") from err
+        """One answer; in a flood of events, others have their turn in between.
+
+        The library takes whatever comes first for the answer to its greeting, and QEMU may say
+        meanwhile that the guest was reset.
+        """
+        while True:
+            await asyncio.sleep(0)
+            try:
+                message = await super()._do_recv()
+            except ValueError as err:
+                raise EOFError(f"it said more than {ANSWER_LIMIT} bytes at once") from err
+            if "event" not in message:
+                return message
 
 
 class Monitor:
@@ -101,7 +107,10 @@ class Monitor:
             for number, (name, arguments) in enumerate(commands):
                 if number < len(files):
                     client.send_fd_scm(files[number])
-                await client.execute(name, dict(arguments))
+                try:
+                    await client.execute(name, dict(arguments))
+                except ExecuteError as err:
+                    raise CommandRefused(f"QEMU refused {name}: {err}") from err
 
     @contextlib.asynccontextmanager
     async def _talking(self, what: str, timeout_s: float) -> AsyncIterator[QMPClient]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError, RpcFailed
-from ganeti.config.fill import filled_hvparams, instance_spec
-from ganeti.config.resolve import full_name, resolve_node
+from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError
+from ganeti.config.fill import instance_spec
+from ganeti.config.resolve import full_name, resolve_group, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
@@ -20,7 +20,6 @@ from ganeti.model.iallocator import RequestType
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
-from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
 from ganeti.units import name_lookup
 from ganeti.units.allocation import Wish, allocators_for, choose_nodes
 from ganeti.units.base import LogicalUnit
@@ -29,6 +28,7 @@ from ganeti.units.demand import Demand
 from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.hardware import with_pinned_hardware
+from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.install import check_os, install_os, osparams_with
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.policy import check_instance_policy
@@ -67,6 +67,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         op, snapshot = self.op, ctx.snapshot
         if snapshot.instance_by_name(op.instance_name):
             raise PrereqError(f"instance {op.instance_name} exists already", ErrorCode.EXISTS)
+        if op.group_name:
+            self.op = op = replace(op, group_name=resolve_group(snapshot, op.group_name).name)
         ctx.config.reservations.take_name(ctx.job_id, op.instance_name)
         await name_lookup.check_name(
             op.instance_name, name_check=op.name_check, ip_check=op.ip_check
@@ -136,19 +138,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
 
     async def _check_on_node(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
         """Ask the chosen node whether it could run and install the instance."""
-        hvparams = filled_hvparams(ctx.snapshot.cluster, instance)
-        args = HvParamsArgs(hypervisor=instance.hypervisor, hvparams=hvparams)
-        try:
-            wrong = await ctx.call(node, VALIDATE_HVPARAMS, args)
-        except RpcFailed as err:
-            raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
-        except RpcError as err:
-            raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
-        if wrong:
-            raise PrereqError(
-                f"node {node.name}, hypervisor parameters: {'; '.join(wrong)}",
-                ErrorCode.WRONG_INPUT,
-            )
+        await check_hvparams_on_node(ctx, node, instance)
         await check_links(ctx, node, instance)
         if not self.op.no_install and instance.os:
             osparams = self._osparams(ctx, instance)

@@ -1,6 +1,7 @@
 """Migration: of instances whose data both nodes see, and of those whose disks are taken along."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcFailed
 from ganeti.config.fill import filled_beparams, filled_hvparams
@@ -55,6 +56,8 @@ from ganeti.units.node_choice import check_online, check_space, free_resources
 from ganeti.units.undo import removals
 
 LIVE, NON_LIVE = "live", "non-live"
+HARDWARE = "instance"
+"""In what a node says of a guest: the hardware that it has now."""
 MIRRORS_DISKS = "mirrors_disks"
 """What a node says of a hypervisor that can take disks along while the guest runs."""
 
@@ -111,6 +114,8 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         info = await self._source_info(ctx, instance, source)
         target = await self._choice.choose(ctx, instance, source, verb="migrate")
         copied = DISK_TEMPLATES[instance.disk_template].is_local
+        if copied:
+            _check_can_copy(instance, info)
         shrinking = await self._check_target(ctx, instance, target, present, copied=copied)
         live = self._is_live(ctx, instance)
         return MigrationPlan(instance, source, target, live, copied, info, shrinking)
@@ -161,7 +166,6 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
             ctx, instance, memory_mib, target, info, may_change=may_change, what=what
         )
         if copied:
-            _check_can_copy(instance)
             size = sum(disk.size for disk in instance.disks)
             check_space(info, target, instance.disk_template, size)
         await check_links(ctx, target, instance)
@@ -208,10 +212,14 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         return Outcome([target.name])
 
 
-def _check_can_copy(instance: Instance) -> None:
-    """A mirror writes to its source, too, which nobody may do to a read-only disk."""
-    for index, disk in enumerate(instance.disks):
-        if disk.mode == "ro":
+def _check_can_copy(instance: Instance, info: Params) -> None:
+    """A mirror writes to its source, too, which nobody may do to a disk that the guest has read-only.
+
+    What the configuration says may wait for the guest's next start; `info` says what it has.
+    """
+    hardware: Any = info.get(HARDWARE) or {"disks": [{"mode": one.mode} for one in instance.disks]}
+    for index, disk in enumerate(hardware["disks"]):
+        if disk["mode"] == "ro":
             raise PrereqError(
                 f"disk {index} of {instance.name} is read-only, and cannot be taken along while the guest"
                 f" runs; move it while it is down: gnt-instance move -n NODE {instance.name}",

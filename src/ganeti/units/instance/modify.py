@@ -6,12 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError, RpcFailed
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.fill import (
     disk_spec,
     filled_beparams,
-    filled_hvparams,
-    filled_osparams,
     instance_spec,
 )
 from ganeti.jobs.executor import Outcome
@@ -32,13 +30,7 @@ from ganeti.rpc.procedures.devices import (
     MemoryResult,
 )
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
-from ganeti.rpc.procedures.instances import (
-    VALIDATE_HVPARAMS,
-    HvParamsArgs,
-    InstanceArgs,
-    RunningInstance,
-)
-from ganeti.rpc.procedures.programs import OS_VALIDATE, OsValidateArgs
+from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
@@ -53,6 +45,8 @@ from ganeti.units.instance.device_changes import parse_changes
 from ganeti.units.instance.disk_changes import changed_disks
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
+from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
+from ganeti.units.instance.install import check_os, osparams_with
 from ganeti.units.instance.nic_changes import changed_nics
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.param_changes import changed_params
@@ -190,28 +184,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         await self._check_resources(ctx, node, before, after, state)
         if self.op.force:
             return
-        snapshot = ctx.snapshot
         if after.nics != before.nics:
             await check_links(ctx, node, after)
-        try:
-            if self.op.hvparams:
-                hvparams = filled_hvparams(snapshot.cluster, after)
-                asked = HvParamsArgs(hypervisor=after.hypervisor, hvparams=hvparams)
-                if wrong := await ctx.call(node, VALIDATE_HVPARAMS, asked):
-                    raise PrereqError(
-                        f"node {node.name}, hypervisor parameters: {'; '.join(wrong)}",
-                        ErrorCode.WRONG_INPUT,
-                    )
-            if after.os and _os_of(before) != _os_of(after):
-                osparams = {**filled_osparams(snapshot.cluster, after), **after.osparams_private}
-                check = OsValidateArgs(
-                    os=after.os, osparams=osparams, force_variant=self.op.force_variant
-                )
-                await ctx.call(node, OS_VALIDATE, check)
-        except RpcFailed as err:
-            raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
-        except RpcError as err:
-            raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
+        if self.op.hvparams:
+            await check_hvparams_on_node(ctx, node, after)
+        if after.os and _os_of(before) != _os_of(after):
+            osparams = osparams_with(ctx, after)
+            await check_os(ctx, node, after.os, osparams, force_variant=self.op.force_variant)
 
     async def _check_resources(
         self,

@@ -33,6 +33,8 @@ from ganeti.units.instance.access import (
     set_admin_state,
     spec_of,
 )
+from ganeti.units.instance.confinement import check_confinement
+from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, free_resources
@@ -75,6 +77,9 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
         instance = self._with_given_params(instance)
         is_up = await is_running(ctx, node, instance)
         if not is_up:
+            if self.op.hvparams:
+                check_confinement(ctx, instance)
+                await check_hvparams_on_node(ctx, node, instance)
             await check_can_start(ctx, node, instance)
         return StartPlan(instance, is_up)
 

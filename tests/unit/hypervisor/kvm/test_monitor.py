@@ -29,6 +29,7 @@ class Server:
         self.clients = 0
         self.most = 0
         self.served: list[asyncio.Task[None]] = []
+        self.before_each_answer = b""
         self.hostile: dict[str, bytes] = {}
         """What is said again and again in place of an answer."""
 
@@ -46,7 +47,8 @@ class Server:
         self.clients += 1
         self.most = max(self.most, self.clients)
         try:
-            await self._serve(reader, writer)
+            with contextlib.suppress(ConnectionError):  # it had enough of us
+                await self._serve(reader, writer)
         finally:
             self.clients -= 1
             writer.close()
@@ -70,7 +72,7 @@ class Server:
             else:
                 status = {"status": "running"} if command == "query-status" else {}
                 answer["return"] = status | message.get("arguments", {})
-            writer.write(json.dumps(answer).encode() + b"\r\n")
+            writer.write(self.before_each_answer + json.dumps(answer).encode() + b"\r\n")
 
 
 @pytest.fixture
@@ -115,6 +117,15 @@ async def test_each_way_to_fail_has_its_error(path: Path, server: Server) -> Non
 
 
 EVENT = b'{"event": "RESET", "timestamp": {"seconds": 1, "microseconds": 2}}\r\n'
+
+
+async def test_what_happens_meanwhile_is_not_taken_for_an_answer(
+    path: Path, server: Server
+) -> None:
+    server.before_each_answer = EVENT * 3
+    assert await Monitor(path)("query-status") == {"status": "running"}
+    with pytest.raises(CommandRefused, match="refused stop: not now"):
+        await Monitor(path)("stop")
 
 
 @pytest.mark.requirement("A64")
