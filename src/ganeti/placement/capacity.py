@@ -106,10 +106,11 @@ def _place(
 ) -> None:
     """Place instances until `number` or none fits, which sets `failures`."""
     state = filled.state
+    suspects: dict[int, int] = {}
     while number is None or number > 0:
         name = f"new-{len(filled.nodes)}"
         one = msgspec.structs.replace(wanted, name=name)
-        place = allocate_on(state, one, open_, rules)
+        place = allocate_on(state, one, open_, rules, suspects)
         if not place.nodes:
             filled.failures = place.failures or Counter({Failure.INTERNAL: 1})
             return
