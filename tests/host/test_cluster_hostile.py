@@ -52,7 +52,10 @@ def refused(cluster: LocalCluster, *words: str) -> str:
 
 
 @pytest.mark.requirement("A40")
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize(
+    "name",
+    [*HOSTILE[:8], *(pytest.param(name, marks=pytest.mark.soak) for name in HOSTILE[8:])],
+)
 def test_a_hostile_name_makes_nothing(cluster: LocalCluster, name: str) -> None:
     add = ["gnt-instance", "add", "--no-install", "--no-nics"]
     other = name or "-"  # an empty option is one that was not given
