@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest
 PYTHON_FOLDERS := src tests scripts $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
 
 # Debian packages beyond git, make and python3.
-TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables
+TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs
 
 .DEFAULT_GOAL := help
 .PHONY: help setup install packages format lint unit check test test-host soak bench requirements pins \
@@ -46,7 +46,7 @@ unit: $(STAMP) ## the tests that need no daemon and no virtual machine
 check: lint unit ## the inner loop: lint and unit tests, under two minutes
 
 test: packages lint ## everything, with real daemons and real virtual machines
-	$(PYTEST) -m 'not soak'
+	$(PYTEST) -n 2 --dist loadgroup -m 'not soak'
 
 test-host: packages $(STAMP) ## only the tests with real virtual machines
 	$(PYTEST) -m host

@@ -25,6 +25,8 @@ KERNEL_META_PACKAGE = "linux-image-cloud-amd64"
 # Wherever it is not built in: what every guest needs, and what only other kinds of disk need.
 MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "button", "evdev")
 OTHER_DISKS = ("virtio_scsi", "sd_mod", "ata_piix")
+# For tests whose virtual machine has files of its own (tests/support/node_vm.py).
+FILE_SYSTEMS = ("ext4",)
 DIRECTORIES = ("bin", "sbin", "dev", "proc", "sys", "tmp", "run", "etc", "root", "lib", "disk")
 
 
@@ -138,7 +140,11 @@ def ramdisk(busybox: bytes, kernel: Kernel) -> bytes:
     archive = Archive()
     archive.add("bin/busybox", busybox, 0o755)
     archive.add("init", (HERE / "ramdisk-init").read_bytes(), 0o755)
-    for when, names in (("always", MODULES), ("other-disks", OTHER_DISKS)):
+    for when, names in (
+        ("always", MODULES),
+        ("other-disks", OTHER_DISKS),
+        ("file-systems", FILE_SYSTEMS),
+    ):
         modules = kernel.load_order(names)
         for path in modules:
             archive.add(f"lib/modules/{path.name}", path.read_bytes())

@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,8 @@ import pytest
 from ganeti.base.errors import GanetiError
 from ganeti.bootstrap.daemons import MASTERD
 from ganeti.clients.luxi import LuxiClient
-from ganeti.vcluster.layout import load
-from tests.support.local_cluster import LocalCluster, short_directory, vcluster, wait_until
+from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.state_disk import FILLER, cluster_on_tmpfs
 
 pytestmark = [
     pytest.mark.cluster,
@@ -28,23 +27,8 @@ DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0}
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     """One node whose state lies on a file system of 8 MiB."""
-    with short_directory() as parent:
-        directory = parent / "c"
-        data = directory / "node1/var/lib/ganeti"
-        data.mkdir(parents=True)
-        mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "gnt-test", str(data)]
-        mounted = subprocess.run(mount, check=False, capture_output=True, text=True)
-        if mounted.returncode:
-            pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
-        try:
-            vcluster(directory, "up", "--nodes", "1")
-            made = load(directory)
-            assert made is not None
-            yield LocalCluster(made)
-            (data / "filler").unlink(missing_ok=True)
-        finally:
-            subprocess.run(["umount", "--lazy", str(data)], check=True)
-            vcluster(directory, "down")
+    with cluster_on_tmpfs("size=8m") as made:
+        yield made
 
 
 def fill(path: Path) -> None:
@@ -60,7 +44,7 @@ def fill(path: Path) -> None:
 
 @pytest.mark.requirement("G16", "G8")
 def test_a_full_disk_stops_writes_only_and_only_while_it_is_full(cluster: LocalCluster) -> None:
-    master, filler = cluster.pid(MASTERD), cluster.cluster.master.paths.data / "filler"
+    master, filler = cluster.pid(MASTERD), cluster.cluster.master.paths.data / FILLER
     with cluster.luxi() as client:
         before = client.submit_job([DELAY])
         fill(filler)

@@ -11,10 +11,16 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 NFT_RULES = EXAMPLES / "guest-firewall.nft"
+WAIT = "--wait=30"  # the host has one lock for the tables of all its networks
 LOAD = {
     "nft": ["nft", "-f", str(NFT_RULES)],
-    "iptables": ["iptables-restore", "--noflush", str(EXAMPLES / "guest-firewall.iptables")],
-    "ip6tables": ["ip6tables-restore", "--noflush", str(EXAMPLES / "guest-firewall.ip6tables")],
+    "iptables": ["iptables-restore", WAIT, "--noflush", str(EXAMPLES / "guest-firewall.iptables")],
+    "ip6tables": [
+        "ip6tables-restore",
+        WAIT,
+        "--noflush",
+        str(EXAMPLES / "guest-firewall.ip6tables"),
+    ],
 }
 CHECK = {"nft": "-c", "iptables": "--test", "ip6tables": "--test"}
 IN_OWN_NETWORK = ["unshare", "--net", "--"]

@@ -66,6 +66,8 @@ class Replicas:
         self.heard: dict[NodeUuid, tuple[NodeUuid, float]] = {}
         self.cut: set[NodeUuid] = set()
         self.silent_voters: set[NodeUuid] = set()
+        self.full: set[NodeUuid] = set()
+        """Nodes whose registers cannot be written."""
         self.channels: list[tuple[NodeUuid, NodeUuid, MemoryChannel]] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -160,6 +162,8 @@ class _Links:
     async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
         if not self._reaches(node):
             return NoVote("no answer")
+        if node in self._all.full:
+            return NoVote("cannot keep the register: no space left")
         answer = self._all.registers[node].decide(lambda old: accept(old, request))
         return await self._vote(node, answer)
 

@@ -361,9 +361,12 @@ class Master:
                 previous = answer[0] if answer else previous
 
     async def idle(self) -> None:
-        """Wait until every job has ended."""
-        for job_id in self.queue.ids():
-            await self.final(job_id)
+        """Wait until every job has ended, and those that they submitted."""
+        ended: set[int] = set()
+        while new := set(self.queue.ids()) - ended:
+            for job_id in sorted(new):
+                await self.final(job_id)
+            ended |= new
 
     async def nothing_is_left(self) -> None:
         """Wait until all that ended jobs could not undo is undone."""

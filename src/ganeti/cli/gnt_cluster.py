@@ -12,6 +12,7 @@ from ganeti.cli.cluster_changes import ALLOCATOR_PARAMS, UID_POOL, add_change_co
 from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
+from ganeti.cli.ispecs_commands import add_cluster_command
 from ganeti.cli.jobs import run_job, wait_for_result
 from ganeti.cli.key_values import merged_key_values, named_key_values
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
@@ -400,6 +401,7 @@ def queue(args: argparse.Namespace) -> int:
 add_change_commands(table)
 add_placement_commands(table)
 add_backup_commands(table)
+add_cluster_command(table)
 add_tag_commands(table, "cluster")
 
 

@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
 from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.ispecs_commands import add_group_command
 from ganeti.cli.jobs import confirm, run_job
 from ganeti.cli.key_values import merged_key_values, named_key_values
 from ganeti.cli.many_jobs import wait_for_all
@@ -180,6 +181,8 @@ def assign_nodes(args: argparse.Namespace) -> int:
     option("-e", "--early-release", dest="early_release", action="store_true",
            help="free the old copies of disks as soon as the new ones are whole"),
     option("--sequential", action="store_true", help="move one instance after the other"),
+    option("--force-failover", dest="force_failover", action="store_true",
+           help="stop and start instances in place of live migration"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def evacuate(args: argparse.Namespace) -> int:
@@ -194,6 +197,7 @@ def evacuate(args: argparse.Namespace) -> int:
             target_groups=args.target_groups,
             early_release=args.early_release,
             sequential=args.sequential,
+            force_failover=args.force_failover,
         )
         result = run_job(client, op, args)
         if args.dry_run or result is None:
@@ -201,6 +205,7 @@ def evacuate(args: argparse.Namespace) -> int:
         return wait_for_all(client, result["jobs"])
 
 
+add_group_command(table)
 add_tag_commands(table, GROUP_KIND)
 
 

@@ -37,6 +37,7 @@ def hail(args: argparse.Namespace) -> int:
         cluster = parse(read_file(args.text).decode())
     elif args.simulate:
         cluster = placement_input.simulated_cluster(args.simulate)
+    cluster = placement_input.monitored(cluster, args)
     only = frozenset(args.only_nodes.split(",")) if args.only_nodes else None
     rules = Rules(
         capacity=not args.no_capacity,
@@ -58,6 +59,7 @@ TOOL = options.Tool(
     (
         *(options.PRINT_NODES, options.SAVE, options.TEXT_DATA, options.SIMULATE, options.VERBOSE),
         *(options.IGNORE_LOAD, options.SOFT_ERRORS, options.NO_CAPACITY, RESTRICT),
+        *options.MONITORING,
     ),
     hail,
     (

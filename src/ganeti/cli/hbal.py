@@ -157,6 +157,7 @@ def _commands(state: "State", sets: "list[list[Step]]") -> list[str]:
 
 def _execute(state: "State", steps: "list[Step]", args: argparse.Namespace) -> int:
     """Submit each move as a job that waits for the earlier ones that touch its nodes, and follow them all."""
+    from ganeti.cli.jobs import submit_many
     from ganeti.placement.moves import dependencies, job_sets, opcodes
 
     if args.first_group:
@@ -168,7 +169,7 @@ def _execute(state: "State", steps: "list[Step]", args: argparse.Namespace) -> i
         for one in jobs[-1][1:]:
             one.pop("depends", None)
     with source.luxi_client(args.luxi) as client:
-        answers = client.submit_many_jobs(jobs)
+        answers = submit_many(client, jobs)
         status, is_stopped = _followed(client, args, answers)
     if is_stopped:
         print("Exiting early, as asked.", file=sys.stderr)

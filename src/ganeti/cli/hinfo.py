@@ -36,7 +36,7 @@ TOOL = options.Tool(
     "Shows the state of a cluster.",
     (
         *(options.PRINT_NODES, options.PRINT_INSTANCES, *options.BACKENDS, options.VERBOSE),
-        *(options.QUIET, options.OFFLINE, options.IGNORE_LOAD),
+        *(options.QUIET, options.OFFLINE, options.IGNORE_LOAD, options.STATIC_MEMORY),
     ),
     hinfo,
 )

@@ -2,11 +2,12 @@
 
 import argparse
 import itertools
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ganeti.base.errors import InputError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.sizes import parse_mib
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
@@ -38,6 +39,7 @@ class _Run(NamedTuple):
 
 def hspace(args: argparse.Namespace) -> int:
     """Fill the cluster twice, each time from its present state."""
+    from ganeti.placement.capacity import open_nodes
     from ganeti.placement.totals import totals
 
     cluster = source.load(args)
@@ -52,6 +54,8 @@ def hspace(args: argparse.Namespace) -> int:
               f"  MEM {now.memory:.0f}, DSK {now.disk:.0f}, CPU {now.cpus:.0f}, VCPU {now.virtual_cpus:.0f}.")  # fmt: skip
         count = now.instances or "no"
         print(f"There are {count} initial instances on the cluster.")
+    if not open_nodes(state).any():
+        raise PrereqError("nothing can be allocated: no online nodes", ErrorCode.NO_RESOURCES)
     template = args.template or next(iter(cluster.policy["disk-templates"]))
     use = (
         args.spindle_use
@@ -143,8 +147,7 @@ def _tiered(run: _Run, wanted: "list[Instance]") -> None:
     if run.is_machine:
         _keys(_statistics("TRL", filled.state))
         shown = " ".join(f"{','.join(map(str, size))}={count}" for size, count in specs)
-        print(f"HTS_TSPEC='{shown}'" if shown else "HTS_TSPEC=")
-        _keys(_delta(run.state, filled.state))
+        _keys([("TSPEC", shown), *_delta(run.state, filled.state)])
         return
     print("Tiered allocation results:")
     for (memory, disk, cpus, _spindles), count in specs:
@@ -156,6 +159,7 @@ def _tiered(run: _Run, wanted: "list[Instance]") -> None:
 
 def _standard(run: _Run, wanted: "Instance") -> None:
     from ganeti.placement.capacity import fill, open_nodes, ranked
+    from ganeti.placement.description import Failure
 
     filled = (
         _stopped(run.state)
@@ -168,7 +172,7 @@ def _standard(run: _Run, wanted: "Instance") -> None:
     if run.is_machine:
         _keys(_statistics("FIN", filled.state))
         usage = before / (before + number) if before + number else 0.0
-        reasons = ranked(filled.failures)
+        reasons = [Failure.REDUNDANCY] if run.is_stopped else ranked(filled.failures)
         _keys([("ALLOC_USAGE", f"{usage:.8f}"), ("ALLOC_INSTANCES", str(number)),
                ("ALLOC_FAIL_REASON", reasons[0].upper())])  # fmt: skip
         _keys([(f"ALLOC_{one.upper()}_CNT", str(filled.failures[one])) for one in reasons])
@@ -215,7 +219,8 @@ def _scores(run: _Run, filled: "Filled") -> None:
 
 def _keys(pairs: "Sequence[tuple[str, str]]") -> None:
     for key, value in pairs:
-        print(f"HTS_{key}={value}")
+        is_plain = re.fullmatch(r"[A-Za-z0-9._]*", value)
+        print(f"HTS_{key}={value}" if is_plain else f"HTS_{key}='{value}'")
 
 
 def _cluster_keys(state: "State") -> list[tuple[str, str]]:
@@ -233,7 +238,7 @@ def _statistics(prefix: str, state: "State") -> list[tuple[str, str]]:
     now = totals(state)
 
     def share(part: float, whole: float) -> str:
-        return f"{part / whole if whole else 0:.8f}"
+        return f"{part / whole:.8f}" if whole else "NaN"
 
     values: list[tuple[str, float | str]] = [
         *(("SCORE", f"{now.score:.8f}"), ("INST_CNT", now.instances)),
@@ -298,7 +303,7 @@ TOOL = options.Tool(
                        help="only groups with nodes that fail N+1 take nothing"),
         option("--accept-existing-errors", dest="accept_errors", action="store_true",
                        help="allocate even where nodes fail N+1"),
-        options.MAX_CPU, options.MIN_DISK, options.MAX_LENGTH, options.SAVE,
+        options.MAX_CPU, options.MIN_DISK, options.MAX_LENGTH, options.SAVE, options.STATIC_MEMORY,
         option("--standard-alloc", dest="standard", metavar="STDSPEC",
                        help="size of the fixed-size allocation: disk,memory,processors"),
         option("--tiered-alloc", dest="tiered", metavar="TSPEC",

@@ -142,7 +142,29 @@ def _with_options(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
         )
     elif name := getattr(args, "load_file", None):
         changes["utilisation"] = _loads(cluster, read_file(name).decode(errors="replace"))
-    return msgspec.structs.replace(cluster, **changes)
+    return monitored(_with_static_memory(msgspec.structs.replace(cluster, **changes), args), args)
+
+
+def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
+    """The cluster with the loads of `--mond-data`; InputError."""
+    from ganeti.placement.load.monitoring import node_loads, with_loads
+
+    if name := getattr(args, "mond_data", None):
+        return with_loads(cluster, node_loads(read_file(name)))
+    if getattr(args, "mond", "no") == "yes":
+        raise InputError("no monitoring daemons run here; name a file by --mond-data", "mond")
+    return cluster
+
+
+def _with_static_memory(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
+    import msgspec
+
+    memory = getattr(args, "static_memory", None)
+    is_live = getattr(args, "luxi", None) is not None or getattr(args, "rapi", None) is not None
+    if not memory or not is_live:
+        return cluster
+    nodes = [msgspec.structs.replace(node, node_memory=memory) for node in cluster.nodes]
+    return msgspec.structs.replace(cluster, nodes=nodes)
 
 
 def _offline(cluster: "Cluster", names: Sequence[str]) -> list[Any]:

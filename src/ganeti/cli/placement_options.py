@@ -53,6 +53,14 @@ IGNORE_LOAD = option(
 )
 LOAD_FILE = option("-U", "--dynu-file", dest="load_file", metavar="FILE", completion="file",
                    help="loads of instances: name, processor, memory, disk, network")  # fmt: skip
+MONITORING = (
+    option("--mond", metavar="CHOICE", choices=YES_NO, default="no",
+           help="use reports of monitoring daemons (yes or no); there are none here, only --mond-data"),
+    option("--mond-data", dest="mond_data", metavar="FILE", completion="file",
+           help="a file with reports of monitoring daemons: processor loads of nodes"),
+)  # fmt: skip
+STATIC_MEMORY = option("--static-kvm-node-memory", dest="static_memory", type=int, metavar="MIB",
+                       help="with -L and -m: take so much as the nodes' own memory; 0 is what they report")  # fmt: skip
 EXCLUSION = option("--exclusion-tags", dest="exclusion", metavar="TAG,...",
                    help="instances that share a tag with this prefix exclude each other")  # fmt: skip
 SOFT_ERRORS = option("--ignore-soft-errors", dest="ignore_soft_errors", action="store_true",
@@ -77,7 +85,8 @@ BALANCING = (
            help="never change a primary node"),
     option("--select-instances", dest="selected", metavar="INSTS", default="", help="move only these"),
     option("--exclude-instances", dest="excluded", metavar="INSTS", default="", help="never move these"),
-    SOFT_ERRORS, MAX_CPU, MIN_DISK, LOAD_FILE, IGNORE_LOAD, EXCLUSION, OFFLINE,
+    SOFT_ERRORS, MAX_CPU, MIN_DISK, LOAD_FILE, IGNORE_LOAD, EXCLUSION, OFFLINE, *MONITORING,
+    STATIC_MEMORY,
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ganeti.base.errors import InputError
 from ganeti.placement.allocate import Rules
-from ganeti.placement.answers import Settings, answer
+from ganeti.placement.answers import Settings, answer, groups_named
 from ganeti.placement.explain import explain
 from ganeti.placement.load.message import read, wanted_instance
 from ganeti.placement.state import State
@@ -47,11 +47,10 @@ def explained(message: Mapping[str, Any], chosen: list[str]) -> list[tuple[str, 
     try:
         cluster, request = read(message)
         state = State(cluster)
-        groups = request.get("group_name")
-        names = [group.name for group in state.groups]
+        group = request.get("group_name")
         rules = Rules(
-            groups=[names.index(groups)] if groups in names else None,
-            allow_unallocable=groups is not None,
+            groups=None if group is None else groups_named(state, [str(group)]),
+            allow_unallocable=group is not None,
             spares_lone_nodes=True,
         )
         known = {one.name: number for number, one in enumerate(state.nodes)}

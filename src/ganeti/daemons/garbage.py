@@ -4,12 +4,16 @@ A collection looks at all objects that it has not been told to leave alone, and 
 jobs has half a million: 0.2 s, again and again. So what has survived one is left alone afterwards,
 and each collection looks only at what is new. What becomes garbage in cycles after that is found by a
 sweep of everything: where a mastership has ended, and otherwise once in an hour at most.
+
+CPython cannot sweep a part: what was set aside comes back as a whole, and is looked at in one go. So a
+sweep waits until the program has nothing to do, when hardly anybody can be kept waiting by it.
 """
 
 import asyncio
 import gc
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 _log = logging.getLogger(__name__)
@@ -20,12 +24,19 @@ OLDEST = 2
 SWEEP_EVERY_S = 3600.0
 GROWTH = 2.0
 """No sweep as long as there are not so many times the objects that the last one left."""
+LOOK_EVERY_S = 1.0
+IDLE_SHARE = 0.05
+"""A program that used less of a processor's time than that since the last look has nothing to do."""
+LONGEST_WAIT_S = 3600.0
+"""After this time memory is worth more than a short delay."""
 
 
 class OldObjects:
     """Sets old objects aside, from `start` to `stop`; one for a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, used_s: Callable[[], float] = time.process_time) -> None:
+        self._used_s = used_s
+        """Processor time of this program so far."""
         self._previous: tuple[int, int, int] = gc.get_threshold()
         self._left = 0
         self._task: asyncio.Task[None] | None = None
@@ -69,4 +80,13 @@ class OldObjects:
         while True:
             await asyncio.sleep(SWEEP_EVERY_S)
             if gc.get_freeze_count() > self._left * GROWTH:
+                await self._idle()
                 self.sweep()
+
+    async def _idle(self) -> None:
+        """Wait for a moment in which nothing is to be done, but not for ever."""
+        for _ in range(int(LONGEST_WAIT_S / LOOK_EVERY_S)):
+            before = self._used_s()
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self._used_s() - before < IDLE_SHARE * LOOK_EVERY_S:
+                return

@@ -16,7 +16,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.placement.dedicated import lost_allocations
 from ganeti.placement.description import Failure, Group, Instance
 from ganeti.placement.policy_fit import policy_failure
-from ganeti.placement.redundancy import doomed_nodes
+from ganeti.placement.redundancy import doomed_nodes, surely_doomed
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import TIE, added_scores, pair_scores
 from ganeti.placement.spread import Chunk, Field
@@ -43,6 +43,8 @@ class Rules:
     allow_unallocable: bool = False
     spares_lone_nodes: bool = False
     """A group with one online node, which cannot be redundant, may be allocated to; upstream refuses."""
+    by_room: bool = False
+    """The capacity check only counts room: a place that it refuses is refused for larger instances too."""
     only_primary: int | None = None
     """The primary node is this one."""
 
@@ -57,6 +59,8 @@ class Place:
     successes: int = 0
     failures: Counter[Failure] = field(default_factory=Counter)
     note: str = ""
+    doomed: dict[int, int] = field(default_factory=dict)
+    """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
     scores: Floats | None = None
     """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
 
@@ -123,14 +127,23 @@ def allocate_in(state: State, wanted: Instance, group: int, rules: Rules) -> Pla
     return place
 
 
-def allocate_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> Place:
-    """The best place on the open nodes, whatever their groups; without nodes if there is none."""
+def allocate_on(
+    state: State,
+    wanted: Instance,
+    open_: Bools,
+    rules: Rules,
+    suspects: dict[int, int] | None = None,
+) -> Place:
+    """The best place on the open nodes, whatever their groups; without nodes if there is none.
+
+    `suspects` are the nodes that spoke against places for another size (`Place.doomed`); the cluster is redundant before.
+    """
     if int(open_.sum()) < wanted.nodes_needed:
         few = "Not enough online nodes" if wanted.nodes_needed > 1 else "No online nodes"
         return Place(0, note=few)
     state.admit([wanted])
     try:
-        return _Search(state, wanted, open_, rules).run()
+        return _Search(state, wanted, open_, rules, {} if suspects is None else suspects).run()
     finally:
         state.dismiss()
 
@@ -138,9 +151,11 @@ def allocate_on(state: State, wanted: Instance, open_: Bools, rules: Rules) -> P
 class _Search:
     """One search; the wanted instance is the last one of the state, on no node."""
 
-    def __init__(self, state: State, wanted: Instance, open_: Bools, rules: Rules) -> None:
+    def __init__(
+        self, state: State, wanted: Instance, open_: Bools, rules: Rules, suspects: dict[int, int]
+    ) -> None:
         self.state, self.wanted, self.open, self.rules = state, wanted, open_, rules
-        self.place = Place(0)
+        self.place = Place(0, doomed=suspects)
         self.index = len(state.names) - 1
         self.chunk = Chunk(Field(state, everywhere(state)), np.array([self.index]))
         self.partners = open_ & (state.group[:, None] == state.group) if self.is_pair else open_
@@ -223,7 +238,7 @@ class _Search:
         place.scores = scores
         place.successes = int(np.isfinite(scores).sum())
         left = scores.copy()
-        check = _Capacity(self.state, self.index, self.rules)
+        check = _Capacity(self.state, self.index, self.rules, place.doomed)
         for _ in range(CAPACITY_TRIES):
             best = left.min(initial=np.inf)
             if not np.isfinite(best):
@@ -245,11 +260,11 @@ class _Search:
 class _Capacity:
     """Whether any one node may fail once the instance is placed."""
 
-    def __init__(self, state: State, index: int, rules: Rules) -> None:
+    def __init__(self, state: State, index: int, rules: Rules, doomed: dict[int, int]) -> None:
         self.state, self.index, self.rules = state, index, rules
+        self.doomed = doomed
         self.is_hopeless = False
         """The cluster is not redundant even without the instance: no place can help."""
-        self._last: int | None = None
 
     def allows(self, nodes: Sequence[int]) -> bool:
         if not self.rules.capacity:
@@ -261,18 +276,20 @@ class _Capacity:
         after.add_primary(self.index, primary)
         if secondary != NO_NODE:
             after.add_secondary(self.index, secondary, primary)
-        doomed = next(self._doomed(after), None)
+        suspect = self.doomed.get(primary, self.doomed.get(NO_NODE))
+        doomed = next(self._doomed(after, suspect), None)
         if doomed is None:
             return True
-        if self._last is None:
-            self.is_hopeless = next(self._doomed(self.state), None) is not None
-        self._last = doomed
+        if not self.doomed:
+            self.is_hopeless = next(self._doomed(self.state, doomed), None) is not None
+        self.doomed[primary] = self.doomed[NO_NODE] = doomed
         return False
 
-    def _doomed(self, state: State) -> Iterator[int]:
+    def _doomed(self, state: State, suspect: int | None) -> Iterator[int]:
         rules = self.rules
         lone = rules.spares_lone_nodes
-        return doomed_nodes(state, rules.ignored_groups, self._last, spare_lone_nodes=lone)
+        doomed = surely_doomed if rules.by_room else doomed_nodes
+        return doomed(state, rules.ignored_groups, suspect, spare_lone_nodes=lone)
 
 
 CAUSES = (Failure.INTERNAL, Failure.DISK, Failure.SPINDLES, Failure.MEMORY)

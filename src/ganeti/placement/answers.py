@@ -82,8 +82,8 @@ def _indices(state: State, request: Request) -> list[int]:
     return [_index(state, name) for name in messages.names(request, "instances")]
 
 
-def _groups(state: State, names: Sequence[str]) -> list[int]:
-    """Groups by name or UUID."""
+def groups_named(state: State, names: Sequence[str]) -> list[int]:
+    """The indices of groups, by name or UUID; InputError."""
     known = {one.uuid: number for number, one in enumerate(state.groups)}
     known |= {one.name: number for number, one in enumerate(state.groups)}
     missing = [name for name in names if name not in known]
@@ -99,7 +99,7 @@ def _rules(state: State, request: Request, settings: Settings) -> Rules:
     if only is not None and rules.only_nodes is None:
         rules = replace(rules, only_nodes=frozenset(messages.names(request, "restrict-to-nodes")))
     if group is not None:
-        groups = _groups(state, [str(group)])
+        groups = groups_named(state, [str(group)])
         rules = replace(rules, groups=groups, allow_unallocable=True)
     if rules.capacity:
         bad = (
@@ -185,7 +185,7 @@ def _multi_evacuate(state: State, request: Request, settings: Settings) -> tuple
 
 
 def _change_group(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
-    groups = _groups(state, messages.names(request, "target_groups"))
+    groups = groups_named(state, messages.names(request, "target_groups"))
     return _evacuated(state, change_group(state, _indices(state, request), groups, settings.rules))
 
 

@@ -64,6 +64,8 @@ class _Moves:
         self.p_free = state.free[self.p] + self.memory
         self.p_fails = self.p_free <= state.reserved[self.p]
         self.waive_p = state.offline[self.p] | chunk.force
+        # Nodes that fail N+1 are targets only if something is amiss already or soft limits are waived.
+        self.is_risky = self.field.is_risky or chunk.force
 
     def _may_migrate(self, source: Indices, target: Indices | None = None) -> Bools | bool:
         forbidden = self.state.tags.forbidden
@@ -110,7 +112,7 @@ class _Moves:
         """(whether it fails N+1, whether it fits) at each target that becomes primary."""
         state, chunk = self.state, self.chunk
         soft = chunk.soft_primary | waive[:, None] if waive.any() else chunk.soft_primary
-        fails = state.free - self.memory[:, None] <= state.reserved if self.field.is_risky else soft
+        fails = state.free - self.memory[:, None] <= state.reserved if self.is_risky else soft
         return fails, soft & chunk.hard_primary & chunk.targets
 
 
@@ -221,7 +223,7 @@ class _Mirrored(_Moves):
             ),
             self._failing(self.p, state.free[self.p] <= state.reserved[self.p], 0),
             self._failing(self.s, self.s_fails, -1),
-            self._target_failing(fails) if field.is_risky else 0.0,
+            self._target_failing(fails) if self.is_risky else 0.0,
             self._offline(all_p=0, all_s=-1, primary=0),
             self._tags(self.p, None),
         )
@@ -254,9 +256,9 @@ class _Mirrored(_Moves):
             self.chunk.reserved_spread(
                 [(self.s, self.left_change)], change, field.values[RESERVED, self.p][:, None]
             ),
-            self._failing(self.p, fails if field.is_risky else self.p_fails, 0),
+            self._failing(self.p, fails if self.is_risky else self.p_fails, 0),
             self._failing(self.s, self.s_fails, -1),
-            self._target_failing(target_fails) if field.is_risky else 0.0,
+            self._target_failing(target_fails) if self.is_risky else 0.0,
             self._offline(all_p=0, all_s=-1, primary=-1),
             self._tags(None, self.p),
         )
@@ -278,8 +280,8 @@ class _Mirrored(_Moves):
             self.chunk.spread([(self.p, self.p_gone)], AS_PRIMARY),
             self.chunk.reserved_spread([], change, field.values[RESERVED, self.s][:, None]),
             self._failing(self.p, self.p_fails, -1),
-            self._failing(self.s, fails if field.is_risky else self.s_fails, 0),
-            self._target_failing(target_fails) if field.is_risky else 0.0,
+            self._failing(self.s, fails if self.is_risky else self.s_fails, 0),
+            self._target_failing(target_fails) if self.is_risky else 0.0,
             self._offline(all_p=-1, all_s=0, primary=-1),
             self._tags(None, self.s),
         )
@@ -304,7 +306,7 @@ class _Mirrored(_Moves):
             ),
             self._failing(self.p, self.p_fails, -1),
             self._failing(self.s, state.free[self.s] - self.memory <= self.left, 0),
-            self._target_failing(fails) if field.is_risky else 0.0,
+            self._target_failing(fails) if self.is_risky else 0.0,
             self._offline(all_p=-1, all_s=0, primary=-1),
             self._tags(self.s, None),
         )
@@ -347,7 +349,7 @@ class _Shared(_Moves):
             self.chunk.spread([(self.p, self.chunk.at(self.p, AS_PRIMARY, -1.0))], AS_PRIMARY),
             self.field.reserved_now,
             self._failing(self.p, self.p_fails, -1),
-            self._target_failing(fails) if self.field.is_risky else 0.0,
+            self._target_failing(fails) if self.is_risky else 0.0,
             self._offline(all_p=-1, all_s=0, primary=-1),
             self._tags(None, np.full(len(self.p), NO_NODE)),
         )

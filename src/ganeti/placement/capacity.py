@@ -20,6 +20,7 @@ from ganeti.placement.state import NO_NODE, Bools, State
 
 MEMORY_UNIT_MIB, DISK_UNIT_MIB = 64, 256
 FEWEST_AT_ONCE, SMALL_STEP = 20, 10
+MOST_WALKED, WALKED_BY_NODES = 200, 2000
 
 
 @dataclass
@@ -174,9 +175,9 @@ class _Tiers:
             more.state, filled.instances + names, filled.nodes + more.nodes, more.failures
         )
 
-    def _place(self, filled: Filled, wanted: Instance, *, is_checked: bool) -> Place:
-        rules = self.rules if is_checked else replace(self.rules, capacity=False)
-        return allocate_on(filled.state, wanted, self.open, rules)
+    def _unchecked(self, filled: Filled, wanted: Instance) -> Place:
+        """Where it would go if the cluster need not be redundant."""
+        return allocate_on(filled.state, wanted, self.open, replace(self.rules, capacity=False))
 
     def _shrunk(self, filled: Filled, wanted: Instance) -> tuple[Instance, Instance | None]:
         """The last size, smaller in what most places lack, that changes nothing; the first that does, if any.
@@ -188,7 +189,7 @@ class _Tiers:
         counted = filled.failures[scarce]
 
         def differs(one: Instance) -> bool:
-            return self._place(filled, one, is_checked=False).failures[scarce] != counted
+            return self._unchecked(filled, one).failures[scarce] != counted
 
         index = _first(sizes[1:], differs)
         alike = sizes[1:] if index is None else sizes[1 : index + 1]
@@ -197,12 +198,29 @@ class _Tiers:
         return (sizes[-1], None) if index is None else (sizes[index], sizes[index + 1])
 
     def _first_fitting(self, filled: Filled, sizes: Sequence[Instance]) -> int | None:
-        """The index of the first size that finds a place; only the last is tried if that does not."""
+        """The index of the first size that finds a place.
 
-        def fits(one: Instance) -> bool:
-            return bool(self._place(filled, one, is_checked=True).nodes)
+        A smaller size may leave the cluster less redundant than a larger one, so they are tried in turn, as
+        `hspace` does, from the first on for which the others have room whichever node is lost. After
+        some (fewer in larger clusters) the rest is halved, if the last size fits at all.
+        """
+        suspects: dict[int, int] = {}
 
-        return _first(sizes, fits) if sizes and fits(sizes[-1]) else None
+        def fits(one: Instance, rules: Rules) -> bool:
+            return bool(allocate_on(filled.state, one, self.open, rules, suspects).nodes)
+
+        by_room = replace(self.rules, by_room=True)
+        start = _first(sizes, lambda one: fits(one, by_room))
+        if start is None:
+            return None
+        end = min(start + min(MOST_WALKED, WALKED_BY_NODES // len(self.open)), len(sizes))
+        for index in range(start, end):
+            if fits(sizes[index], self.rules):
+                return index
+        if end == len(sizes) or not fits(sizes[-1], self.rules):
+            return None
+        index = _first(sizes[end:], lambda one: fits(one, self.rules)) or 0
+        return end + index
 
     def _allowed(self, wanted: Instance, scarce: Failure) -> list[Instance]:
         """Smaller sizes that some policy allows, or that are still too large for it."""
@@ -223,7 +241,7 @@ class _Tiers:
             if fits is None:
                 continue
             before = sizes[fits - 1] if fits else wanted
-            if not fits or self._place(filled, before, is_checked=False).failures[scarce]:
+            if not fits or self._unchecked(filled, before).failures[scarce]:
                 return sizes[fits]
         return None
 

@@ -1,7 +1,8 @@
 """Whether a node can be lost: its mirrored instances fail over, and all others find a place elsewhere.
 
 That is what `hail` and `hspace` call capacity checks (global N+1). Only hard limits count. A place is
-looked for as upstream does, the largest instance first and the most even cluster next, so that both agree. Mostly
+looked for as upstream does, so that both agree: instances that any node can start go first, in their order, then
+the others, the largest first; each goes where the cluster is most even. Mostly
 it need not be looked for: if the other nodes together have room for as many of the largest instance
 as must move, no order of placing them can fail.
 """
@@ -13,18 +14,20 @@ import numpy as np
 from ganeti.placement import fit
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.fit import Demands, Room
+from ganeti.placement.losses import ROWS, Queues, find_places
 from ganeti.placement.policy_fit import policy_fits
-from ganeti.placement.score import (
-    DISK,
-    FAILING_WEIGHT,
-    OFFLINE_PRIMARY_WEIGHT,
-    OFFLINE_WEIGHT,
-    RESERVED,
-    SPREAD_WEIGHTS,
-)
+from ganeti.placement.score import OFFLINE_PRIMARY_WEIGHT, OFFLINE_WEIGHT, everywhere
 from ganeti.placement.singles import added_scores, last_of_equals
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import MIRROR_INTERNAL, NO_NODE, Bools, Floats, Indices, State
+from ganeti.placement.state import (
+    MIRROR_EXTERNAL,
+    MIRROR_INTERNAL,
+    NO_NODE,
+    Bools,
+    Floats,
+    Indices,
+    State,
+)
 
 _ANY = Options(disk_moves=False, ignore_soft_errors=True)
 
@@ -40,16 +43,102 @@ def doomed_nodes(
 
     With `spare_lone_nodes` nothing is asked of a group with one online node, which cannot be redundant.
     """
+    relevant = _relevant(state, ignored_groups, spare_lone_nodes=spare_lone_nodes)
+    if first is not None and relevant[first]:
+        if not can_be_lost(state, first):
+            yield first
+        relevant[first] = False
+    unclear = np.flatnonzero(relevant & ~_surely_evacuable(state))
+    # Those that are the most trouble first: most callers want to know whether there is one.
+    unclear = unclear[np.argsort(-state.instance_memory[unclear], kind="stable")]
+    if _needs_all_rules(state):
+        yield from (int(node) for node in unclear if not can_be_lost(state, int(node)))
+        return
+    for start in range(0, len(unclear), ROWS):
+        portion = unclear[start : start + ROWS]
+        yield from (int(node) for node in portion[~_can_be_lost(state, portion)])
+
+
+def surely_doomed(
+    state: State,
+    ignored_groups: Iterable[int] = (),
+    first: int | None = None,
+    *,
+    spare_lone_nodes: bool = False,
+) -> Iterator[int]:
+    """Some of the `doomed_nodes`: those whose instances the others have no room for, in whatever order.
+
+    If a node is among them, it also is if an instance is larger.
+    """
+    nodes = np.flatnonzero(_relevant(state, ignored_groups, spare_lone_nodes=spare_lone_nodes))
+    if first is not None:
+        if _lacks_room(state, np.array([first]))[0]:
+            yield first
+        nodes = nodes[nodes != first]
+    for start in range(0, len(nodes), ROWS):
+        portion = nodes[start : start + ROWS]
+        yield from (int(node) for node in portion[_lacks_room(state, portion)])
+
+
+def _lacks_room(state: State, nodes: Indices) -> Bools:
+    """By node: whether for some number of its largest instances the rest of its group has no room."""
+    these, there = state.instances, state.primary >= 0
+    mirrored = (these.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
+    which, counts = Queues.from_state(state, np.flatnonzero(there & ~mirrored)).of(nodes)
+    if not which.size:
+        return np.zeros(len(nodes), dtype=bool)
+    open_ = state.group[nodes][:, None] == state.group
+    open_[np.arange(len(nodes)), nodes] = False
+    taken = np.zeros((len(state.nodes),) * 2)
+    memory = these.memory * these.uses_memory
+    np.add.at(taken, (state.primary[mirrored], state.secondary[mirrored]), memory[mirrored])
+    used = np.arange(which.shape[1]) < counts[:, None]
+    lacks = np.zeros(len(nodes), dtype=bool)
+    for sizes, free in (
+        (memory, state.free - taken[nodes]),
+        (these.disk * these.is_local, np.broadcast_to(state.free_disk, open_.shape)),
+    ):
+        wanted = -np.sort(-np.where(used, sizes[which], 0.0), axis=1)
+        room = np.where(open_, np.maximum(free, 0.0), 0.0)
+        each = np.ceil(room[:, None] / np.maximum(wanted, 1e-9)[:, :, None]) - 1
+        many = np.maximum(each, 0.0).sum(axis=2)
+        needed = np.minimum(np.arange(1, which.shape[1] + 1), counts[:, None])
+        lacks |= ((many < needed) & (wanted > 0)).any(axis=1)
+        lacks |= ((wanted.cumsum(axis=1) >= room.sum(axis=1)[:, None]) & (wanted > 0)).any(axis=1)
+    return lacks
+
+
+def _needs_all_rules(state: State) -> bool:
+    """Whether nodes are looked at one by one: tags have a say, or instances on shared storage move first."""
+    rules = state.tags
+    is_shared = (state.instances.mirror == MIRROR_EXTERNAL) & (state.primary >= 0)
+    return (
+        rules.forbidden is not None
+        or rules.has_exclusion
+        or rules.has_locations
+        or bool(is_shared.any())
+    )
+
+
+def _can_be_lost(state: State, nodes: Indices) -> Bools:
+    """By node, where no tags have a say and no storage is shared."""
+    these, there = state.instances, state.primary >= 0
+    mirrored = (these.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
+    others = there & ~mirrored
+    fine = _mirrored_fit(state, mirrored)
+    fine[state.primary[others & ~policy_fits(state)]] = False
+    found = fine[nodes]
+    lost = nodes[found]
+    found[found] = find_places(state, lost, Queues.from_state(state, np.flatnonzero(others)))
+    return found
+
+
+def _relevant(state: State, ignored_groups: Iterable[int], *, spare_lone_nodes: bool) -> Bools:
     relevant = ~np.isin(state.group, list(ignored_groups))
     if spare_lone_nodes:
         online = np.bincount(state.group[~state.offline], minlength=len(state.groups))
         relevant &= online[state.group] > 1
-    unclear = np.flatnonzero(relevant & ~_surely_evacuable(state))
-    if first is not None and first in unclear:
-        unclear = np.concatenate([[first], unclear[unclear != first]])
-    for node in unclear:
-        if not can_be_lost(state, int(node)):
-            yield int(node)
+    return np.asarray(relevant)
 
 
 def is_redundant(state: State, ignored_groups: Iterable[int] = ()) -> bool:
@@ -67,7 +156,7 @@ def _surely_evacuable(state: State) -> Bools:
     if state.tags.forbidden is not None or state.exclusive.any():
         sure &= np.bincount(state.primary[others], minlength=size) == 0
         return sure
-    wrong = others & ~policy_fits(state) & ~state.instances.is_movable
+    wrong = others & ~policy_fits(state) & (state.instances.mirror != MIRROR_EXTERNAL)
     sure[state.primary[wrong]] = False
     taken = _most_taken_over(state, mirrored)
     return sure & _rooms_suffice(state, np.flatnonzero(others), state.free - taken)
@@ -108,6 +197,7 @@ def _rooms_suffice(state: State, others: Indices, free: Floats) -> Bools:
     memory = these.memory[others] * these.uses_memory[others]
     disk = these.disk[others] * these.is_local[others]
     sure = number == 0
+    queues = Queues.from_state(state, others)
     for group in range(len(state.groups)):
         members = state.group == group
         mine = members[where]
@@ -117,17 +207,17 @@ def _rooms_suffice(state: State, others: Indices, free: Floats) -> Bools:
         most = number[members].max()
         rooms = _rooms(room, state.free_disk, memory[mine].max(), disk[mine].max())
         sure |= members & (rooms.sum() - rooms >= most)
-        for node in np.flatnonzero(members & ~sure):
-            own = where == node
-            sure[node] = _surely_fit(
-                _without(room, int(node)), state.free_disk, memory[own], disk[own]
-            )
+        open_nodes = np.flatnonzero(members & ~sure)
+        for start in range(0, len(open_nodes), ROWS):
+            part = open_nodes[start : start + ROWS]
+            sure[part] = _surely_fit(state, _without(room, part), *queues.of(part))
     return np.asarray(sure)
 
 
-def _without(room: Floats, node: int) -> Floats:
-    rest = room.copy()
-    rest[node] = -np.inf
+def _without(room: Floats, nodes: Indices) -> Floats:
+    """(nodes, all nodes): the room that is left if each of the nodes is lost."""
+    rest = np.repeat(room[None], len(nodes), axis=0)
+    rest[np.arange(len(nodes)), nodes] = -np.inf
     return rest
 
 
@@ -139,40 +229,50 @@ def _rooms(free: Floats, free_disk: Floats, memory: float, disk: float) -> Float
     return np.asarray(np.maximum(0.0, np.minimum(by_memory, by_disk)))
 
 
-def _surely_fit(free: Floats, free_disk: Floats, memory: Floats, disk: Floats) -> bool:
-    """Whether instances find a place one after the other, the largest first, wherever earlier ones went.
+def _surely_fit(state: State, free: Floats, which: Indices, counts: Indices) -> Bools:
+    """By row: whether the instances of its queue find a place one after the other, wherever earlier ones went.
 
     A node is out for an instance only after it took some earlier ones, each of the largest size at most.
     """
-    order = np.argsort(-memory, kind="stable")
-    memory, disk = memory[order][:, None], disk[order][:, None]
-    takes = np.floor((free - memory - 1) / max(1.0, float(memory.max()))) + 1
+    these = state.instances
+    memory = (these.memory * these.uses_memory)[which]
+    disk = (these.disk * these.is_local)[which]
+    takes = np.floor((free[:, None] - memory[:, :, None] - 1) / _largest(memory)) + 1
     if disk.any():
-        most = max(1.0, float(disk.max()))
-        takes = np.minimum(takes, np.floor((free_disk - disk - 1) / most) + 1)
-    needed = np.arange(1, len(memory) + 1)
-    return bool((np.maximum(takes, 0.0).sum(axis=1) >= needed).all())
+        left = state.free_disk - disk[:, :, None] - 1
+        takes = np.minimum(takes, np.floor(left / _largest(disk)) + 1)
+    np.maximum(takes, 0.0, out=takes)
+    needed = np.minimum(np.arange(1, which.shape[1] + 1), counts[:, None])
+    return np.asarray((takes.sum(axis=2) >= needed).all(axis=1))
+
+
+def _largest(sizes: Floats) -> Floats:
+    return np.asarray(np.maximum(1.0, sizes.max(axis=1))[:, None, None])
 
 
 def can_be_lost(state: State, node: int) -> bool:
     """Whether the instances of `node` find places, tried as described above."""
-    mine = np.flatnonzero(state.primary == node)[::-1]
+    if not _needs_all_rules(state):
+        return bool(_can_be_lost(state, np.array([node]))[0])
+    mine = np.flatnonzero(state.primary == node)
     these = state.instances
     mirrored = mine[(these.mirror[mine] == MIRROR_INTERNAL) & (state.secondary[mine] >= 0)]
     others = mine[~np.isin(mine, mirrored)]
     after = state.copy()
-    for index in mirrored:
+    for index in mirrored[::-1]:
         if not _fail_over(after, int(index), node):
             return False
     scope = after.group == after.group[node]
-    for index in others[these.is_movable[others]]:
+    others = Queues.from_state(state, others).order
+    is_shared = these.mirror[others] == MIRROR_EXTERNAL
+    shared, fixed = others[is_shared], others[~is_shared]
+    for index in shared:
         if not _move_away(after, int(index), scope):
             return False
-    fixed = others[~these.is_movable[others]]
     if not policy_fits(state)[fixed].all():
         return False
-    largest_first = fixed[np.argsort(-these.memory[fixed], kind="stable")]
-    return not len(fixed) or _Refuge(after, scope, node).takes(largest_first)
+    scope[node] = False
+    return all(_find_refuge(after, int(index), scope) for index in fixed)
 
 
 def _fail_over(state: State, index: int, node: int) -> bool:
@@ -208,75 +308,14 @@ def _drained_refuge(state: State, index: int, scope: Bools) -> int | None:
     return int(np.flatnonzero(room)[-1]) if room.any() else None
 
 
-class _Refuge:
-    """Copies of lost instances on other nodes, one after the other; the lost ones stay in the score."""
-
-    def __init__(self, state: State, scope: Bools, lost: int) -> None:
-        self.state = state
-        field = self.field = Field(state, np.ones(len(state.nodes), dtype=bool))
-        self.values, self.squares = field.values.copy(), field.squares.copy()
-        self.sums = np.zeros(len(self.squares))
-        self.free, self.free_disk = state.free.copy(), state.free_disk.copy()
-        self.free_spindles = np.where(state.exclusive, state.free_spindles, np.inf)
-        self.both, self.fails = state.primaries + state.secondaries, state.fails.copy()
-        self.open = scope.copy()
-        self.open[lost] = False
-
-    def takes(self, which: Indices) -> bool:
-        """Whether all of them find a place."""
-        rules = self.state.tags
-        if rules.has_exclusion or rules.has_locations:
-            return all(self._take_by_all_rules(int(index)) for index in which)
-        return all(self._take(int(index), chunk) for index, chunk in self._each(which))
-
-    def _each(self, which: Indices) -> Iterator[tuple[int, int]]:
-        self.chunk = Chunk(self.field, which, force=True)
-        return ((int(index), row) for row, index in enumerate(which))
-
-    def _take(self, index: int, row: int) -> bool:
-        state, chunk, number = self.state, self.chunk, self.field.number
-        demands = chunk.demands
-        memory = max(0.0, float(demands.memory[row, 0]))
-        fits = (memory < self.free) & (demands.disk[row] < self.free_disk) & self.open
-        fits &= demands.spindles[row] <= self.free_spindles
-        if not fits.any():
-            return False
-        amounts = chunk.amounts[:, row, None]
-        change = amounts * self.field.coefficients
-        if state.exclusive.any():
-            own = chunk.spindle_amount[row] * self.field.coefficients[DISK]
-            change[DISK] = np.where(state.exclusive, own, change[DISK])
-        change[RESERVED] = 0.0
-        square = change * (2 * self.values + change)
-        spread = (self.squares[:, None] + square) / number
-        spread -= ((self.sums[:, None] + change) / number) ** 2
-        scores = SPREAD_WEIGHTS @ np.sqrt(np.maximum(spread, 0.0))
-        failing = self.free - memory <= state.reserved
-        scores += FAILING_WEIGHT * (failing * (self.both + 1) - self.fails * self.both)
-        scores += (OFFLINE_WEIGHT + OFFLINE_PRIMARY_WEIGHT) * state.offline
-        target = last_of_equals(np.where(fits, scores, np.inf))
-        if target is None:
-            return False
-        self.values[:, target] += change[:, target]
-        self.squares += square[:, target]
-        self.sums += change[:, target]
-        self.free[target] -= memory
-        self.free_disk[target] -= max(0.0, float(demands.disk[row, 0]))
-        self.free_spindles[target] -= max(
-            0.0, float(np.nan_to_num(state.instances.spindles[index]))
-        )
-        self.both[target] += 1
-        self.fails[target] = failing[target]
-        return True
-
-    def _take_by_all_rules(self, index: int) -> bool:
-        state, which = self.state, np.array([index])
-        field = Field(state, self.field.scope)
-        chunk = Chunk(field, which, force=True)
-        fits = fit.hard(Demands.of(state, which), Room.of(state)) & self.open
-        penalty = (OFFLINE_WEIGHT + OFFLINE_PRIMARY_WEIGHT) * state.offline
-        target = last_of_equals(np.where(fits, added_scores(chunk) + penalty, np.inf)[0])
-        if target is None:
-            return False
-        state.add_primary(index, target)
-        return True
+def _find_refuge(state: State, index: int, open_: Bools) -> bool:
+    """Put a copy of a lost instance where the cluster is most even; the lost one stays in the score."""
+    which = np.array([index])
+    chunk = Chunk(Field(state, everywhere(state)), which, force=True)
+    fits = fit.hard(Demands.of(state, which), Room.of(state)) & open_
+    penalty = (OFFLINE_WEIGHT + OFFLINE_PRIMARY_WEIGHT) * state.offline
+    target = last_of_equals(np.where(fits, added_scores(chunk) + penalty, np.inf)[0])
+    if target is None:
+        return False
+    state.add_primary(index, target)
+    return True

@@ -18,6 +18,7 @@ class Totals(NamedTuple):
     memory_available: float
     memory_instances: float
     memory_overhead: float
+    """What no instance explains; negative where nodes have less in use than their instances should take."""
     largest_memory: float
     disk: float
     disk_free: float
@@ -49,7 +50,7 @@ def totals(state: State) -> Totals:
         memory_instances=float(
             (state.total_memory - state.node_memory - missing - state.free).sum()
         ),
-        memory_overhead=float((missing + state.node_memory).sum()),
+        memory_overhead=float((state.missing_memory + state.node_memory).sum()),
         largest_memory=float(available.max(initial=0.0)),
         disk=float(state.total_disk.sum()),
         disk_free=float(state.free_disk.sum()),

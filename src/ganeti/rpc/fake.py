@@ -68,6 +68,10 @@ class FakeRpc:
         """Make the n-th changing call from now on (1 is the next) go wrong."""
         self._faults[self._changing + nth_changing_call] = fault
 
+    def forget_faults(self) -> None:
+        """Let no injected fault happen that has not happened yet."""
+        self._faults.clear()
+
     async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
         """The handler's result; raises RpcOffline, RpcFailed or RpcUnknown."""
         if node.offline:

@@ -160,6 +160,10 @@ class FaultyStore(SoleMember):
         """Let the next transaction, or the one `after` that many more, meet a fault."""
         self._faults[self._accepted + after] = fault
 
+    def forget_faults(self) -> None:
+        """Let no injected fault happen that has not happened yet."""
+        self._faults.clear()
+
     def set_full(self, full: bool) -> None:  # noqa: FBT001 - says what it sets
         """Refuse all writing from now on, or no longer."""
         self._full = full

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
+from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveFeed, Jobs
@@ -238,7 +238,10 @@ class Reign:
         voters: frozenset[NodeUuid] | None = None,
         ceiling: int = 0,
     ) -> None:
-        """Have a change on a majority of the old voters and of the new; NotMaster if the reign ends."""
+        """Have a change on a majority of the old voters and of the new; NotMaster if the reign ends.
+
+        Refused if only a ceiling is to be raised and this node cannot keep it: then nobody has heard of it.
+        """
         async with self._registering:
             old = self._accepted
             new = replace(
@@ -248,11 +251,21 @@ class Reign:
                 voters=old.voters if voters is None else voters,
                 job_id_ceiling=max(old.job_id_ceiling, ceiling),
             )
+            if members is None and voters is None:
+                await self._keep_own(new)
             while not await self._is_registered(old, new):  # noqa: ASYNC110 - asking is the event
                 await asyncio.sleep(RETRY_S)
             self._accepted = new
             if new.voters != old.voters:
                 self._mandate.voters_are(new.voters, asyncio.get_running_loop().time())
+
+    async def _keep_own(self, new: Accepted) -> None:
+        """Have it in the register of this node first, or those who wait would wait for its disk."""
+        identity = self._means.identity
+        request = AcceptRequest(identity.cluster_uuid, new)
+        vote = await self._means.voters.accept(identity.node_uuid, request)
+        if not isinstance(vote, Vote):
+            raise Refused(f"no more job ids can be reserved: {vote.reason}")
 
     async def _is_registered(self, old: Accepted, new: Accepted) -> bool:
         if self._over is not None:

@@ -13,6 +13,8 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
 from ganeti.model.objects import Instance, NodeGroup
 from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.instance import OpInstanceMigrate
+from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.protocols.iallocator_results import Moves, moves
 from ganeti.units.allocation import Options, allocators_for, ask
 from ganeti.units.allocator_message import cluster_message
@@ -62,10 +64,17 @@ async def proposed_moves(
     return found
 
 
-def jobs_of(ctx: UnitContext, found: Moves, op: OpCode, *, sequential: bool = False) -> Jobs:
+def jobs_of(
+    ctx: UnitContext,
+    found: Moves,
+    op: OpCode,
+    *,
+    sequential: bool = False,
+    force_failover: bool = False,
+) -> Jobs:
     """The jobs with the reason and priority of `op`, each after the success of those that it needs.
 
-    With `sequential` each waits for the end of the one before it.
+    With `sequential` each waits for the end of the one before it; with `force_failover` none migrates live.
     """
     del ctx
     jobs: Jobs = []
@@ -73,9 +82,21 @@ def jobs_of(ctx: UnitContext, found: Moves, op: OpCode, *, sequential: bool = Fa
         depends = [(one - number, AFTER_SUCCESS) for one in found.needs[number]]
         if sequential and number:
             depends.append((-1, BEFORE_ANY_END))
-        first, *others = [replace(one, reason=op.reason, priority=op.priority) for one in opcodes]
+        wanted = map(_failover, opcodes) if force_failover else opcodes
+        first, *others = [replace(one, reason=op.reason, priority=op.priority) for one in wanted]
         jobs.append([replace(first, depends=depends or None), *others])
     return jobs
+
+
+def _failover(op: OpCode) -> OpCode:
+    """The failover in place of a migration; anything else as it is."""
+    if not isinstance(op, OpInstanceMigrate):
+        return op
+    return OpInstanceFailover(
+        instance_name=op.instance_name,
+        target_node=op.target_node,
+        ignore_ipolicy=op.ignore_ipolicy,
+    )
 
 
 def say_moves(ctx: UnitContext, found: Moves) -> None:

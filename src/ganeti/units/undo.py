@@ -174,11 +174,13 @@ async def _settle_old_migration(services: Services, key: str, arguments: dict[st
 
 
 def _attempt(arguments: dict[str, Any]) -> Attempt:
+    spec = arguments.get("guest")
     return Attempt(
         InstanceUuid(arguments["instance"]),
         NodeUuid(arguments["source"]),
         NodeUuid(arguments["target"]),
         copied=arguments.get("copied", False),
+        spec=None if spec is None else wire.convert(spec, InstanceSpec),
     )
 
 

@@ -41,6 +41,27 @@ def test_a_group_is_made_with_its_policy(master: FakeMaster, run: Run) -> None:
     assert op["diskparams"] == {"file": {"a": "1"}}
 
 
+SPEC = {"memory-size": 128, "cpu-count": 1}
+SIZES = "cpu-count=1,memory-size=128"
+
+
+@pytest.mark.requirement("S235")
+def test_the_command_that_would_set_a_policy_again_is_shown(master: FakeMaster, run: Run) -> None:
+    own = {"minmax": [{"min": SPEC, "max": SPEC}], "vcpu-ratio": 2.0}
+    master.replies["QueryGroups"] = [["default", {}], ["rack2", own]]
+    code, out, _err = run(gnt_group, "show-ispecs-cmd")
+    bounds = f"min:{SIZES}/max:{SIZES}"
+    assert (code, out.splitlines()) == (
+        0,
+        ["gnt-group add default", f"gnt-group add --ipolicy-bounds-specs {bounds} rack2"],
+    )
+    policy = {**own, "std": SPEC}
+    master.replies["QueryClusterInfo"] = {"name": "c1.example.com", "ipolicy": policy}
+    code, out, _err = run(gnt_cluster, "show-ispecs-cmd")
+    words = f"--ipolicy-std-specs {SIZES} --ipolicy-bounds-specs {bounds} c1.example.com"
+    assert (code, out) == (0, f"gnt-cluster init {words}\n")
+
+
 def test_modify_shows_what_changed(master: FakeMaster, run: Run) -> None:
     master.job(result=[["alloc_policy", "unallocable"]])
     code, out, _err = run(gnt_group, "modify", "--alloc-policy=unallocable", "rack2")
@@ -143,3 +164,30 @@ def test_a_batch_without_nodes_is_one_request(master: FakeMaster, run: Run, tmp_
     assert (op["OP_ID"], op["iallocator"]) == ("OP_INSTANCE_MULTI_ALLOC", "hail")
     assert [one["instance_name"] for one in op["instances"]] == ["x", "y"]
     assert [one["iallocator"] for one in op["instances"]] == [None, None]
+
+
+@pytest.mark.requirement("S175", "S184")
+def test_a_batch_is_also_one_request_to_the_default_allocator(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    master.job(result={"allocatable": ["x"], "failed": [], "nodes": {"x": "node2"}})
+    master.replies["QueryClusterInfo"] = {"default_iallocator": "hail"}
+    file = tmp_path / "many.json"
+    file.write_text(json.dumps([{"instance_name": "x"}]))
+    code, out, _err = run(gnt_instance, "batch-create", "--dry-run", str(file))
+    assert (code, out.splitlines()[-1]) == (0, "x would be on node2")
+    op = submitted(master)
+    assert (op["OP_ID"], op["iallocator"]) == ("OP_INSTANCE_MULTI_ALLOC", None)
+
+
+@pytest.mark.requirement("S184")
+def test_a_batch_without_any_allocator_is_a_job_for_each(
+    master: FakeMaster, run: Run, tmp_path: Path
+) -> None:
+    master.replies["QueryClusterInfo"] = {"default_iallocator": ""}
+    master.replies["SubmitManyJobs"] = [[False, "no allocator"]]
+    file = tmp_path / "many.json"
+    file.write_text(json.dumps([{"instance_name": "x"}]))
+    assert run(gnt_instance, "batch-create", str(file))[0] == 1
+    [[op]] = master.args_of("SubmitManyJobs")[0]
+    assert op["OP_ID"] == "OP_INSTANCE_CREATE"

@@ -126,7 +126,7 @@ class Terminal(io.StringIO):
 def test_an_os_can_be_selected(
     cluster: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch, typed: str, wanted: str
 ) -> None:
-    cluster.job(result=[["tiny", ["a", "b"], True], ["plain", [], True]])
+    cluster.job(result=[["tiny", ["a", "b"]], ["plain", []]])
     monkeypatch.setattr("sys.stdin", Terminal(typed))
     code, out, _err = run(table, "reinstall", "-f", "--select-os", "a")
     assert "  1: tiny+b\n" in out

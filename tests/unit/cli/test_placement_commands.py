@@ -1,7 +1,9 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import placement_clusters as clusters
 import pytest
 
@@ -76,7 +78,8 @@ def test_hbal_submits_its_moves_as_jobs_that_wait_for_each_other(
     luxi_answers(master)
     master.job()
     assert hbal.main(["-L", "-X", "-l", "3", "--reason", "even"]) == 0
-    [jobs] = master.args_of("SubmitManyJobs")[:1]
+    jobs, key = master.args_of("SubmitManyJobs")
+    assert key
     assert len(jobs) == 3
     assert {op["OP_ID"] for job in jobs for op in job} <= {
         *("OP_INSTANCE_MIGRATE", "OP_INSTANCE_REPLACE_DISKS"),
@@ -176,3 +179,43 @@ def test_rapi_is_asked_by_https_only(capsys: Printed) -> None:
 def test_hscan_reports_a_cluster_that_does_not_answer(tmp_path: Path, capsys: Printed) -> None:
     assert hscan.main(["-d", str(tmp_path), "https://127.0.0.1:1"]) == 1
     assert "ERROR: cannot ask 127.0.0.1:1" in capsys.readouterr().out
+
+
+@pytest.mark.requirement("S181")
+def test_hbal_takes_loads_from_a_file_of_reports(
+    data: str, tmp_path: Path, capsys: Printed
+) -> None:
+    reports = tmp_path / "reports.json"
+    load = {"name": "cpu-avg-load", "data": {"cpu_total": 50}}
+    reports.write_text(json.dumps([{"node": "node0000", "reports": [load]}]))
+    assert hbal.main(["-t", data, "-l", "0"]) == 0
+    before = capsys.readouterr().out
+    assert hbal.main(["-t", data, "-l", "0", "--mond-data", str(reports)]) == 0
+    assert capsys.readouterr().out != before
+    assert hbal.main(["-t", data, "--mond=yes"]) == 1
+    assert "no monitoring daemons run here; name a file by --mond-data" in capsys.readouterr().err
+
+
+def test_a_static_node_memory_replaces_what_nodes_report(
+    master: FakeMaster, capsys: Printed
+) -> None:
+    luxi_answers(master)
+    memory = []
+    for words in ((), ("--static-kvm-node-memory=700",), ("--static-kvm-node-memory=0",)):
+        assert hinfo.main([f"-L{master.path}", "-pnmem", *words]) == 0
+        rows = capsys.readouterr().err.split("Cluster status:")[1].split("\n\n")[0]
+        memory.append(set(rows.split()[1:]))
+    assert memory == [{"0"}, {"700"}, {"0"}]
+
+
+def test_hspace_says_what_the_peer_says_where_nothing_can_be_counted(
+    tmp_path: Path, capsys: Printed
+) -> None:
+    path = tmp_path / "off.data"
+    cluster = clusters.cluster(3)
+    nodes = [msgspec.structs.replace(one, offline=True) for one in cluster.nodes]
+    path.write_text(format_cluster(msgspec.structs.replace(cluster, nodes=nodes)))
+    assert hspace.main(["-t", str(path), "--machine-readable"]) == 1
+    out, err = capsys.readouterr()
+    assert "HTS_ALLOC" not in out
+    assert "nothing can be allocated: no online nodes" in err

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ganeti.daemons.garbage import GROWTH, SWEEP_EVERY_S, OldObjects
+from ganeti.daemons.garbage import GROWTH, LONGEST_WAIT_S, SWEEP_EVERY_S, OldObjects
 
 
 class Knot:
@@ -69,5 +69,31 @@ async def test_a_sweep_comes_by_itself_once_there_is_much_more_than_before() -> 
         await asyncio.sleep(SWEEP_EVERY_S)
         assert crowd
         assert gone() is None
+    finally:
+        await objects.stop()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("S202")
+@pytest.mark.parametrize("busy_s", [600.0, 10 * LONGEST_WAIT_S])
+async def test_a_sweep_that_is_due_waits_until_nothing_is_to_be_done_but_not_for_ever(
+    busy_s: float,
+) -> None:
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    objects = OldObjects(lambda: min(loop.time() - begun, SWEEP_EVERY_S + busy_s))
+    objects.start()
+    try:
+        kept: list[Knot] = [Knot()]
+        gone = weakref.ref(kept[0])
+        gc.collect()
+        kept.clear()
+        crowd = [[number] for number in range(int(gc.get_freeze_count() * GROWTH))]
+        gc.collect()
+        await asyncio.sleep(SWEEP_EVERY_S + min(busy_s, LONGEST_WAIT_S) - 5)
+        assert gone() is not None
+        await asyncio.sleep(10)
+        assert gone() is None
+        assert crowd
     finally:
         await objects.stop()

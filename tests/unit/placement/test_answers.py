@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ganeti.daemons.allocation_worker import explained
 from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.description import Cluster
@@ -169,6 +170,41 @@ def test_a_preferred_group_wins(policy: str) -> None:
     found = ask(two_groups(policy), clusters.allocation("drbd"), capacity=False)
     assert all(name.startswith("node") for name in found["result"])
     assert found["success"]
+
+
+@pytest.mark.requirement("S171")
+@pytest.mark.parametrize("group", ["other", "uuid-group-2"])
+def test_a_group_that_is_named_is_used_even_if_it_takes_nothing_else(group: str) -> None:
+    request = clusters.allocation("drbd") | {"group_name": group}
+    found = ask(two_groups("unallocable"), request, capacity=False)
+    assert [name.startswith("other-") for name in found["result"]] == [True, True]
+    refused = ask(two_groups("preferred"), request | {"group_name": "nosuch"})
+    assert (refused["success"], refused["result"]) == (False, [])
+    assert "node group 'nosuch' is not known" in refused["info"]
+
+
+@pytest.mark.parametrize("group", ["other", "uuid-group-2"])
+def test_nodes_outside_the_group_that_is_named_are_said_to_be_so(group: str) -> None:
+    request = clusters.allocation("plain") | {"group_name": group}
+    message = clusters.message(two_groups("preferred"), request)
+    reasons = dict(explained(json.loads(clusters.encoded(message)), []))
+    inside = {name for name in reasons if name.startswith("other-")}
+    assert len(inside) == 3
+    assert {reasons[name] for name in reasons.keys() - inside} == {"in another node group"}
+    assert "in another node group" not in {reasons[name] for name in inside}
+
+
+@pytest.mark.requirement("S169")
+def test_the_old_evacuation_gives_new_secondaries_to_all_that_have_the_nodes_as_secondary() -> None:
+    cluster = clusters.cluster(6)
+    request = {"type": "multi-evacuate", "evac_nodes": ["node0001"]}
+    moved, failed, jobs = ask(cluster, request)["result"]
+    leaving = {one.name: one for one in cluster.instances if one.secondary == "node0001"}
+    assert {one[0] for one in [*moved, *failed]} == set(leaving)
+    assert len(jobs) == len(moved) > 0
+    for name, _group, (primary, secondary) in moved:
+        assert primary == leaving[name].primary
+        assert secondary not in (primary, "node0001")
 
 
 def test_both_nodes_are_in_one_group_and_its_networks_count() -> None:

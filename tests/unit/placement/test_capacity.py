@@ -3,10 +3,11 @@ from collections import Counter
 import placement_clusters as clusters
 import pytest
 
+from ganeti.placement import redundancy
 from ganeti.placement.allocate import Rules
 from ganeti.placement.capacity import fill, open_nodes, shrinks, tiers
 from ganeti.placement.description import Failure, Instance
-from ganeti.placement.redundancy import can_be_lost, doomed_nodes, is_redundant
+from ganeti.placement.redundancy import can_be_lost, doomed_nodes, is_redundant, surely_doomed
 from ganeti.placement.state import State
 from tests.support.htools_fixtures import fixture_cluster
 
@@ -47,6 +48,9 @@ TIERS = [
     ("clean-nonzero-score.data", [(32768, 4)]),
     ("hbal-dyn.data", [(32768, 2)]),
     ("hspace-tiered.data", [(131072, 3), (129984, 1)]),
+    # Instances without disks move in their order, not the largest first.
+    ("hroller-online.data", [(32768, 6), (25728, 1), (25600, 2)]),
+    ("hbal-split-insts.data", [(32768, 12), (30272, 6)]),
 ]
 
 
@@ -70,6 +74,7 @@ SHRUNK = [
 ]
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.requirement("S187")
 @pytest.mark.parametrize(("seed", "template", "sizes"), SHRUNK)
 def test_each_size_is_tried_that_leaves_the_cluster_redundant(
@@ -78,6 +83,14 @@ def test_each_size_is_tried_that_leaves_the_cluster_redundant(
     wanted = sized(clusters.POLICY["minmax"][0]["max"], template)
     found = tiers(State(clusters.cluster(5, seed)), [wanted], Rules()).instances
     assert list(Counter(int(one.memory) for one in found).items()) == sizes
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.requirement("S187")
+def test_a_size_that_is_not_redundant_does_not_hide_a_larger_one_that_is() -> None:
+    wanted = sized(clusters.POLICY["minmax"][0]["max"], "drbd")
+    found = tiers(State(clusters.cluster(10, 1)), [wanted], Rules()).instances
+    assert [int(one.disk) for one in found][-4:] == [131840, 124672, 34560, 34560]
 
 
 def test_sizes_shrink_in_what_is_scarce() -> None:
@@ -112,6 +125,28 @@ def test_counting_never_calls_a_node_losable_that_is_not(seed: int) -> None:
     doomed = set(doomed_nodes(full))
     assert doomed == {node for node in range(5) if not can_be_lost(full, node)}
     assert doomed
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("template", ["plain", "drbd"])
+def test_looking_at_many_lost_nodes_at_once_agrees_with_one_after_the_other(
+    seed: int, template: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = sized(clusters.POLICY["minmax"][0]["max"], template)
+    full = fill(State(clusters.cluster(7, seed)), wanted, Rules(capacity=False)).state
+    together = [can_be_lost(full, node) for node in range(7)]
+    monkeypatch.setattr(redundancy, "_needs_all_rules", lambda _state: True)
+    assert [can_be_lost(full, node) for node in range(7)] == together
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nodes_that_are_surely_doomed_are_doomed(seed: int) -> None:
+    wanted = sized(clusters.POLICY["std"], "plain")
+    full = fill(State(clusters.cluster(5, seed)), wanted, Rules(capacity=False)).state
+    surely = set(surely_doomed(full))
+    assert surely
+    assert surely <= set(doomed_nodes(full))
+    assert not set(surely_doomed(State(clusters.cluster(5, seed))))
 
 
 @pytest.mark.parametrize("scarce", [Failure.MEMORY, Failure.DISK, Failure.CPU, Failure.SPINDLES])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import CommitUnknown, NotMaster
+from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store import reign as reign_module
 from ganeti.store import sync_set
@@ -234,6 +234,24 @@ async def test_a_follower_that_was_away_for_long_gets_a_snapshot(replicas: Repli
     second = replicas.stores[N2]
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
     assert await rows_of(second) == await rows_of(store)
+
+
+@pytest.mark.requirement("G8", "G16")
+async def test_a_master_that_cannot_write_its_register_refuses_job_ids_and_goes_on_later(
+    replicas: Replicas,
+) -> None:
+    store, lease = await three(replicas)
+    replicas.full.add(N1)
+    with pytest.raises(Refused, match=r"no more job ids can be reserved: .*no space left"):
+        await store.raise_ceiling(lease, 3000)
+    for name in replicas.names:
+        register = replicas.registers[name].read()
+        assert register is not None
+        assert register.job_id_ceiling < 3000, "nobody may have heard of it"
+    await store.commit(lease, put("x"))
+    replicas.full.clear()
+    await store.raise_ceiling(lease, 4000)
+    assert (await store.members()).job_id_ceiling == 4000
 
 
 @pytest.mark.requirement("G8")

@@ -180,6 +180,20 @@ async def test_a_relocation_stays_in_its_group(master: Master) -> None:
     assert master.instance(NAME).primary_node == NODES[0]
 
 
+async def test_a_group_is_emptied_without_live_migration_if_that_is_asked_for(
+    master: Master,
+) -> None:
+    await two_groups(master)
+    succeeded(await master.run(create()))
+    op = OpGroupEvacuate(group_name="default", iallocator="hail", force_failover=True)
+    planned = succeeded(await master.run(replace(op, dry_run=True)))
+    assert planned == [[f"INSTANCE_FAILOVER({NAME})"]]
+    [[_accepted, job_id]] = succeeded(await master.run(op))["jobs"]
+    succeeded(await master.final(job_id))
+    assert master.instance(NAME).primary_node == NODES[2]
+    master.check()
+
+
 @pytest.mark.requirement("S174")
 @pytest.mark.parametrize("sequential", [False, True])
 async def test_a_group_is_emptied(master: Master, sequential: bool) -> None:

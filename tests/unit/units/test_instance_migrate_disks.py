@@ -251,6 +251,6 @@ async def test_a_read_only_disk_is_refused_before_anything_is_done(master: Maste
     def info(args: InstanceArgs) -> dict[str, Any]:
         return {**told(args), "instance": {"disks": [{"mode": "rw"}, {"mode": "rw"}]}}
 
-    source.on_migration_info = info  # type: ignore[method-assign]
+    source.on_migration_info = info  # type: ignore[method-assign]  # this node says something else
     master.rpc.nodes[source.name] = source.handlers()
     succeeded(await master.run(migrate()))

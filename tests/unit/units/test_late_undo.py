@@ -11,6 +11,7 @@ from ganeti.model import wire
 from ganeti.model.job import UndoStep
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
+from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.rpc.procedures.devices import (
     DeviceAction,
     DiskChangeArgs,
@@ -116,9 +117,10 @@ async def test_a_guest_that_has_come_back_is_not_ended_as_the_source_that_it_was
     master.check()
 
 
-def settling(instance: Instance, source: int, target: int) -> UndoStep:
+def settling(master: Master, instance: Instance, source: int, target: int) -> UndoStep:
+    guest = wire.plain(instance_spec(master.snapshot, instance))
     ends = {"source": NODES[source - 1], "target": NODES[target - 1], "copied": True}
-    return UndoStep("settle_migration", {"instance": instance.uuid, **ends})
+    return UndoStep("settle_migration", {"instance": instance.uuid, "guest": guest, **ends})
 
 
 async def test_a_migration_that_was_settled_since_is_only_cleaned_up(master: Master) -> None:
@@ -126,18 +128,35 @@ async def test_a_migration_that_was_settled_since_is_only_cleaned_up(master: Mas
     spec = instance_spec(master.snapshot, instance)
     master.world.node(2).guests[instance.uuid] = Guest(spec, "incoming")
     master.world.node(3).guests[instance.uuid] = Guest(spec, "postmigrate")
-    assert await late(master, settling(instance, 3, 2)) == []
+    assert await late(master, settling(master, instance, 3, 2)) == []
     master.check()
-    assert await late(master, settling(instance, 1, 2)) == []
+    assert await late(master, settling(master, instance, 1, 2)) == []
     master.check()
+
+
+async def test_the_ends_of_an_instance_that_was_removed_since_are_cleaned_up(
+    master: Master,
+) -> None:
+    instance = await made(master, disk_template="file")
+    spec = instance_spec(master.snapshot, instance)
+    step = settling(master, instance, 3, 2)
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    master.world.node(3).guests[instance.uuid] = Guest(spec, "running")
+    (why,) = await late(master, step)
+    assert "still runs here" in why
+    master.world.node(3).guests[instance.uuid] = Guest(spec, "postmigrate")
+    assert await late(master, step) == []
+    assert master.world.where(instance.uuid) == {}
+    gone = replace(instance, uuid="00000000-0000-4000-9000-0000000000ff")
+    assert await late(master, settling(master, gone, 2, 3)) == []
 
 
 async def test_another_migration_is_not_settled_in_place_of_the_old_one(master: Master) -> None:
     instance = await made(master, disk_template="file")
     await master.change(lambda draft: draft.put(replace(instance, migrating_to=NODES[2])))
-    (why,) = await late(master, settling(instance, 1, 2))
+    (why,) = await late(master, settling(master, instance, 1, 2))
     assert "another migration" in why
-    assert await late(master, settling(instance, 1, 3)) == []
+    assert await late(master, settling(master, instance, 1, 3)) == []
     master.check()
 
 

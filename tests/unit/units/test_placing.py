@@ -45,6 +45,7 @@ def many(number: int, **fields: Any) -> OpInstanceMultiAlloc:
 async def test_many_instances_are_placed_together_and_made_by_jobs(master: Master) -> None:
     result = succeeded(await master.run(many(6)))
     assert result["failed"] == []
+    assert result["allocatable"] == [f"web{n}.example.com" for n in range(1, 7)]
     chosen = [succeeded(await master.final(job_id))[0] for _ok, job_id in result["jobs"]]
     assert sorted(chosen.count(f"node{n}.example.com") for n in (1, 2, 3)) == [2, 2, 2]
     master.check()
@@ -55,7 +56,8 @@ async def test_what_finds_no_place_is_named_and_the_others_are_made(master: Mast
     for number in (1, 2, 3):
         master.world.node(number).memory = 600 if number < 3 else 100
     planned = succeeded(await master.run(many(3, dry_run=True)))
-    assert len(planned["allocatable"]) == 2
+    assert planned["allocatable"] == ["web1.example.com", "web2.example.com"]
+    assert set(planned["nodes"].values()) == {"node1.example.com", "node2.example.com"}
     assert planned["failed"] == ["web3.example.com"]
     view = await master.run(many(3))
     result = succeeded(view)

@@ -31,14 +31,14 @@ def batch_create(args: argparse.Namespace) -> int:
     OP_INSTANCE_CREATE: instance_name and disk_template, and for example disks (a list of objects with
     size in MiB), nics (a list of objects with link, ip, mode, mac), os_type, hypervisor, hvparams,
     beparams, pnode, tags, no_install, start. An unknown key is an error, and nothing is made then.
-    Instances without pnode are placed by --iallocator, else by the cluster's default allocator. With
-    --iallocator, and if no instance names a node, the allocator places all of them by one request.
+    Instances without pnode are placed by --iallocator, else by the cluster's default allocator. If no
+    instance names a node, the allocator places all of them by one request.
     Each instance is a job of its own; those that were made stay if others fail.
     """
     definitions = _definitions(args.file)
     ops = [_opcode(number, value, args.iallocator) for number, value in enumerate(definitions)]
     with LuxiClient() as client:
-        if args.iallocator and all(_is_open(one) for one in definitions):
+        if all(_is_open(one) for one in definitions) and _has_allocator(client, args):
             return _all_together(client, definitions, args)
         done = run_jobs(client, [(op.instance_name, op) for op in ops], args)
     return 0 if done else EXIT_FAILURE
@@ -47,6 +47,10 @@ def batch_create(args: argparse.Namespace) -> int:
 def _is_open(value: dict[str, Any]) -> bool:
     """Whether one request for all can place the instance."""
     return not any(value.get(name) for name in ("pnode", "iallocator", "osparams_secret"))
+
+
+def _has_allocator(client: LuxiClient, args: argparse.Namespace) -> bool:
+    return bool(args.iallocator or client.cluster_info().get("default_iallocator"))
 
 
 def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Namespace) -> int:
@@ -58,7 +62,7 @@ def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Nam
     result = run_job(client, op, args)
     failed = result["failed"]
     if args.dry_run:
-        for name, node in result["allocatable"]:
+        for name, node in result["nodes"].items():
             print(f"{name} would be on {node}")
         status = 0
     else:

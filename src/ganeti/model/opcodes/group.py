@@ -63,6 +63,7 @@ class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE
     sequential: bool = False
     """Each job waits for the one before it."""
     force_failover: bool = False
+    """Instances are stopped and started elsewhere, none migrates live."""
 
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""

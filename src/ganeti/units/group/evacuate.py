@@ -48,7 +48,7 @@ class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Jobs]):
         request = iallocator_requests.change_group([one.name for one in instances], targets)
         found = await proposed_moves(ctx, request, instances, op.iallocator)
         say_moves(ctx, found)
-        return jobs_of(ctx, found, op, sequential=op.sequential)
+        return jobs_of(ctx, found, op, sequential=op.sequential, force_failover=op.force_failover)
 
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
         del ctx

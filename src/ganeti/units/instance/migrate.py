@@ -198,6 +198,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
                 source=source.uuid,
                 target=target.uuid,
                 copied=plan.copied,
+                guest=wire.plain(spec_of(ctx, instance)),
             )
             await ctx.config.change(mark_migrating(_uuid(plan), NodeUuid(target.uuid)))
             result = await _move(ctx, plan)

@@ -110,12 +110,14 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
     async def execute(self, ctx: UnitContext, plan: MultiPlan) -> Outcome:
         for name in plan.failed:
             ctx.warn(f"there is no place for {name}")
-        return Outcome({"failed": plan.failed, "jobs": []}, jobs=plan.jobs)
+        return Outcome({**self._placed(plan), "jobs": []}, jobs=plan.jobs)
 
     def dry_run_result(self, ctx: UnitContext, plan: MultiPlan) -> Any:
         del ctx
         ops = [op for job in plan.jobs for op in job if isinstance(op, OpInstanceCreate)]
-        return {
-            "allocatable": [[op.instance_name, op.pnode] for op in ops],
-            "failed": plan.failed,
-        }
+        return {**self._placed(plan), "nodes": {op.instance_name: op.pnode for op in ops}}
+
+    def _placed(self, plan: MultiPlan) -> dict[str, list[str]]:
+        """The names of what has a place, in the order of the jobs, and of what has none."""
+        ops = [op for job in plan.jobs for op in job if isinstance(op, OpInstanceCreate)]
+        return {"allocatable": [op.instance_name for op in ops], "failed": plan.failed}

@@ -5,7 +5,6 @@ the mark is there, nobody knows where the guest is, and nothing may start it.
 """
 
 from dataclasses import dataclass
-from typing import Self
 
 from msgspec.structs import replace
 
@@ -14,6 +13,7 @@ from ganeti.config.fill import instance_spec
 from ganeti.config.firmware import has_variables_on_its_node
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
+from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.form import Procedure
@@ -105,6 +105,8 @@ class Attempt:
     source: NodeUuid
     target: NodeUuid
     copied: bool = False
+    spec: InstanceSpec | None = None
+    """The guest as it was sent, to clean up after it when its instance is gone."""
 
 
 async def settle_migration(services: Services, key: str, attempt: Attempt) -> str:
@@ -117,26 +119,43 @@ async def settle_migration(services: Services, key: str, attempt: Attempt) -> st
     instance = snapshot.instances.get(attempt.instance)
     if instance is None:
         return ""
-    return await _Ends.of(services, instance, attempt).settle(key)
+    source, target = snapshot.nodes[attempt.source], snapshot.nodes[attempt.target]
+    ends = _Ends(services, instance, source, target, copied=attempt.copied)
+    return await ends.settle(key)
 
 
 async def settle_later(services: Services, key: str, attempt: Attempt) -> None:
-    """What `settle_migration` could not do, when other jobs may have moved the instance since.
+    """What `settle_migration` could not do, when other jobs may have moved or removed the instance since.
 
     If its mark is gone, it is known where the guest is, and only the ends where it is not are
-    cleaned up. Raises ExecError, also if another migration of it is not settled.
+    cleaned up. Raises ExecError, also if another migration of it is not settled, or RpcError.
     """
-    snapshot = services.config.snapshot
-    instance = snapshot.instances.get(attempt.instance)
+    instance = services.config.snapshot.instances.get(attempt.instance)
     if instance is None:
-        return
-    if instance.migrating_to is None:
-        ends = _Ends.of(services, instance, attempt)
-        await ends.clean_up(key)
+        await _clean_up(services, key, attempt, None)
+    elif instance.migrating_to is None:
+        await _clean_up(services, key, attempt, instance.primary_node)
     elif {instance.primary_node, instance.migrating_to} == {attempt.source, attempt.target}:
         await settle_migration(services, key, attempt)
     else:
         raise ExecError(f"another migration of {instance.name} is not settled")
+
+
+async def _clean_up(services: Services, key: str, attempt: Attempt, home: NodeUuid | None) -> None:
+    """Leave nothing at the ends that are not `home`; nodes refuse to end what runs there."""
+    for uuid, procedure, success in (
+        (attempt.source, MIGRATION_FINISH_SOURCE, True),
+        (attempt.target, MIGRATION_FINISH_TARGET, False),
+    ):
+        node = services.config.snapshot.nodes.get(uuid)
+        if node is None or uuid == home or attempt.spec is None:
+            continue
+        args = FinishMigrationArgs(instance=attempt.spec, success=success)
+        await services.rpc.call(node, procedure, args, key=f"{key}/{procedure.name}")
+        for disk in attempt.spec.disks if attempt.copied else ():
+            removal = DiskArgs(instance_name=attempt.spec.name, disk=disk)
+            key_of_disk = f"{key}/{procedure.name}/{disk.index}"
+            await services.rpc.call(node, BLOCKDEV_REMOVE, removal, key=key_of_disk)
 
 
 @dataclass
@@ -148,12 +167,6 @@ class _Ends:
     source: Node
     target: Node
     copied: bool
-
-    @classmethod
-    def of(cls, services: Services, instance: Instance, attempt: Attempt) -> Self:
-        nodes = services.config.snapshot.nodes
-        source, target = nodes[attempt.source], nodes[attempt.target]
-        return cls(services, instance, source, target, copied=attempt.copied)
 
     @property
     def handed_over(self) -> bool:
@@ -216,16 +229,6 @@ class _Ends:
         await self._record(home)
         await self._remove_copy(key, other)
         return self.source.name if owner == "source" else ""
-
-    async def clean_up(self, key: str) -> None:
-        """Clean up the ends at which the instance is not, as the configuration knows."""
-        home = self.instance.primary_node
-        if self.source.uuid != home:
-            await self._call(key, self.source, MIGRATION_FINISH_SOURCE, success=True)
-            await self._remove_copy(key, self.source)
-        if self.target.uuid != home:
-            await self._call(key, self.target, MIGRATION_FINISH_TARGET, success=False)
-            await self._remove_copy(key, self.target)
 
     async def _record(self, node: Node) -> None:
         await self.services.config.change(

@@ -1,0 +1,52 @@
+"""show-ispecs-cmd: the command that would set the instance policy that is in force."""
+
+import argparse
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ganeti.cli.command import Argument, CommandTable
+from ganeti.clients.luxi import LuxiClient
+
+_GROUPS = Argument("names", "names of groups", nargs="*", completion="group")
+
+
+def policy_options(policy: Mapping[str, Any]) -> list[str]:
+    """Words that set the sizes of a policy again, in the form that `--ipolicy-…-specs` read."""
+    words = []
+    if "std" in policy:
+        words += ["--ipolicy-std-specs", _spec(policy["std"])]
+    if "minmax" in policy:
+        pairs = (f"min:{_spec(one['min'])}/max:{_spec(one['max'])}" for one in policy["minmax"])
+        words += ["--ipolicy-bounds-specs", "//".join(pairs)]
+    return words
+
+
+def _spec(spec: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(spec.items()))
+
+
+def add_cluster_command(table: CommandTable) -> None:
+    """Give gnt-cluster its show-ispecs-cmd."""
+
+    @table.command("show-ispecs-cmd")
+    def show_ispecs_cmd(args: argparse.Namespace) -> int:
+        """Print the command that makes a cluster with this cluster's instance sizes."""
+        del args
+        with LuxiClient() as client:
+            found = client.cluster_info()
+        print(shlex.join(["gnt-cluster", "init", *policy_options(found["ipolicy"]), found["name"]]))
+        return 0
+
+
+def add_group_command(table: CommandTable) -> None:
+    """Give gnt-group its show-ispecs-cmd."""
+
+    @table.command("show-ispecs-cmd", _GROUPS)
+    def show_ispecs_cmd(args: argparse.Namespace) -> int:
+        """Print the commands that make groups with the sizes that these groups set; all without names."""
+        with LuxiClient() as client:
+            rows = client.rows("Groups", args.names, ("name", "custom_ipolicy"))
+        for name, policy in rows:
+            print(shlex.join(["gnt-group", "add", *policy_options(policy), name]))
+        return 0

@@ -1,0 +1,255 @@
+"""The loss of many nodes at once: whether the instances that only live there find places elsewhere.
+
+Each lost node is a row of its own, in which its mirrored instances have failed over; then the lost ones are placed
+one after the other, the same turn of all rows in one go. The lost ones stay in the score, as upstream has it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ganeti.placement.score import (
+    CPU,
+    DISK,
+    DISK_LOAD_SPREAD,
+    FAILING_WEIGHT,
+    LOAD,
+    MEMORY,
+    MEMORY_IF_ALL,
+    OFFLINE_PRIMARY_WEIGHT,
+    OFFLINE_WEIGHT,
+    RESERVED,
+    SPREAD_WEIGHTS,
+    SPREADS,
+    everywhere,
+)
+from ganeti.placement.singles import TIE
+from ganeti.placement.spread import Chunk, Field
+from ganeti.placement.state import (
+    LOADS,
+    MIRROR_EXTERNAL,
+    MIRROR_INTERNAL,
+    Bools,
+    Floats,
+    Indices,
+    State,
+)
+
+ROWS = 32
+"""Lost nodes at once: their arrays stay in the processor's cache."""
+
+
+class Queues(NamedTuple):
+    """The instances of each node in the order in which they look for a place once the node is lost.
+
+    Those on shared storage go first, the last one of them before the others; then the rest, the largest first.
+    """
+
+    order: Indices
+    starts: Indices
+    counts: Indices
+
+    @classmethod
+    def from_state(cls, state: State, which: Indices) -> "Queues":
+        """The queues of these instances, all of which have a primary node."""
+        these, where = state.instances, state.primary[which]
+        is_shared = these.mirror[which] == MIRROR_EXTERNAL
+        size = np.where(is_shared, 0.0, these.memory[which])
+        order = np.lexsort((-which, -size, ~is_shared, where))
+        counts = np.bincount(where, minlength=len(state.nodes))
+        return cls(which[order], np.cumsum(counts) - counts, counts)
+
+    def of(self, nodes: Indices) -> tuple[Indices, Indices]:
+        """((nodes, turns) instances, the last one again behind the end of a queue; how many). None is empty."""
+        counts = self.counts[nodes]
+        turns = np.minimum(np.arange(counts.max(initial=0)), counts[:, None] - 1)
+        return self.order[self.starts[nodes][:, None] + turns], counts
+
+
+def find_places(state: State, lost: Indices, queues: Queues) -> Bools:
+    """By lost node: whether all instances of its queue find a place in its group, in their order.
+
+    Its mirrored instances can fail over. Not for clusters with exclusion or location tags.
+    """
+    field = Field(state, everywhere(state))
+    found = np.ones(len(lost), dtype=bool)
+    longest_first = np.argsort(-queues.counts[lost], kind="stable")
+    busy = longest_first[queues.counts[lost[longest_first]] > 0]
+    for start in range(0, len(busy), ROWS):
+        rows = busy[start : start + ROWS]
+        found[rows] = _Rows(field, lost[rows], *queues.of(lost[rows])).run()
+    return found
+
+
+class _Rows:
+    """Some lost nodes, those with the most instances first."""
+
+    def __init__(self, field: Field, lost: Indices, which: Indices, counts: Indices) -> None:
+        state = self.state = field.state
+        self.field, self.counts = field, counts
+        self.number = field.number
+        rows = len(lost)
+        self.free = np.repeat(state.free[None], rows, axis=0)
+        self.free_disk = np.repeat(state.free_disk[None], rows, axis=0)
+        self.free_spindles = np.repeat(state.free_spindles[None], rows, axis=0)
+        self.reserved = np.repeat(state.reserved[None], rows, axis=0)
+        self.values = np.repeat(field.values[:, None], rows, axis=1)
+        self.both = np.repeat((state.primaries + state.secondaries)[None], rows, axis=0)
+        self.fails = np.repeat(state.fails[None], rows, axis=0)
+        self.open = state.group[lost][:, None] == state.group
+        self.open[np.arange(rows), lost] = False
+        self._fail_over(lost)
+        self.squares = (self.values**2).sum(axis=2)
+        self.sums = self.values.sum(axis=2)
+        self.penalty = (OFFLINE_WEIGHT + OFFLINE_PRIMARY_WEIGHT) * state.offline
+        self._read(which)
+
+    def _fail_over(self, lost: Indices) -> None:
+        state, these = self.state, self.state.instances
+        there = (these.mirror == MIRROR_INTERNAL) & (state.secondary >= 0) & (state.primary >= 0)
+        row_of = np.full(len(state.nodes), -1, dtype=np.intp)
+        row_of[lost] = np.arange(len(lost))
+        which = np.flatnonzero(there & (row_of[state.primary] >= 0))
+        if not len(which):
+            return
+        where, old, new = row_of[state.primary[which]], state.primary[which], state.secondary[which]
+        memory = these.memory[which] * these.uses_memory[which]
+        np.add.at(self.free, (where, old), memory)
+        np.subtract.at(self.free, (where, new), memory)
+        self._reserve(lost, which, where)
+        for spread, amount in (
+            (MEMORY, -memory),
+            (MEMORY_IF_ALL, -these.memory[which]),
+            (CPU, these.vcpus[which] * these.counts[which]),
+            *((LOAD + kind, these.loads[kind, which]) for kind in range(LOADS)),
+        ):
+            if spread != DISK_LOAD_SPREAD:  # the disk's load is the same for both roles
+                unit = self.field.coefficients[spread]
+                np.subtract.at(self.values[spread], (where, old), amount * unit[old])
+                np.add.at(self.values[spread], (where, new), amount * unit[new])
+        for place in ((where, old), (where, new)):
+            self.fails[place] = self.free[place] <= self.reserved[place]
+
+    def _reserve(self, lost: Indices, which: Indices, where: Indices) -> None:
+        """What nodes reserve: nothing for the lost one any more, which reserves for its partners instead."""
+        state = self.state
+        new, reserve = state.secondary[which], state.instances.reserve[which]
+        size = len(state.nodes)
+        rest = self.state.peers[:, lost].T.copy()
+        np.subtract.at(rest, (where, new), reserve)
+        largest = np.argmax(state.peers, axis=1)
+        without = np.where(largest == lost[:, None], self.field.second, state.reserved)
+        # A float may be left over where all that was reserved is gone.
+        touched = np.zeros((len(lost), size), dtype=bool)
+        touched[where, new] = True
+        self.reserved = np.where(touched, np.maximum(without, rest), self.reserved)
+        own = state.peers[lost].copy()
+        np.add.at(own, (where, new), reserve)
+        rows = np.arange(len(lost))
+        self.reserved[rows, lost] = own.max(axis=1, initial=0.0)
+
+    def _read(self, which: Indices) -> None:
+        """(rows, turns): what the instances take."""
+        shape = which.shape
+        chunk = Chunk(self.field, which.ravel(), force=True)
+        self.memory = np.maximum(0.0, chunk.demands.memory[:, 0]).reshape(shape)
+        self.disk = chunk.demands.disk[:, 0].reshape(shape)
+        self.spindles = chunk.demands.spindles[:, 0].reshape(shape)
+        self.amounts = chunk.amounts.reshape(SPREADS, *shape)
+        self.spindle_amounts = chunk.spindle_amount.reshape(shape)
+        self.parts = self._distinct()
+
+    def _distinct(self) -> list[tuple[int, float]]:
+        """(spread, weight) of those that differ; what reserves nothing leaves the reserved memory alone."""
+        parts: list[tuple[int, float]] = []
+        for spread in range(SPREADS):
+            if spread == RESERVED:
+                continue
+            for place, (other, weight) in enumerate(parts):
+                if self._are_alike(spread, other):
+                    parts[place] = (other, weight + float(SPREAD_WEIGHTS[spread]))
+                    break
+            else:
+                parts.append((spread, float(SPREAD_WEIGHTS[spread])))
+        return parts
+
+    def _are_alike(self, one: int, other: int) -> bool:
+        return all(
+            np.array_equal(values[one], values[other])
+            for values in (self.field.coefficients, self.amounts, self.values)
+        )
+
+    def run(self) -> Bools:
+        """By row, whether all of its instances found a place."""
+        alive = np.ones(len(self.counts), dtype=bool)
+        for turn in range(self.amounts.shape[2]):
+            rows = slice(0, int((self.counts > turn).sum()))
+            alive[rows] &= self._place(rows, turn)
+            if not alive[rows].any():
+                break
+        return alive
+
+    def _place(self, rows: slice, turn: int) -> Bools:
+        """One turn of these rows: whether there was a place."""
+        memory, disk = self.memory[rows, turn, None], self.disk[rows, turn, None]
+        free = self.free[rows]
+        fits = (memory < free) & (disk < self.free_disk[rows]) & self.open[rows]
+        exclusive = self.state.exclusive
+        if exclusive.any():
+            room = np.where(exclusive, self.free_spindles[rows], np.inf)
+            fits &= self.spindles[rows, turn, None] <= room
+        failing = free - memory <= self.reserved[rows]
+        both = self.both[rows]
+        scores = FAILING_WEIGHT * (failing * (both + 1) - self.fails[rows] * both) + self.penalty
+        changes = {}
+        for spread, weight in self.parts:
+            changes[spread] = self._change(spread, rows, turn)
+            scores += self._deviation(spread, rows, changes[spread], weight)
+        scores[~fits] = np.inf
+        best = scores.min(axis=1)
+        # The last of equals; where nothing fits it does not matter which.
+        close = scores <= best[:, None] + TIE
+        target = scores.shape[1] - 1 - np.argmax(close[:, ::-1], axis=1)
+        self._settle(rows, target, turn, changes, failing)
+        return np.asarray(np.isfinite(best))
+
+    def _deviation(self, spread: int, rows: slice, change: Floats, weight: float) -> Floats:
+        """(rows, nodes): the weighted standard deviation once each node has changed by `change`."""
+        number = self.number
+        squares, sums = self.squares[spread, rows, None], self.sums[spread, rows, None]
+        part = 2.0 * self.values[spread, rows]
+        part += (1.0 - 1.0 / number) * change
+        part -= 2.0 / number * sums
+        part *= change
+        part += squares - sums**2 / number
+        np.maximum(part, 0.0, out=part)
+        np.sqrt(part, out=part)
+        part *= weight / np.sqrt(number)
+        return part
+
+    def _change(self, spread: int, rows: slice, turn: int) -> Floats:
+        change = self.amounts[spread, rows, turn, None] * self.field.coefficients[spread]
+        if spread == DISK and self.state.exclusive.any():
+            own = self.spindle_amounts[rows, turn, None] * self.field.coefficients[DISK]
+            change = np.where(self.state.exclusive, own, change)
+        return np.asarray(change)
+
+    def _settle(
+        self,
+        rows: slice,
+        target: Indices,
+        turn: int,
+        changes: dict[int, Floats],
+        failing: Bools,
+    ) -> None:
+        here = np.arange(len(target))
+        for spread, change in changes.items():
+            moved, values = change[here, target], self.values[spread]
+            self.squares[spread, rows] += moved * (2 * values[here, target] + moved)
+            self.sums[spread, rows] += moved
+            values[here, target] += moved
+        self.free[here, target] -= self.memory[rows, turn]
+        self.free_disk[here, target] -= np.maximum(0.0, self.disk[rows, turn])
+        self.free_spindles[here, target] -= np.maximum(0.0, -self.spindle_amounts[rows, turn])
+        self.both[here, target] += 1
+        self.fails[here, target] = failing[here, target]

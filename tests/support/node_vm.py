@@ -1,0 +1,214 @@
+"""A node that is a small virtual machine of its own: this checkout, its Python and what both need, under emulation.
+
+Its power can be cut (kill -9 of its QEMU): then only what was synced to its disk is left. It says
+what it has to say on its serial line, and runs one program.
+"""
+
+import contextlib
+import os
+import re
+import selectors
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.tiny_guest import CHECKOUT, build_tiny_guest
+
+NOT_NEEDED = ("test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "*.a")
+HOST_PROGRAMS = ("sh", "ip")
+MERGED = ("bin", "sbin", "lib", "lib64")
+"""Directories that are links into /usr on Debian."""
+INIT = r"""#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+for list in always file-systems; do
+  while read -r module; do insmod "/lib/modules/$module" 2>/dev/null; done <"/lib/modules/$list"
+done
+mount -t ext4 -o ro,noload /dev/vda /disk || poweroff -f
+state=$(sed -n 's/.*\bstate=\([^ ]*\).*/\1/p' /proc/cmdline)
+for where in run var; do mount -t tmpfs none "/disk/$where"; done
+mkdir -p "/disk$state"
+mount -t ext4 /dev/vdb "/disk$state" || poweroff -f
+for where in proc sys dev; do mount --move "/$where" "/disk/$where"; done
+mkdir -p /disk/dev/shm
+mount -t tmpfs none /disk/dev/shm
+ip link set lo up
+hostname node1
+cd /disk && exec chroot /disk /program
+"""
+
+
+@dataclass(frozen=True)
+class Images:
+    """What machines are started from; shared by all of them, and never written to."""
+
+    kernel: Path
+    initrd: Path
+    root: Path
+
+
+def build(directory: Path, program: str) -> Images:
+    """A system that runs this Python program, with everything of the checkout that is installed here."""
+    guest = build_tiny_guest()
+    tree = directory / "root"
+    _fill(tree)
+    (tree / "program.py").write_text(program)
+    paths = os.pathsep.join((str(CHECKOUT / "src"), *_site_packages()))
+    programs = os.pathsep.join((str(Path(sys.executable).parent), "/usr/bin", "/usr/sbin"))
+    environment = {"PYTHONPATH": paths, "PATH": programs, "HOME": "/root", "TMPDIR": "/run"}
+    words = ["#!" + sys.executable, "import os", f"os.environ.update({environment!r})"]
+    words += [f"os.execv({sys.executable!r}, [{sys.executable!r}, '/program.py'])"]
+    (tree / "program").write_text("\n".join(words) + "\n")
+    (tree / "program").chmod(0o755)
+    root = directory / "root.ext4"
+    size = sum(path.lstat().st_size for path in tree.rglob("*")) // 2**20 * 5 // 4 + 64
+    make_disk(root, size, tree)
+    shutil.rmtree(tree)
+    initrd = directory / "initrd"
+    initrd.write_bytes((guest / "initrd").read_bytes() + _archive({"node-init": INIT.encode()}))
+    return Images(guest / "vmlinuz", initrd, root)
+
+
+def make_disk(path: Path, mib: int, content: Path | None = None) -> Path:
+    """A file system in a file; without checksums, for which the small kernel has no module."""
+    with path.open("wb") as file:
+        file.truncate(mib * 2**20)
+    words = ["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^64bit"]
+    words += ["-d", str(content)] if content else []
+    subprocess.run([*words, str(path)], check=True, capture_output=True)
+    return path
+
+
+def _fill(tree: Path) -> None:
+    for name in ("usr", "tmp", "run", "proc", "sys", "dev", "root", "etc", "var"):
+        (tree / name).mkdir(parents=True)
+    for name in MERGED:
+        (tree / "usr" / name).mkdir()
+        (tree / name).symlink_to(f"usr/{name}")
+    (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (tree / "etc/group").write_text("root:x:0:\n")
+    (tree / "etc/hosts").write_text("127.0.0.1 localhost node1\n")
+    _copy_tree(CHECKOUT / "src", tree, ())
+    _copy_tree(Path(sysconfig.get_path("stdlib")), tree, NOT_NEEDED)
+    for site in _site_packages():
+        _copy_tree(Path(site), tree, ("mypy*", "ruff*", "pip", "hypothesis*"))
+    programs_here = Path(sys.executable).parent
+    commands = [*programs_here.glob("python*"), *programs_here.glob("g[an]*-*")]
+    for file in (Path(sys.executable).resolve(), Path(sys.prefix) / "pyvenv.cfg", *commands):
+        if file.exists():
+            _copy_file(file, tree)
+    host = [Path(found) for name in HOST_PROGRAMS if (found := shutil.which(name))]
+    for program in host:
+        _copy_file(program, tree)
+    for library in sorted(_libraries([Path(sys.executable).resolve(), *host, *tree.rglob("*.so")])):
+        _copy_file(Path(library), tree)
+
+
+def _site_packages() -> list[str]:
+    return [path for path in sys.path if path.endswith("site-packages")]
+
+
+def _copy_tree(place: Path, tree: Path, skipped: Sequence[str]) -> None:
+    target = tree / place.relative_to("/")
+    ignore = shutil.ignore_patterns(*skipped)
+    shutil.copytree(place, target, ignore=ignore, dirs_exist_ok=True, symlinks=True)
+
+
+def _copy_file(path: Path, tree: Path) -> None:
+    target = tree / path.relative_to("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        shutil.copy2(path, target)
+
+
+def _libraries(files: list[Path]) -> set[str]:
+    done = subprocess.run(
+        ["ldd", *map(str, files)], check=False, capture_output=True, text=True, timeout=120
+    )
+    return set(re.findall(r"(?:=> |\t)(/\S+) \(0x", done.stdout))
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    """A cpio archive in the form that the kernel unpacks; what comes later replaces what was there."""
+    out = bytearray()
+    for number, (name, data) in enumerate([*files.items(), ("TRAILER!!!", b"")], start=900001):
+        mode = 0o100755 if data else 0
+        encoded = name.encode() + b"\0"
+        fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(encoded), 0)
+        out += b"070701" + b"".join(b"%08X" % value for value in fields) + encoded
+        out += bytes(-len(out) % 4) + data
+        out += bytes(-len(out) % 4)
+    return bytes(out) + bytes(-len(out) % 512)
+
+
+class NodeVm:
+    """A running machine; what it says comes line by line."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._buffer = b""
+        self.said: list[str] = []
+
+    def line(self, timeout_s: float) -> str:
+        """What it says next; '' if it says nothing any more."""
+        output = self._process.stdout
+        assert output is not None
+        end = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                left = end - time.monotonic()
+                assert left > 0, "the machine says nothing:\n" + "\n".join(self.said[-40:])
+                if not selector.select(left):
+                    continue
+                data = os.read(output.fileno(), 65536)
+                if not data:
+                    return ""
+                self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        self.said.append(line.decode(errors="replace").strip())
+        return self.said[-1]
+
+    def until(self, pattern: str, timeout_s: float) -> str:
+        """The next line that matches."""
+        end = time.monotonic() + timeout_s
+        while True:
+            line = self.line(end - time.monotonic())
+            if re.search(pattern, line):
+                return line
+            assert line or self._process.poll() is None, "\n".join(self.said[-40:])
+
+    def cut_power(self) -> list[str]:
+        """End it without notice; what it had still said."""
+        self._process.kill()
+        self._process.wait()
+        rest = self._process.stdout.read() if self._process.stdout else b""
+        *lines, _torn = (self._buffer + rest).decode(errors="replace").split("\n")
+        self.said += [line.strip() for line in lines]
+        return self.said
+
+
+@contextlib.contextmanager
+def running(images: Images, disk: Path, state: Path, *, memory_mib: int = 512) -> Iterator[NodeVm]:
+    """A machine with a disk, mounted at `state`, as long as the block runs or its power is on."""
+    words = ["qemu-system-x86_64", "-accel", "tcg,thread=single", "-cpu", "max", "-M", "q35"]
+    words += ["-m", str(memory_mib), "-nodefaults", "-display", "none", "-no-reboot"]
+    words += ["-kernel", str(images.kernel), "-initrd", str(images.initrd), "-serial", "stdio"]
+    words += ["-monitor", "none"]
+    append = f"console=ttyS0 quiet panic=1 random.trust_cpu=on rdinit=/node-init state={state}"
+    words += ["-append", append]
+    words += ["-drive", f"file={images.root},format=raw,if=virtio,readonly=on,cache=unsafe"]
+    words += ["-drive", f"file={disk},format=raw,if=virtio,cache=writeback"]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+        try:
+            yield NodeVm(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
