@@ -68,10 +68,10 @@ def test_a_node_that_is_marked_offline_hears_of_it_and_starts_nothing(
     wait_until(lambda: known.read_text().strip() == "node3.vcluster.test", "it was told", 10)
     # One that was away hears of it when it is back.
     cluster.ok("gnt-node", "modify", "-O", "no", "node3")
-    assert known.read_text() == ""
+    wait_until(lambda: known.read_text().strip() == "", "it was told that it is back", 10)
     cluster.kill(NODED, 3)
     cluster.ok("gnt-node", "modify", "-O", "yes", "node3")
-    assert known.read_text() == ""
+    assert known.read_text().strip() == ""
     cluster.start(NODED, 3)
     wait_until(lambda: known.read_text().strip() == "node3.vcluster.test", "it was told", 30)
     cluster.ok("gnt-node", "modify", "-O", "no", "node3")

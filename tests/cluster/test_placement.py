@@ -70,3 +70,21 @@ def test_every_kind_of_request_can_be_tried(cluster: LocalCluster) -> None:
     for mode in ("balance", "capacity"):
         words = ["-I", "hail", "-m", mode, "--dir=out"]
         assert '"success":true' in cluster.ok("gnt-debug", "iallocator", *words).out
+
+
+@pytest.mark.requirement("S183", "S187")
+def test_the_placement_commands_ask_the_master(cluster: LocalCluster, new_name: NewName) -> None:
+    cluster.ok(*diskless("-n", "node1", "-B", "memory=64", new_name()))
+    assert "Loaded 3 nodes, " in cluster.ok("hinfo", "-L").out
+    assert "Selected node group: default" in cluster.ok("hbal", "-L", "-C", "-p").out
+    said = cluster.ok("hspace", "-L", "--disk-template=diskless", "--max-length=2").out
+    assert "  -   2 instances allocated" in said
+    assert "node1.vcluster.test" in cluster.ok("hroller", "-L", "--print-moves").out
+    assert "Statistics for group default" in cluster.ok("hcheck", "-L", "--no-simulation").out
+
+
+@pytest.mark.requirement("S235")
+def test_the_command_that_sets_the_policy_again_is_shown(cluster: LocalCluster) -> None:
+    said = cluster.ok("gnt-cluster", "show-ispecs-cmd").out
+    assert said.startswith("gnt-cluster init --ipolicy-std-specs cpu-count=")
+    assert cluster.ok("gnt-group", "show-ispecs-cmd").out == "gnt-group add default\n"

@@ -12,7 +12,9 @@ def hinfo(args: argparse.Namespace) -> int:
     """Print what the cluster has, and what its score is made of."""
     from ganeti.placement.score import components, everywhere, score
 
-    state = source.state_of(source.load(args), args)
+    cluster = source.load(args)
+    state = source.state_of(cluster, args)
+    print(f"Loaded cluster tags: {','.join(cluster.tags)}")
     groups = len(state.groups)
     word = "node group" if groups == 1 else "node groups"
     print(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances, {groups} {word}")
@@ -20,11 +22,7 @@ def hinfo(args: argparse.Namespace) -> int:
     if split.any():
         print(f"Instances split over node groups: {int(split.sum())}")
     bad = state.fails & ~state.offline
-    print(
-        f"Cluster is N+1 unhappy: {int(bad.sum())} nodes fail"
-        if bad.any()
-        else "Cluster is N+1 happy"
-    )
+    print("Cluster is N+1 unhappy" if bad.any() else "Cluster is N+1 happy")
     source.print_state(state, args, "Cluster", everywhere(state))
     print("Cluster coefficients:", *source.components(components(state)), sep="\n")
     print(f"Cluster score: {score(state):.8f}")

@@ -3,12 +3,16 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ganeti.base.errors import ErrorCode as Code
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import option
+
+if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
+    from ganeti.placement.clearing import Refuge
+    from ganeti.placement.state import State
 
 
 def hroller(args: argparse.Namespace) -> int:
@@ -28,23 +32,37 @@ def hroller(args: argparse.Namespace) -> int:
     if args.node_tags:
         wanted = set(args.node_tags.split(","))
         nodes &= np.array([bool(wanted & set(one.tags)) for one in state.nodes], dtype=bool)
-    alone = nodes & non_redundant(state)
     if args.skip_alone:
-        nodes &= ~alone
-    elif alone.any() and not (args.ignore_alone or args.is_offline):
-        names = ", ".join(state.nodes[node].name for node in alone.nonzero()[0])
-        raise PrereqError(
-            f"these nodes have instances that cannot go elsewhere: {names}; see --skip-non-redundant,"
-            " --ignore-non-redundant and --offline-maintenance",
-            Code.WRONG_STATE,
-        )
+        nodes &= ~non_redundant(state)
     groups = reboot_groups(state, nodes, is_offline=args.is_offline)
+    needs_no_moves = args.is_offline or (args.ignore_alone and not args.full)
+    steps = (
+        [(group, []) for group in groups] if needs_no_moves else _with_moves(state, groups, args)
+    )
     if not args.no_headers:
         print("'Node Reboot Groups'")
-    for group in groups[:1] if args.one_step else groups:
+    for group, moves in steps[:1] if args.one_step else steps:
         print(",".join(state.nodes[node].name for node in group))
+        for index, *places in moves if args.print_moves else ():
+            names = (state.nodes[node].name for node in places if node >= 0)
+            print(f"  {state.names[index]} {' '.join(names)}")
     source.save(state, args.save, "hroller", "after hroller", sys.stderr)
     return 0
+
+
+def _with_moves(
+    state: "State", groups: list[list[int]], args: argparse.Namespace
+) -> "list[tuple[list[int], list[Refuge]]]":
+    """The groups with what must leave them first, smaller where there is no room for it."""
+    from ganeti.placement.clearing import split_by_room
+
+    try:
+        return split_by_room(state, groups, full=args.full)
+    except PrereqError as err:
+        raise PrereqError(
+            f"{err.message}; see --skip-non-redundant, --ignore-non-redundant and --offline-maintenance",
+            err.code,
+        ) from None
 
 
 TOOL = options.Tool(
@@ -60,12 +78,17 @@ TOOL = options.Tool(
                        help="leave out nodes with instances that cannot go elsewhere"),
         option("--ignore-non-redundant", dest="ignore_alone", action="store_true",
                        help="take no notice of instances that cannot go elsewhere"),
+        option("--print-moves", dest="print_moves", action="store_true",
+                       help="show under each group where its instances are meanwhile: primary, secondary node"),
+        option("--full-evacuation", dest="full", action="store_true",
+                       help="move all instances off the nodes, those that can fail over too"),
         option("--one-step-only", dest="one_step", action="store_true", help="only the first group"),
         option("-f", "--force", action="store_true", help="go on without a master node"),
     ),
     hroller,
     text="Nodes of one line are not primary and secondary of one instance, and would not fail over to the same"
-    " node. The master is last.",
+    " node. The master is last. Instances that cannot fail over are moved away first; a group is no larger than there"
+    " is room for them.",
 )  # fmt: skip
 
 

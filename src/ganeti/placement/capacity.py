@@ -15,7 +15,7 @@ import numpy as np
 from ganeti.placement.allocate import Place, Rules, allocate_on
 from ganeti.placement.description import Failure, Instance, Mirror, facts
 from ganeti.placement.policy_fit import policy_failure
-from ganeti.placement.redundancy import is_redundant
+from ganeti.placement.redundancy import is_redundant, surely_doomed
 from ganeti.placement.state import NO_NODE, Bools, State
 
 MEMORY_UNIT_MIB, DISK_UNIT_MIB = 64, 256
@@ -87,7 +87,13 @@ def _guess(state: State, wanted: Instance) -> int:
 def _add(filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: int) -> bool:
     """Place up to `number` at once; False, and nothing placed, if not every node could be lost then."""
     trial = Filled(filled.state.copy(), list(filled.instances), list(filled.nodes), Counter())
-    _place(trial, wanted, rules, open_, number)
+    at_once = 1
+    while number > 0 and not trial.failures:
+        _place(trial, wanted, rules, open_, min(at_once, number))
+        # Further ones would not make room.
+        if next(surely_doomed(trial.state, rules.ignored_groups), None) is not None:
+            return False
+        number, at_once = number - at_once, 2 * at_once
     if not is_redundant(trial.state, rules.ignored_groups):
         return False
     filled.state, filled.instances = trial.state, trial.instances
@@ -100,10 +106,11 @@ def _place(
 ) -> None:
     """Place instances until `number` or none fits, which sets `failures`."""
     state = filled.state
+    suspects: dict[int, int] = {}
     while number is None or number > 0:
         name = f"new-{len(filled.nodes)}"
         one = msgspec.structs.replace(wanted, name=name)
-        place = allocate_on(state, one, open_, rules)
+        place = allocate_on(state, one, open_, rules, suspects)
         if not place.nodes:
             filled.failures = place.failures or Counter({Failure.INTERNAL: 1})
             return

@@ -7,6 +7,7 @@ from ganeti.placement.description import Failure, Instance
 from ganeti.placement.policy import InstanceSize, policy_violations
 from ganeti.placement.policy_fit import policy_failure
 from ganeti.placement.score import everywhere
+from ganeti.placement.singles import TIE
 from ganeti.placement.spread import Chunk, Field
 from ganeti.placement.state import Floats, State
 
@@ -51,6 +52,8 @@ def _compared(scores: Floats | None, node: int, best: float) -> str:
         return "no node of its group can be its partner"
     if not np.isfinite(best):
         return "the instances of some node would find no place if that node failed"
+    if own <= best + TIE:
+        return f"as good as the one that was chosen (score {own:.8f})"
     return f"score {own:.8f} against {best:.8f}"
 
 

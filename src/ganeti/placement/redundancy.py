@@ -45,7 +45,8 @@ def doomed_nodes(
     """
     relevant = _relevant(state, ignored_groups, spare_lone_nodes=spare_lone_nodes)
     if first is not None and relevant[first]:
-        if not can_be_lost(state, first):
+        lacks = _lacks_room(state, np.array([first]), *_sorted_out(state))
+        if lacks[0] or not can_be_lost(state, first):
             yield first
         relevant[first] = False
     unclear = np.flatnonzero(relevant & ~_surely_evacuable(state))
@@ -71,31 +72,42 @@ def surely_doomed(
     If a node is among them, it also is if an instance is larger.
     """
     nodes = np.flatnonzero(_relevant(state, ignored_groups, spare_lone_nodes=spare_lone_nodes))
+    queues, mirrored = _sorted_out(state)
     if first is not None:
-        if _lacks_room(state, np.array([first]))[0]:
+        if _lacks_room(state, np.array([first]), queues, mirrored)[0]:
             yield first
         nodes = nodes[nodes != first]
     for start in range(0, len(nodes), ROWS):
         portion = nodes[start : start + ROWS]
-        yield from (int(node) for node in portion[_lacks_room(state, portion)])
+        lacks = _lacks_room(state, portion, queues, mirrored)
+        yield from (int(node) for node in portion[lacks])
 
 
-def _lacks_room(state: State, nodes: Indices) -> Bools:
+def _sorted_out(state: State) -> tuple[Queues, Bools]:
+    """(the instances that need another place once their node is lost, which of all are mirrored)."""
+    there = state.primary >= 0
+    mirrored = (state.instances.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
+    return Queues.from_state(state, np.flatnonzero(there & ~mirrored)), mirrored
+
+
+def _lacks_room(state: State, nodes: Indices, queues: Queues, mirrored: Bools) -> Bools:
     """By node: whether for some number of its largest instances the rest of its group has no room."""
-    these, there = state.instances, state.primary >= 0
-    mirrored = (these.mirror == MIRROR_INTERNAL) & there & (state.secondary >= 0)
-    which, counts = Queues.from_state(state, np.flatnonzero(there & ~mirrored)).of(nodes)
+    these = state.instances
+    which, counts = queues.of(nodes)
     if not which.size:
         return np.zeros(len(nodes), dtype=bool)
     open_ = state.group[nodes][:, None] == state.group
     open_[np.arange(len(nodes)), nodes] = False
-    taken = np.zeros((len(state.nodes),) * 2)
     memory = these.memory * these.uses_memory
-    np.add.at(taken, (state.primary[mirrored], state.secondary[mirrored]), memory[mirrored])
+    row_of = np.full(len(state.nodes), -1, dtype=np.intp)
+    row_of[nodes] = np.arange(len(nodes))
+    failing = np.flatnonzero(mirrored & (row_of[state.primary] >= 0))
+    taken = np.zeros(open_.shape)
+    np.add.at(taken, (row_of[state.primary[failing]], state.secondary[failing]), memory[failing])
     used = np.arange(which.shape[1]) < counts[:, None]
     lacks = np.zeros(len(nodes), dtype=bool)
     for sizes, free in (
-        (memory, state.free - taken[nodes]),
+        (memory, state.free - taken),
         (these.disk * these.is_local, np.broadcast_to(state.free_disk, open_.shape)),
     ):
         wanted = -np.sort(-np.where(used, sizes[which], 0.0), axis=1)

@@ -28,9 +28,14 @@ def conflicts(state: State, *, is_offline: bool) -> Bools:
     return together
 
 
+def stranded(state: State) -> Bools:
+    """By instance: whether no other node can take it over."""
+    return np.asarray(~state.instances.is_movable & (state.primary != NO_NODE))
+
+
 def non_redundant(state: State) -> Bools:
     """By node: whether it has an instance that no other node can take over."""
-    alone = ~state.instances.is_movable & (state.primary != NO_NODE)
+    alone = stranded(state)
     found = np.zeros(len(state.nodes), dtype=bool)
     found[state.primary[alone]] = True
     return found

@@ -1,6 +1,8 @@
 """The allocator's message from the configuration and what the nodes said (seed 004, S164-S167, X14)."""
 
-from typing import Any
+import asyncio
+from functools import partial
+from typing import Any, NamedTuple
 
 from ganeti.base.errors import RpcError
 from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams
@@ -14,8 +16,12 @@ from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.node_choice import less_planned
 from ganeti.units.node_data import Told
+from ganeti.units.placements import Placement
 
 Message = dict[str, Any]
+
+INSTANCES_AT_ONCE = 500
+"""Messages about more instances are made in a thread, so that the loop goes on meanwhile."""
 
 
 async def cluster_message(
@@ -33,9 +39,28 @@ async def cluster_message(
     """
     services = ctx.services
     told = await services.node_data.told(ctx.services, ctx.snapshot, fresh=fresh)
-    snapshot = ctx.snapshot
+    placements = services.placements
+    known = _Known(ctx.snapshot, told, placements.since(told.mark), placements.pending())
+    make = partial(_message, known, request, template, ignore_policy=ignore_policy)
+    if len(known.snapshot.instances) <= INSTANCES_AT_ONCE:
+        return make()
+    return await asyncio.to_thread(make)
+
+
+class _Known(NamedTuple):
+    """What a message is made of; nothing of it changes."""
+
+    snapshot: Snapshot
+    told: Told
+    taken: list[Placement]
+    """What the nodes may not have seen yet."""
+    pending: list[Placement]
+
+
+def _message(known: _Known, request: Message, template: str, *, ignore_policy: bool) -> Message:
+    snapshot = known.snapshot
     instances = {one.name: _instance(snapshot, one) for one in snapshot.instances.values()}
-    for placement in services.placements.pending():
+    for placement in known.pending:
         instances.setdefault(placement.name, placement.message)
     cluster = snapshot.cluster
     return iallocator.message(
@@ -49,16 +74,15 @@ async def cluster_message(
             group.uuid: _group(cluster, group, ignore_policy=ignore_policy)
             for group in snapshot.groups.values()
         },
-        _nodes(ctx, told, template),
+        _nodes(known, template),
         instances,
         request,
     )
 
 
-def _nodes(ctx: UnitContext, told: Told, template: str) -> dict[str, Message]:
+def _nodes(known: _Known, template: str) -> dict[str, Message]:
     """Every node; one that did not say anything counts as offline."""
-    snapshot, nodes = ctx.snapshot, {}
-    taken = ctx.services.placements.since(told.mark)
+    (snapshot, told, taken, _pending), nodes = known, {}
     for node in snapshot.nodes.values():
         answer = told.answers.get(node.uuid)
         if node.offline or answer is None or isinstance(answer, RpcError):

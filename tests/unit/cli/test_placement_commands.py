@@ -8,12 +8,16 @@ import placement_clusters as clusters
 import pytest
 
 from ganeti.cli import hbal, hcheck, hinfo, hroller, hscan, hspace
+from ganeti.placement.allocate import Rules
+from ganeti.placement.capacity import fill
+from ganeti.placement.description import Instance
 from ganeti.placement.load.text import format_cluster, parse
 from ganeti.placement.score import score
 from ganeti.placement.state import State
 from tests.unit.cli.fake_master import FakeMaster
 
 Printed = pytest.CaptureFixture[str]
+SMALL = Instance("small", 512, 1024, 1, template="plain", disks=(1024,))
 
 
 @pytest.fixture
@@ -154,12 +158,30 @@ def test_hcheck_says_what_is_wrong(data: str, capsys: Printed) -> None:
     assert "Cluster is not healthy: True" in capsys.readouterr().out
 
 
-def test_hroller_asks_before_it_takes_down_what_cannot_move(data: str, capsys: Printed) -> None:
-    assert hroller.main(["-t", data]) != 0
-    assert "--skip-non-redundant" in capsys.readouterr().err
+def test_hroller_refuses_to_take_down_what_finds_no_room(data: str, capsys: Printed) -> None:
+    full = Path(data).with_name("full.data")
+    state = State(clusters.cluster(5))
+    full.write_text(format_cluster(fill(state, SMALL, Rules(capacity=False)).state.described()))
+    assert hroller.main(["-t", str(full)]) != 0
+    err = capsys.readouterr().err
+    assert "Not enough capacity to move inst" in err
+    assert "--skip-non-redundant" in err
     assert hroller.main(["-t", data, "--ignore-non-redundant", "--no-headers"]) == 0
     names = capsys.readouterr().out.replace("\n", ",").strip(",").split(",")
     assert sorted(names) == [f"node{number:04}" for number in range(5)]
+
+
+def test_hroller_shows_where_instances_are_meanwhile(data: str, capsys: Printed) -> None:
+    assert hroller.main(["-t", data, "--print-moves", "--no-headers", "--one-step-only"]) == 0
+    group, *moves = capsys.readouterr().out.splitlines()
+    down = set(group.split(","))
+    places = dict(line.split() for line in moves)
+    alone = {
+        one.name for one in clusters.cluster(5).instances
+        if one.template == "plain" and one.primary in down
+    }  # fmt: skip
+    assert set(places) == alone
+    assert not down & set(places.values())
 
 
 def test_hscan_saves_what_the_others_read(

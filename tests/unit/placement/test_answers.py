@@ -131,6 +131,22 @@ def test_each_node_says_why_not() -> None:
     assert "node0003: not vm_capable" in found["info"]
 
 
+def test_equal_and_worse_nodes_are_told_apart() -> None:
+    empty = clusters.cluster(3)
+    cluster = msgspec.structs.replace(
+        empty,
+        instances=[],
+        nodes=[
+            msgspec.structs.replace(node, free_memory=node.total_memory - 512 * (number == 0))
+            for number, node in enumerate(empty.nodes)
+        ],
+    )
+    message = clusters.message(cluster, clusters.allocation("plain"))
+    reasons = dict(explained(json.loads(clusters.encoded(message)), ["node0002"]))
+    assert reasons["node0001"].startswith("as good as the one that was chosen (score ")
+    assert " against " in reasons["node0000"]
+
+
 @pytest.mark.requirement("S235")
 def test_a_policy_forbids_with_its_own_words() -> None:
     found = ask(clusters.cluster(4), clusters.allocation("plain") | {"memory": 64})

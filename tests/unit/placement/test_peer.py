@@ -8,11 +8,13 @@ import placement_clusters as clusters
 import pytest
 from htools_peer import Peer
 
+from ganeti.cli import hspace
 from ganeti.placement.answers import answer
 from ganeti.placement.balance import Goals, balance
 from ganeti.placement.load.text import format_cluster
 from ganeti.placement.score import score
 from ganeti.placement.state import State
+from tests.support.htools_fixtures import fixture_path
 
 
 @pytest.fixture
@@ -52,3 +54,32 @@ def test_the_peer_finds_our_balance_not_worse(peer: Peer, tmp_path: Path, seed: 
     judged = re.search(r"(?:Initial score: |initial score )([\d.]+)", again)
     assert judged is not None
     assert float(judged[1]) <= float(theirs[2]) + 1e-7
+
+
+SAME = ["hroller-online", "hbal-split-insts", "n1-failure", "hbal-evac"]
+
+
+@pytest.mark.requirement("S187")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", SAME)
+def test_hspace_prints_what_the_peer_prints(
+    peer: Peer, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(fixture_path(f"{name}.data"))
+    theirs, _spent = peer.run("hspace", "-t", path, "--machine-readable")
+    assert hspace.main(["-t", path, "--machine-readable"]) == 0
+    assert capsys.readouterr().out == theirs
+
+
+@pytest.mark.requirement("S187")
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("template", ["drbd", "plain"])
+def test_hspace_fills_a_generated_cluster_as_the_peer_does(
+    peer: Peer, tmp_path: Path, template: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "data"
+    path.write_text(format_cluster(clusters.cluster(6, 1)))
+    words = ["-t", str(path), "--disk-template", template, "--machine-readable"]
+    theirs, _spent = peer.run("hspace", *words)
+    assert hspace.main(words) == 0
+    assert capsys.readouterr().out == theirs

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown, 
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.programs import AllocatorOutput
+from ganeti.units import allocator_message
 from tests.support.model_nodes import hail
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
@@ -183,6 +185,25 @@ async def test_the_message_has_the_form_of_the_protocol(master: Master) -> None:
     request = message["request"]
     assert (request["type"], request["name"]) == ("allocate", "new.example.com")
     assert (request["required_nodes"], request["disk_space_total"]) == (1, 0)
+
+
+async def test_a_message_about_many_instances_is_made_beside_the_loop(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    succeeded(await master.run(create()))
+    expected = await question(master)
+    threads: list[bool] = []
+    real = allocator_message._message
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(allocator_message, "_message", watched)
+    assert await question(master) == expected
+    monkeypatch.setattr(allocator_message, "INSTANCES_AT_ONCE", 0)
+    assert await question(master) == expected
+    assert threads == [True, False]
 
 
 @pytest.mark.requirement("S236")

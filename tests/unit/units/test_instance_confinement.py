@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ganeti.model.opcodes.instance import OpInstanceStartup
 from tests.support.units_cluster import Master, World, failed, succeeded
 from tests.unit.units.opcodes import NAME, create, modify
 
@@ -43,6 +44,23 @@ async def test_what_cannot_be_is_refused_before_a_node_is_asked(
         _, (message, code) = failed(view)
         assert (code, text in message) == ("wrong_input", True)
     assert "security_model" not in master.instance(NAME).hvparams
+    _, (message, _) = failed(
+        await master.run(OpInstanceStartup(instance_name=NAME, hvparams=hvparams))
+    )
+    assert text in message
+    assert master.world.where(master.instance(NAME).uuid) == {}
+
+
+@pytest.mark.requirement("A44")
+async def test_parameters_of_one_start_are_shown_to_the_node_first(master: Master) -> None:
+    succeeded(await master.run(create(start=False)))
+    master.world.node(1).wrong_hvparams = ["keymap: QEMU has no keymap xx on this node"]
+    start = OpInstanceStartup(instance_name=NAME, hvparams={"keymap": "xx"})
+    _, (message, code) = failed(await master.run(start))
+    assert (code, "QEMU has no keymap xx" in message) == ("wrong_input", True)
+    assert "instance_start" not in master.rpc.acts()
+    # Without any the node is not asked: what is wrong with it is said by the start itself.
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
 
 
 async def test_the_pool_of_the_cluster_makes_it_possible(master: Master) -> None:

@@ -117,6 +117,11 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"file_driver": "blktap"}, WRONG, "file_driver: the only file driver is loop"),
         ({"forthcoming": True}, WRONG, "forthcoming: this version cannot do that"),
         ({"group_name": "default"}, WRONG, "group_name: give either a node or the group"),
+        (
+            {"pnode": None, "iallocator": "hail", "group_name": "nosuch"},
+            UNKNOWN,
+            "there is no group nosuch",
+        ),
         ({"beparams": {"memory": 4097}}, ErrorCode.NO_RESOURCES, "4097 MiB are needed"),
         ({"disks": disk(size=200_000)}, ErrorCode.NO_RESOURCES, "200000 MiB are needed"),
         ({"beparams": {"vcpus": 300}}, WRONG, "cpu-count 300 is not from 1 to 256"),

@@ -99,6 +99,7 @@ async def finish(master: Master, scenario: Scenario) -> None:
         result = succeeded(await master.run(op))
         for _accepted, job_id in result["jobs"]:
             succeeded(await master.final(job_id))
+    await master.nothing_is_left()
     master.check()
 
 

@@ -1,0 +1,95 @@
+"""What leaves nodes before they are rebooted: instances that only live there, or all of them."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.placement import fit
+from ganeti.placement.evacuate import Mode, evacuate
+from ganeti.placement.fit import Demands, Room
+from ganeti.placement.rolling import stranded
+from ganeti.placement.score import everywhere
+from ganeti.placement.singles import added_scores, last_of_equals
+from ganeti.placement.spread import Chunk, Field
+from ganeti.placement.state import MIRROR_INTERNAL, NO_NODE, State
+
+
+class Refuge(NamedTuple):
+    """Where an instance, by index, is while its node is down; the secondary may be NO_NODE."""
+
+    instance: int
+    primary: int
+    secondary: int
+
+
+def cleared(state: State, nodes: Sequence[int], *, full: bool = False) -> list[Refuge]:
+    """Where to put what cannot fail over (with `full` all instances) of `nodes`; PrereqError if there is no room."""
+    after = state.copy()
+    after.offline[list(nodes)] = True
+    leaving = set(nodes)
+    moved = set()
+    alone = np.flatnonzero(stranded(state) & np.isin(state.primary, list(nodes)))
+    for index in alone[np.argsort(-state.instances.memory[alone], kind="stable")]:
+        _copy_elsewhere(after, int(index))
+        moved.add(int(index))
+    if full:
+        mirrored = (state.instances.mirror == MIRROR_INTERNAL) & (state.secondary != NO_NODE)
+        for index in map(int, np.flatnonzero(mirrored)):
+            for mode, place in ((Mode.PRIMARY, after.primary), (Mode.SECONDARY, after.secondary)):
+                if int(place[index]) in leaving:
+                    _leave(after, index, mode)
+                    moved.add(index)
+    return [
+        Refuge(index, int(after.primary[index]), int(after.secondary[index]))
+        for index in sorted(moved)
+    ]
+
+
+def _copy_elsewhere(state: State, index: int) -> None:
+    which, node = np.array([index]), int(state.primary[index])
+    chunk = Chunk(Field(state, everywhere(state)), which)
+    demands, room = Demands.of(state, which), Room.of(state)
+    fits = fit.hard(demands, room) & fit.soft(demands, room, chunk.clashes)
+    fits &= ~state.offline & (state.group == state.group[node])
+    target = last_of_equals(np.where(fits, added_scores(chunk), np.inf)[0])
+    if target is None:
+        raise _no_room(state, index, "no other node of its group has room")
+    state.settle_at(index, target, NO_NODE)
+
+
+def _leave(state: State, index: int, mode: Mode) -> None:
+    for _index, why in evacuate(state, [index], mode).failed:
+        raise _no_room(state, index, why)
+
+
+def _no_room(state: State, index: int, why: str) -> PrereqError:
+    return PrereqError(
+        f"Not enough capacity to move {state.names[index]} off its nodes: {why}",
+        ErrorCode.NO_RESOURCES,
+    )
+
+
+def split_by_room(
+    state: State, groups: Iterable[Sequence[int]], *, full: bool = False
+) -> list[tuple[list[int], list[Refuge]]]:
+    """The groups, smaller where their instances would not find room, each with its moves; PrereqError for one node."""
+    found: list[tuple[list[int], list[Refuge]]] = []
+    for group in groups:
+        left = list(group)
+        while left:
+            size = next(
+                (size for size in range(len(left), 1, -1) if _has_room(state, left[:size], full)), 1
+            )
+            found.append((left[:size], cleared(state, left[:size], full=full)))
+            left = left[size:]
+    return found
+
+
+def _has_room(state: State, nodes: Sequence[int], full: bool) -> bool:  # noqa: FBT001 - one caller
+    try:
+        cleared(state, nodes, full=full)
+    except PrereqError:
+        return False
+    return True
