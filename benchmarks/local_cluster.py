@@ -36,8 +36,14 @@ def _say(text: str) -> None:
 
 
 def loop_block_ms(cluster: VirtualCluster) -> float:
-    """The longest block of the master's loop that its watchdog has seen; 0 if none was above 50 ms."""
+    """The longest block of the master's loop that its watchdog has seen; 0 if none was above 50 ms.
+
+    What blocked it is said on standard error.
+    """
     log = (cluster.master.paths.log / "master-daemon.log").read_text(errors="replace")
+    for line in log.splitlines():
+        if "the loop was blocked" in line:
+            _say(line)
     return max((float(found) for found in BLOCKED.findall(log)), default=0.0)
 
 

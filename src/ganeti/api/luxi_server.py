@@ -16,6 +16,7 @@ from typing import Protocol
 
 from ganeti.api import unix_socket
 from ganeti.base.errors import GanetiError, InputError
+from ganeti.base.waking import Waking
 from ganeti.protocols.luxi import (
     MESSAGE_LIMIT,
     Answer,
@@ -31,6 +32,8 @@ OFF_LOOP_BYTES = 64 * 1024
 """A longer message is parsed beside the loop."""
 AHEAD_BYTES = 256 * 1024
 """How much of the next messages is read while one is being worked on."""
+ACCEPTS_A_TURN = 64
+"""New clients that are accepted before others on the loop get their turn."""
 _PEER = struct.Struct("3i")
 
 
@@ -101,14 +104,17 @@ class LuxiServer:
         self.buffered_bytes = 0
         self.requests = 0
         self.refused = 0
+        self.turns = Waking()
 
     async def start(self) -> None:
         """Listen; ConfigurationError if the place is taken."""
         self._listener = unix_socket.Listener(self.path, group=self._group)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
-            lambda: _Connection(self), sock=self._listener.socket, backlog=unix_socket.BACKLOG
+            lambda: _Connection(self), sock=self._listener.socket, backlog=ACCEPTS_A_TURN
         )
+        # asyncio takes its backlog for both; those who are not accepted yet may be more.
+        self._listener.socket.listen(unix_socket.BACKLOG)
 
     async def close(self) -> None:
         """Stop listening, end requests that are being worked on, hang up."""
@@ -223,6 +229,7 @@ class _Connection(asyncio.Protocol):
             while self._waiting:
                 message = self._waiting.popleft()
                 self._waiting_bytes -= len(message)
+                await self._server.turns.turn()
                 await self._send(encode_answer(await self._answer(message)))
                 self._resume_if_empty()
         except Exception:  # noqa: BLE001 - one connection must not end the others

@@ -39,7 +39,7 @@ T = TypeVar("T")
 Listener = Callable[[Snapshot], None]
 LossListener = Callable[[GanetiError], None]
 
-SLICE_ROWS = 500
+SLICE_ROWS = 200
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
+from ganeti.base.waking import Waking
 from ganeti.store.database import CannotWriteNow, Database, DiskBroken
 from ganeti.store.encoding import EncodedEntry
 from ganeti.store.interface import Position, Transaction
-from ganeti.store.waking import Waking
 from ganeti.store.worker import Worker, tell
 
 _BATCH_TRANSACTIONS = 1024

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
+from ganeti.base.waking import Waking
 from ganeti.model.objects import NodeUuid
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveFeed, Jobs
@@ -38,7 +39,6 @@ from ganeti.store.stream import (
     append_of,
 )
 from ganeti.store.sync_set import SyncSet
-from ganeti.store.waking import Waking
 
 TICK_S = 0.1
 PING_S = 0.25

@@ -1,8 +1,8 @@
-"""Waking those who wait for a commit: some at each turn of the loop, in their order.
+"""Waking many who wait: some at each turn of the loop, in their order.
 
-A batch may have a thousand transactions, and each waiter goes on for a part of a millisecond when
-it is woken. All in one turn would keep everything else from running for longer than the loop may
-be blocked (architecture.md, section 5).
+A batch of commits may have a thousand transactions, as many clients may ask at the same moment, and
+each goes on for a part of a millisecond when it is its turn. All in one turn would keep everything
+else from running for longer than the loop may be blocked (architecture.md, section 5).
 """
 
 import asyncio
@@ -22,12 +22,18 @@ class Waking:
         """Give `future` its result soon, after all that were given here before; one that is done is passed over."""
         self._ready.append((future, result))
         if len(self._ready) == 1:
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
-    def _turn(self) -> None:
+    async def turn(self) -> None:
+        """Go on when it is the caller's turn."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.resolve(future, None)
+        await future
+
+    def _wake_some(self) -> None:
         for _ in range(min(A_TURN, len(self._ready))):
             future, result = self._ready.popleft()
             if not future.done():
                 future.set_result(result)
         if self._ready:
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._wake_some)

@@ -1,8 +1,9 @@
-"""Those who wait for a commit are woken some at a time, in order."""
+"""Many who wait are woken some at a time, in order."""
 
 import asyncio
+from itertools import pairwise
 
-from ganeti.store.waking import A_TURN, Waking
+from ganeti.base.waking import A_TURN, Waking
 
 
 async def test_a_large_batch_leaves_turns_to_others() -> None:
@@ -38,3 +39,19 @@ async def test_one_that_was_given_up_is_passed_over() -> None:
     waking.resolve(other, 2)
     given_up.cancel()
     assert await other == 2
+
+
+async def test_those_who_ask_for_a_turn_get_it_in_their_order() -> None:
+    waking, order = Waking(), []
+
+    async def ask(number: int) -> None:
+        await waking.turn()
+        order.append(number)
+
+    tasks = [asyncio.create_task(ask(number)) for number in range(3 * A_TURN)]
+    seen = []
+    while len(order) < len(tasks):
+        await asyncio.sleep(0)
+        seen.append(len(order))
+    assert order == list(range(len(tasks)))
+    assert max(now - before for before, now in pairwise(seen)) <= A_TURN
