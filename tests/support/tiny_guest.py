@@ -35,7 +35,7 @@ def boot_params(guest: Path, **others: object) -> Params:
     return hypervisor_defaults("kvm") | {
         "kernel_path": str(guest / "vmlinuz"),
         "initrd_path": str(guest / "initrd"),
-        "kernel_args": "ro quiet",
+        "kernel_args": "ro quiet no_timer_check",
         "root_path": "/dev/vda",
         **others,
     }

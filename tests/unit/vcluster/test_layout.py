@@ -82,6 +82,6 @@ def test_a_command_of_a_node_runs_in_its_namespace() -> None:
 def test_the_guest_s_kernel_becomes_the_cluster_s_default() -> None:
     cluster = plan(Path("/tmp/c"), 1, hypervisor="kvm", netns=False, guest=Path("/g"))
     assert (
-        "--hypervisor-parameters=kvm:kernel_path=/g/vmlinuz,initrd_path=/g/initrd"
+        "--hypervisor-parameters=kvm:kernel_path=/g/vmlinuz,initrd_path=/g/initrd,kernel_args=ro no_timer_check"
         in init_command(cluster)
     )
