@@ -74,7 +74,8 @@ def main() -> None:
     count = QUICK if parser.parse_args().quick else FULL
     with kvm_cluster(1) as cluster:
         names = [f"web{number}.example.com" for number in range(count)]
-        uuids = [add_guest(cluster, name, node=1, start=False) for name in names]
+        # The beats of those that have booted would take the processors from the others.
+        uuids = [add_guest(cluster, name, node=1, start=False, beats_every_s=60) for name in names]
         ours = by_us(cluster, uuids)
         node = cluster.nodes[0]
         commands = [qemu_words(cluster, uuid, 1) for uuid in uuids]

@@ -72,9 +72,12 @@ def command(cluster: VirtualCluster, *words: str) -> str:
     return done.stdout
 
 
-def add_guest(cluster: VirtualCluster, name: str, *, node: int, start: bool = True) -> str:
+def add_guest(
+    cluster: VirtualCluster, name: str, *, node: int, start: bool = True, beats_every_s: float = 0.2
+) -> str:
     """A small guest on a disk that all nodes see; its UUID."""
     words = ["-t", "sharedfile", "--disk", "0:size=64m", "-o", "tiny+default", "-B", "memory=96m"]
+    words += ["-O", f"heartbeat_interval={beats_every_s}"]
     words += ["--no-nics", *([] if start else ["--no-start"]), "-n", f"node{node}"]
     command(cluster, "gnt-instance", "add", *words, name)
     return command(cluster, "gnt-instance", "list", "--no-headers", "-o", "uuid", name).strip()
