@@ -4,7 +4,6 @@ A fault of the client is an answer, never an end: malformed requests get a sente
 that cannot be met get the error's name and arguments.
 """
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ganeti.api.not_master import TAKE_OVER
 from ganeti.api.ports import Backups, Configuration, Queue, Screens, WatcherPause
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
+from ganeti.base.pause import Pause
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
 from ganeti.model import wire
 from ganeti.model.opcodes import OpCode, parse_opcode
@@ -42,7 +42,6 @@ JOB_BYTES_LIMIT = 512 * 1024
 """A job must fit into one transaction, with room for what it will say."""
 WAIT_LIMIT_S = 60.0
 """A waiting client is told to go on waiting at least this often (S195)."""
-SLICE_OPCODES = 100
 
 REASON_SOURCE = "gnt:luxi"
 BACKUP = "BackupState"
@@ -170,7 +169,7 @@ class LuxiMethods:
         """Opcodes of each job, marked with who sent them; InputError says where one is wrong."""
         source = (REASON_SOURCE, f"uid {caller.uid}, pid {caller.pid}", self._now_ns())
         jobs = []
-        parsed = 0
+        pause = Pause()
         for number, raw in enumerate(raw_jobs):
             where = what if what == "job" else f"{what}[{number}]"
             if not isinstance(raw, list):
@@ -181,9 +180,7 @@ class LuxiMethods:
             for index, value in enumerate(raw):
                 op = parse_opcode(value, what=f"{where}[{index}]")
                 ops.append(msgspec.structs.replace(op, reason=[*op.reason, source]))
-                parsed += 1
-                if parsed % SLICE_OPCODES == 0:
-                    await asyncio.sleep(0)
+                await pause()
             if len(wire.encode(ops)) > JOB_BYTES_LIMIT:
                 raise InputError(f"is longer than {JOB_BYTES_LIMIT} bytes", where)
             jobs.append(ops)

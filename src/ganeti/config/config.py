@@ -17,6 +17,7 @@ from typing import TypeVar
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError, GanetiError, NotMaster, Refused
 from ganeti.base.ids import IdSource
+from ganeti.base.pause import Pause
 from ganeti.config.index import index_of
 from ganeti.config.reservations import Reservations
 from ganeti.config.snapshot import Snapshot
@@ -39,7 +40,6 @@ T = TypeVar("T")
 Listener = Callable[[Snapshot], None]
 LossListener = Callable[[GanetiError], None]
 
-SLICE_ROWS = 200
 
 _log = logging.getLogger(__name__)
 
@@ -89,15 +89,13 @@ class Config:
         position = 0
         reader = Reader(ids)
         async with aclosing(store.load()) as rows:
-            number = 0
+            pause = Pause()
             async for item in rows:
                 if isinstance(item, Position):
                     position = item.as_int()
                 elif item.kind in KINDS:
                     reader.add(item.kind, item.key, item.value)
-                number += 1
-                if number % SLICE_ROWS == 0:
-                    await asyncio.sleep(0)
+                await pause()
         reader.finish()
         for start in range(0, len(reader.changes), MAX_OPERATIONS):
             part = tuple(reader.changes[start : start + MAX_OPERATIONS])

@@ -10,6 +10,7 @@ import msgspec
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobQueueFull, PrereqError
+from ganeti.base.pause import Pause
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.record import (
     KEY_KIND,
@@ -182,6 +183,7 @@ class Submission:
         known = known or {}
         ids = iter(await self._take_ids(len(batch) - len(known)))
         prepared: list[Before] = []
+        pause = Pause(SLICE)
         for number, ops in enumerate(batch):
             if number in known:
                 prepared.append(self._jobs.get(known[number], known[number]))
@@ -198,8 +200,7 @@ class Submission:
                 )
             except GanetiError as err:
                 prepared.append(err)
-            if number % SLICE == SLICE - 1:
-                await asyncio.sleep(0)
+            await pause()
         return prepared
 
     async def _take_ids(self, count: int) -> range:

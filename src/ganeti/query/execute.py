@@ -1,12 +1,12 @@
 """Runs queries: rows that pass the filter, as columns of `[status, value]`."""
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.pause import Pause
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
@@ -23,8 +23,6 @@ from ganeti.query.filter import CompiledFilter, compile_filter
 from ganeti.query.live import LiveSource
 from ganeti.query.world import JobRow, World
 
-SLICE = 200
-"""Rows that are worked on before others on the loop get their turn."""
 FIELDS_LIMIT = 1_000
 
 
@@ -128,9 +126,11 @@ class QueryExecutor:
         world = await self._world(kind, compiled)
         if compiled.needs - {Need.CONSOLES}:
             world.live = await self._live.gather(world.snapshot, compiled.needs - {Need.CONSOLES})
-        rows = await _sliced(found.rows(world), lambda row: row if compiled.passes(row) else None)
+        rows = await _worked_on(
+            found.rows(world), lambda row: row if compiled.passes(row) else None
+        )
         await self._add_live(world, fields, rows)
-        data = await _sliced(rows, lambda row: [_cell(field, row) for field in fields])
+        data = await _worked_on(rows, lambda row: [_cell(field, row) for field in fields])
         return QueryResult(definitions(found, names), data)
 
     async def values(
@@ -147,7 +147,7 @@ class QueryExecutor:
             by_uuid = {found.fields["uuid"].value(row): row for row in rows}
             rows = [by_uuid[resolve(world.snapshot, name).uuid] for name in names]
         await self._add_live(world, fields, rows)
-        return await _sliced(rows, lambda row: [_plain(field, row) for field in fields])
+        return await _worked_on(rows, lambda row: [_plain(field, row) for field in fields])
 
     async def job_values(
         self, ids: Sequence[int], field_names: Sequence[str]
@@ -155,12 +155,12 @@ class QueryExecutor:
         """Values of jobs (all that live for no ids); a job that is not there has nulls (peer.md)."""
         fields = [known_field(KINDS["job"], name) for name in field_names]
         if not ids:
-            return await _sliced(self._jobs.ids(), lambda job_id: self._live_row(job_id, fields))
+            return await _worked_on(self._jobs.ids(), lambda job_id: self._live_row(job_id, fields))
         found: list[list[Any] | None] = []
-        for number, job_id in enumerate(ids, start=1):
+        pause = Pause()
+        for job_id in ids:
             found.append(await self._job_values(job_id, fields))
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
+            await pause()
         return found
 
     def _live_row(self, job_id: int, fields: Sequence[Field[Any]]) -> list[Any] | None:
@@ -193,7 +193,7 @@ class QueryExecutor:
                 one.job.id for one in found if one is not None and one.is_archived
             )
         elif kind == "job":
-            world.jobs = await _sliced(self._jobs.ids(), self._jobs.view)
+            world.jobs = await _worked_on(self._jobs.ids(), self._jobs.view)
         return world
 
     async def _add_live(
@@ -258,15 +258,15 @@ def _plain(field: Field[Any], row: Any) -> Any:
     return None if isinstance(value, Missing) else value
 
 
-async def _sliced(rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
-    """`work` on each row, without what it makes None, in slices that leave the loop alive."""
+async def _worked_on(rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
+    """`work` on each row, without what it makes None; others on the loop get their turns."""
     results = []
-    for number, row in enumerate(rows, start=1):
+    pause = Pause()
+    for row in rows:
         done = work(row)
         if done is not None:
             results.append(done)
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
+        await pause()
     return results
 
 

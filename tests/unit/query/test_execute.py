@@ -8,7 +8,6 @@ from ganeti.model import wire
 from ganeti.model.job import OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.query import execute
 from ganeti.query.execute import KINDS, QueryExecutor, definitions, natural_key
 from ganeti.query.live import LiveSource
 from tests.support.virtual_time import LoopClock
@@ -318,8 +317,7 @@ async def test_a_job_that_is_not_there_is_a_row_of_nulls() -> None:
     assert await one.job_values([], ["id"]) == [[1]]
 
 
-async def test_many_rows_let_others_on_the_loop_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "SLICE", 100)
+async def test_many_rows_let_others_on_the_loop_in_between() -> None:
     one = executor(jobs=FakeJobs([job(number) for number in range(1000)]))
     turns = 0
 

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import InputError
@@ -26,6 +26,7 @@ PATTERNS = st.recursive(
 TEXTS = st.text(alphabet="abc1-.", max_size=8)
 
 
+@settings(deadline=None)  # it is the usual engine that may take seconds
 @given(PATTERNS, TEXTS)
 def test_it_finds_what_the_usual_engine_finds(pattern: str, text: str) -> None:
     mine = Pattern(pattern)

@@ -1,12 +1,12 @@
 """Adding, removing, showing and finding tags."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
+from ganeti.base.pause import Pause
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change, Outcome
@@ -28,7 +28,6 @@ from ganeti.units.tags.taggable import (
 )
 
 OpT = TypeVar("OpT", OpTagsSet, OpTagsDel)
-SLICE = 500
 
 
 class LUTagsGet(LogicalUnit[OpTagsGet, None]):
@@ -96,8 +95,8 @@ class LUTagsSearch(LogicalUnit[OpTagsSearch, Pattern]):
 
     async def execute(self, ctx: UnitContext, plan: Pattern) -> Outcome:
         found = []
-        for number, (path, tags) in enumerate(tag_paths(ctx.snapshot), start=1):
+        pause = Pause()
+        for path, tags in tag_paths(ctx.snapshot):
             found += [[path, tag] for tag in sorted(tags) if plan.search(tag)]
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
+            await pause()
         return Outcome(found)
