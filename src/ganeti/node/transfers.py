@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import os
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,8 @@ MIB = 1024 * 1024
 COPY_LIMIT_S = 24 * 3600.0
 LISTENING_S = 30.0
 LOOK_EVERY_S = 0.02
-KEPT_S = 24 * 3600.0
-"""How long the files of a copy that has ended are kept."""
+KEPT = 500
+"""Files that are kept, some for each copy; by number, for the clock may jump while a copy goes on."""
 
 
 def handlers(paths: Paths, tasks: Tasks, device: DeviceFactory, locks: InstanceLocks) -> Handlers:
@@ -165,8 +164,9 @@ class _Transfers:
 
 
 def _forget_old(directory: Path) -> None:
-    limit = time.time() - KEPT_S
+    ages: list[tuple[float, Path]] = []
     for path in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < limit:
-                path.unlink()
+            ages.append((path.stat().st_mtime, path))
+    for _, path in sorted(ages)[:-KEPT]:
+        path.unlink(missing_ok=True)

@@ -255,6 +255,23 @@ async def test_orders_are_for_root_alone(source: Node, target: Node) -> None:
     assert order.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.requirement("G27")
+async def test_only_as_many_files_as_are_kept_are_left_whatever_their_age(
+    source: Node, target: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfers, "KEPT", 3)
+    copies = source.paths.disk_copies
+    copies.mkdir(parents=True)
+    for number in range(5):
+        (copies / f"{number}.progress").touch()
+        os.utime(copies / f"{number}.progress", (number, number))
+    with pytest.raises(HostError, match="refused"):  # nobody listens
+        await source.send(1, target.fingerprint)
+    left = {path.name for path in copies.iterdir()}
+    assert {"0.progress", "1.progress"} & left == set()
+    assert {"2.progress", "3.progress", "4.progress"} <= left
+
+
 def test_a_bomb_is_not_unpacked() -> None:
     bomb = zlib.compress(bytes(CHUNK + 1))
     with pytest.raises(HostError, match="holds more than"):
