@@ -1,7 +1,8 @@
 """What tests with real guests share."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,15 @@ from ganeti.hypervisor.kvm.runtime import GuestFiles
 from tests.support.kvm_nodes import Node
 from tests.support.node_certificates import Authority
 from tests.support.tiny_guest import build_tiny_guest, make_disk
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short enough for the names of sockets, and users without rights can pass, as they can through a node's own."""
+    with tempfile.TemporaryDirectory(prefix="gnt-", dir="/var/tmp") as name:
+        path = Path(name)
+        path.chmod(0o711)
+        yield path
 
 
 @pytest.fixture(scope="module")

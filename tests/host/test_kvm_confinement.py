@@ -11,9 +11,8 @@ import secrets
 import signal
 import stat
 import sys
-import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,15 +48,6 @@ pytestmark = [
 
 POOL = (61300, 61339)
 MODELS = {"none": "", "user": "nobody", "pool": ""}
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """A directory that users without rights can pass through, as they can through a node's own."""
-    with tempfile.TemporaryDirectory(prefix="gnt-", dir="/var/tmp") as name:
-        path = Path(name)
-        path.chmod(0o711)
-        yield path
 
 
 @dataclass(frozen=True)
