@@ -40,7 +40,7 @@ def _refusing(handler: Handler, is_offline: Callable[[], bool]) -> Handler:
             raise PrereqError(
                 "this node is marked offline in its cluster, so it starts no instance: these may run on"
                 " other nodes by now. See 'gnt-node list' on the master; if the node is wanted again:"
-                " gnt-node modify --offline=no",
+                " gnt-node modify --offline=no, and its name",
                 ErrorCode.WRONG_STATE,
             )
         return await handler(args, call)

@@ -10,7 +10,6 @@ from ganeti.config.transaction import Draft
 from ganeti.model.objects import GroupUuid, NodeGroup
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.rpc.procedures.programs import AllocatorOutput
-from ganeti.units import name_lookup
 from tests.support.units_cluster import GROUP, NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 
@@ -274,20 +273,8 @@ async def test_a_dry_run_returns_the_nodes_and_changes_nothing(master: Master) -
 
 
 async def test_a_name_without_address_and_an_address_in_use_are_refused_where_that_is_asked_for(
-    master: Master, monkeypatch: pytest.MonkeyPatch
+    master: Master, asked: list[str]
 ) -> None:
-    asked = []
-
-    async def address_of(name: str) -> str:
-        asked.append(name)
-        return "192.0.2.77"
-
-    async def is_answering(address: str) -> bool:
-        asked.append(address)
-        return True
-
-    monkeypatch.setattr(name_lookup, "address_of", address_of)
-    monkeypatch.setattr(name_lookup, "is_answering", is_answering)
     text = "somebody answers already at 192.0.2.77, the address of web1.example.com"
     await refused(master, ErrorCode.NOT_UNIQUE, text, name_check=True, ip_check=True)
     assert asked == [NAME, "192.0.2.77"]

@@ -10,7 +10,6 @@ from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
-from ganeti.units import name_lookup
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 
@@ -240,20 +239,8 @@ async def test_a_master_that_dies_leaves_one_of_both_names(
 
 
 async def test_a_name_that_is_checked_must_have_a_free_address(
-    master: Master, monkeypatch: pytest.MonkeyPatch
+    master: Master, asked: list[str]
 ) -> None:
-    asked = []
-
-    async def address_of(name: str) -> str:
-        asked.append(name)
-        return "192.0.2.77"
-
-    async def is_answering(address: str) -> bool:
-        asked.append(address)
-        return True
-
-    monkeypatch.setattr(name_lookup, "address_of", address_of)
-    monkeypatch.setattr(name_lookup, "is_answering", is_answering)
     await stopped(master)
     text, code = failed(await master.run(rename(name_check=True, ip_check=True)))[1]
     assert (code, asked) == ("resource_not_unique", [NEW, "192.0.2.77"])
