@@ -103,6 +103,7 @@ class History:
 
     def __init__(self, cluster: LocalCluster, seed: int) -> None:
         self.cluster, self.dice = cluster, random.Random(seed)
+        self.told: list[str] = []
         paths = [cluster.node(number).paths for number in (1, 2, 3)]
         self.clients = [
             Client(paths, random.Random(seed + number).randrange) for number in range(1, 5)
@@ -114,14 +115,18 @@ class History:
         for _ in range(FAULTS):
             time.sleep(self.dice.uniform(0.2, 3))
             fault = self.dice.choice((self.cut, self.cut, self.hang, self.kill, self.move))
-            fault(self.dice.randint(1, 3))
+            node = self.dice.randint(1, 3)
+            self.told.append(f"{time.strftime('%H:%M:%S')} {fault.__name__} node{node}")
+            fault(node)
         promised = [client.end() for client in self.clients]
         self.settle({job for one in promised for job in one})
         for one in promised:
             assert one == sorted(set(one))
 
     def move(self, node: int) -> None:
-        self.cluster.run("gnt-cluster", "master-failover", node=node, timeout_s=95)
+        done = self.cluster.run("gnt-cluster", "master-failover", node=node, timeout_s=95)
+        end = "done" if not done.status else done.err.strip()
+        self.told.append(f"{time.strftime('%H:%M:%S')} failover to node{node}: {end}")
 
     def cut(self, node: int) -> None:
         cable(self.cluster, node, "down")
@@ -152,10 +157,7 @@ class History:
         wait_until(lambda: len(self.masters()) <= 1, "at most one master", 30)
         wait_until(self.has_one_master, "one master", 120)
         (master,) = self.masters()
-        try:
-            wait_until(lambda: have_one_history(self.cluster, 1, 2, 3), "one history", 120)
-        except AssertionError as err:
-            raise AssertionError(f"{err}: {self.tails()}") from None
+        wait_until(lambda: have_one_history(self.cluster, 1, 2, 3), "one history", 120)
         lost = promised - job_ids(self.cluster.node(master).paths)
         assert not lost, f"acknowledged and lost: {sorted(lost)[:10]}"
 
@@ -169,13 +171,13 @@ class History:
             self.move(1)
         return len(masters) == 1
 
-    def tails(self) -> str:
-        """Where the histories of all nodes end, and what their daemons said last."""
-        found = []
+    def tale(self) -> str:
+        """What was done, where the histories of all nodes end, and what their daemons said last."""
+        found = ["\n", "\n".join(self.told)]
         for node in (1, 2, 3):
             paths = self.cluster.node(node).paths
             log = (paths.log / "master-daemon.log").read_text(errors="replace")
-            last = "\n".join(log.splitlines()[-8:])
+            last = "\n".join(log.splitlines()[-25:])
             found.append(
                 f"\nnode{node} (daemon {'up' if runs(self.cluster, node) else 'down'}):"
                 f" {read_stored_tail(paths.state)}\n{last}"
@@ -188,7 +190,8 @@ class History:
 @pytest.mark.requirement("G1", "G2", "G4", "G8")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))
 def test_no_real_history_loses_an_acknowledged_job(cluster: LocalCluster, seed: int) -> None:
+    history = History(cluster, seed)
     try:
-        History(cluster, seed).run()
+        history.run()
     except AssertionError as err:
-        pytest.fail(f"GANETI_HISTORY_SEED={seed} make soak: {err}")
+        pytest.fail(f"GANETI_HISTORY_SEED={seed} make soak: {err}{history.tale()}")

@@ -1,17 +1,10 @@
-"""A master candidate's daemon: one process, in the role of master or of follower (R7-R9).
-
-start: follower --this node was the master: vote, again and again--> master
-follower --gnt-cluster master-failover: hand-over or vote, or force--> master
-master --a greater epoch, no majority, an unknown commit--> follower
-any --broken disk--> the end
-"""
+"""A master candidate's daemon, put together: its state, its part in votes, and the socket of its clients."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
 
 from ganeti import ssconf
 from ganeti.api.luxi_server import Dispatcher, LuxiServer
@@ -24,6 +17,7 @@ from ganeti.bootstrap.membership import own_identity
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters, TlsPeers, listening
 from ganeti.daemons.garbage import OldObjects
 from ganeti.daemons.master import CandidateParts, Mastership
+from ganeti.daemons.roles import Duties, Roles
 from ganeti.daemons.watchdog import LoopWatchdog
 from ganeti.model.objects import NodeUuid
 from ganeti.node.membership import CandidateCertificates
@@ -31,19 +25,10 @@ from ganeti.rpc.client import RpcClient
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
 from ganeti.store.following import Ports
-from ganeti.store.interface import Campaign, CampaignKind, Follower, Lost, Master
+from ganeti.store.interface import Lease
 from ganeti.store.register import RegisterFile
-from ganeti.store.replicated import NotYet, ReplicatedStore
+from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.worker import Worker, WorkerExecutor
-
-FIRST_TRIES_S = 5.0
-"""How long the start of the daemon waits for a vote before it goes on as a follower."""
-AGAIN_S = 1.0
-AFTER_LOSS_S = 5.0
-TAKE_OVER_S = 45.0
-"""How long a take-over tries while a vote may come yet (G19: done in 60 s, refused in 90)."""
-OVERTAKEN_S = 10.0
-"""How long it tries after a refusal that only another campaign, or nobody, will change."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,16 +50,14 @@ class Member:
         self._force = force
         self._opened = AsyncExitStack()
         self._parts: CandidateParts | None = None
-        self._mastership: Mastership | None = None
+        self._roles: Roles | None = None
         self._server: LuxiServer | None = None
-        self._changing = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_closing = False
         self._old_objects = OldObjects()
 
-    @property
-    def _store(self) -> ReplicatedStore:
-        return self._require_parts().store
+    def _require_roles(self) -> Roles:
+        if self._roles is None:
+            raise NotMaster("this daemon is starting")
+        return self._roles
 
     def _require_parts(self) -> CandidateParts:
         if self._parts is None:
@@ -85,19 +68,19 @@ class Member:
         """Serve in one of the roles; GanetiError says why that is not possible."""
         try:
             await self._open()
-            await self._first_role()
+            if self._force:
+                for line in await self._take_over(True):
+                    _log.warning("%s", line)
+            else:
+                await self._require_roles().resume()
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         """Stop as if we died, but with all files closed."""
-        self._is_closing = True
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
-        await self._end_mastership()
+        if self._roles is not None:
+            await self._roles.close()
         await self._opened.aclose()
 
     async def _open(self) -> None:
@@ -143,7 +126,15 @@ class Member:
         )
         self._opened.push_async_callback(self._close_server)
         await self._answer_with(NotMasterMethods(self._where, self._take_over))
-        self._spawn(self._watch_role(), "role")
+        duties = Duties(
+            last_master=self._last_master,
+            prepare=partial(directory.read, store),
+            take_office=self._take_office,
+            serve=self._serve,
+            ended=self._ended,
+        )
+        self._roles = Roles(identity.node_uuid, store, duties)
+        self._roles.watch()
 
     async def _open_archive(self, worker: Worker) -> JobArchive | None:
         """None if it is damaged: that takes no follower away, only a master cannot do without."""
@@ -159,102 +150,19 @@ class Member:
         node = self._require_parts().directory.nodes.get(uuid)
         return node.primary_ip if node else None
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    # Roles
-
-    async def _first_role(self) -> None:
-        """The master that this node was, if a vote confirms it soon; else a follower."""
-        if self._force:
-            for line in await self._take_over(True):
-                _log.warning("%s", line)
-            return
-        if not await self._was_master():
-            return
-        loop = asyncio.get_running_loop()
-        end = loop.time() + FIRST_TRIES_S
-        while loop.time() < end:
-            try:
-                await self._become(Campaign())
-            except NotMaster as err:
-                _log.info("not the master yet: %s", err)
-                await asyncio.sleep(AGAIN_S / 4)
-            else:
-                return
-        self._spawn(self._confirm(0.0), "confirm")
-
-    async def _was_master(self) -> bool:
-        """Whether this node was the last master that it knows of."""
-        return await self._last_master() == self._require_parts().identity.node_uuid
-
     async def _last_master(self) -> NodeUuid | None:
-        """The master that was registered last, as far as this node knows."""
-        worker = self._require_parts().worker
-        register = await worker.call(RegisterFile(self._paths.register).read)
-        accepted = register.accepted if register else None
-        return accepted.master if accepted else None
+        register = await self._require_parts().worker.call(RegisterFile(self._paths.register).read)
+        return register.accepted.master if register and register.accepted else None
 
-    async def _confirm(self, delay_s: float) -> None:
-        """Ask to go on as the master until that is granted, or another one is known."""
-        said = ""
-        await asyncio.sleep(delay_s)
-        while self._mastership is None and await self._was_master():
-            try:
-                await self._become(Campaign())
-            except GanetiError as err:
-                if err.message != said:
-                    _log.info("not the master: %s", err)
-                said = err.message
-            await asyncio.sleep(AGAIN_S)
+    def _take_office(self, lease: Lease, lost: Callable[[str], None]) -> Mastership:
+        return Mastership(self._require_parts(), lease, lost)
 
-    async def _become(self, how: Campaign) -> None:
-        """Campaign, and serve as the master."""
-        async with self._changing:
-            if self._mastership is not None or self._is_closing:
-                return
-            parts = self._require_parts()
-            await parts.directory.read(parts.store)
-            lease = await parts.store.campaign(how)
-            mastership = Mastership(parts, lease, self._step_down)
-            try:
-                methods = await mastership.start()
-            except BaseException:
-                await parts.store.step_down("this node could not begin as the master")
-                raise
-            self._mastership = mastership
-            if self._server is not None:
-                # Whoever is connected goes on with the master, also the caller of a take-over.
-                self._server.dispatcher = methods
-
-    def _step_down(self, why: str) -> None:
-        """The master's parts say that they cannot go on in this epoch (R13)."""
-        if not self._is_closing:
-            self._spawn(self._store.step_down(why), "step down")
-
-    async def _watch_role(self) -> None:
-        async with aclosing(self._store.role_changes()) as roles:
-            async for role in roles:
-                if isinstance(role, Lost):
-                    self._ended(role.reason)
-                elif isinstance(role, Follower) and role.reason and self._mastership is not None:
-                    _log.warning("not the master any more: %s", role.reason)
-                    async with self._changing:
-                        if not isinstance(self._store.statistics().role, Master):
-                            await self._end_mastership()
-                    self._spawn(self._confirm(AFTER_LOSS_S), "confirm")
-
-    async def _end_mastership(self) -> None:
-        mastership, self._mastership = self._mastership, None
-        if mastership is None:
-            return
-        await mastership.close()
-        del mastership
-        if not self._is_closing:
+    async def _serve(self, master: Dispatcher | None) -> None:
+        if master is None:
             await self._answer_with(NotMasterMethods(self._where, self._take_over))
             self._old_objects.sweep()  # a queue that has ended is garbage
+        elif self._server is not None:
+            self._server.dispatcher = master
 
     async def _answer_with(self, dispatcher: Dispatcher) -> None:
         """Whoever is connected is let go, and connects again to the new role."""
@@ -278,7 +186,8 @@ class Member:
 
     async def _take_over(self, force: bool) -> list[str]:  # noqa: FBT001 - as it comes by LUXI
         """Become the master; what an administrator should know about it. NotMaster."""
-        if self._mastership is not None:
+        roles = self._require_roles()
+        if roles.is_master:
             return ["this node is the master already"]
         parts = self._require_parts()
         before = parts.store.statistics()
@@ -292,9 +201,9 @@ class Member:
                 f" (epoch {before.position.epoch}, serial {before.position.serial}); the last sync set"
                 f" it knows of is {holders}; what only others have may be lost"
             )
-            await self._begin_now(Campaign(CampaignKind.FORCE))
+            await roles.force()
         else:
-            await self._take_over_by_vote()
+            await roles.take_over()
         members = await parts.store.members()
         told.append(
             f"this node is the master in epoch {members.epoch}; the state is on"
@@ -306,46 +215,3 @@ class Member:
     def _names(self, uuids: frozenset[NodeUuid]) -> list[str]:
         nodes = self._require_parts().directory.nodes
         return sorted(nodes[uuid].name if uuid in nodes else uuid for uuid in uuids)
-
-    async def _take_over_by_vote(self) -> None:
-        """With the old master's agreement where it answers, else once it was silent for long enough."""
-        parts = self._require_parts()
-        await parts.directory.read(parts.store)
-        kind = CampaignKind.VOTE
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        end = begun + TAKE_OVER_S
-        while True:
-            # It may have come back, and be heard by the voters, only after it was asked first.
-            if kind is CampaignKind.VOTE and await self._master_agrees():
-                kind = CampaignKind.HAND_OVER
-            try:
-                await self._begin_now(Campaign(kind))
-            except NotMaster as err:
-                # A refusal may be of the moment when another node, or the old master, campaigned too.
-                limit = end if isinstance(err, NotYet) else begun + OVERTAKEN_S
-                if loop.time() > limit:
-                    # If it was registered and could not begin, nobody else goes on by itself.
-                    self._spawn(self._confirm(AFTER_LOSS_S), "confirm")
-                    raise
-                _log.info("waiting: %s", err)
-                await asyncio.sleep(AGAIN_S)
-            else:
-                return
-
-    async def _master_agrees(self) -> bool:
-        """Whether there is a master, and it has ended in favour of this node."""
-        parts = self._require_parts()
-        master = parts.store.followed_master or await self._last_master()
-        if master is None or master == parts.identity.node_uuid:
-            return False
-        try:
-            await parts.store.ask_for_hand_over(master)
-        except NotMaster as err:
-            _log.info("no hand-over: %s", err)
-            return False
-        return True
-
-    async def _begin_now(self, how: Campaign) -> None:
-        """On a task of its own: it must not end with the connection that asked for it."""
-        await asyncio.shield(asyncio.create_task(self._become(how), name="take over"))

@@ -41,6 +41,7 @@ from ganeti.store.stream import (
 from ganeti.store.sync_set import SyncSet
 
 TICK_S = 0.1
+HAND_OVER_TICK_S = 0.01
 PING_S = 0.25
 RENEW_S = 2.0
 RETRY_S = 0.5
@@ -196,15 +197,16 @@ class Reign:
         if self._archive is not None:
             await self._archive.deliver(jobs, self._sync.members)
 
-    async def follower_has(self, node: NodeUuid, limit_s: float) -> None:
-        """Wait until a follower has everything; NotMaster if it does not in time."""
+    async def follower_has(self, node: NodeUuid, position: Position, limit_s: float) -> None:
+        """Wait until a follower has everything up to there; NotMaster if it does not in time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + limit_s
-        tail = self._means.history.tail.position
-        while self._sync.statistics().acked.get(node) != tail:
+        while (acked := self._sync.statistics().acked.get(node)) is None or acked < position:
+            if self._over is not None:
+                raise NotMaster(self._over)
             if loop.time() > end:
                 raise NotMaster(f"node {node} does not have everything within {limit_s:g} s")
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(HAND_OVER_TICK_S)
 
     async def close(self, why: str) -> None:
         """End it; what waits is unknown."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ganeti import __version__
-from ganeti.base.errors import CommitUnknown, NotMaster, ProtocolError, StoreError
+from ganeti.base.errors import CommitUnknown, NotMaster, ProtocolError, Refused, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.archive_feed import Jobs, serve_archive
@@ -85,7 +85,7 @@ class ReplicatedStore(FollowingStore):
     def __init__(self, path: Path, identity: Identity, ports: Ports, options: Options) -> None:
         super().__init__(path, identity, ports, options)
         self._reign: Reign | None = None
-        self._is_handing_over = False
+        self._handing_over = asyncio.Lock()
 
     @classmethod
     async def join(
@@ -234,7 +234,7 @@ class ReplicatedStore(FollowingStore):
 
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         size = check_transaction(txn)
-        self._check_lease(lease)
+        await self._until_writable(lease)
         reign = self._current_reign()
         position = await asyncio.shield(self._add(lease, txn, size))
         await reign.acknowledged(position)
@@ -267,24 +267,31 @@ class ReplicatedStore(FollowingStore):
             await self._hand_over(to)
 
     async def _hand_over(self, to: NodeUuid | None) -> None:
-        """Take no more, let `to` have everything, and end; NotMaster if that is not possible."""
+        """Let `to` have everything, and end; NotMaster if that is not possible, and all goes on.
+
+        Writes are held meanwhile: they are refused by a master that has ended, and else go on.
+        """
         reign = self._reign
         if reign is None:
             return
-        self._is_handing_over = True
-        try:
+        follower = None if to == self._identity.node_uuid else to
+        if follower is not None:
+            await reign.follower_has(follower, self._position, HAND_OVER_S)
+        async with self._handing_over:
             await self._drained()
-            if to is not None and to != self._identity.node_uuid:
-                await reign.follower_has(to, HAND_OVER_S)
+            if follower is not None:
+                await reign.follower_has(follower, self._position, LAST_ACKS_S)
             await reign.acknowledged(self._position)
-        finally:
-            self._is_handing_over = False
-        await self._end_reign("the mastership was handed over" if to else "resigned")
+            await self._end_reign("the mastership was handed over" if to else "resigned")
 
-    def _check_lease(self, lease: Lease) -> None:
-        super()._check_lease(lease)
-        if self._is_handing_over:
-            raise NotMaster("the mastership is being handed over")
+    async def _until_writable(self, lease: Lease) -> None:
+        async with self._handing_over:
+            self._check_lease(lease)
+
+    def submit(self, lease: Lease, txn: Transaction) -> None:
+        if self._handing_over.locked():
+            raise Refused("the mastership is being handed over")
+        super().submit(lease, txn)
 
     def _current_reign(self) -> Reign:
         if self._reign is None:

@@ -145,9 +145,13 @@ class SoleMember(abc.ABC):
 
     # Writing and reading
 
+    async def _until_writable(self, lease: Lease) -> None:
+        """Raises like `commit`; what is added at once after it keeps the order of the calls."""
+        self._check_lease(lease)
+
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         size = check_transaction(txn)
-        self._check_lease(lease)
+        await self._until_writable(lease)
         # Shielded: a caller that is cancelled does not take back what is on its way to the disk.
         position = await asyncio.shield(self._add(lease, txn, size))
         return Receipt(position, self._membership(0).degraded)
@@ -164,7 +168,7 @@ class SoleMember(abc.ABC):
 
     async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
         async with self._changing_members:
-            self._check_lease(lease)
+            await self._until_writable(lease)
             members = self._members.changed(change, self._identity.node_uuid)
             row = Put(META_KIND, MEMBERS_KEY, members.encode())
             written = self._add(lease, Transaction((row,)), len(row.value))

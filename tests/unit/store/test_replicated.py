@@ -1,6 +1,7 @@
 """The replicated store: the conformance suite, and what only many nodes can show."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store import reign as reign_module
+from ganeti.store import replicated as replicated_module
 from ganeti.store import sync_set
 from ganeti.store.database import Limits
 from ganeti.store.electorate import SoleVoter
@@ -17,6 +19,7 @@ from ganeti.store.interface import (
     CampaignKind,
     Follower,
     Lease,
+    Master,
     MemberChange,
     Store,
 )
@@ -174,6 +177,63 @@ async def test_a_master_hands_over_without_losing_a_write(replicas: Replicas) ->
     new = await second.campaign(Campaign(CampaignKind.HAND_OVER))
     await second.commit(new, put("b"))
     assert await keys_of(second) == ["a", "b"]
+
+
+async def write_all_the_time(
+    store: ReplicatedStore, lease: Lease, written: list[str], name: str
+) -> None:
+    """Until this node is the master no more; each one before the next, as jobs write."""
+    for number in itertools.count():
+        key = f"{name}-{number:05}"
+        try:
+            await store.commit(lease, put(key))
+        except NotMaster:
+            assert isinstance(store.statistics().role, Follower)
+            return
+        written.append(key)
+
+
+@pytest.mark.requirement("G1", "G19")
+async def test_a_busy_master_hands_over_at_once(replicas: Replicas) -> None:
+    """What it is asked to write meanwhile waits: refused, it would end the epoch of a master that stays."""
+    store, lease = await three(replicas)
+    written: list[str] = []
+    writers = [
+        asyncio.create_task(write_all_the_time(store, lease, written, name)) for name in "abc"
+    ]
+    while len(written) < 20:  # noqa: ASYNC110 - no news of that
+        await asyncio.sleep(0.001)
+    second = replicas.stores[N2]
+    async with asyncio.timeout(2):
+        await second.ask_for_hand_over(N1)
+    await asyncio.gather(*writers)
+    await second.campaign(Campaign(CampaignKind.HAND_OVER))
+    assert await keys_of(second) == sorted(written)
+
+
+@pytest.mark.requirement("G17")
+@pytest.mark.parametrize("is_behind", [True, False])
+async def test_a_hand_over_to_a_node_that_falls_silent_leaves_the_master_at_work(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, *, is_behind: bool
+) -> None:
+    monkeypatch.setattr(replicated_module, "HAND_OVER_S", 0.1)
+    monkeypatch.setattr(replicated_module, "LAST_ACKS_S", 0.1)
+    store, lease = await three(replicas)
+    await store.commit(lease, put("a"))
+    replicas.cut_off(N2)
+    begun = store.statistics().position
+    writing = asyncio.create_task(store.commit(lease, put("b")))
+    await asyncio.sleep(0)
+    while is_behind and store.statistics().position == begun:  # noqa: ASYNC110 - no news of that
+        await asyncio.sleep(0.001)
+    giving = asyncio.create_task(store.resign(N2))
+    await asyncio.sleep(0.05)
+    held = asyncio.create_task(store.commit(lease, put("c")))
+    with pytest.raises(NotMaster, match="does not have everything"):
+        await giving
+    await asyncio.gather(writing, held)
+    assert await keys_of(store) == ["a", "b", "c"]
+    assert isinstance(store.statistics().role, Master)
 
 
 @pytest.mark.requirement("G17")

@@ -1,0 +1,233 @@
+"""One change of the role after the other: a node is served as the master's exactly while it is the master."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from ganeti.api.luxi_server import Caller, Dispatcher
+from ganeti.base.errors import NotMaster
+from ganeti.daemons.roles import Duties, Roles
+from ganeti.model.objects import NodeUuid
+from ganeti.protocols.luxi import Answer, Request
+from ganeti.store.interface import (
+    ZERO,
+    Campaign,
+    CampaignKind,
+    Follower,
+    Lease,
+    Lost,
+    Master,
+    Role,
+    StoreStatistics,
+)
+from ganeti.store.notices import RoleFeed
+
+pytestmark = pytest.mark.virtual_time
+
+ME, OTHER = NodeUuid("me"), NodeUuid("other")
+TURNS = 12
+
+
+class Store:
+    """Grants every campaign, unless it is told why not."""
+
+    def __init__(self) -> None:
+        self.feed = RoleFeed()
+        self.epoch = 0
+        self.refusal = ""
+        self.kinds: list[CampaignKind] = []
+        self.followed_master: NodeUuid | None = None
+        self.agrees = False
+
+    def role_changes(self) -> AsyncGenerator[Role, None]:
+        return self.feed.changes()
+
+    async def campaign(self, how: Campaign) -> Lease:
+        await asyncio.sleep(0)
+        if self.refusal:
+            raise NotMaster(self.refusal)
+        self.kinds.append(how.kind)
+        self.epoch += 1
+        lease = Lease(self.epoch)
+        self.feed.change(Master(lease))
+        return lease
+
+    async def step_down(self, why: str) -> None:
+        self.lose(why)
+
+    def lose(self, why: str) -> None:
+        if isinstance(self.feed.role, Master):
+            self.feed.change(Follower(why))
+
+    async def ask_for_hand_over(self, master: NodeUuid) -> None:
+        if not self.agrees:
+            raise NotMaster(f"{master} does not agree")
+
+    def statistics(self) -> StoreStatistics:
+        return StoreStatistics(self.feed.role, ZERO)
+
+
+class Office:
+    """Opens and closes in a few turns of the loop."""
+
+    def __init__(self, lease: Lease, lost: Callable[[str], None]) -> None:
+        self.lease, self.lost = lease, lost
+        self.is_open = False
+        self.failure: Exception | None = None
+
+    async def start(self) -> Dispatcher:
+        for _ in range(TURNS // 2):
+            await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        self.is_open = True
+        return self
+
+    async def close(self) -> None:
+        for _ in range(TURNS // 4):
+            await asyncio.sleep(0)
+        self.is_open = False
+
+    async def answer(self, request: Request, caller: Caller) -> Answer:
+        raise NotImplementedError
+
+    def is_abandonable(self, method: str) -> bool:
+        raise NotImplementedError
+
+
+class Daemon:
+    """What the role means, recorded."""
+
+    def __init__(self, last_master: NodeUuid | None = None) -> None:
+        self.store = Store()
+        self.master = last_master
+        self.offices: list[Office] = []
+        self.failure: Exception | None = None
+        self.serving: object = None
+        self.lost = ""
+        duties = Duties(self.last_master, self.prepare, self.take_office, self.serve, self.ended)
+        self.roles = Roles(ME, self.store, duties)
+
+    async def last_master(self) -> NodeUuid | None:
+        return self.master
+
+    async def prepare(self) -> None:
+        await asyncio.sleep(0)
+
+    def take_office(self, lease: Lease, lost: Callable[[str], None]) -> Office:
+        office = Office(lease, lost)
+        office.failure = self.failure
+        self.offices.append(office)
+        return office
+
+    async def serve(self, dispatcher: object | None) -> None:
+        self.serving = dispatcher
+
+    def ended(self, why: str) -> None:
+        self.lost = why
+
+    def check(self) -> None:
+        """At rest: there is an open office if, and only if, the store is the master's, and it is served."""
+        role = self.store.feed.role
+        held = [office for office in self.offices if office.is_open]
+        assert [Master(office.lease) for office in held] == [role] * isinstance(role, Master)
+        assert self.roles.is_master == isinstance(role, Master)
+        assert self.serving is (held[0] if held else None)
+
+
+@asynccontextmanager
+async def a_daemon(last_master: NodeUuid | None = None) -> AsyncIterator[Daemon]:
+    daemon = Daemon(last_master)
+    daemon.roles.watch()
+    try:
+        yield daemon
+    finally:
+        await daemon.roles.close()
+        daemon.store.feed.close()
+
+
+@pytest.mark.requirement("G2", "G4")
+@pytest.mark.parametrize("turns", range(2 * TURNS))
+async def test_a_master_that_is_replaced_while_it_begins_serves_nobody(turns: int) -> None:
+    """Found by a real history: the store handed over while the office was still being opened."""
+    async with a_daemon() as daemon:
+        task = asyncio.create_task(daemon.roles.force())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        daemon.store.lose("the mastership was handed over")
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.sleep(1)
+        daemon.check()
+
+
+async def test_a_master_that_lost_its_epoch_asks_again_while_no_other_is_known() -> None:
+    async with a_daemon(ME) as daemon:
+        await daemon.roles.resume()
+        daemon.check()
+        daemon.store.lose("no majority")
+        await asyncio.sleep(1)
+        daemon.check()
+        await asyncio.sleep(10)
+        daemon.check()
+        assert len(daemon.offices) == 2
+        daemon.master = OTHER
+        daemon.store.lose("another one")
+        await asyncio.sleep(30)
+        daemon.check()
+        assert len(daemon.offices) == 2
+
+
+async def test_an_office_that_cannot_go_on_ends_the_epoch_and_the_next_one_begins() -> None:
+    async with a_daemon(ME) as daemon:
+        await daemon.roles.resume()
+        daemon.offices[0].lost("a commit of unknown outcome")
+        await asyncio.sleep(10)
+        daemon.check()
+        assert [office.lease.epoch for office in daemon.offices if office.is_open] == [2]
+
+
+async def test_a_master_that_cannot_begin_gives_its_epoch_back() -> None:
+    async with a_daemon() as daemon:
+        daemon.failure = NotMaster("the archive is damaged")
+        with pytest.raises(NotMaster, match="damaged"):
+            await daemon.roles.force()
+        daemon.check()
+
+
+async def test_who_was_no_master_stays_a_follower() -> None:
+    async with a_daemon(OTHER) as daemon:
+        await daemon.roles.resume()
+        await asyncio.sleep(60)
+        assert not daemon.offices
+
+
+@pytest.mark.requirement("G19")
+@pytest.mark.parametrize("agrees", [True, False])
+async def test_a_take_over_asks_the_master_first(agrees: bool) -> None:
+    async with a_daemon(OTHER) as daemon:
+        daemon.store.agrees = agrees
+        await daemon.roles.take_over()
+        daemon.check()
+        wanted = CampaignKind.HAND_OVER if agrees else CampaignKind.VOTE
+        assert daemon.store.kinds == [wanted]
+
+
+@pytest.mark.requirement("G19")
+async def test_a_take_over_that_is_refused_says_so_in_time() -> None:
+    async with a_daemon(OTHER) as daemon:
+        daemon.store.refusal = "no majority"
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        with pytest.raises(NotMaster, match="no majority"):
+            await daemon.roles.take_over()
+        assert loop.time() - begun < 90
+        daemon.check()
+
+
+async def test_a_lost_store_ends_the_daemon() -> None:
+    async with a_daemon() as daemon:
+        daemon.store.feed.change(Lost("the disk is broken"))
+        await asyncio.sleep(0.1)
+        assert daemon.lost == "the disk is broken"
