@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from ganeti.bootstrap.daemons import MASTERD
-from tests.cluster.test_mastership import all_in_sync_set, fail_over
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.masters import all_in_sync_set, fail_over
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(150)]
 

@@ -17,6 +17,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
 from ganeti.clients.luxi import FINAL, LuxiClient
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.masters import DELAY
 from tests.support.state_disk import FILLER, cluster_on, cluster_on_tmpfs
 
 pytestmark = [
@@ -27,7 +28,6 @@ pytestmark = [
 
 RECOVERY_S = 10.0
 TEN_YEARS_S = 10 * 365 * 86400.0
-DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
 ID_BLOCKS = 2500
 """Jobs that need more than two blocks of ids, so that the register must be written."""
 SHIM = """import os, time

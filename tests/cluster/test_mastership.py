@@ -1,27 +1,28 @@
 """Who is the master, with real daemons: hand-over, kill -9, hung masters, force; and nothing is lost."""
 
-import contextlib
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import GanetiError
-from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from ganeti.clients.luxi import LuxiClient
-from ganeti.store.register import RegisterFile
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.masters import (
+    DELAY,
+    NOT_MASTER,
+    Client,
+    all_in_sync_set,
+    fail_over,
+    is_follower,
+    job_ids,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(150)]
-
-DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
-NOT_MASTER = 11
 
 
 @pytest.fixture
@@ -31,59 +32,16 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-def all_in_sync_set(cluster: LocalCluster, count: int, node: int = 1) -> None:
-    """The last registered sync set has as many members as that."""
-
-    def is_so() -> bool:
-        register = RegisterFile(cluster.node(node).paths.register).read()
-        accepted = register.accepted if register else None
-        return accepted is not None and len(accepted.sync_set) == count
-
-    wait_until(is_so, f"{count} members in the sync set", 45)
-
-
-def fail_over(cluster: LocalCluster, node: int, *options: str) -> str:
-    begun = time.monotonic()
-    done = cluster.run("gnt-cluster", "master-failover", *options, node=node, timeout_s=95)
-    assert done.status == 0, done.out + done.err
-    assert time.monotonic() - begun < 60  # G19
-    return done.out
-
-
-def job_ids(paths: Paths) -> set[int]:
-    with LuxiClient(paths) as client:
-        return {int(row[0]) for row in client.call("QueryJobs", None, ["id"])}
-
-
-class Load(threading.Thread):
-    """Submits jobs to a master as fast as it can, until that is no more; remembers what was promised."""
-
-    def __init__(self, paths: Paths) -> None:
-        super().__init__(daemon=True)
-        self._paths = paths
-        self.acknowledged: list[int] = []
-
-    def run(self) -> None:
-        with contextlib.suppress(GanetiError, OSError), LuxiClient(self._paths) as client:
-            while True:
-                self.acknowledged.append(client.call("SubmitJob", [DELAY]))
-
-
-def is_follower(cluster: LocalCluster, node: int) -> bool:
-    return cluster.run("gnt-cluster", "master-ping", node=node).status == NOT_MASTER
-
-
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "G19", "F2", "F4")
 def test_masters_killed_under_load_lose_no_acknowledged_job(cluster: LocalCluster) -> None:
     promised: list[int] = []
     master = 1
     for target in (2, 3):
-        load = Load(cluster.node(master).paths)
+        load = Client([cluster.node(master).paths], pause_s=0)
         load.start()
         time.sleep(0.3 + random.random())
         cluster.kill(MASTERD, master)
-        load.join(10)
-        assert load.acknowledged
+        assert load.end()
         promised += load.acknowledged
         fail_over(cluster, target)
         kept = job_ids(cluster.node(target).paths)
@@ -115,6 +73,25 @@ def test_a_master_that_answers_hands_over_at_once(cluster: LocalCluster) -> None
     assert cluster.run("gnt-debug", "delay", "0", node=2).status == 0
     fail_over(cluster, 1)
     cluster.ok("gnt-cluster", "verify")
+
+
+@pytest.mark.requirement("G1", "G8", "G19")
+def test_a_busy_master_hands_over_at_once(cluster: LocalCluster) -> None:
+    paths = [cluster.node(node).paths for node in (1, 2)]
+    load = [Client(paths, random.Random(seed).randrange, pause_s=0) for seed in range(4)]
+    for client in load:
+        client.start()
+    for target in (2, 1, 2):
+        time.sleep(0.5)
+        begun = time.monotonic()
+        fail_over(cluster, target)
+        assert time.monotonic() - begun < 8
+    promised = [client.end() for client in load]
+    kept = job_ids(cluster.node(2).paths)
+    for one in promised:
+        assert one
+        assert one == sorted(set(one))
+        assert set(one) <= kept
 
 
 @pytest.mark.requirement("G4", "F3", "F4")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.local_cluster import wait_until
@@ -23,17 +24,12 @@ NETWORK_CALLS = ("sendto", "sendmsg")
 HAS_STRACE = shutil.which("strace") is not None
 
 
+@dataclass
 class CrashPoint:
-    """What became of the daemon."""
+    """What became of the daemon; known once its tracer has ended."""
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
-
-    @property
-    def was_reached(self) -> bool:
-        """Whether the daemon made so many calls."""
-        text = self._log.read_text(errors="replace")
-        return "(INJECTED)" in text or "+++ killed by SIGKILL" in text
+    was_reached: bool = False
+    """Whether the daemon made so many calls."""
 
 
 @contextlib.contextmanager
@@ -56,9 +52,12 @@ def at_call(
         ) as tracer:
             try:
                 wait_until(lambda: _is_traced(pid), "strace is attached", 10)
-                yield CrashPoint(log)
+                point = CrashPoint()
+                yield point
             finally:
                 _end(tracer)
+        text = log.read_text(errors="replace")
+        point.was_reached = "(INJECTED)" in text or "+++ killed by SIGKILL" in text
 
 
 def _end(tracer: subprocess.Popen[bytes]) -> None:
