@@ -84,9 +84,9 @@ class LoopClock:
         return self._loop.time()
 
 
-def run_virtual(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run to the end in virtual time; left-over tasks are an error."""
-    with asyncio.Runner(debug=True, loop_factory=VirtualTimeLoop) as runner:
+def run_virtual(coroutine: Coroutine[Any, Any, _T], *, debug: bool = True) -> _T:
+    """Run to the end in virtual time; left-over tasks are an error. `debug` makes it four times as slow."""
+    with asyncio.Runner(debug=debug, loop_factory=VirtualTimeLoop) as runner:
         result = runner.run(coroutine)
         left = asyncio.all_tasks(runner.get_loop())
         if left:

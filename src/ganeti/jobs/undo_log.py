@@ -6,13 +6,13 @@ in which they were pushed and run backwards: here if the opcode fails, or by the
 this one dies or loses its mastership.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, StoreError
+from ganeti.base.whole import to_the_end
 from ganeti.jobs.executor import Change, OpRun
 from ganeti.model.job import UndoStep
 
@@ -68,7 +68,7 @@ class UndoLog:
             # If this is not written, the next master may still undo an opcode that has not ended.
             await self._leave([])
             return
-        notes = await _to_the_end(self._run_back())
+        notes = await to_the_end(self._run_back())
         for note in notes:
             if error is not None:
                 error.add_note(note)
@@ -79,12 +79,12 @@ class UndoLog:
         except (NotMaster, CommitUnknown):
             raise
         except GanetiError as err:
-            for note in await _to_the_end(self._run_back()):
+            for note in await to_the_end(self._run_back()):
                 err.add_note(note)
             raise
         if self._then:
             self._steps = list(self._then)
-            await _to_the_end(self._run_back())
+            await to_the_end(self._run_back())
 
     async def _run_back(self) -> list[str]:
         """Undo all steps, last first; what could not be undone stays recorded, and is returned as text."""
@@ -114,20 +114,3 @@ class UndoLog:
         ) as err:  # a full disk: for now the record names every step; the job's end mends it
             _log.warning("job %d: %s", self._run.job_id, err)
         return True
-
-
-async def _to_the_end(work: Coroutine[Any, Any, list[str]]) -> list[str]:
-    """Run `work` to its end although the caller is cancelled meanwhile, then cancel the caller."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            cancelled = True
-        except Exception:  # noqa: BLE001 - raised by task.result() below
-            break
-    if cancelled:
-        task.result()
-        raise asyncio.CancelledError
-    return task.result()

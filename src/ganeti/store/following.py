@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ganeti.base.errors import NotMaster, Refused
+from ganeti.base.whole import to_the_end
 from ganeti.model.objects import NodeUuid
 from ganeti.store.archive import JobArchive
 from ganeti.store.database import History, HistoryDiffers
@@ -125,9 +126,12 @@ class FollowingStore(SqliteStore):
             raise ChannelClosed(f"{type(message).__name__} is not expected here")
 
     async def _append(self, entries: list[EncodedEntry]) -> None:
+        async def append() -> None:
+            await self._commits.run(lambda: self._database.append(entries))
+            super(FollowingStore, self)._written(entries)
+
         async with self._taking:
-            await asyncio.shield(self._commits.run(lambda: self._database.append(entries)))
-            super()._written(entries)
+            await to_the_end(append())
 
     async def _install(self, channel: Channel, begin: SnapshotBegin, epoch: int) -> None:
         """Take a snapshot; what was here is kept aside where it is more than an older copy (R9)."""
@@ -139,16 +143,20 @@ class FollowingStore(SqliteStore):
             _log.warning(
                 "this node's state is replaced by the master's; the old one is in %s", aside
             )
-        await self._commits.run(lambda: database.begin_snapshot(aside))
+
+        async def end() -> None:
+            await self._commits.run(lambda: database.end_snapshot(history))
+            self._reached(history)
+
         try:
+            await self._commits.run(lambda: database.begin_snapshot(aside))
             async for rows in _snapshot_rows(channel):
                 await self._commits.run(partial(database.add_snapshot_rows, rows))
             self._check_met(epoch)
         except BaseException:
-            await asyncio.shield(self._commits.run(database.abandon_snapshot))
+            await to_the_end(self._commits.run(database.abandon_snapshot))
             raise
-        await asyncio.shield(self._commits.run(lambda: database.end_snapshot(history)))
-        self._reached(history)
+        await to_the_end(end())
 
     def _with_own_ears(self, ballot: Ballot) -> Ballot:
         """This daemon hears its master by the stream, wherever its node daemon may be (R8)."""

@@ -3,9 +3,6 @@
 A failure prints its seed; GANETI_HISTORY_SEED=SEED repeats it.
 """
 
-import logging
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,45 +10,24 @@ import pytest
 from ganeti.jobs.recovery import Recovery
 from ganeti.rpc.earlier_work import EarlierWork
 from tests.support.histories import Violation, run_history
+from tests.support.seeds import FIRST, breaks, run_seeds
 
 HISTORIES, BATCH = 200, 50
 LONG = 10_000
 TRIES = 100
-FIRST = int(os.environ.get("GANETI_HISTORY_SEED", "0"))
-"""The first seed: a failure names the seed to begin with."""
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of jobs fail on purpose; their logs would take most of the time."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
-def run(first: int, count: int) -> int:
-    """How many jobs were acknowledged; fails with the seed of the history that breaks a promise."""
-    acknowledged = 0
-    for seed in range(first, first + count):
-        try:
-            acknowledged += run_history(seed)
-        except Exception as err:  # noqa: BLE001 - whatever it is, the seed must be known
-            again = f"GANETI_HISTORY_SEED={seed} .venv/bin/pytest {__name__.replace('.', '/')}.py"
-            pytest.fail(f"{again}: {type(err).__name__}: {err}")
-    return acknowledged
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G4", "G5", "G6", "G7", "G8", "G11", "F2", "F3", "F11")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))
 def test_no_history_of_a_cluster_breaks_a_promise(first: int) -> None:
-    assert run(first, BATCH) > 15 * BATCH
+    assert run_seeds(run_history, __name__, first, BATCH) > 15 * BATCH
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_no_history_of_a_cluster_breaks_a_promise_for_long() -> None:
-    run(1_000_000 + FIRST, LONG)
+    run_seeds(run_history, __name__, 1_000_000 + FIRST, LONG)
 
 
 async def _call_at_once(self: Any, node: Any, procedure: Any, args: Any, *, key: str = "") -> Any:
@@ -72,9 +48,4 @@ LEFT_OUT = {
 @pytest.mark.parametrize("what", LEFT_OUT)
 def test_without_it_a_promise_is_broken(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*LEFT_OUT[what])
-    for seed in range(TRIES):
-        try:
-            run_history(seed)
-        except Violation:
-            return
-    pytest.fail(f"{TRIES} histories do not need {what}")
+    assert breaks(run_history, TRIES, Violation), f"{TRIES} histories do not need {what}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -280,19 +281,49 @@ async def test_the_other_one_of_two_nodes_needs_force(replicas: Replicas) -> Non
     assert (await store.commit(lease, put("survivor"))).degraded
 
 
-async def test_a_follower_that_was_away_for_long_gets_a_snapshot(replicas: Replicas) -> None:
-    limits = Options(Limits(log_entries=10))
-    for name in replicas.names:
-        await replicas.open(name, limits)
-    store = replicas.stores[N1]
+async def away_for_long(
+    replicas: Replicas, options: Options
+) -> tuple[ReplicatedStore, ReplicatedStore]:
+    """A master, and a follower, opened with these options, that lacks more than the log has."""
+    store = await replicas.open(N1, Options(Limits(log_entries=10)))
+    second = await replicas.open(N2, options)
     lease = await store.campaign(VOTE)
     await store.change_members(lease, MemberChange(N2, is_voter=True, is_candidate=True))
     replicas.cut_off(N2)
     for number in range(60):
         await store.commit(lease, put(f"{number:02}"))
+    return store, second
+
+
+async def test_a_follower_that_was_away_for_long_gets_a_snapshot(replicas: Replicas) -> None:
+    store, second = await away_for_long(replicas, Options())
     replicas.mend()
-    second = replicas.stores[N2]
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
+    assert await rows_of(second) == await rows_of(store)
+
+
+@pytest.mark.requirement("G2", "G3")
+@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "DELETE", "INSERT INTO rows", "COMMIT"])
+async def test_a_snapshot_that_is_interrupted_anywhere_is_begun_again(
+    replicas: Replicas, statement: str
+) -> None:
+    """Whoever connects next ends the session, while its thread is at work on the file."""
+    script, is_met, goes_on = Script(), threading.Event(), threading.Event()
+    store, second = await away_for_long(replicas, Options(connect=script.connect))
+
+    def wait() -> None:
+        is_met.set()
+        goes_on.wait(5)
+
+    script.waits[statement] = wait
+    replicas.mend()
+    await eventually(is_met.is_set)
+    replicas.cut_off(N2)
+    replicas.mend()
+    await asyncio.sleep(0.1)  # the master has connected again
+    goes_on.set()
+    await eventually(lambda: second.statistics().digest == store.statistics().digest)
+    assert isinstance(second.statistics().role, Follower)
     assert await rows_of(second) == await rows_of(store)
 
 

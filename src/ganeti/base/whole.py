@@ -1,0 +1,24 @@
+"""Work that must not be left half way, whatever becomes of the task that wants it."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Carry out all of it; a caller that is cancelled meanwhile ends after it, and not before."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception:  # noqa: BLE001 - raised by task.result() below
+            break
+    if cancelled:
+        task.result()
+        raise asyncio.CancelledError
+    return task.result()
