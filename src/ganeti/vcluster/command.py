@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("status", help="show the daemons of the cluster")
     shell = commands.add_parser("shell", help="open a shell, or run a command, on a node")
     shell.add_argument(
-        "--node", type=int, default=1, metavar="N", help="which node (default: the master, 1)"
+        "--node", default="1", metavar="NODE", help="its number or name (default: 1, the first)"
     )
     shell.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="a command instead of a shell"
@@ -119,13 +119,11 @@ def _status(cluster: VirtualCluster) -> int:
 
 
 def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:
-    """Become the shell, or the command; returns only if there is no such node."""
-    if not 1 <= args.node <= len(cluster.nodes):
-        print(f"ganeti-vcluster: there are nodes 1 to {len(cluster.nodes)}", file=sys.stderr)
-        return 1
-    node = cluster.nodes[args.node - 1]
+    """Become the shell, or the command; returns only by InputError, if there is no such node."""
+    node = cluster.node_called(args.node)
     environment = {**os.environ, **node.environment(), "PS1": f"{node.name.partition('.')[0]}# "}
-    words = [word for word in args.words if word != "--"] or ["/bin/sh", "-i"]
+    words = args.words[1:] if args.words[:1] == ["--"] else args.words
+    words = words or ["/bin/sh", "-i"]
     argv = node.words(words)
     return os.execvpe(argv[0], argv, environment)  # noqa: S606 - it is the person's own shell
 

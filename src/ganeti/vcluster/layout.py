@@ -82,6 +82,14 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     def master(self) -> VirtualNode:
         return self.nodes[0]
 
+    def node_called(self, text: str) -> VirtualNode:
+        """The node with this number (from 1), name, or first part of its name; InputError."""
+        for number, node in enumerate(self.nodes, 1):
+            if text in (str(number), node.name, node.name.partition(".")[0]):
+                return node
+        names = ", ".join(node.name.partition(".")[0] for node in self.nodes)
+        raise InputError(f"there is no node {text!r:.100} here: take one of {names}", "node")
+
     @property
     def directory_path(self) -> Path:
         return Path(self.directory)

@@ -35,6 +35,18 @@ def test_a_cluster_avoids_addresses_that_are_taken() -> None:
     assert not {node.address for node in first.nodes} & {node.address for node in second.nodes}
 
 
+@pytest.mark.parametrize("text", ["2", "node2", "node2.vcluster.test"])
+def test_a_node_is_called_by_number_or_name(text: str) -> None:
+    cluster = small(Path("/tmp/c"))
+    assert cluster.node_called(text) == cluster.nodes[1]
+
+
+@pytest.mark.parametrize("text", ["0", "4", "", "node", "web1"])
+def test_a_node_that_is_not_there_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(InputError, match="node1, node2, node3"):
+        small(Path("/tmp/c")).node_called(text)
+
+
 def test_two_directories_make_two_networks() -> None:
     one, other = small(Path("/tmp/a"), netns=True), small(Path("/tmp/b"), netns=True)
     assert one.bridge != other.bridge
