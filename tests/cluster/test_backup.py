@@ -8,6 +8,7 @@ import pytest
 from ganeti.bootstrap.daemons import MASTERD
 from ganeti.store.register import RegisterFile
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.masters import lose_state
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -18,12 +19,6 @@ CONFIRM = 13
 def cluster() -> Iterator[LocalCluster]:
     with local_cluster(nodes=3) as made:
         yield made
-
-
-def wipe(cluster: LocalCluster, node: int) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        path = cluster.node(node).paths.state
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def last_job(cluster: LocalCluster) -> int:
@@ -42,6 +37,11 @@ def test_a_lost_state_is_restored_and_the_other_nodes_accept_it(cluster: LocalCl
     cluster.ok("gnt-cluster", "add-tags", "after")
     cluster.ok("gnt-debug", "delay", "0")
     used = last_job(cluster)
+    cluster.kill(MASTERD, 2)
+    lives = cluster.run("gnt-cluster", "restore", "--yes-do-it", str(backup), node=2)
+    assert lives.status == 1
+    assert "node1.vcluster.test is the master" in lives.err
+    cluster.start(MASTERD, 2)
 
     cluster.kill(MASTERD)
     newer = cluster.fails("gnt-cluster", "restore", str(backup), status=CONFIRM)
@@ -49,7 +49,7 @@ def test_a_lost_state_is_restored_and_the_other_nodes_accept_it(cluster: LocalCl
     for number in (2, 3):
         cluster.kill(MASTERD, number)
     for number in (1, 2, 3):
-        wipe(cluster, number)
+        lose_state(cluster, number)
     others = cluster.fails("gnt-cluster", "restore", str(backup), status=CONFIRM)
     assert "master-failover" in others
     restored = cluster.ok("gnt-cluster", "restore", "--yes-do-it", str(backup), timeout_s=120)

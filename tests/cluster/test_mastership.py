@@ -20,6 +20,7 @@ from tests.support.masters import (
     fail_over,
     is_follower,
     job_ids,
+    lose_state,
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(150)]
@@ -109,6 +110,27 @@ def test_a_master_that_hangs_is_replaced_and_obeys_when_it_wakes(cluster: LocalC
     wait_until(lambda: is_follower(cluster, 1), "the old master obeys", 20)
     fail_over(cluster, 1)
     assert new in job_ids(cluster.node(1).paths)
+
+
+@pytest.mark.requirement("G1", "G2", "F2")
+def test_a_master_that_lost_its_state_gets_it_back_from_another(cluster: LocalCluster) -> None:
+    cluster.ok("gnt-cluster", "add-tags", "kept")
+    cluster.ok("gnt-debug", "delay", "0")
+    for node in (1, 2, 3):
+        cluster.kill(MASTERD, node)
+    lose_state(cluster, 1)
+    cluster.start(MASTERD, 1)
+    refused = cluster.run("gnt-cluster", "master-failover", node=1, timeout_s=95)
+    assert refused.status == NOT_MASTER
+    assert (
+        "the state database of this node is gone: run 'gnt-cluster master-failover'" in refused.err
+    )
+    for node in (2, 3):
+        cluster.start(MASTERD, node)
+    fail_over(cluster, 2)
+    all_in_sync_set(cluster, 3, node=2)
+    fail_over(cluster, 1)
+    assert cluster.ok("gnt-cluster", "list-tags").out.split() == ["kept"]
 
 
 @pytest.mark.requirement("F3", "G19")

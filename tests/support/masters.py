@@ -59,6 +59,13 @@ def have_one_history(cluster: LocalCluster, *nodes: int) -> bool:
     return all(one is not None and one == found[0] for one in found)
 
 
+def lose_state(cluster: LocalCluster, node: int) -> None:
+    """The database of a node whose master daemon is down is gone; its register stays."""
+    path = cluster.node(node).paths.state
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 class Client(threading.Thread):
     """Submits jobs to whoever is the master, until it is told to end; remembers what was promised."""
 

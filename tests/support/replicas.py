@@ -1,6 +1,7 @@
 """Candidates in one loop: registers in memory, and channels that may be cut."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from ganeti.model.objects import NodeUuid
@@ -23,20 +24,36 @@ from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.sqlite import Options
 from ganeti.store.stream import Channel, ChannelClosed, Message
 
+CONNECT_S, VOTE_S = 3.0, 2.0
+"""How long a candidate waits for a node that says nothing at all."""
+
 
 class MemoryChannel:
-    """One end of a pair of queues."""
+    """One end of a pair of queues; what is sent while the line is hushed waits for its end."""
 
-    def __init__(self, incoming: "asyncio.Queue[Message | None]") -> None:
-        self.incoming = incoming
+    def __init__(self, is_hushed: Callable[[], bool]) -> None:
+        self.incoming: asyncio.Queue[Message | None] = asyncio.Queue()
         self.other: MemoryChannel | None = None
         self.is_open = True
+        self._is_hushed = is_hushed
+        self._held: list[Message | None] = []
 
     async def send(self, message: Message) -> None:
         if not self.is_open or self.other is None:
             raise ChannelClosed("closed")
-        self.other.incoming.put_nowait(message)
+        self._held.append(message)
+        self.flush()
         await asyncio.sleep(0)
+
+    def flush(self) -> None:
+        """Let what waits through, unless the line is hushed; None is the end."""
+        if self._is_hushed() or self.other is None:
+            return
+        held, self._held = self._held, []
+        for message in held:
+            if message is None:
+                self.other.is_open = False
+            self.other.incoming.put_nowait(message)
 
     async def receive(self) -> Message:
         message = await self.incoming.get() if self.is_open else None
@@ -48,10 +65,11 @@ class MemoryChannel:
         return not self.incoming.empty()
 
     def close(self) -> None:
-        for end in (self, self.other):
-            if end is not None and end.is_open:
-                end.is_open = False
-                end.incoming.put_nowait(None)
+        if self.is_open:
+            self.is_open = False
+            self.incoming.put_nowait(None)
+            self._held.append(None)
+            self.flush()
 
 
 class Replicas:
@@ -65,6 +83,7 @@ class Replicas:
         self.stores: dict[NodeUuid, ReplicatedStore] = {}
         self.heard: dict[NodeUuid, tuple[NodeUuid, float]] = {}
         self.cut: set[NodeUuid] = set()
+        self.hushed: set[NodeUuid] = set()
         self.silent_voters: set[NodeUuid] = set()
         self.full: set[NodeUuid] = set()
         """Nodes whose registers cannot be written."""
@@ -81,10 +100,14 @@ class Replicas:
         links = _Links(self, node)
         ports = Ports(voters=links, peers=links, register=self.registers[node], archive=archive)
         store = await ReplicatedStore.join(
-            self.directory / f"{name}.db", Identity(self.cluster, node), ports, options
+            self.path(name), Identity(self.cluster, node), ports, options
         )
         self.stores[node] = store
         return store
+
+    def path(self, name: str, suffix: str = "") -> Path:
+        """The database of a node, or a file that belongs to it."""
+        return self.directory / f"{name}.db{suffix}"
 
     def cut_off(self, name: str) -> None:
         """Nobody reaches this node, nor is reached by it."""
@@ -94,8 +117,19 @@ class Replicas:
             if node in (one, two):
                 channel.close()
 
-    def mend(self) -> None:
-        self.cut.clear()
+    def hush(self, name: str) -> None:
+        """Nothing reaches this node or leaves it, and nobody is told: what is sent waits."""
+        self.hushed.add(NodeUuid(name))
+
+    def mend(self, *names: str) -> None:
+        """The lines of these nodes, or of all, are as they should be; what has waited arrives."""
+        mended = {NodeUuid(name) for name in names or self.names}
+        self.cut -= mended
+        self.hushed -= mended
+        for _, _, channel in self.channels:
+            for end in (channel, channel.other):
+                if end is not None:
+                    end.flush()
 
     async def close(self) -> None:
         for store in self.stores.values():
@@ -115,12 +149,15 @@ class _Links:
     def _is_cut(self, node: NodeUuid) -> bool:
         return node != self._node and bool({node, self._node} & self._all.cut)
 
+    def _is_hushed(self, node: NodeUuid) -> bool:
+        return node != self._node and bool({node, self._node} & self._all.hushed)
+
     async def connect(self, node: NodeUuid) -> Channel:
-        await asyncio.sleep(0)
-        if self._is_cut(node) or node not in self._all.stores:
+        await asyncio.sleep(CONNECT_S if self._is_hushed(node) else 0)
+        if self._is_cut(node) or self._is_hushed(node) or node not in self._all.stores:
             raise ChannelClosed("no connection")
-        ours = MemoryChannel(asyncio.Queue())
-        theirs = MemoryChannel(asyncio.Queue())
+        ours = MemoryChannel(lambda: self._is_hushed(node))
+        theirs = MemoryChannel(lambda: self._is_hushed(node))
         ours.other, theirs.other = theirs, ours
         self._all.channels.append((self._node, node, ours))
         task = asyncio.create_task(self._all.stores[node].serve(theirs))
@@ -131,8 +168,8 @@ class _Links:
     async def _vote(self, node: NodeUuid, answer: Answer | None = None) -> Vote | NoVote:
         await asyncio.sleep(0)
         register = self._all.registers[node].read()
-        if register is None or self._is_cut(node) or node in self._all.silent_voters:
-            return NoVote("no answer")
+        if register is None or not self._reaches(node):
+            return await self._no_vote(node)
         found = self._all.heard.get(node)
         now = asyncio.get_running_loop().time()
         heard = Heard(found[0], now - found[1]) if found else None
@@ -142,10 +179,15 @@ class _Links:
 
     def _reaches(self, node: NodeUuid) -> bool:
         known = node in self._all.registers
-        return known and not self._is_cut(node) and node not in self._all.silent_voters
+        lost = self._is_cut(node) or self._is_hushed(node)
+        return known and not lost and node not in self._all.silent_voters
+
+    async def _no_vote(self, node: NodeUuid) -> NoVote:
+        await asyncio.sleep(VOTE_S if self._is_hushed(node) else 0)
+        return NoVote("no answer")
 
     async def read(self, node: NodeUuid) -> Vote | NoVote:
-        return await self._vote(node) if self._reaches(node) else NoVote("no answer")
+        return await self._vote(node) if self._reaches(node) else await self._no_vote(node)
 
     async def promise(
         self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
@@ -161,7 +203,7 @@ class _Links:
 
     async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
         if not self._reaches(node):
-            return NoVote("no answer")
+            return await self._no_vote(node)
         if node in self._all.full:
             return NoVote("cannot keep the register: no space left")
         answer = self._all.registers[node].decide(lambda old: accept(old, request))
@@ -169,7 +211,7 @@ class _Links:
 
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
         if not self._reaches(node):
-            return NoVote("no answer")
+            return await self._no_vote(node)
         master = self._node
         answer = self._all.registers[node].decide(lambda old: check_epoch(old, epoch, master))
         if answer.granted:

@@ -7,7 +7,7 @@ ended is not run again, nor undone: nobody knows how it went on (G7).
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -33,7 +33,7 @@ from ganeti.model.objects import KINDS, Cluster, Node, NodeUuid
 from ganeti.store.archive import JobArchive
 from ganeti.store.backup import BackupHeader, read_backup
 from ganeti.store.database import History
-from ganeti.store.election import forced_ceiling, forced_epoch
+from ganeti.store.election import SILENCE_S, Heard, forced_ceiling, forced_epoch
 from ganeti.store.encoding import DIGEST_BYTES, MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
@@ -60,6 +60,8 @@ UNKNOWN_END = (
     "the cluster's state was restored from a backup that was made before this ended: whether it was"
     " carried out is not known; look before it is submitted again"
 )
+AskNodes = Callable[[Iterable[Node]], Awaitable[dict[NodeUuid, Heard | None]]]
+"""Which master each node that answers has heard last (`heard_masters`)."""
 _SHOWN_NAMES = 20
 _COMPARED = ("node", "instance", JOB_KIND)
 
@@ -88,11 +90,13 @@ class Restored:
     lines: list[str]
 
 
-async def restore(paths: Paths, backup: Path, *, clock: Clock, is_sure: bool = False) -> Restored:
+async def restore(
+    paths: Paths, backup: Path, *, clock: Clock, ask_nodes: AskNodes, is_sure: bool = False
+) -> Restored:
     """Put a backup in the place of this node's state; the daemons are not touched.
 
-    PrereqError if that must not be, or not without `is_sure`; StoreError for a damaged backup, a state
-    in use, or a failing disk.
+    PrereqError if that must not be, as while another master lives, or not without `is_sure`; StoreError
+    for a damaged backup, a state in use, or a failing disk.
     """
     try:
         identity = own_identity(paths)
@@ -107,12 +111,15 @@ async def restore(paths: Paths, backup: Path, *, clock: Clock, is_sure: bool = F
     with _opened(backup) as file, holding_state(paths.state):
         content = examine(file, identity)
         _check_node(paths, content, identity)
+        asked = [node for node in content.nodes.values() if not node.offline]
+        silent = _check_no_master(content, identity, asked, await ask_nodes(asked))
         found = found_at(paths.state, identity)
         if not is_sure:
             _check_newer(content, found, register, identity)
         archived = await _archived(paths, content)
         try:
-            return _replace(paths, file, _Plan(identity, register, content, found, archived), clock)
+            plan = _Plan(identity, register, content, found, archived, silent)
+            return _replace(paths, file, plan, clock)
         except OSError as err:
             raise HostError(f"cannot write {err.filename}: {err.strerror}") from err
 
@@ -124,6 +131,8 @@ class _Plan:
     content: Content
     found: Found
     archived: frozenset[int]
+    silent: list[str]
+    """Nodes that could not be asked whether another master lives."""
 
     @property
     def position(self) -> Position:
@@ -263,6 +272,29 @@ def _check_node(paths: Paths, content: Content, identity: Identity) -> None:
         )
 
 
+def _check_no_master(
+    content: Content,
+    identity: Identity,
+    asked: list[Node],
+    heard: dict[NodeUuid, Heard | None],
+) -> list[str]:
+    """PrereqError if another master lives as far as any node knows; who did not answer."""
+    for node in asked:
+        last = heard.get(node.uuid)
+        if last is None or last.master == identity.node_uuid or last.seconds >= SILENCE_S:
+            continue
+        master = content.nodes.get(last.master)
+        name = master.name if master else last.master
+        raise PrereqError(
+            f"{name} is the master: {node.name} heard it {last.seconds:.1f} s ago. Stop ganeti-masterd"
+            f" there first, and repeat this {SILENCE_S:g} s later; or restore the backup there",
+            ErrorCode.WRONG_STATE,
+        )
+    silent = {node.uuid: node.name for node in asked if node.uuid not in heard}
+    silent.pop(identity.node_uuid, None)
+    return sorted(silent.values())
+
+
 def _check_newer(content: Content, found: Found, register: Register, identity: Identity) -> None:
     """PrereqError where there may be a newer state, here or on others."""
     how = "; if that is to be given up, repeat this with --yes-do-it"
@@ -390,6 +422,11 @@ def _told(plan: _Plan, aside: Path | None, lost: list[str]) -> list[str]:
             f" epoch {accepted.epoch}: what was changed in between is lost"
         )
     lines += lost
+    if plan.silent:
+        lines.append(
+            f"whether another master lives could not be asked of {_some(plan.silent)}: if one does, its"
+            " epoch ends when it meets this one"
+        )
     if aside is not None:
         lines.append(f"what was here is kept in {aside}")
     unknown = [str(job_id) for job_id, ended in sorted(content.jobs.items())

@@ -54,13 +54,16 @@ def restore(args: argparse.Namespace) -> int:
     The restored state goes on far beyond all epochs and job ids that are known, so no id is used twice
     and other nodes follow. Jobs that had not ended when the backup was made become errors: they are
     not run again. A newer state on this node, or other candidates that held the last state, make the
-    command refuse unless --yes-do-it is given (exit code 13).
+    command refuse unless --yes-do-it is given (exit code 13). It always refuses while any node hears
+    another master.
     """
     import asyncio
+    from functools import partial
 
     from ganeti.base.clock import SystemClock
     from ganeti.base.errors import ErrorCode
     from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+    from ganeti.bootstrap.heard import heard_masters
     from ganeti.bootstrap.init import answers
     from ganeti.bootstrap.restore import restore as restore_state
 
@@ -74,7 +77,13 @@ def restore(args: argparse.Namespace) -> int:
         )
     try:
         done = asyncio.run(
-            restore_state(paths, Path(args.file), clock=SystemClock(), is_sure=args.is_sure)
+            restore_state(
+                paths,
+                Path(args.file),
+                clock=SystemClock(),
+                ask_nodes=partial(heard_masters, paths),
+                is_sure=args.is_sure,
+            )
         )
     except PrereqError as err:
         if err.code == ErrorCode.EXISTS:

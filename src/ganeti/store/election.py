@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ganeti.model.objects import NodeUuid
-from ganeti.store.interface import MAX_EPOCH, CampaignKind, Position
+from ganeti.store.interface import MAX_EPOCH, ZERO, CampaignKind, Position
 from ganeti.store.register import (
     Accepted,
     Answer,
@@ -217,6 +217,20 @@ def is_outdated(electing: Electing, accepted: Accepted | None) -> Refusal | None
     )
 
 
+def is_emptied(accepted: Accepted | None, position: Position) -> bool:
+    """Whether a node whose register names this master has lost its database.
+
+    Job ids are registered before the first job, so there was a state where any are.
+    """
+    return position == ZERO and accepted is not None and accepted.job_id_ceiling > 0
+
+
+EMPTIED = (
+    "the state database of this node is gone: run 'gnt-cluster master-failover' on another master"
+    " candidate, and this node gets the state from it; where no other has it, restore a backup"
+)
+
+
 def release(software: str) -> tuple[int, int]:
     """What of a version decides whether the state can be understood: its first two numbers.
 
@@ -248,22 +262,19 @@ def choose_source(
 ) -> NodeUuid | Refusal:
     """Whom to copy from: of the members of the last sync set, one that has most (R7).
 
-    `tails` has the candidate's own too.
+    A member that has nothing at all has lost its database, and does not count as one. `tails` has the
+    candidate's own too.
     """
     own = electing.candidate
     if accepted is None:
         return own
     mine = tails[own].position
-    members = {node: tail for node, tail in tails.items() if node in accepted.sync_set}
+    had = {node: tail for node, tail in tails.items() if node in accepted.sync_set}
+    members = {node: tail for node, tail in had.items() if not is_emptied(accepted, tail.position)}
     if not members and electing.kind is CampaignKind.FORCE:
         members = dict(tails)
     if not members:
-        names = ", ".join(sorted(accepted.sync_set))
-        return Refusal(
-            f"none of those that surely have the last state answers ({names}): start the master"
-            " daemon of one of them, or use --no-voting, which may lose what they have",
-            frozenset(accepted.sync_set),
-        )
+        return _nobody_has_it(accepted.sync_set, frozenset(had))
     greatest = max(tail.position for tail in members.values())
     holders = sorted(node for node, tail in members.items() if tail.position == greatest)
     if mine > greatest and mine.epoch != greatest.epoch:
@@ -274,6 +285,20 @@ def choose_source(
         )
     # In one epoch there is one master, so whoever has more of it has all that the others have.
     return own if own in holders or mine > greatest else holders[0]
+
+
+def _nobody_has_it(sync_set: frozenset[NodeUuid], emptied: frozenset[NodeUuid]) -> Refusal:
+    gone = f"; the database of {_listed(emptied)} is gone" if emptied else ""
+    return Refusal(
+        f"none of those that surely have the last state answers with it ({_listed(sync_set)}){gone}:"
+        " start the master daemon of one that has it, or use --no-voting, which may lose what they"
+        " have",
+        sync_set,
+    )
+
+
+def _listed(nodes: Collection[NodeUuid]) -> str:
+    return ", ".join(sorted(nodes))
 
 
 def first_registration(

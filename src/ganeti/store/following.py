@@ -20,7 +20,7 @@ from ganeti.store.database import History, HistoryDiffers
 from ganeti.store.election import Ballot, Heard, Vote
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.encoding import EncodedEntry
-from ganeti.store.interface import Identity, Position, Row
+from ganeti.store.interface import ZERO, Identity, Position, Row
 from ganeti.store.register import RegisterKeeper
 from ganeti.store.sqlite import Options, SqliteStore
 from ganeti.store.stream import (
@@ -137,7 +137,7 @@ class FollowingStore(SqliteStore):
         """Take a snapshot; what was here is kept aside where it is more than an older copy (R9)."""
         history = History(Position.from_int(begin.position), begin.digest)
         database, aside = self._database, None
-        if self._position > Position(0, 0):
+        if self._position > ZERO:
             name = f"{self._path.name}.aside-{self._position.epoch}-{self._position.serial}"
             aside = self._path.with_name(name)
             _log.warning(

@@ -20,7 +20,7 @@ from ganeti.store.archive_feed import ArchiveFeed, Jobs
 from ganeti.store.database import History
 from ganeti.store.election import Mandate, NoVote, Vote, carries
 from ganeti.store.encoding import EncodedEntry
-from ganeti.store.interface import Identity, Position, Row
+from ganeti.store.interface import ZERO, Identity, Position, Row
 from ganeti.store.register import Accepted, AcceptRequest
 from ganeti.store.stream import (
     Ack,
@@ -403,11 +403,11 @@ class Reign:
             raise ChannelClosed("it does not speak the protocol")
         history = History(Position.from_int(answer.position), answer.digest)
         sent = history.position
-        if not await self._means.history.goes_on_from(history):
-            self._sync.forgot(node, Position(0, 0))
-            sent = await self._send_snapshot(channel, history)
-        else:
+        if await self._means.history.goes_on_from(history):
             self._acked(node, sent)
+        else:
+            self._sync.forgot(node, ZERO)
+            sent = await self._send_snapshot(channel, history)
         acks = asyncio.create_task(self._receive_acks(node, channel), name=f"acks {node}")
         sending = asyncio.create_task(self._send(node, channel, sent), name=f"send {node}")
         try:
@@ -476,7 +476,7 @@ async def send_snapshot(
     channel: Channel, slices: AsyncGenerator[History | list[Row], None]
 ) -> Position:
     """Send a snapshot; its position."""
-    position = Position(0, 0)
+    position = ZERO
     async with aclosing(slices):
         async for part in slices:
             if isinstance(part, History):

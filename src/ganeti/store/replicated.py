@@ -29,6 +29,7 @@ from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     MEMBERS_KEY,
     META_KIND,
+    ZERO,
     Campaign,
     CampaignKind,
     Identity,
@@ -114,9 +115,15 @@ class ReplicatedStore(FollowingStore):
         return lease
 
     async def _take_epoch(self, kind: CampaignKind) -> Lease:
+        register = await self._ports.beside(self._ports.register.read)
+        last = register.accepted if register else None
+        if election.is_emptied(last, self._position):
+            raise NotMaster(election.EMPTIED)
         self._members = await self._commits.run(self._read_members)
         electing = Electing(self._identity.node_uuid, kind, self._members.voters, __version__)
-        ballot = await self._ask(await self._everybody(electing), self._ports.voters.read)
+        known = last.voters | last.sync_set if last else frozenset()
+        everybody = electing.voters | known | {electing.candidate}
+        ballot = await self._ask(everybody, self._ports.voters.read)
         ballot = self._with_own_ears(ballot)
         epoch = _judged(election.judge_survey(electing, ballot, self._epoch))
         request = PromiseRequest(self._identity.cluster_uuid, epoch, self._identity.node_uuid)
@@ -132,6 +139,7 @@ class ReplicatedStore(FollowingStore):
         source = _judged(election.choose_source(electing, accepted, tails))
         if source != self._identity.node_uuid:
             await self._copy(source, epoch)
+            self._members = await self._commits.run(self._read_members)
             tails[self._identity.node_uuid] = self._own_tail()
         self._check_met(epoch)
         await self._keep_epoch(epoch)
@@ -142,12 +150,6 @@ class ReplicatedStore(FollowingStore):
         self._check_met(epoch)
         self._begin(first, kind)
         return Lease(epoch)
-
-    async def _everybody(self, electing: Electing) -> frozenset[NodeUuid]:
-        register = await self._ports.beside(self._ports.register.read)
-        accepted = register.accepted if register else None
-        known = accepted.voters | accepted.sync_set if accepted else frozenset()
-        return electing.voters | known | {electing.candidate}
 
     async def _ask(
         self, nodes: frozenset[NodeUuid], question: Callable[[NodeUuid], Awaitable[Vote | NoVote]]
@@ -508,6 +510,10 @@ class _Source:
 
     async def goes_on_from(self, history: History) -> bool:
         store = self._store
+        if history.position == ZERO < self.tail.position:
+            # Whoever has nothing gets all at once: with a part of it, it would pass for one that has
+            # everything that was acknowledged while it was a member (`election.choose_source`).
+            return False
         return await store._read(partial(store._log_reader.goes_on_from, history))  # noqa: SLF001
 
     async def entries_after(self, position: Position) -> list[EncodedEntry]:

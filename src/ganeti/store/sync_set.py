@@ -117,7 +117,8 @@ class SyncSet:
 
     def forgot(self, node: NodeUuid, position: Position) -> None:
         """A follower has less than it had (its disk was replaced): it must not count with that."""
-        if follower := self._followers.get(node):
+        follower = self._followers.get(node)
+        if follower and (follower.acked > position or node in self.must_acknowledge):
             follower.acked = follower.mark = min(follower.acked, position)
             follower.proved_at, follower.was_dropped = float("-inf"), True
 

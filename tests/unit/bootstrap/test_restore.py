@@ -4,7 +4,7 @@ import asyncio
 import io
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import msgspec
@@ -26,12 +26,12 @@ from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import ConfigObject
+from ganeti.model.objects import ConfigObject, Node, NodeUuid
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.store.archive import JobArchive
 from ganeti.store.backup import read_backup, write_backup
 from ganeti.store.database import History
-from ganeti.store.election import FORCED_IDS, FORCED_STRIDE
+from ganeti.store.election import FORCED_IDS, FORCED_STRIDE, SILENCE_S, Heard
 from ganeti.store.encoding import MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
@@ -118,10 +118,25 @@ def member(root: Path) -> Paths:
     return paths
 
 
-def restored(paths: Paths, data: bytes, *, is_sure: bool = False) -> list[str]:
+class Nodes:
+    """Nodes that answer: which master they hear."""
+
+    def __init__(self, heard: dict[NodeUuid, Heard | None] | None = None) -> None:
+        self.heard = dict.fromkeys(NODES) if heard is None else heard
+        self.asked: list[NodeUuid] = []
+
+    async def ask(self, nodes: Iterable[Node]) -> dict[NodeUuid, Heard | None]:
+        self.asked = [node.uuid for node in nodes]
+        return {uuid: self.heard[uuid] for uuid in self.asked if uuid in self.heard}
+
+
+def restored(
+    paths: Paths, data: bytes, *, is_sure: bool = False, nodes: Nodes | None = None
+) -> list[str]:
     file = paths.root / "backup"
     file.write_bytes(data)
-    done = asyncio.run(restore(paths, file, clock=FrozenClock(), is_sure=is_sure))
+    ask = (nodes or Nodes()).ask
+    done = asyncio.run(restore(paths, file, clock=FrozenClock(), ask_nodes=ask, is_sure=is_sure))
     return done.lines
 
 
@@ -276,9 +291,10 @@ def test_a_backup_that_does_not_belong_here_is_refused(paths: Paths, data: bytes
 
 def test_only_a_regular_file_is_read(paths: Paths) -> None:
     os.mkfifo(paths.root / "pipe")
+    ask = Nodes().ask
     for name in ("pipe", "nothing", "."):
         with pytest.raises(PrereqError):
-            asyncio.run(restore(paths, paths.root / name, clock=FrozenClock()))
+            asyncio.run(restore(paths, paths.root / name, clock=FrozenClock(), ask_nodes=ask))
 
 
 def test_newer_states_are_given_up_only_on_demand(paths: Paths) -> None:
@@ -305,6 +321,32 @@ def test_others_that_had_the_last_state_come_first(paths: Paths) -> None:
     with pytest.raises(PrereqError, match=r"node2\.example\.com had the last state"):
         restored(paths, backup_of(content()))
     restored(paths, backup_of(content()), is_sure=True)
+
+
+@pytest.mark.requirement("G2", "G4")
+def test_while_a_node_hears_another_master_nothing_is_restored(paths: Paths) -> None:
+    before = RegisterFile(paths.register).read()
+    nodes = Nodes({NODES[0]: None, NODES[1]: None, NODES[2]: Heard(NODES[1], SILENCE_S - 0.1)})
+    with pytest.raises(PrereqError, match=r"node2\S* is the master: node3\S* heard it 9\.9 s ago"):
+        restored(paths, backup_of(content()), is_sure=True, nodes=nodes)
+    assert not paths.state.exists()
+    assert RegisterFile(paths.register).read() == before
+
+
+@pytest.mark.parametrize("heard", [Heard(NODES[1], SILENCE_S), Heard(NODES[0], 0.0)])
+def test_a_master_that_is_gone_or_was_here_is_no_obstacle(paths: Paths, heard: Heard) -> None:
+    lines = restored(paths, backup_of(content()), nodes=Nodes(dict.fromkeys(NODES, heard)))
+    assert not any("could not be asked" in line for line in lines)
+
+
+def test_it_is_said_who_could_not_be_asked(paths: Paths) -> None:
+    offline = sample_node(3, offline=True)
+    put = put_row(offline)
+    rows = [Row(put.kind, put.key, put.value) if row.key == NODES[2] else row for row in content()]
+    nodes = Nodes({})
+    lines = restored(paths, backup_of(rows), nodes=nodes)
+    assert nodes.asked == list(NODES[:2])
+    assert any("could not be asked of node2.example.com:" in line for line in lines)
 
 
 def test_a_state_that_cannot_be_opened_is_moved_aside(paths: Paths) -> None:

@@ -214,6 +214,17 @@ def test_without_a_member_of_the_last_set_the_missing_ones_are_named() -> None:
     assert election.choose_source(by_vote(kind=FORCE), accepted(4, A, C), {B: tail(4, 9)}) == B
 
 
+@pytest.mark.requirement("G1", "F2")
+def test_a_member_whose_database_is_gone_does_not_count_as_one() -> None:
+    last, empty = accepted(4, A, C, ceiling=1000), tail(0, 0)
+    refusal = election.choose_source(by_vote(), last, {A: empty, B: tail(4, 9)})
+    assert isinstance(refusal, Refusal)
+    assert f"({A}, {C}); the database of {A} is gone" in refusal.reason
+    assert election.choose_source(by_vote(), last, {A: empty, C: tail(4, 5), B: tail(4, 9)}) == B
+    assert election.choose_source(by_vote(A), last, {A: empty, C: tail(4, 5)}) == C
+    assert election.choose_source(by_vote(A), accepted(4, A), {A: empty}) == A
+
+
 def test_a_candidate_never_replaces_more_by_less() -> None:
     last = accepted(4, A)
     assert election.choose_source(by_vote(), last, {A: tail(4, 3), B: tail(4, 5)}) == B

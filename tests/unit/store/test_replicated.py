@@ -10,10 +10,12 @@ import pytest
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
+from ganeti.store import following as following_module
 from ganeti.store import reign as reign_module
 from ganeti.store import replicated as replicated_module
 from ganeti.store import sync_set
-from ganeti.store.database import Limits
+from ganeti.store.database import History, Limits
+from ganeti.store.database_reader import SLICE_ROWS
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.interface import (
     Campaign,
@@ -22,6 +24,7 @@ from ganeti.store.interface import (
     Lease,
     Master,
     MemberChange,
+    Position,
     Store,
 )
 from ganeti.store.replicated import NotYet, ReplicatedStore
@@ -137,6 +140,89 @@ async def test_what_was_acknowledged_is_on_every_member(replicas: Replicas) -> N
     for node in (N2, N3):
         assert await rows_of(replicas.stores[node]) == wanted
         assert replicas.stores[node].statistics().digest == store.statistics().digest
+
+
+async def without_database(replicas: Replicas, *nodes: NodeUuid) -> None:
+    """These have lost their databases, and not their registers; their daemons are down."""
+    for node in nodes:
+        await replicas.stores.pop(node).close()
+        for suffix in ("", "-wal", "-shm"):
+            replicas.path(node, suffix).unlink(missing_ok=True)
+
+
+@pytest.mark.requirement("G1", "G2", "F2")
+async def test_a_node_that_lost_its_database_gets_it_from_another_master(
+    replicas: Replicas,
+) -> None:
+    store, lease = await three(replicas)
+    await store.raise_ceiling(lease, 1000)
+    await store.commit(lease, put("kept"))
+    await without_database(replicas, N1)
+    again = await replicas.open(N1)
+    replicas.heard.clear()
+    for how in (VOTE, FORCE):
+        with pytest.raises(NotMaster, match="the state database of this node is gone"):
+            await again.campaign(how)
+    await take_over(replicas, N2)
+    await eventually(lambda: again.statistics().position > Position(0, 0))
+    assert "kept" in await keys_of(again)
+    await take_over(replicas, N1)
+    assert (await again.members()).candidates == frozenset((N1, N2, N3))
+
+
+@pytest.mark.requirement("G1", "F2")
+async def test_a_member_that_lost_its_database_is_not_asked_for_the_state(
+    replicas: Replicas,
+) -> None:
+    store, lease = await three(replicas)
+    await store.raise_ceiling(lease, 1000)
+    replicas.cut_off(N3)
+    await store.commit(lease, put("kept"))  # once the third is out of the sync set
+    replicas.cut_off(N1)
+    await without_database(replicas, N2)
+    await replicas.open(N2)
+    replicas.mend(N3)
+    with pytest.raises(NotMaster, match=f"the database of {N2} is gone"):
+        await take_over(replicas, N3)
+    replicas.mend()
+    await take_over(replicas, N3)
+    assert "kept" in await keys_of(replicas.stores[N3])
+
+
+@pytest.mark.requirement("G1")
+async def test_a_new_master_has_the_members_that_it_copied(replicas: Replicas) -> None:
+    store, lease = await three(replicas)
+    replicas.cut_off(N3)
+    await store.change_members(lease, MemberChange(N2, is_voter=True, is_candidate=False))
+    await store.resign()
+    replicas.mend()
+    lease = await take_over(replicas, N3)
+    late = replicas.stores[N3]
+    assert (await late.members()).candidates == frozenset((N1, N3))
+    await late.commit(lease, put("after"))
+
+
+@pytest.mark.requirement("G1")
+async def test_a_follower_that_has_nothing_gets_all_at_once(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a part it would count as a member that has everything, should the master die then."""
+    monkeypatch.setattr(following_module, "BATCH_ENTRIES", 1)
+    store, lease = await three(replicas)
+    many = [store.commit(lease, put(f"{number:04}")) for number in range(SLICE_ROWS + 20)]
+    receipt = (await asyncio.gather(*many))[-1]
+    await without_database(replicas, N2)
+    again = await replicas.open(N2)
+    reached, was_reached = [again.statistics().position], again._reached
+
+    def reach(history: History) -> None:
+        was_reached(history)
+        reached.append(history.position)
+
+    monkeypatch.setattr(again, "_reached", reach)
+    await eventually(lambda: reached[-1] >= receipt.position)
+    assert reached[0] == Position(0, 0)
+    assert reached[1] >= receipt.position
 
 
 @pytest.mark.requirement("G1", "G4", "F4")

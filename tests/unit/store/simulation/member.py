@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.election import Electing, Heard, Mandate, NoVote, Refusal, Tail, Vote
-from ganeti.store.interface import ZERO, CampaignKind, Position
+from ganeti.store.interface import CampaignKind, Position
 from ganeti.store.job_ids import JobIdAllocator
 from ganeti.store.register import Accepted, AcceptRequest, Promise, PromiseRequest, Register
 from ganeti.store.sync_set import SyncSet
@@ -29,7 +29,8 @@ class Entry(NamedTuple):
     payload: Any
 
 
-START = Entry(ZERO, 0, None)
+START = Entry(Position(0, 1), 0, None)
+"""What the making of the cluster has written."""
 
 
 @dataclass

@@ -1,0 +1,39 @@
+"""Asking all nodes which master they hear, on a candidate whose own master daemon is stopped."""
+
+from collections.abc import Iterable
+
+from ganeti.base import tls
+from ganeti.base.addresses import address_of_environment, is_loopback
+from ganeti.base.errors import RpcError
+from ganeti.base.paths import Paths
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.client import RpcClient
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import REGISTER_READ, RegisterState
+from ganeti.rpc.transport import HttpsTransport
+from ganeti.store.election import Heard
+
+
+async def heard_masters(paths: Paths, nodes: Iterable[Node]) -> dict[NodeUuid, Heard | None]:
+    """What each node that answers says of the master it heard last, if any since its daemon began.
+
+    Takes 5 s at most for each 30 nodes that are silent.
+    """
+    context = tls.client_context(
+        paths.node_certificate, paths.node_key, paths.authority_certificate
+    )
+    own = address_of_environment()
+    rpc = RpcClient(HttpsTransport(context, own if is_loopback(own) else None), lambda: (0, ""))
+    try:
+        answers = await rpc.call_all(nodes, REGISTER_READ, Nothing())
+    finally:
+        await rpc.close()
+    return {
+        uuid: _heard(answer) for uuid, answer in answers.items() if not isinstance(answer, RpcError)
+    }
+
+
+def _heard(state: RegisterState) -> Heard | None:
+    if not state.heard_master:
+        return None
+    return Heard(NodeUuid(state.heard_master), state.heard_s)
