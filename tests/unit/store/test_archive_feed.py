@@ -203,7 +203,7 @@ async def test_messages_that_are_none_of_this_conversation_end_it(candidates: Ca
         (ArchiveHave([(1, 1 << 62)]), ProtocolError),
         (Ping(), ChannelClosed),
     ):
-        channel = MemoryChannel(asyncio.Queue())
+        channel = MemoryChannel(is_hushed=lambda: False)
         channel.incoming.put_nowait(message)
         with pytest.raises(error):
             await serve_archive(channel, archive)
