@@ -90,7 +90,7 @@ class History:
         """One fault, or two at once on different nodes; never a lost disk beside another fault."""
         struck = self._dice.sample(self._candidates, self._dice.choice((1, 1, 2)))
         faults = [self._cut, self._cut, self._hush, self._kill, self._move, self._move, self._lose,
-                  self._race, self._fill, self._break, self._demote]  # fmt: skip
+                  self._race, self._fill, self._break, self._demote, self._retire]  # fmt: skip
         if len(struck) == 1:
             faults.append(self._wipe)
         await asyncio.gather(*(self._dice.choice(faults)(one) for one in struck))
@@ -136,6 +136,11 @@ class History:
 
     async def _demote(self, one: Candidate) -> None:
         await one.demote()
+        await self._some_time()
+        await one.promote()
+
+    async def _retire(self, one: Candidate) -> None:
+        await one.retire()
         await self._some_time()
         await one.promote()
 

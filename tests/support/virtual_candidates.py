@@ -206,13 +206,19 @@ class Candidate:
             await self.start()
         self.is_candidate = await self._change(is_candidate=True) or self.is_candidate
 
-    async def _change(self, *, is_candidate: bool) -> bool:
+    async def retire(self) -> None:
+        """As `gnt-node modify -O yes` does it with a node that has died: it votes no more."""
+        await self.kill()
+        if await self._change(is_candidate=False, is_voter=False):
+            self.is_candidate = False
+
+    async def _change(self, *, is_candidate: bool, is_voter: bool = True) -> bool:
         """Have the master change what this node is; whether it surely has."""
         for one in self._world.candidates:
             keys = one.keys()
             if keys is not None and one is not self:
                 try:
-                    await keys.change(MemberChange(self.node, True, is_candidate))
+                    await keys.change(MemberChange(self.node, is_voter, is_candidate))
                 except (NotMaster, StoreError):
                     return False
                 return True
