@@ -303,7 +303,8 @@ def master_failover(args: argparse.Namespace) -> int:
     """Make this node, a master candidate, the master.
 
     A master that answers agrees and gives everything over; else a majority of the nodes must vote
-    for it, once they have heard no master for ten seconds.
+    for it, once they have heard no master for ten seconds. Where that fails, the command says who did
+    not agree and why (exit code 1).
     """
     if args.no_voting and not args.is_sure:
         raise NeedsConfirmation(

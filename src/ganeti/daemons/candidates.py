@@ -85,6 +85,12 @@ class NodeDirectory:
         """Take them from the configuration."""
         self.nodes = {node.uuid: node for node in nodes}
 
+    def with_names(self, text: str) -> str:
+        """What the store says by UUID, as an administrator reads it."""
+        for uuid, node in self.nodes.items():
+            text = text.replace(uuid, node.name)
+        return text
+
 
 class RpcVoters:
     """The registers of all nodes."""
@@ -169,9 +175,9 @@ class RpcVoters:
             async with asyncio.timeout(VOTE_S):
                 state = await question(target)
         except TimeoutError:
-            return NoVote(f"{target.name}: nothing within {VOTE_S:g} s")
+            return NoVote(f"nothing within {VOTE_S:g} s")
         except RpcError as err:
-            return NoVote(f"{target.name}: {err.reason}")
+            return NoVote(err.reason)
         return vote_of(state)
 
 

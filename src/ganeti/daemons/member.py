@@ -11,7 +11,7 @@ from ganeti.api.luxi_server import Dispatcher, LuxiServer
 from ganeti.api.not_master import NotMasterMethods
 from ganeti.base import tls
 from ganeti.base.addresses import address_of_environment, is_loopback
-from ganeti.base.errors import GanetiError, NotMaster, StoreError
+from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError, StoreError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import own_identity
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters, TlsPeers, listening
@@ -185,7 +185,16 @@ class Member:
     # Taking over
 
     async def _take_over(self, force: bool) -> list[str]:  # noqa: FBT001 - as it comes by LUXI
-        """Become the master; what an administrator should know about it. NotMaster."""
+        """Become the master; what an administrator should know about it. PrereqError."""
+        try:
+            return await self._taken_over(force=force)
+        except NotMaster as err:
+            why = self._require_parts().directory.with_names(err.message)
+            raise PrereqError(
+                f"this node did not become the master: {why}", ErrorCode.WRONG_STATE
+            ) from err
+
+    async def _taken_over(self, *, force: bool) -> list[str]:
         roles = self._require_roles()
         if roles.is_master:
             return ["this node is the master already"]
