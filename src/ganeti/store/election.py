@@ -217,17 +217,19 @@ def is_outdated(electing: Electing, accepted: Accepted | None) -> Refusal | None
     )
 
 
-def is_emptied(accepted: Accepted | None, position: Position) -> bool:
-    """Whether a node whose register names this master has lost its database.
+def has_no_state(accepted: Accepted | None, position: Position) -> bool:
+    """Whether a node whose register names this master has no state, though there is one.
 
-    Job ids are registered before the first job, so there was a state where any are.
+    Its database is new, or was lost. Job ids are registered before the first job, so there is a state
+    where any are.
     """
     return position == ZERO and accepted is not None and accepted.job_id_ceiling > 0
 
 
-EMPTIED = (
-    "the state database of this node is gone: run 'gnt-cluster master-failover' on another master"
-    " candidate, and this node gets the state from it; where no other has it, restore a backup"
+NO_STATE = (
+    "this node holds no state (its database is new, or was lost): run 'gnt-cluster master-failover'"
+    " on another master candidate, and this node gets the state from it; where no other has it,"
+    " restore a backup"
 )
 
 
@@ -270,7 +272,9 @@ def choose_source(
         return own
     mine = tails[own].position
     had = {node: tail for node, tail in tails.items() if node in accepted.sync_set}
-    members = {node: tail for node, tail in had.items() if not is_emptied(accepted, tail.position)}
+    members = {
+        node: tail for node, tail in had.items() if not has_no_state(accepted, tail.position)
+    }
     if not members and electing.kind is CampaignKind.FORCE:
         members = dict(tails)
     if not members:
@@ -287,8 +291,8 @@ def choose_source(
     return own if own in holders or mine > greatest else holders[0]
 
 
-def _nobody_has_it(sync_set: frozenset[NodeUuid], emptied: frozenset[NodeUuid]) -> Refusal:
-    gone = f"; the database of {_listed(emptied)} is gone" if emptied else ""
+def _nobody_has_it(sync_set: frozenset[NodeUuid], without_state: frozenset[NodeUuid]) -> Refusal:
+    gone = f"; the database of {_listed(without_state)} is gone" if without_state else ""
     return Refusal(
         f"none of those that surely have the last state answers with it ({_listed(sync_set)}){gone}:"
         " start the master daemon of one that has it, or use --no-voting, which may lose what they"

@@ -117,8 +117,8 @@ class ReplicatedStore(FollowingStore):
     async def _take_epoch(self, kind: CampaignKind) -> Lease:
         register = await self._ports.beside(self._ports.register.read)
         last = register.accepted if register else None
-        if election.is_emptied(last, self._position):
-            raise NotMaster(election.EMPTIED)
+        if election.has_no_state(last, self._position):
+            raise NotMaster(election.NO_STATE)
         self._members = await self._commits.run(self._read_members)
         electing = Electing(self._identity.node_uuid, kind, self._members.voters, __version__)
         known = last.voters | last.sync_set if last else frozenset()
