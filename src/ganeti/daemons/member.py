@@ -177,6 +177,9 @@ class Member:
             await server.close()
 
     def _where(self) -> str:
+        if self._roles is not None and self._roles.refused:
+            why = self._require_parts().directory.with_names(self._roles.refused)
+            return f"it was, and asks to be it again: {why}"
         try:
             return f"the master is {ssconf.SimpleStore(self._paths).GetMasterNode()}"
         except GanetiError as err:

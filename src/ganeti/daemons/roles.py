@@ -84,6 +84,8 @@ class Roles:
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
+        self.refused = ""
+        """Why this node, which was the master, is not that again yet; '' if it does not ask for that."""
 
     @property
     def is_master(self) -> bool:
@@ -120,7 +122,7 @@ class Roles:
             try:
                 await self._become(Campaign())
             except NotMaster as err:
-                _log.info("not the master yet: %s", err)
+                self._note(err)
                 await asyncio.sleep(AGAIN_S / 4)
             else:
                 return
@@ -131,16 +133,20 @@ class Roles:
 
     async def _confirm(self, delay_s: float) -> None:
         """Ask to go on as the master until that is granted, or another one is known."""
-        said = ""
         await asyncio.sleep(delay_s)
         while self._office is None and await self._was_master():
             try:
                 await self._become(Campaign())
             except GanetiError as err:
-                if err.message != said:
-                    _log.info("not the master: %s", err)
-                said = err.message
+                self._note(err)
             await asyncio.sleep(AGAIN_S)
+        self.refused = ""
+
+    def _note(self, err: GanetiError) -> None:
+        """Why a campaign failed, said once."""
+        if err.message != self.refused:
+            _log.info("not the master: %s", err)
+        self.refused = err.message
 
     # Taking over
 
@@ -211,7 +217,7 @@ class Roles:
                 # The end came while the office was opened: `_watch` saw none that it could close.
                 await office.close()
                 raise NotMaster("another node has taken over already")
-            self._office = office
+            self._office, self.refused = office, ""
             # Whoever is connected goes on with the master, also the caller of a take-over.
             await self._duties.serve(dispatcher)
 

@@ -179,6 +179,29 @@ async def test_a_master_that_lost_its_epoch_asks_again_while_no_other_is_known()
         assert len(daemon.offices) == 2
 
 
+async def test_a_master_that_waits_for_a_vote_can_say_why_until_it_has_it() -> None:
+    async with a_daemon(ME) as daemon:
+        daemon.store.refusal = "no majority"
+        await daemon.roles.resume()
+        assert daemon.roles.refused == "no majority"
+        daemon.store.refusal = "a node is away"
+        await asyncio.sleep(3)
+        assert daemon.roles.refused == "a node is away"
+        daemon.store.refusal = ""
+        await asyncio.sleep(3)
+        assert daemon.roles.is_master
+        assert not daemon.roles.refused
+
+
+async def test_a_master_that_has_a_successor_waits_for_nothing() -> None:
+    async with a_daemon(ME) as daemon:
+        daemon.store.refusal = "no majority"
+        await daemon.roles.resume()
+        daemon.master = OTHER
+        await asyncio.sleep(3)
+        assert not daemon.roles.refused
+
+
 async def test_an_office_that_cannot_go_on_ends_the_epoch_and_the_next_one_begins() -> None:
     async with a_daemon(ME) as daemon:
         await daemon.roles.resume()
