@@ -60,10 +60,9 @@ def add(cluster: LocalCluster, name: str, *, template: str, node: int = SOURCE) 
 def machines(cluster: LocalCluster) -> dict[int, int]:
     """Number of a node -> its QEMU process."""
     found = {}
-    for pid, words in cluster.processes().items():
-        if "qemu-system" in words.split()[0]:
-            (node,) = re.findall(r"path=\S+/node(\d+)/\S+\.m,", words)
-            found[int(node)] = pid
+    for pid, words in cluster.machines().items():
+        (node,) = re.findall(r"path=\S+/node(\d+)/\S+\.m,", words)
+        found[int(node)] = pid
     return found
 
 

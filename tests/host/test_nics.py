@@ -100,7 +100,7 @@ def test_routed_guests_reach_each_other(cluster: LocalCluster, link: str) -> Non
 def test_a_guest_that_dies_by_itself_leaves_no_tap(cluster: LocalCluster, net: str) -> None:
     add(cluster, "dying.example.com", net)
     assert len(taps(cluster)) == 1
-    [pid] = [pid for pid, words in cluster.processes().items() if "qemu-system" in words.split()[0]]
+    [pid] = cluster.machines()
     os.kill(pid, signal.SIGKILL)
     wait_until(
         lambda: cluster.value("instance", "dying.example.com", "status") == "ERROR_down",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.model.instance_spec import InstanceSpec
-from tests.host.test_cluster_guest import console, machines, options, status
+from tests.host.test_cluster_guest import console, options, status
 from tests.support.kvm_nodes import Node, boot, nothing_is_left
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.tiny_guest import (
@@ -111,7 +111,7 @@ def test_list_and_info_say_user_down_and_start_and_shutdown_do_what_they_say(
             assert status(cluster, name) == "running"
     cluster.ok("gnt-instance", "shutdown", name)
     assert status(cluster, name) == "ADMIN_down"
-    assert machines(cluster) == set()
+    assert not cluster.machines()
 
 
 def console_socket(cluster: LocalCluster, name: str) -> Path:

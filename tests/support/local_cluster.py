@@ -144,6 +144,10 @@ class LocalCluster:
         """All processes that belong to this cluster: pid -> command."""
         return processes_of(self.directory)
 
+    def machines(self) -> dict[int, str]:
+        """The QEMU processes of guests; node daemons run others, to learn what QEMU can do here."""
+        return {pid: words for pid, words in self.processes().items() if "-name guest=" in words}
+
     def disks(self) -> set[Path]:
         """All files below the nodes' file storage and the shared one."""
         places = [self.cluster.shared_directory]
