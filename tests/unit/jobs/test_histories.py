@@ -48,4 +48,4 @@ LEFT_OUT = {
 @pytest.mark.parametrize("what", LEFT_OUT)
 def test_without_it_a_promise_is_broken(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*LEFT_OUT[what])
-    assert breaks(run_history, TRIES, Violation), f"{TRIES} histories do not need {what}"
+    assert breaks(run_history, range(TRIES), Violation), f"{TRIES} histories do not need {what}"

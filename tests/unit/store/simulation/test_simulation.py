@@ -10,6 +10,13 @@ from tests.unit.store.simulation.rules import LEFT_OUT, Rules
 HISTORIES = 2000
 BATCH = 250
 TRIES = 4000
+RARE = {
+    "R2 granting only greater epochs": 2700,
+    "R2 refusing older replication": 740,
+    "R4 every member": 820,
+    "R7 registering first": 1200,
+}
+"""Where the search begins for a rule that only a rare history needs."""
 FIRST = int(os.environ.get("GANETI_SIMULATION_SEED", "0"))
 """The first seed: a failure names the seed to begin with."""
 
@@ -43,9 +50,9 @@ def test_no_history_breaks_a_promise_for_long() -> None:
 @pytest.mark.parametrize("rule", LEFT_OUT)
 def test_without_the_rule_a_promise_is_broken(rule: str) -> None:
     with short_times():
-        for seed in range(TRIES):
+        for seed in range(RARE.get(rule, 0), TRIES):
             try:
                 History(seed, LEFT_OUT[rule]()).run()
             except Violation:
                 return
-    pytest.fail(f"{TRIES} histories do not need {rule}")
+    pytest.fail(f"the histories up to {TRIES} do not need {rule}")
