@@ -130,7 +130,8 @@ def test_a_master_that_dies_without_inodes_comes_back_with_all_it_promised(
     few_inodes: LocalCluster,
 ) -> None:
     cluster, data = few_inodes, few_inodes.cluster.master.paths.data
-    promised, _ = submit_some(cluster, 50)
+    promised, refusals = submit_some(cluster, 50)
+    assert not refusals
     take_all_inodes(data)
     more, _ = submit_some(cluster, 50)
     cluster.kill(MASTERD)

@@ -164,7 +164,7 @@ class History:
             await one.start()
             return
         had = max(store.statistics().position for store in self._replicas.stores.values())
-        one.forget()
+        self._replicas.lose_database(one.node)
         await one.start()
         if self._dice.random() < 0.5:
             await self._other(one).take_over()

@@ -100,14 +100,15 @@ class Replicas:
         links = _Links(self, node)
         ports = Ports(voters=links, peers=links, register=self.registers[node], archive=archive)
         store = await ReplicatedStore.join(
-            self.path(name), Identity(self.cluster, node), ports, options
+            self.directory / f"{name}.db", Identity(self.cluster, node), ports, options
         )
         self.stores[node] = store
         return store
 
-    def path(self, name: str, suffix: str = "") -> Path:
-        """The database of a node, or a file that belongs to it."""
-        return self.directory / f"{name}.db{suffix}"
+    def lose_database(self, name: str) -> None:
+        """The database of a node whose store is closed is gone; its register stays."""
+        for suffix in ("", "-wal", "-shm"):
+            (self.directory / f"{name}.db{suffix}").unlink(missing_ok=True)
 
     def cut_off(self, name: str) -> None:
         """Nobody reaches this node, nor is reached by it."""

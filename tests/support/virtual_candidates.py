@@ -193,12 +193,7 @@ class Candidate:
             self.is_candidate = False
             await asyncio.sleep(self._world.dice.choice((0, 0.1, 5)))
             await self.kill()
-            self.forget()
-
-    def forget(self) -> None:
-        """Its database is gone, and not its register."""
-        for suffix in ("", "-wal", "-shm"):
-            self._world.replicas.path(self.node, suffix).unlink(missing_ok=True)
+            self._world.replicas.lose_database(self.node)
 
     async def promote(self) -> None:
         """As `gnt-node modify -C yes` does it: first everything that a candidate has, then the flag."""

@@ -424,8 +424,8 @@ def _told(plan: _Plan, aside: Path | None, lost: list[str]) -> list[str]:
     lines += lost
     if plan.silent:
         lines.append(
-            f"whether another master lives could not be asked of {_some(plan.silent)}: if one does, its"
-            " epoch ends when it meets this one"
+            f"whether another master lives could not be asked of {_some(plan.silent)}: make sure"
+            " that none does, since its epoch ends when it meets this one"
         )
     if aside is not None:
         lines.append(f"what was here is kept in {aside}")

@@ -229,7 +229,7 @@ def has_no_state(accepted: Accepted | None, position: Position) -> bool:
 NO_STATE = (
     "this node holds no state (its database is new, or was lost): run 'gnt-cluster master-failover'"
     " on another master candidate, and this node gets the state from it; where no other has it,"
-    " restore a backup"
+    " restore a backup ('gnt-cluster restore')"
 )
 
 

@@ -146,8 +146,7 @@ async def without_database(replicas: Replicas, *nodes: NodeUuid) -> None:
     """These have lost their databases, and not their registers; their daemons are down."""
     for node in nodes:
         await replicas.stores.pop(node).close()
-        for suffix in ("", "-wal", "-shm"):
-            replicas.path(node, suffix).unlink(missing_ok=True)
+        replicas.lose_database(node)
 
 
 @pytest.mark.requirement("G1", "G2", "F2")

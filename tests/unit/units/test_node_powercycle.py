@@ -1,5 +1,7 @@
 """Restarting a node by force."""
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -28,8 +30,12 @@ async def test_the_master_is_restarted_only_by_force(master: Master) -> None:
 
 async def test_it_does_not_wait_for_jobs_that_hang_on_the_node(master: Master) -> None:
     hanging = OpTestDelay(duration=3000, on_nodes=["node2.example.com"], on_master=False)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
     job_id = await master.submit(hanging)
+    await asyncio.sleep(1)
     succeeded(await master.run(OpNodePowercycle(node_name="node2")))
+    assert loop.time() - begun < 60
     await master.final(job_id)
 
 
