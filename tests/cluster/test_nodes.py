@@ -68,7 +68,7 @@ def test_a_node_that_is_marked_offline_hears_of_it_and_starts_nothing(
     wait_until(lambda: known.read_text().strip() == "node3.vcluster.test", "it was told", 10)
     # One that was away hears of it when it is back.
     cluster.ok("gnt-node", "modify", "-O", "no", "node3")
-    wait_until(lambda: known.read_text().strip() == "", "it was told that it is back", 10)
+    assert known.read_text().strip() == ""  # it may start guests as soon as the command has ended
     cluster.kill(NODED, 3)
     cluster.ok("gnt-node", "modify", "-O", "yes", "node3")
     assert known.read_text().strip() == ""

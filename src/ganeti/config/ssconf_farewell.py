@@ -21,27 +21,43 @@ _log = logging.getLogger(__name__)
 
 
 class Farewells:
-    """One task for each node that is offline and has not been told; `tell` hands it the latest set."""
+    """One task for each node that is offline and has not heard of it; `tell` hands it the latest set.
+
+    `offline_node` gives a node by its UUID if it is marked offline, and `has_heard` says whether the last set
+    that it took shows that.
+    """
 
     def __init__(
         self,
         offline_node: Callable[[str], Node | None],
+        has_heard: Callable[[Node], bool],
         tell: Callable[[Node], Awaitable[None]],
     ) -> None:
         self._offline_node = offline_node
+        self._has_heard = has_heard
         self._tell = tell
-        self._ended: set[str] = set()
+        self._given_up: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def follow(self, nodes: Iterable[Node]) -> None:
-        """Begin with nodes that are offline now, and forget those that are not; called after each change."""
-        offline = {node.uuid: node for node in nodes if node.offline}
-        self._ended &= offline.keys()
-        for uuid, node in offline.items():
-            if uuid not in self._ended and uuid not in self._tasks:
+        """Begin with nodes that are offline now; called after changes."""
+        for node in nodes:
+            uuid = node.uuid
+            if not node.offline or uuid in self._given_up or uuid in self._tasks:
+                continue
+            if not self._has_heard(node):
                 self._tasks[uuid] = asyncio.create_task(
                     self._say(uuid), name=f"ssconf-farewell-{node.name}"
                 )
+
+    def answers(self, uuid: str) -> None:
+        """A node took a set that came otherwise: what is known of its silence is out of date.
+
+        It may be offline again before anybody has seen that it was back.
+        """
+        self._given_up.discard(uuid)
+        if uuid in self._tasks:
+            self._tasks[uuid].cancel()
 
     async def close(self) -> None:
         """Give up what is on its way."""
@@ -55,19 +71,18 @@ class Farewells:
         loop = asyncio.get_running_loop()
         end, delay_s = loop.time() + TRY_FOR_S, SHORTEST_S
         try:
-            while node := self._offline_node(uuid):
+            while (node := self._offline_node(uuid)) and not self._has_heard(node):
                 try:
                     await self._tell(node)
                 except GanetiError as err:
                     if loop.time() + delay_s > end:
                         _log.warning("node %s was not told that it is offline: %s", node.name, err)
-                        self._ended.add(uuid)
+                        self._given_up.add(uuid)
                         return
                     await asyncio.sleep(delay_s)
                     delay_s = min(2 * delay_s, LONGEST_S)
                 else:
                     _log.info("node %s knows that it is marked offline", node.name)
-                    self._ended.add(uuid)
                     return
         finally:
             del self._tasks[uuid]

@@ -85,7 +85,7 @@ class SsconfDistributor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
-        self._farewells = Farewells(self._offline, self._tell_offline)
+        self._farewells = Farewells(self._offline, self._knows_offline, self._tell_offline)
         self._unsubscribe: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_refresh = 0.0
@@ -116,8 +116,8 @@ class SsconfDistributor:
         snapshot = self._config.snapshot
         values = ssconf_values(snapshot)
         await self._push(node, snapshot.position, values)
-        self._acknowledged[node.uuid], self._shown[node.uuid] = values, snapshot.position
-        self._progress.set()
+        self._took(node.uuid, snapshot.position, values)
+        self._farewells.answers(node.uuid)
 
     async def settle(self, limit_s: float) -> list[str]:
         """Wait until all online nodes have the set of this moment; names of those that have not in time."""
@@ -168,6 +168,12 @@ class SsconfDistributor:
         self._farewells.follow(snapshot.nodes.values())
         self._progress.set()
 
+    def _took(self, node_uuid: str, position: int, values: dict[str, str]) -> None:
+        """A node has shown a set; answers may come in another order than the sets were sent."""
+        if position >= self._shown.get(node_uuid, position):
+            self._acknowledged[node_uuid], self._shown[node_uuid] = values, position
+        self._progress.set()
+
     def _is_current(self, node_uuid: str) -> bool:
         return self._acknowledged.get(node_uuid) == self._values
 
@@ -186,8 +192,8 @@ class SsconfDistributor:
                     await self._sleep(node_uuid, delay_s)
                     delay_s = min(2 * delay_s, RETRY_LONGEST_S)
                 else:
-                    self._acknowledged[node_uuid], self._shown[node_uuid] = values, position
-                    self._progress.set()
+                    self._took(node_uuid, position, values)
+                    self._farewells.answers(node_uuid)
                     delay_s = INTERVAL_S
                     await asyncio.sleep(INTERVAL_S)
         finally:
@@ -210,8 +216,12 @@ class SsconfDistributor:
         node = self._config.snapshot.nodes.get(node_uuid)
         return node if node is not None and node.offline else None
 
+    def _knows_offline(self, node: Node) -> bool:
+        shown = self._acknowledged.get(node.uuid, {})
+        return node.name in shown.get("offline_nodes", "").splitlines()
+
     async def _tell_offline(self, node: Node) -> None:
         values, position = self._values, self._position
         async with self._gate:
             await self._push(replace(node, offline=False), position, values)
-        self._acknowledged[node.uuid], self._shown[node.uuid] = values, position
+        self._took(node.uuid, position, values)

@@ -210,6 +210,26 @@ async def test_a_node_that_stays_away_is_given_up_until_another_master_begins() 
     await another.close()
 
 
+@pytest.mark.requirement("F29")
+@pytest.mark.parametrize("away_s", [3, 3600, TRY_FOR_S + 1])
+async def test_a_node_that_is_back_for_a_moment_is_told_of_both(away_s: float) -> None:
+    config, nodes, distributor = await begin()
+    offline = msgspec.structs.replace(sample_node(3), offline=True, master_candidate=False)
+    nodes.broken = {NAMES[2]} if away_s > 3 else set()
+    await config.change(put(offline))
+    await asyncio.sleep(away_s)
+    nodes.broken = set()
+    await config.change(put(sample_instance(1)))  # from now on, sets are a second apart
+    await asyncio.sleep(0)
+    await config.change(put(sample_node(3)))
+    await distributor.push_now(sample_node(3))
+    assert nodes.latest(NAMES[2])["offline_nodes"] == ""
+    await config.change(put(offline))
+    await asyncio.sleep(3)
+    assert nodes.latest(NAMES[2])["offline_nodes"] == NAMES[2]
+    await distributor.close()
+
+
 async def test_a_new_node_can_be_told_at_once() -> None:
     config, nodes, distributor = await begin()
     nodes.sent.clear()

@@ -187,6 +187,35 @@ async def test_a_node_that_does_not_take_the_facts_stays_offline(
     assert role(master.node(2)) == "O"
 
 
+@pytest.mark.requirement("F29")
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_node_that_has_come_back_knows_it_when_the_job_ends(
+    master: Master, again: bool
+) -> None:
+    await has(master, 2, offline=True)
+    master.world.node(2).ssconf = {"offline_nodes": "node2.example.com"}
+    op = OpNodeAdd(
+        node_name="node2.example.com",
+        primary_ip="192.0.2.2",
+        certificate=certificate(2),
+        readd=True,
+    )
+    succeeded(await master.run(op if again else modify(offline=False)))
+    assert master.world.node(2).ssconf["offline_nodes"] == ""
+
+
+@pytest.mark.requirement("F29")
+async def test_a_node_that_cannot_be_told_of_its_return_is_back_all_the_same(
+    master: Master,
+) -> None:
+    await has(master, 2, offline=True)
+    master.rpc.fail(2, Fault.LOST_CALL)
+    view = await master.run(modify(offline=False))
+    succeeded(view)
+    assert "node2.example.com does not know yet that it is online" in said(view)
+    assert role(master.node(2)) == "R"
+
+
 @pytest.mark.requirement("F9")
 async def test_a_node_that_runs_what_it_must_not_stays_offline(master: Master) -> None:
     succeeded(await master.run(create()))

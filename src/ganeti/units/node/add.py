@@ -21,7 +21,7 @@ from ganeti.rpc.procedures.host import VERSION, NodeVersion
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import check_address
-from ganeti.units.node.catch_up import check_can_return
+from ganeti.units.node.catch_up import check_can_return, tell_of_return
 from ganeti.units.node.promotion import make_fit
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -131,7 +131,9 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
     async def execute(self, ctx: UnitContext, plan: Node) -> Outcome:
         ctx.log(f"Adding node {plan.name} ({plan.uuid}) at {plan.primary_ip}")
         await make_fit(ctx, [plan] if plan.master_candidate else [], files_for=[plan])
-        return Outcome([plan.name, plan.uuid], change=lambda draft: _put(draft, plan))
+        await ctx.run.record_undo((), lambda draft: _put(draft, plan))
+        await tell_of_return(ctx, plan)
+        return Outcome([plan.name, plan.uuid])
 
 
 def _pool_has_room(snapshot: Snapshot) -> bool:

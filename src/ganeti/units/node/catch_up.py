@@ -74,3 +74,17 @@ async def bring_up_to_date(ctx: UnitContext, node: Node) -> None:
         raise ExecError(
             f"node {node.name} stays as it is: it does not take the cluster's facts ({err.message})"
         ) from err
+
+
+async def tell_of_return(ctx: UnitContext, node: Node) -> None:
+    """Let a node know that it is online, after the configuration says so: before, it starts no guest (F29).
+
+    The distributor would tell it within about a second, but the next job may want a guest at once.
+    """
+    try:
+        await ctx.services.ssconf.push_now(node)
+    except GanetiError as err:
+        ctx.warn(
+            f"{node.name} does not know yet that it is online, and starts no instance until it does:"
+            f" {err.message}"
+        )

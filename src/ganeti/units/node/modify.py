@@ -19,7 +19,7 @@ from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import check_address
 from ganeti.units.node.candidate_pool import can_be_candidate, missing_candidates
-from ganeti.units.node.catch_up import bring_up_to_date, check_can_return
+from ganeti.units.node.catch_up import bring_up_to_date, check_can_return, tell_of_return
 from ganeti.units.node.promotion import make_fit
 from ganeti.units.node.roles import check_master, check_wish, with_role
 
@@ -36,6 +36,11 @@ class ModifyPlan:
     def returns(self) -> bool:
         """Whether the node was away and takes part again."""
         return self.old.offline and not self.new.offline
+
+    @property
+    def resigns(self) -> bool:
+        """Whether the node is a candidate and will be none."""
+        return self.old.master_candidate and not self.new.master_candidate
 
     @property
     def fit(self) -> list[Node]:
@@ -125,18 +130,26 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
             await bring_up_to_date(ctx, plan.old)
         await make_fit(ctx, plan.fit, files_for=[plan.new] if plan.returns else [])
         result = _differences(plan)
-        if not plan.old.master_candidate or plan.new.master_candidate:
+        if not (plan.resigns or plan.returns):
             return Outcome(result, change=lambda draft: _apply(draft, plan))
-        # What a candidate has is taken from it only when it is none any more.
+        # The node hears what it is now only when that is so.
         await ctx.run.record_undo((), lambda draft: _apply(draft, plan))
-        try:
-            await ctx.services.candidates.demote(plan.new)
-        except GanetiError as err:
-            ctx.warn(
-                f"{plan.new.name} is no master candidate any more, but still has the state of one:"
-                f" {err.message}"
-            )
+        if plan.returns:
+            await tell_of_return(ctx, plan.new)
+        if plan.resigns:
+            await _demote(ctx, plan.new)
         return Outcome(result)
+
+
+async def _demote(ctx: UnitContext, node: Node) -> None:
+    """Take from a node what a candidate has."""
+    try:
+        await ctx.services.candidates.demote(node)
+    except GanetiError as err:
+        ctx.warn(
+            f"{node.name} is no master candidate any more, but still has the state of one:"
+            f" {err.message}"
+        )
 
 
 _SHOWN = {
