@@ -13,14 +13,17 @@ from tests.support.mastership_histories import Violation, run_history
 from tests.support.seeds import FIRST, breaks, run_seeds
 
 HISTORIES, LONG = 12, 2_000
-TRIES = range(16, 60)
-"""One in ten finds it."""
+BATCH = 3
+"""As many as one process runs before it takes other tests."""
+TRIES = (29, 59, *range(16, 300))
+"""One in twelve finds it, not always the same: the files are written by real threads. The first often do."""
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G2", "G4", "G19", "F2", "F4")
-def test_no_history_of_candidates_breaks_a_promise() -> None:
-    assert run_seeds(run_history, __name__, FIRST, HISTORIES) > 20 * HISTORIES
+@pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))
+def test_no_history_of_candidates_breaks_a_promise(first: int) -> None:
+    assert run_seeds(run_history, __name__, first, BATCH) > 20 * BATCH
 
 
 @pytest.mark.soak

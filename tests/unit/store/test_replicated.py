@@ -80,6 +80,11 @@ def harness(tmp_path: Path) -> ReplicatedHarness:
 class TestReplicatedStoreConforms(StoreConformance):
     """All of the conformance suite, on a candidate."""
 
+    @pytest.fixture(autouse=True)
+    def nobody_to_wait_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The other node is never there, so a hand-over to it need not wait for it."""
+        monkeypatch.setattr(replicated_module, "HAND_OVER_S", 0.1)
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
