@@ -110,6 +110,7 @@ class Mastership:
             rpc,
             authority_key=self._paths.authority_key,
             directory=self._node.directory,
+            settle=distributor.settle,
         )
         earlier, locks = EarlierWork(rpc), LockManager(self._clock)
         services = self._services(config, earlier, distributor, members)

@@ -2,12 +2,14 @@
 
 Voters are all nodes that are not offline; candidates are those marked so. One node changes at a time;
 a new candidate gets the authority's key and a master daemon first, a former one loses both afterwards.
+The state is kept at a new candidate only when all nodes that answer know it as one: if it is then the only
+one with the last state, they take its calls and can make it the master.
 """
 
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ganeti.base.errors import GanetiError, RpcError
@@ -15,13 +17,14 @@ from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
-from ganeti.store.interface import Lease, MemberChange, Membership
-from ganeti.store.replicated import ReplicatedStore
+from ganeti.store.interface import Lease, MemberChange, Membership, Store
+from ganeti.units.services import Rpc
 
 AGAIN_S = 5.0
+SETTLE_S = 3.0
+"""How long a new candidate waits for nodes that do not answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,15 +54,18 @@ class MembershipKeeper:
 
     def __init__(
         self,
-        store: ReplicatedStore,
+        store: Store,
         lease: Lease,
         config: Config,
-        rpc: RpcClient,
+        rpc: Rpc,
         *,
         authority_key: Path,
         directory: NodeDirectory,
+        settle: Callable[[float], Awaitable[list[str]]],
     ) -> None:
+        """`settle` waits so long until all nodes know the candidates, and names those that do not."""
         self._store, self._lease = store, lease
+        self._settle = settle
         self._config, self._rpc = config, rpc
         self._authority_key = authority_key
         self._directory = directory
@@ -151,6 +157,13 @@ class MembershipKeeper:
         change = next_change(self._config.snapshot, members)
         if change is None:
             return True
+        if change.is_candidate and change.node_uuid not in members.candidates:
+            late = await self._settle(SETTLE_S)
+            if change != next_change(self._config.snapshot, members):
+                return False
+            if late:
+                name = self._config.snapshot.nodes[change.node_uuid].name
+                _log.warning("%s becomes a candidate, not known yet to %s", name, ", ".join(late))
         await self._store.change_members(self._lease, change)
         _log.info("changed the members: %s", change)
         if change.node_uuid in members.candidates and not change.is_candidate:

@@ -1,10 +1,27 @@
 """What the store's members should be after the configuration, one step at a time (R3)."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from ganeti.daemons.membership import next_change, wanted_members
+import pytest
+
+from ganeti.base.ids import CountingIds
+from ganeti.config.config import Config
+from ganeti.config.transaction import Draft
+from ganeti.daemons.candidates import NodeDirectory
+from ganeti.daemons.membership import SETTLE_S, MembershipKeeper, next_change, wanted_members
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
-from ganeti.store.interface import MemberChange, Membership
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.fake import FakeRpc
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP
+from ganeti.store.faulty import FaultyStore, MemoryDisk
+from ganeti.store.interface import Identity, MemberChange, Membership
+from tests.support.virtual_time import LoopClock
+from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node, store_with
 
 A, B, C = (NodeUuid(name) for name in "abc")
 
@@ -55,3 +72,88 @@ def test_steps_lead_to_what_is_wanted_and_end() -> None:
         MemberChange(B, is_voter=True, is_candidate=True),
         MemberChange(C, is_voter=False, is_candidate=False),
     ]
+
+
+Settle = Callable[[float], Awaitable[list[str]]]
+
+
+class Kept:
+    """A cluster of three nodes, of which the second becomes a candidate."""
+
+    def __init__(self, config: Config, store: FaultyStore, keeper: MembershipKeeper) -> None:
+        self.config, self.store, self.keeper = config, store, keeper
+
+    async def becomes(self, **fields: Any) -> None:
+        def change(draft: Draft) -> None:
+            draft.put(sample_node(2, **fields))
+
+        await self.config.change(change)
+
+    async def candidates(self) -> frozenset[NodeUuid]:
+        return (await self.store.members()).candidates & frozenset(NODES)
+
+
+async def begin(tmp_path: Path, settle: Settle) -> Kept:
+    nodes = [sample_node(number, master_candidate=number == 1) for number in (1, 2, 3)]
+    disk = MemoryDisk(Identity("cluster", NODES[0]))
+    store, lease = await store_with(sample_cluster(), sample_group(), *nodes, disk=disk)
+    config = await Config.load(store, lease, LoopClock(), CountingIds())
+
+    async def done(_args: Any, _call: Call) -> Nothing:
+        return Nothing()
+
+    key = tmp_path / "key"
+    key.write_text("-----BEGIN")
+    handlers: Handlers = {CANDIDATE_START.name: done, CANDIDATE_STOP.name: done}
+    rpc = FakeRpc({node.name: handlers for node in nodes})
+    keeper = MembershipKeeper(
+        store, lease, config, rpc, authority_key=key, directory=NodeDirectory(), settle=settle
+    )
+    keeper.start()
+    await asyncio.sleep(1)
+    return Kept(config, store, keeper)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("F8")
+@pytest.mark.parametrize("late", [[], ["node3.example.com"]])
+async def test_the_state_is_kept_at_a_candidate_that_all_nodes_know(
+    tmp_path: Path, late: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[float] = []
+
+    async def settle(limit_s: float) -> list[str]:
+        await asyncio.sleep(limit_s)
+        assert await kept.candidates() == {NODES[0]}
+        asked.append(limit_s)
+        return late
+
+    kept = await begin(tmp_path, settle)
+    await kept.becomes(master_candidate=True)
+    await asyncio.sleep(2 * SETTLE_S)
+    assert asked == [SETTLE_S]
+    assert await kept.candidates() == set(NODES[:2])
+    assert ("not known yet to node3.example.com" in caplog.text) == bool(late)
+    await kept.becomes(master_candidate=False)
+    await asyncio.sleep(1)
+    assert await kept.candidates() == {NODES[0]}
+    assert asked == [SETTLE_S]  # nobody waits for one that leaves
+    await kept.keeper.close()
+
+
+@pytest.mark.virtual_time
+async def test_a_candidate_that_is_none_any_more_when_all_know_it_stays_none(
+    tmp_path: Path,
+) -> None:
+    async def settle(limit_s: float) -> list[str]:
+        await asyncio.sleep(limit_s)
+        return []
+
+    kept = await begin(tmp_path, settle)
+    await kept.becomes(master_candidate=True)
+    await asyncio.sleep(SETTLE_S / 2)
+    await kept.becomes(offline=True, master_candidate=False)
+    await asyncio.sleep(2 * SETTLE_S)
+    members = await kept.store.members()
+    assert NODES[1] not in members.voters | members.candidates
+    await kept.keeper.close()
