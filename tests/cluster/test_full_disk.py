@@ -47,6 +47,7 @@ def test_a_full_disk_stops_writes_only_and_only_while_it_is_full(cluster: LocalC
     master, filler = cluster.pid(MASTERD), cluster.cluster.master.paths.data / FILLER
     with cluster.luxi() as client:
         before = client.submit_job([DELAY])
+        cluster.ok("gnt-job", "wait", str(before))
         fill(filler)
         accepted, refusal = submit_until_refused(client)
         assert re.search(r"full|space", refusal)

@@ -168,7 +168,7 @@ async def test_a_node_that_becomes_a_candidate_may_call_and_a_removed_one_may_no
         await theirs.call(world.here, VERSION, Nothing())
         args = world.newer_set(master_candidates_certs=mine)
         await client.call(world.here, WRITE_SSCONF, args)
-        with pytest.raises(RpcFailed, match="only master candidates"):
+        with pytest.raises(RpcFailed, match="master candidates only"):
             await theirs.call(world.here, VERSION, Nothing())
         await client.call(world.here, VERSION, Nothing())
 
@@ -214,7 +214,7 @@ async def test_a_list_of_candidates_that_is_not_whole_admits_nobody(
         await client.call(world.here, VERSION, Nothing())
         damage(world.candidates)
         for _ in range(2):
-            with pytest.raises(RpcFailed, match="only master candidates"):
+            with pytest.raises(RpcFailed, match="master candidates only"):
                 await client.call(world.here, VERSION, Nothing())
     await world.master.daemons.stop(NODED)  # so that its log is complete
     log = (world.master.paths.log / "node-daemon.log").read_text()

@@ -20,7 +20,14 @@ import msgspec
 from ganeti.base.errors import InputError, RpcError, RpcFailed, RpcOffline, RpcUnknown
 from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.headers import EPOCH_HEADER, EPOCH_REFUSED, KEY_HEADER, MASTER_HEADER, UNREACHABLE
+from ganeti.rpc.headers import (
+    ACCESS_DENIED,
+    EPOCH_HEADER,
+    EPOCH_REFUSED,
+    KEY_HEADER,
+    MASTER_HEADER,
+    UNREACHABLE,
+)
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent, Transport
 
@@ -152,4 +159,10 @@ class RpcClient:
             error = _RemoteError("ProtocolError", f"{procedure.name}: HTTP status {answer.status}")
         if error.error == EPOCH_REFUSED and self._superseded is not None:
             self._superseded(f"node {node.name}: {error.message}")
-        raise RpcFailed(node.name, error.message, error.error)
+        message = error.message
+        if error.error == ACCESS_DENIED:
+            message = (
+                "it answers master candidates only, and its list does not have this node as one"
+                f" (if it should, and goes on like that: gnt-node add --readd {node.name})"
+            )
+        raise RpcFailed(node.name, message, error.error)

@@ -100,6 +100,13 @@ async def test_an_error_answer_is_a_failure_of_its_kind() -> None:
     assert caught.value.wire_error == "StorageError"
 
 
+async def test_a_node_that_does_not_know_this_candidate_is_to_be_taken_in_again() -> None:
+    body = json.dumps({"error": "AccessDenied", "message": "no", "code": ""}).encode()
+    with pytest.raises(RpcFailed, match=r"gnt-node add --readd node1\.example") as caught:
+        await client(Script(Answer(403, body))).call(node(), LEAVE_CLUSTER, LEAVE)
+    assert caught.value.wire_error == "AccessDenied"
+
+
 async def test_a_changing_call_that_was_not_sent_surely_did_nothing() -> None:
     script = Script(NotSent("connection refused"))
     with pytest.raises(RpcFailed, match="connection refused") as caught:

@@ -144,7 +144,7 @@ async def test_a_candidate_is_answered_and_its_connection_is_kept(world: World) 
 @pytest.mark.requirement("A24", "G22")
 async def test_an_ordinary_nodes_certificate_is_refused(world: World) -> None:
     async with world.client(world.house.member("node2")) as client:
-        with pytest.raises(RpcFailed, match="only master candidates") as caught:
+        with pytest.raises(RpcFailed, match="master candidates only") as caught:
             await client.call(world.node, VERSION, Nothing())
     assert caught.value.wire_error == ACCESS_DENIED
 
@@ -154,7 +154,7 @@ async def test_a_candidate_that_is_removed_is_refused_on_its_open_connection(wor
     async with world.client() as client:
         await client.call(world.node, VERSION, Nothing())
         world.allowed.clear()
-        with pytest.raises(RpcFailed, match="only master candidates"):
+        with pytest.raises(RpcFailed, match="master candidates only"):
             await client.call(world.node, LEAVE_CLUSTER, LEAVE)
     assert world.deeds == []
 
