@@ -131,9 +131,12 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
     async def execute(self, ctx: UnitContext, plan: Node) -> Outcome:
         ctx.log(f"Adding node {plan.name} ({plan.uuid}) at {plan.primary_ip}")
         await make_fit(ctx, [plan] if plan.master_candidate else [], files_for=[plan])
+        result, before = [plan.name, plan.uuid], ctx.snapshot.nodes.get(plan.uuid)
+        if before is None or not before.offline:
+            return Outcome(result, change=lambda draft: _put(draft, plan))
         await ctx.run.record_undo((), lambda draft: _put(draft, plan))
         await tell_of_return(ctx, plan)
-        return Outcome([plan.name, plan.uuid])
+        return Outcome(result)
 
 
 def _pool_has_room(snapshot: Snapshot) -> bool:
