@@ -7,6 +7,7 @@ start anything any more: its guests may run elsewhere by now.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from ganeti.base.errors import GanetiError
 from ganeti.model.objects import Node
@@ -46,9 +47,10 @@ class Farewells:
             if not node.offline or uuid in self._given_up or uuid in self._tasks:
                 continue
             if not self._has_heard(node):
-                self._tasks[uuid] = asyncio.create_task(
-                    self._say(uuid), name=f"ssconf-farewell-{node.name}"
-                )
+                task = asyncio.create_task(self._say(uuid), name=f"ssconf-farewell-{node.name}")
+                self._tasks[uuid] = task
+                # Not by the task itself: one that is cancelled before its first turn does nothing.
+                task.add_done_callback(partial(self._forget, uuid))
 
     def answers(self, uuid: str) -> None:
         """A node took a set that came otherwise: what is known of its silence is out of date.
@@ -56,8 +58,12 @@ class Farewells:
         It may be offline again before anybody has seen that it was back.
         """
         self._given_up.discard(uuid)
-        if uuid in self._tasks:
-            self._tasks[uuid].cancel()
+        if task := self._tasks.pop(uuid, None):
+            task.cancel()
+
+    def _forget(self, uuid: str, ended: asyncio.Task[None]) -> None:
+        if self._tasks.get(uuid) is ended:
+            del self._tasks[uuid]
 
     async def close(self) -> None:
         """Give up what is on its way."""
@@ -70,19 +76,16 @@ class Farewells:
     async def _say(self, uuid: str) -> None:
         loop = asyncio.get_running_loop()
         end, delay_s = loop.time() + TRY_FOR_S, SHORTEST_S
-        try:
-            while (node := self._offline_node(uuid)) and not self._has_heard(node):
-                try:
-                    await self._tell(node)
-                except GanetiError as err:
-                    if loop.time() + delay_s > end:
-                        _log.warning("node %s was not told that it is offline: %s", node.name, err)
-                        self._given_up.add(uuid)
-                        return
-                    await asyncio.sleep(delay_s)
-                    delay_s = min(2 * delay_s, LONGEST_S)
-                else:
-                    _log.info("node %s knows that it is marked offline", node.name)
+        while (node := self._offline_node(uuid)) and not self._has_heard(node):
+            try:
+                await self._tell(node)
+            except GanetiError as err:
+                if loop.time() + delay_s > end:
+                    _log.warning("node %s was not told that it is offline: %s", node.name, err)
+                    self._given_up.add(uuid)
                     return
-        finally:
-            del self._tasks[uuid]
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, LONGEST_S)
+            else:
+                _log.info("node %s knows that it is marked offline", node.name)
+                return

@@ -378,7 +378,10 @@ def _no_majority(
         found = ballot.get(node)
         reasons.append(f"{node}: {found.reason or 'refused' if found else 'was not asked'}")
     what = f"{len(voters.intersection(agreed))} of {len(voters)} voters agree, which is no majority"
-    advice = ""
+    advice = (
+        "; bring back as many as lack, or, if surely no master lives among them, use --no-voting:"
+        " what only they have may be lost"
+    )
     if len(voters) == TWO:
         advice = (
             "; of two nodes both are needed: if the other one is surely off, use --no-voting; a third"

@@ -9,7 +9,7 @@ import pytest
 
 from ganeti.base.errors import RpcUnknown
 from ganeti.config.config import Config
-from ganeti.config.ssconf_farewell import LONGEST_S, TRY_FOR_S
+from ganeti.config.ssconf_farewell import LONGEST_S, TRY_FOR_S, Farewells
 from ganeti.config.ssconf_writer import SsconfDistributor, ssconf_values
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
@@ -228,6 +228,23 @@ async def test_a_node_that_is_back_for_a_moment_is_told_of_both(away_s: float) -
     await asyncio.sleep(3)
     assert nodes.latest(NAMES[2])["offline_nodes"] == NAMES[2]
     await distributor.close()
+
+
+@pytest.mark.requirement("F29")
+async def test_an_answer_before_the_first_try_does_not_keep_a_node_from_being_told() -> None:
+    offline, told = sample_node(3, offline=True, master_candidate=False), []
+
+    async def tell(node: Node) -> None:
+        told.append(node.name)
+
+    farewells = Farewells(lambda _uuid: offline, lambda _node: bool(told), tell)
+    for _ in range(2):
+        farewells.follow([offline])
+        farewells.answers(offline.uuid)
+    farewells.follow([offline])
+    await asyncio.sleep(1)
+    assert told == [NAMES[2]]
+    await farewells.close()
 
 
 async def test_a_new_node_can_be_told_at_once() -> None:
