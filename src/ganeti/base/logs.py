@@ -13,23 +13,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ganeti.base.terminal import escaped
+
 RECORD_LIMIT = 4096
 """Characters of one record; the rest is dropped and counted."""
 QUEUE_LIMIT = 10_000
 """Records that may wait for the writer; further ones are dropped."""
 LEVELS = ("debug", "info", "warning", "error")
 CONSOLE = Path("/dev/console")
-
-
-def escaped(text: str, limit: int = RECORD_LIMIT) -> str:
-    """`text` on one line of printable characters, at most `limit` of them and a word about the rest."""
-    dropped = len(text) - limit
-    line = "".join(c if c.isprintable() else _escape(c) for c in text[:limit])
-    return f"{line} [{dropped} more characters]" if dropped > 0 else line
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 class LineFormatter(logging.Formatter):
@@ -45,7 +36,7 @@ class LineFormatter(logging.Formatter):
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         head = f"{moment},{int(record.msecs):03d} {self._program} pid={record.process}"
-        return f"{head} {record.levelname} {record.name}: {escaped(text)}"
+        return f"{head} {record.levelname} {record.name}: {escaped(text, RECORD_LIMIT)}"
 
 
 class LogFile(logging.Handler):

@@ -22,6 +22,7 @@ from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError, ProtocolError
 from ganeti.base.identifiers import host_name
 from ganeti.base.paths import NODED_PORT, Paths, hostname
+from ganeti.base.terminal import Parser, say
 from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
 from ganeti.bootstrap.join_messages import (
@@ -215,10 +216,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return asyncio.run(_main(args))
     except GanetiError as err:
-        print(f"Failure: {err.message}", file=sys.stderr)
+        say(f"Failure: {err.message}", file=sys.stderr)
         return err.exit_code
     except KeyboardInterrupt:
-        print("Interrupted: the node was not joined, and the token is worthless.", file=sys.stderr)
+        say("Interrupted: the node was not joined, and the token is worthless.", file=sys.stderr)
         return 1
 
 
@@ -237,16 +238,16 @@ async def _main(args: argparse.Namespace) -> int:
     listener = JoinListener(paths, node, None if args.no_start else daemons)
     try:
         async with listener.listening(SystemClock(), args.port) as token:
-            print(token.encode(), flush=True)
+            say(token.encode(), flush=True)
             admission = await listener.outcome(args.lifetime)
     except OSError as err:
         raise HostError(f"cannot listen at {address}: {err.strerror}") from err
-    print(f"{name} has joined cluster {admission.cluster_name}.", file=sys.stderr)
+    say(f"{name} has joined cluster {admission.cluster_name}.", file=sys.stderr)
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ganeti-node-join",
         description="Print a token with which 'gnt-node add' takes this host into a cluster, and wait.",
         epilog="The token is worth as much as root's password: hand it over by a way that is safe.",

@@ -13,6 +13,7 @@ from ganeti.base.errors import ErrorCode, GanetiError, HostError, InputError, Pr
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run, run
+from ganeti.base.terminal import Parser, say
 from ganeti.base.users import (
     ADMIN,
     ADMIN_DAEMONS,
@@ -123,17 +124,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise HostError("only root can make users")
         work = tear_down(paths) if args.remove else set_up(paths, args.prefix)
         for line in asyncio.run(work):
-            sys.stdout.write(f"{line}\n")
+            say(line)
     except GanetiError as err:
-        sys.stderr.write(f"ganeti-users-setup: {err}\n")
+        say(f"ganeti-users-setup: {err}", file=sys.stderr)
         return err.exit_code
     if not args.remove and Daemons(paths).status(MASTERD).process:
-        sys.stdout.write(f"{MASTERD} goes on as before until it is started anew.\n")
+        say(f"{MASTERD} goes on as before until it is started anew.")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="ganeti-users-setup",
         description="Make the users that the daemons of this node run under, and give them their"
         " files. May be repeated: what is right stays.",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ganeti.base.errors import PrereqError
 from ganeti.base.paths import Paths
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.clients.luxi import LuxiClient
@@ -40,7 +41,7 @@ def backup(args: argparse.Namespace) -> int:
     path = Path(args.file).absolute()
     with LuxiClient(timeout_s=BACKUP_LIMIT_S) as client:
         position = client.call("BackupState", str(path))
-    print(f"The state at position {position} is in {path}.")
+    say(f"The state at position {position} is in {path}.")
     return 0
 
 
@@ -90,7 +91,7 @@ def restore(args: argparse.Namespace) -> int:
             raise NeedsConfirmation(err.message) from err
         raise
     for line in done.lines:
-        print(line)
+        say(line)
     if args.no_start:
         return 0
 
@@ -100,5 +101,5 @@ def restore(args: argparse.Namespace) -> int:
         await answers(paths, MASTER_LIMIT_S)
 
     asyncio.run(start())
-    print("This node is the master.")
+    say("This node is the master.")
     return 0

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import (
@@ -143,7 +144,7 @@ def search_tags(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         found = run_job(client, OpTagsSearch(pattern=args.pattern), args)
     for path, tag in found:
-        print(path, tag)
+        say(path, tag)
     return 0 if found else EXIT_FAILURE
 
 
@@ -174,14 +175,14 @@ def watcher(args: argparse.Namespace) -> int:
             if args.duration is None:
                 raise InputError("say for how long, as in 'watcher pause 30m'", "duration")
             until = client.call("SetWatcherPause", time.time() + duration_s(args.duration))
-            print(f"The watcher is paused until {format_time(until)}.")
+            say(f"The watcher is paused until {format_time(until)}.")
         elif args.action == "continue":
             client.call("SetWatcherPause", None)
-            print("The watcher is no longer paused.")
+            say("The watcher is no longer paused.")
         elif args.action == "info":
             until = client.config_values("watcher_pause")[0]
             state = "not paused" if until is None else f"paused until {format_time(until)}"
-            print(f"The watcher is {state}.")
+            say(f"The watcher is {state}.")
         else:
             raise InputError(f"{args.action!r:.40} must be pause, continue or info", "action")
     return 0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
 from ganeti.cli.jobs import confirm, run_job
 from ganeti.cli.key_values import disk_requests
@@ -54,10 +55,10 @@ def balance(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         found = run_job(client, op, args)
         if not found["moved"]:
-            print("The cluster is balanced: no move would make it better.")
+            say("The cluster is balanced: no move would make it better.")
             return 0
-        print(found["info"])
-        print("\n".join(_moves_table(found)), flush=True)
+        say(found["info"])
+        say("\n".join(_moves_table(found)), flush=True)
         return 0 if args.dry_run else wait_for_all(client, found["jobs"])
 
 
@@ -98,12 +99,12 @@ def capacity(args: argparse.Namespace) -> int:
         return 0
     spec = found["spec"]
     disks = "+".join(f"{size}M" for size in spec["disks"]) or "no disks"
-    print(
+    say(
         f"{found['count']} instances fit, each with {spec['memory']}M of memory, {spec['vcpus']} virtual"
         f" processors, {disks} ({spec['disk_template']})"
     )
     numbers = Counter(",".join(nodes) for nodes in found["nodes"])
     rows = [[nodes, str(count)] for nodes, count in sorted(numbers.items())]
     if rows:
-        print("\n".join(format_table(["Nodes", "Instances"], rows)))
+        say("\n".join(format_table(["Nodes", "Instances"], rows)))
     return 0

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ganeti import __version__
 from ganeti.base.errors import GanetiError
+from ganeti.base.terminal import Parser, say
 from ganeti.cli.dashed_values import joined
 from ganeti.cli.errors import exit_code_of, format_error
 
@@ -103,24 +104,24 @@ class CommandTable:
     def run(self, argv: Sequence[str]) -> int:
         """Carry out one command line; the exit code. GanetiError for what went wrong."""
         if not argv:
-            print(self.usage(), file=sys.stderr)
+            say(self.usage(), file=sys.stderr)
             return EXIT_FAILURE
         name, *rest = argv
         if name in ("--help", "-h"):
-            print(self.usage())
+            say(self.usage())
             return 0
         if name == "--version":
-            print(f"{self.prog} (ganeti) {__version__}")
+            say(f"{self.prog} (ganeti) {__version__}")
             return 0
         if name == "--generate-completion":
             from ganeti.cli.completion import completion_script
 
-            print(completion_script(self))
+            say(completion_script(self))
             return 0
         command = self.find(name)
         if command is None:
-            print(f"{self.prog}: there is no command {name!r}\n", file=sys.stderr)
-            print(self.usage(), file=sys.stderr)
+            say(f"{self.prog}: there is no command {name!r}\n", file=sys.stderr)
+            say(self.usage(), file=sys.stderr)
             return EXIT_FAILURE
         words = joined(rest, command.options)
         args = parser_of(self.prog, command).parse_intermixed_args(words)
@@ -140,10 +141,10 @@ def run_guarded(work: Callable[[], int]) -> int:
     except GanetiError as err:
         sys.stdout.flush()
         if text := format_error(err):
-            print(text, file=sys.stderr)
+            say(text, file=sys.stderr)
         return exit_code_of(err)
     except KeyboardInterrupt:
-        print("Interrupted; jobs that were submitted go on.", file=sys.stderr)
+        say("Interrupted; jobs that were submitted go on.", file=sys.stderr)
         return EXIT_FAILURE
     except BrokenPipeError:
         # Whoever read the output has gone; nothing more can be said, not even at exit.
@@ -154,7 +155,7 @@ def run_guarded(work: Callable[[], int]) -> int:
 
 def parser_of(prog: str, command: Command) -> argparse.ArgumentParser:
     """The parser of one command: abbreviated options, options between arguments."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"{prog} {command.name}",
         description="\n\n".join(part for part in (command.summary, command.text) if part),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
+from ganeti.base.terminal import say
 from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import ALLOCATOR_PARAMS, UID_POOL, add_change_commands
 from ganeti.cli.cluster_placement import add_placement_commands
@@ -269,14 +270,14 @@ def version(args: argparse.Namespace) -> int:
     del args
     with LuxiClient() as client:
         found = client.cluster_info()
-    print(f"Software version: {found['software_version']}")
-    print(f"Internode protocol: {found['protocol_version']}")
-    print(f"Configuration format: {found['config_version']}")
-    print(f"OS api version: {found['os_api_version']}")
-    print(f"Export interface: {found['export_version']}")
-    print(f"VCS version: {found['vcs_version']}")
+    say(f"Software version: {found['software_version']}")
+    say(f"Internode protocol: {found['protocol_version']}")
+    say(f"Configuration format: {found['config_version']}")
+    say(f"OS api version: {found['os_api_version']}")
+    say(f"Export interface: {found['export_version']}")
+    say(f"VCS version: {found['vcs_version']}")
     if found["software_version"] != __version__:
-        print(f"This command: {__version__}")
+        say(f"This command: {__version__}")
     return 0
 
 
@@ -289,7 +290,7 @@ def getmaster(args: argparse.Namespace) -> int:
     name = ssconf_value(Paths.from_environment(), "master_node")
     if name is None:
         raise NotClusterNodeError(f"this host ({hostname()}) is not part of a cluster")
-    print(name)
+    say(name)
     return 0
 
 
@@ -321,7 +322,7 @@ def master_failover(args: argparse.Namespace) -> int:
     asyncio.run(Daemons(paths).start(MASTERD))
     with LuxiClient(timeout_s=TAKE_OVER_LIMIT_S) as client:
         for line in client.call("MasterFailover", args.no_voting):
-            print(line)
+            say(line)
     return 0
 
 
@@ -335,7 +336,7 @@ def master_ping(args: argparse.Namespace) -> int:
     with LuxiClient(timeout_s=PING_LIMIT_S) as client:
         client.config_values("cluster_name")
         if client.is_degraded:
-            print("degraded: the master alone holds the cluster's state", file=sys.stderr)
+            say("degraded: the master alone holds the cluster's state", file=sys.stderr)
     return 0
 
 
@@ -370,14 +371,14 @@ def verify(args: argparse.Namespace) -> int:
         result = run_job(client, op, args)
         jobs = [(bool(done), what) for done, what in result["jobs"]]
         ids = [int(what) for done, what in jobs if done]
-        print(f"Submitted jobs {', '.join(map(str, ids))}")
+        say(f"Submitted jobs {', '.join(map(str, ids))}")
         all_well = len(ids) == len(jobs)
         for job_id in ids:
-            print(f"Waiting for job {job_id} ...", flush=True)
+            say(f"Waiting for job {job_id} ...", flush=True)
             try:
                 all_well = all(wait_for_result(client, job_id)) and all_well
             except GanetiError as err:
-                print(f"Job {job_id} failed: {err.message}")
+                say(f"Job {job_id} failed: {err.message}")
                 all_well = False
     return 0 if all_well else EXIT_FAILURE
 
@@ -393,7 +394,7 @@ def queue(args: argparse.Namespace) -> int:
             client.call("SetDrainFlag", args.action == "drain")
         elif args.action == "info":
             is_drained = client.config_values("drain_flag")[0]
-            print(f"The drain flag is {'set' if is_drained else 'unset'}")
+            say(f"The drain flag is {'set' if is_drained else 'unset'}")
         else:
             raise InputError(f"{args.action!r:.40} must be drain, undrain or info", "action")
     return 0

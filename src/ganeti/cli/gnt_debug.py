@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.jobs import run_job, submit, submit_many, wait_for_result
 from ganeti.cli.key_values import disk_requests, nic_requests, split_words
@@ -77,7 +78,7 @@ def submit_job(args: argparse.Namespace) -> int:
             answers = submit_many(client, jobs)
         all_done = True
         for is_accepted, what in answers:
-            print(f"JobID: {what}" if is_accepted else f"Refused: {what}", flush=True)
+            say(f"JobID: {what}" if is_accepted else f"Refused: {what}", flush=True)
             all_done = all_done and is_accepted
         if not args.submit_only:
             for is_accepted, what in answers:
@@ -184,7 +185,7 @@ def iallocator(args: argparse.Namespace) -> int:
         tags=[tag for tag in split_words(args.tags) if tag],
     )
     with LuxiClient() as client:
-        print(run_job(client, op, args))
+        say(run_job(client, op, args))
     return 0
 
 

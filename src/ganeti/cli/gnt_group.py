@@ -4,6 +4,7 @@ import argparse
 from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.ispecs_commands import add_group_command
 from ganeti.cli.jobs import confirm, run_job
@@ -126,9 +127,9 @@ def modify(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         changes = run_job(client, OpGroupSetParams(group_name=args.group_name, **given), args)
     if changes:
-        print(f"Modified group {args.group_name}")
+        say(f"Modified group {args.group_name}")
         for name, value in changes:
-            print(f" - {name:<5} -> {value}")
+            say(f" - {name:<5} -> {value}")
     return 0
 
 

@@ -6,6 +6,7 @@ import time
 from typing import Any, NoReturn
 
 from ganeti.base.errors import GanetiError, InputError, JobLost
+from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.jobs import PRIORITIES, confirm, follow, wait_for_result
 from ganeti.cli.key_values import duration_s, whole_number
@@ -87,7 +88,7 @@ def info(args: argparse.Namespace) -> int:
     for number, row in zip(args.job_ids, rows, strict=True):
         found = dict(zip(fields, row or [], strict=False))
         if not found or found["status"] is None:
-            print(f"Job {number} not found", file=sys.stderr)
+            say(f"Job {number} not found", file=sys.stderr)
             is_missing = True
         else:
             print_tree([_described(found)])
@@ -133,15 +134,15 @@ def watch(args: argparse.Namespace) -> int:
     Interrupting the command does not end the job.
     """
     job_id = whole_number(args.job_id, "job id")
-    print(f"Output from job {job_id} follows")
-    print("-" * 20, flush=True)
+    say(f"Output from job {job_id} follows")
+    say("-" * 20, flush=True)
     with LuxiClient() as client:
         try:
             wait_for_result(client, job_id)
         except JobLost:
             raise
         except GanetiError as err:
-            print(f"Job {job_id} failed: {err.message}", file=sys.stderr)
+            say(f"Job {job_id} failed: {err.message}", file=sys.stderr)
             return EXIT_FAILURE
     return 0
 
@@ -181,7 +182,7 @@ def cancel(args: argparse.Namespace) -> int:
         for job_id in ids:
             done, text = client.cancel_job(job_id)
             all_done = all_done and done
-            print(text)
+            say(text)
     return 0 if all_done else EXIT_FAILURE
 
 
@@ -192,7 +193,7 @@ def archive(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         for job_id in _ids(args.job_ids):
             if not client.call("ArchiveJob", job_id):
-                print(f"Job {job_id} was not archived: it has not ended yet", file=sys.stderr)
+                say(f"Job {job_id} was not archived: it has not ended yet", file=sys.stderr)
                 all_done = False
     return 0 if all_done else EXIT_FAILURE
 
@@ -203,7 +204,7 @@ def autoarchive(args: argparse.Namespace) -> int:
     seconds = -1 if args.age == "all" else duration_s(args.age, "age")
     with LuxiClient() as client:
         archived, left = client.call("AutoArchiveJobs", seconds, 3600)
-    print(f"Archived {archived} jobs, {left} unchecked left")
+    say(f"Archived {archived} jobs, {left} unchecked left")
     return 0
 
 
@@ -221,7 +222,7 @@ def change_priority(args: argparse.Namespace) -> int:
         for job_id in _chosen(client, args, "Change the priority of {} jobs?"):
             done, text = client.call("ChangeJobPriority", job_id, PRIORITIES[args.priority])
             all_done = all_done and done
-            print(text)
+            say(text)
     return 0 if all_done else EXIT_FAILURE
 
 

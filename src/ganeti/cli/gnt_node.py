@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NodeSetupError
 from ganeti.cli.jobs import confirm, run_job
@@ -263,9 +264,9 @@ def modify(args: argparse.Namespace) -> int:
     )
     with LuxiClient() as client:
         changes = run_job(client, op, args)
-    print(f"Modified node {args.node_name}")
+    say(f"Modified node {args.node_name}")
     for name, value in changes or ():
-        print(f" - {name} -> {value}")
+        say(f" - {name} -> {value}")
     return 0
 
 
@@ -290,7 +291,7 @@ def powercycle(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         result = run_job(client, op, args)
     if result:
-        print(result)
+        say(result)
     return 0
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import named_key_values, os_params
@@ -62,7 +63,7 @@ def list_oses(args: argparse.Namespace) -> int:
     """
     rows = [[name] for name in usable_names(args)]
     for line in format_table(None if args.no_headers else ["Name"], rows, separator=args.separator):
-        print(line)
+        say(line, keep=args.separator or "")
     return 0
 
 
@@ -74,11 +75,11 @@ def diagnose(args: argparse.Namespace) -> int:
     for name, is_valid, status, is_hidden, is_blacklisted in _diagnosed(args, fields, args.names):
         all_valid = all_valid and is_valid
         marks = " [hidden]" * is_hidden + " [blacklisted]" * is_blacklisted
-        print(f"OS: {name} [global status: {'valid' if is_valid else 'invalid'}]{marks}")
+        say(f"OS: {name} [global status: {'valid' if is_valid else 'invalid'}]{marks}")
         for node, found in sorted(status.items()):
             for line in _node_lines(node, found):
-                print(f"  {line}")
-        print()
+                say(f"  {line}")
+        say()
     return 0 if all_valid else 1
 
 

@@ -31,7 +31,7 @@ def hail(args: argparse.Namespace) -> int:
     try:
         cluster, request = read(read_file(args.message_file))
     except InputError as err:
-        print(json.dumps(refusal(err.message)))
+        sys.stdout.write(f"{json.dumps(refusal(err.message))}\n")
         return 0
     if args.text:
         cluster = parse(read_file(args.text).decode())
@@ -49,7 +49,7 @@ def hail(args: argparse.Namespace) -> int:
     if state is not None:
         placement_input.save(state, args.save, "pre-ialloc", "before iallocator run", sys.stderr)
         placement_input.print_nodes(state, args, "Initial cluster", sys.stderr)
-    print(msgspec.json.encode(found).decode())
+    sys.stdout.write(f"{msgspec.json.encode(found).decode()}\n")
     return 0
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import EXIT_FAILURE, option
@@ -28,9 +29,9 @@ def hbal(args: argparse.Namespace) -> int:
         raise InputError("execution of commands is possible only with -L", "exec")
     state = source.state_of(source.load(args), args)
     if not state.names:
-        print("Cluster is empty, exiting.")
+        say("Cluster is empty, exiting.")
         return 0
-    print(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances")
+    say(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances")
     source.save(state, args.save, "original", "before balancing")
     scope = source.group_scope(state, args.group)
     _introduce(state, scope, args)
@@ -38,23 +39,23 @@ def hbal(args: argparse.Namespace) -> int:
     before = state.copy()
     first = score(state, scope)
     if options.verbosity(args) > 2:  # noqa: PLR2004 - upstream's level
-        print(
+        say(
             f"Initial coefficients: overall {first:.8f}",
             *source.components(components(state, scope)),
             sep="\n",
         )
     else:
-        print(f"Initial score: {first:.8f}")
+        say(f"Initial score: {first:.8f}")
     best = best_possible(state, scope)
     if first - best < args.min_score:
-        print(f"Cluster is already well balanced (initial score {first:.6g},\noptimum score due to N+1"
+        say(f"Cluster is already well balanced (initial score {first:.6g},\noptimum score due to N+1"
               f" reservations {best:.6g},\nminimum score {args.min_score:.6g}).\nNothing to do, exiting")  # fmt: skip
         return 0
-    print("Trying to minimize the CV...")
+    say("Trying to minimize the CV...")
     steps: list[Step] = []
     for step in balance(state, goals(args), scope):
         steps.append(step)
-        print(_line(before, step, len(steps), scope), flush=True)
+        say(_line(before, step, len(steps), scope), flush=True)
     _conclude(state, steps, first, args)
     source.save(state, args.save, "balanced", "after balancing")
     source.print_state(state, args, "Final cluster", scope)
@@ -85,17 +86,15 @@ def goals(args: argparse.Namespace) -> "Goals":
 
 def _introduce(state: "State", scope: "Bools", args: argparse.Namespace) -> None:
     inside = scope[state.primary]
-    print(f"Group size {int(scope.sum())} nodes, {int(inside.sum())} instances")
+    say(f"Group size {int(scope.sum())} nodes, {int(inside.sum())} instances")
     group = state.groups[state.group[scope.argmax()]].name
-    print(f"Selected node group: {group}")
+    say(f"Selected node group: {group}")
     bad = scope & state.fails & ~state.offline
     touched = bad[state.primary] | (bad[state.secondary] & (state.secondary >= 0))
     if options.verbosity(args) >= 1:
-        print(
-            f"Initial check done: {int(bad.sum())} bad nodes, {int(touched.sum())} bad instances."
-        )
+        say(f"Initial check done: {int(bad.sum())} bad nodes, {int(touched.sum())} bad instances.")
     if bad.any():
-        print(
+        say(
             "Cluster is not N+1 happy, continuing but no guarantee that the cluster will end N+1 happy."
         )
 
@@ -120,17 +119,17 @@ def _conclude(state: "State", steps: "list[Step]", first: float, args: argparse.
     from ganeti.placement.moves import job_sets
 
     if steps:
-        print(f"Cluster score improved from {first:.8f} to {steps[-1].move.score:.8f}")
+        say(f"Cluster score improved from {first:.8f} to {steps[-1].move.score:.8f}")
     else:
-        print("No solution found")
+        say("No solution found")
     if options.verbosity(args) >= 1:
-        print(f"Solution length={len(steps)}")
+        say(f"Solution length={len(steps)}")
     if args.commands is None:
         return
     sets = job_sets(steps)[: 1 if args.first_group else None]
     lines = _commands(state, sets)
     if not args.commands:
-        print(
+        say(
             "\nCommands to run to reach the above solution:",
             *(f"  {one}" for one in lines),
             sep="\n",
@@ -140,7 +139,7 @@ def _conclude(state: "State", steps: "list[Step]", first: float, args: argparse.
         Path(args.commands).write_text("\n".join(["#!/bin/sh", *lines, ""]), encoding="utf-8")
     except OSError as err:
         raise PrereqError(f"cannot write the commands: {err}", ErrorCode.ENVIRONMENT) from err
-    print(f"The commands have been written to file '{args.commands}'")
+    say(f"The commands have been written to file '{args.commands}'")
 
 
 def _commands(state: "State", sets: "list[list[Step]]") -> list[str]:
@@ -172,10 +171,10 @@ def _execute(state: "State", steps: "list[Step]", args: argparse.Namespace) -> i
         answers = submit_many(client, jobs)
         status, is_stopped = _followed(client, args, answers)
     if is_stopped:
-        print("Exiting early, as asked.", file=sys.stderr)
+        say("Exiting early, as asked.", file=sys.stderr)
     for step, (is_accepted, what), how in zip(steps, answers, status, strict=True):
         name = state.names[step.move.instance]
-        print(f"job {what if is_accepted else '-'} for {name}: {how}")
+        say(f"job {what if is_accepted else '-'} for {name}: {how}")
     return 0 if all(how == "success" for how in status) else EXIT_FAILURE
 
 

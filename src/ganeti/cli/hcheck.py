@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import EXIT_FAILURE, option
@@ -26,20 +27,20 @@ def hcheck(args: argparse.Namespace) -> int:
     used = sorted({int(group) for group in state.group})
     if is_machine:
         for number, one in enumerate(state.groups):
-            print(f"HCHECK_GROUP_UUID_{number}='{one.uuid}'")
+            say(f"HCHECK_GROUP_UUID_{number}='{one.uuid}'")
 
     def check(phase: str, after: "State") -> bool:
         found = [group_health(after, group, capacity=not args.no_capacity) for group in used]
         whole = cluster_health(found)
         names = [state.groups[group].name for group in used]
         if not (is_machine or args.no_simulation or phase != "initially" or whole.is_bad):
-            print("No need to rebalance cluster, no problems found.")
+            say("No need to rebalance cluster, no problems found.")
         (_keys if is_machine else _lines)(phase, names, found, whole)
         return whole.is_bad
 
     is_bad = check("initially", state)
     if args.no_simulation and not is_machine:
-        print("Running in no-simulation mode.")
+        say("Running in no-simulation mode.")
     if is_bad and not args.no_simulation:
         after = state.copy()
         for group in used:
@@ -47,7 +48,7 @@ def hcheck(args: argparse.Namespace) -> int:
                 pass
         is_bad = check("after rebalancing", after)
     if is_machine:
-        print("HCHECK_OK=1")
+        say("HCHECK_OK=1")
     return EXIT_FAILURE if is_bad else 0
 
 
@@ -55,16 +56,16 @@ def _lines(phase: str, names: list[str], found: "list[Health]", whole: "Health")
     from ganeti.placement.check import TITLES
 
     if phase == "initially" and whole.is_bad:
-        print("Cluster needs rebalancing.")
+        say("Cluster needs rebalancing.")
     for name, health in zip(names, found, strict=True):
-        print(f"\nStatistics for group {name} {phase}")
+        say(f"\nStatistics for group {name} {phase}")
         for (_key, title), value in zip(TITLES, health[:5], strict=True):
-            print(f"    {title}: {value}")
-        print(f"    Group score: {health.score:.8f}")
-    print(f"\nCluster statistics {phase}")
+            say(f"    {title}: {value}")
+        say(f"    Group score: {health.score:.8f}")
+    say(f"\nCluster statistics {phase}")
     for (_key, title), value in zip(TITLES, whole[:5], strict=True):
-        print(f"    {title}: {value}")
-    print(f"    Cluster is not healthy: {whole.is_bad}")
+        say(f"    {title}: {value}")
+    say(f"    Cluster is not healthy: {whole.is_bad}")
 
 
 def _keys(phase: str, _names: list[str], found: "list[Health]", whole: "Health") -> None:
@@ -73,11 +74,11 @@ def _keys(phase: str, _names: list[str], found: "list[Health]", whole: "Health")
     head = "HCHECK_INIT" if phase == "initially" else "HCHECK_FINAL"
     for number, health in enumerate(found):
         for (key, _title), value in zip(TITLES, health[:5], strict=True):
-            print(f"{head}_GROUP_{number}_{key}={value}")
-        print(f"{head}_GROUP_{number}_SCORE={health.score:.8f}")
+            say(f"{head}_GROUP_{number}_{key}={value}")
+        say(f"{head}_GROUP_{number}_SCORE={health.score:.8f}")
     for (key, _title), value in zip(TITLES, whole[:5], strict=True):
-        print(f"{head}_CLUSTER_{key}={value}")
-    print(f"{head}_CLUSTER_NEED_REBALANCE={int(whole.is_bad)}")
+        say(f"{head}_CLUSTER_{key}={value}")
+    say(f"{head}_CLUSTER_NEED_REBALANCE={int(whole.is_bad)}")
 
 
 TOOL = options.Tool(

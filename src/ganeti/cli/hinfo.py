@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
 
@@ -14,18 +15,18 @@ def hinfo(args: argparse.Namespace) -> int:
 
     cluster = source.load(args)
     state = source.state_of(cluster, args)
-    print(f"Loaded cluster tags: {','.join(cluster.tags)}")
+    say(f"Loaded cluster tags: {','.join(cluster.tags)}")
     groups = len(state.groups)
     word = "node group" if groups == 1 else "node groups"
-    print(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances, {groups} {word}")
+    say(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances, {groups} {word}")
     split = (state.secondary >= 0) & (state.group[state.primary] != state.group[state.secondary])
     if split.any():
-        print(f"Instances split over node groups: {int(split.sum())}")
+        say(f"Instances split over node groups: {int(split.sum())}")
     bad = state.fails & ~state.offline
-    print("Cluster is N+1 unhappy" if bad.any() else "Cluster is N+1 happy")
+    say("Cluster is N+1 unhappy" if bad.any() else "Cluster is N+1 happy")
     source.print_state(state, args, "Cluster", everywhere(state))
-    print("Cluster coefficients:", *source.components(components(state)), sep="\n")
-    print(f"Cluster score: {score(state):.8f}")
+    say("Cluster coefficients:", *source.components(components(state)), sep="\n")
+    say(f"Cluster score: {score(state):.8f}")
     return 0
 
 

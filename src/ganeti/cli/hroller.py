@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ganeti.base.errors import InputError, PrereqError
+from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import option
@@ -40,12 +41,12 @@ def hroller(args: argparse.Namespace) -> int:
         [(group, []) for group in groups] if needs_no_moves else _with_moves(state, groups, args)
     )
     if not args.no_headers:
-        print("'Node Reboot Groups'")
+        say("'Node Reboot Groups'")
     for group, moves in steps[:1] if args.one_step else steps:
-        print(",".join(state.nodes[node].name for node in group))
+        say(",".join(state.nodes[node].name for node in group))
         for index, *places in moves if args.print_moves else ():
             names = (state.nodes[node].name for node in places if node >= 0)
-            print(f"  {state.names[index]} {' '.join(names)}")
+            say(f"  {state.names[index]} {' '.join(names)}")
     source.save(state, args.save, "hroller", "after hroller", sys.stderr)
     return 0
 

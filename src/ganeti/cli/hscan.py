@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ganeti.base.errors import GanetiError
+from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import EXIT_FAILURE, Argument, option
@@ -17,7 +18,7 @@ FIRST_LINE += f" {'t_mem':>8} {'f_mem':>8} {'t_disk':>9} {'f_disk':>9} {'Score':
 def hscan(args: argparse.Namespace) -> int:
     """Look at each cluster; one that does not answer does not keep the others."""
     if not args.no_headers:
-        print(FIRST_LINE)
+        say(FIRST_LINE)
     code = 0
     targets = [("rapi", name, name) for name in args.clusters]
     if args.luxi is not None or not targets:
@@ -27,7 +28,7 @@ def hscan(args: argparse.Namespace) -> int:
         try:
             _scan(given, name, args)
         except GanetiError as err:
-            print(f"{name:<24} ERROR: {err.message}")
+            say(f"{name:<24} ERROR: {err.message}")
             code = EXIT_FAILURE
     return code
 
@@ -41,7 +42,7 @@ def _scan(given: argparse.Namespace, name: str, args: argparse.Namespace) -> Non
     bad = state.fails & ~state.offline
     touched = bad[state.primary] | (bad[state.secondary] & (state.secondary >= 0))
     now = totals(state)
-    print(
+    say(
         f"{name:<24} {len(state.nodes):5} {len(state.names):5} {int(bad.sum()):5} {int(touched.sum()):5}"
         f" {now.memory:8.0f} {now.memory_free:8.0f} {now.disk / 1024:9.0f} {now.disk_free // 1024:9.0f}"
         f" {now.score:12.8f}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import option
@@ -50,10 +51,10 @@ def hspace(args: argparse.Namespace) -> int:
         _keys(_cluster_keys(state))
     else:
         now = totals(state)
-        print(f"The cluster has {len(state.nodes)} nodes and the following resources:\n"
+        say(f"The cluster has {len(state.nodes)} nodes and the following resources:\n"
               f"  MEM {now.memory:.0f}, DSK {now.disk:.0f}, CPU {now.cpus:.0f}, VCPU {now.virtual_cpus:.0f}.")  # fmt: skip
         count = now.instances or "no"
-        print(f"There are {count} initial instances on the cluster.")
+        say(f"There are {count} initial instances on the cluster.")
     if not open_nodes(state).any():
         raise PrereqError("nothing can be allocated: no online nodes", ErrorCode.NO_RESOURCES)
     template = args.template or next(iter(cluster.policy["disk-templates"]))
@@ -68,7 +69,7 @@ def hspace(args: argparse.Namespace) -> int:
     _tiered(run, tiered[:1] if args.tiered else tiered)
     _standard(run, standard)
     if run.is_machine:
-        print("HTS_OK=1")
+        say("HTS_OK=1")
     return 0
 
 
@@ -149,11 +150,11 @@ def _tiered(run: _Run, wanted: "list[Instance]") -> None:
         shown = " ".join(f"{','.join(map(str, size))}={count}" for size, count in specs)
         _keys([("TSPEC", shown), *_delta(run.state, filled.state)])
         return
-    print("Tiered allocation results:")
+    say("Tiered allocation results:")
     for (memory, disk, cpus, _spindles), count in specs:
-        print(f"  - {count:3} instances of spec MEM {memory}, DSK {disk}, CPU {cpus}")
+        say(f"  - {count:3} instances of spec MEM {memory}, DSK {disk}, CPU {cpus}")
     if not specs:
-        print("  - no instances allocated")
+        say("  - no instances allocated")
     _scores(run, filled)
 
 
@@ -177,8 +178,8 @@ def _standard(run: _Run, wanted: "Instance") -> None:
                ("ALLOC_FAIL_REASON", reasons[0].upper())])  # fmt: skip
         _keys([(f"ALLOC_{one.upper()}_CNT", str(filled.failures[one])) for one in reasons])
         return
-    print("Normal (fixed-size) allocation results:")
-    print(f"  - {number:3} instances allocated")
+    say("Normal (fixed-size) allocation results:")
+    say(f"  - {number:3} instances allocated")
     _scores(run, filled)
 
 
@@ -194,7 +195,7 @@ def _spec(run: _Run, one: "Instance", what: str, prefix: str) -> None:
         _keys([(f"{prefix}_RQN", str(one.nodes_needed)), (f"{prefix}_DISK_TEMPLATE", one.template)])
         return
     shown = ", ".join(f"{key} {value:.0f}" for key, value in sizes)
-    print(f"{what} instance spec is:\n  {shown}, using disk template '{one.template}'.")
+    say(f"{what} instance spec is:\n  {shown}, using disk template '{one.template}'.")
 
 
 def _after(run: _Run, filled: "Filled", title: str, suffix: str) -> None:
@@ -208,19 +209,19 @@ def _scores(run: _Run, filled: "Filled") -> None:
     from ganeti.placement.totals import totals
 
     now = totals(filled.state)
-    print(f"  - most likely failure reason: {filled.main_failure}")
-    print(f"  - initial cluster score: {score(run.state):.8f}")
-    print(f"  -   final cluster score: {now.score:.8f}")
+    say(f"  - most likely failure reason: {filled.main_failure}")
+    say(f"  - initial cluster score: {score(run.state):.8f}")
+    say(f"  -   final cluster score: {now.score:.8f}")
     parts = (("memory", now.memory_instances, now.memory), ("disk", now.disk_instances, now.disk),
              ("vcpu", now.cpus_instances, now.virtual_cpus))  # fmt: skip
     for name, part, whole in parts:
-        print(f"  - {name:>6} usage efficiency: {100 * part / whole if whole else 0:5.2f}%")
+        say(f"  - {name:>6} usage efficiency: {100 * part / whole if whole else 0:5.2f}%")
 
 
 def _keys(pairs: "Sequence[tuple[str, str]]") -> None:
     for key, value in pairs:
         is_plain = re.fullmatch(r"[A-Za-z0-9._]*", value)
-        print(f"HTS_{key}={value}" if is_plain else f"HTS_{key}='{value}'")
+        say(f"HTS_{key}={value}" if is_plain else f"HTS_{key}='{value}'")
 
 
 def _cluster_keys(state: "State") -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable
 from ganeti.clients.luxi import LuxiClient
 
@@ -35,7 +36,7 @@ def add_cluster_command(table: CommandTable) -> None:
         del args
         with LuxiClient() as client:
             found = client.cluster_info()
-        print(shlex.join(["gnt-cluster", "init", *policy_options(found["ipolicy"]), found["name"]]))
+        say(shlex.join(["gnt-cluster", "init", *policy_options(found["ipolicy"]), found["name"]]))
         return 0
 
 
@@ -48,5 +49,5 @@ def add_group_command(table: CommandTable) -> None:
         with LuxiClient() as client:
             rows = client.rows("Groups", args.names, ("name", "custom_ipolicy"))
         for name, policy in rows:
-            print(shlex.join(["gnt-group", "add", *policy_options(policy), name]))
+            say(shlex.join(["gnt-group", "add", *policy_options(policy), name]))
         return 0

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ganeti.base.errors import GanetiError, NotMaster
+from ganeti.base.terminal import say
 from ganeti.cli.errors import JobFailed, JobSubmitted, NeedsConfirmation
 from ganeti.cli.output import format_table
 from ganeti.clients.luxi import (
@@ -100,35 +101,35 @@ def run_jobs(
         if is_accepted:
             accepted.append((label, int(what)))
         else:
-            print(f"Failed to submit job for {label}: {what}", file=sys.stderr)
+            say(f"Failed to submit job for {label}: {what}", file=sys.stderr)
             ends.append([label, "-", "not submitted"])
     ids = [job_id for _label, job_id in accepted]
     if len(ids) > 1 and not args.submit_only:
-        print(f"Submitted jobs {', '.join(map(str, ids))}")
+        say(f"Submitted jobs {', '.join(map(str, ids))}")
     _print_ids(ids, args)
     for label, job_id in accepted:
-        print(f"Waiting for job {job_id} for {label} ...", flush=True)
+        say(f"Waiting for job {job_id} for {label} ...", flush=True)
         try:
             wait_for_result(client, job_id)
         except GanetiError as err:
-            print(f"Job {job_id} for {label} has failed: {err.message}", file=sys.stderr)
+            say(f"Job {job_id} for {label} has failed: {err.message}", file=sys.stderr)
             ends.append([label, str(job_id), "failed"])
         else:
             ends.append([label, str(job_id), SUCCEEDED])
     if len(jobs) > 1:
         for line in format_table(["Instance", "Job", "Result"], sorted(ends)):
-            print(line)
+            say(line)
     return all(end == SUCCEEDED for _label, _job, end in ends)
 
 
 def _print_ids(ids: Sequence[int], args: argparse.Namespace) -> None:
     if getattr(args, "submit_only", False):
         for job_id in ids:
-            print(f"JobID: {job_id}")
+            say(f"JobID: {job_id}")
         raise JobSubmitted(list(ids))
     if getattr(args, "print_jobid", False):
         for job_id in ids:
-            print(job_id, flush=True)
+            say(job_id, flush=True)
 
 
 def wait_for_result(client: LuxiClient, job_id: int, *, is_quiet: bool = False) -> list[Any]:
@@ -136,7 +137,7 @@ def wait_for_result(client: LuxiClient, job_id: int, *, is_quiet: bool = False) 
     try:
         follow(client, job_id, is_quiet=is_quiet)
     except KeyboardInterrupt:
-        print(
+        say(
             f"\nJob {job_id} goes on without you: 'gnt-job watch {job_id}' follows it again,"
             f" 'gnt-job cancel {job_id}' ends it.",
             file=sys.stderr,
@@ -165,10 +166,11 @@ def follow(client: LuxiClient, job_id: int, *, is_quiet: bool = False) -> str:
 
 
 def print_log(change: JobChange) -> None:
-    """Log lines, each with its time."""
+    """Log lines, each with its time: none that a script of a guest's OS says can pass for another's."""
     for _serial, (seconds, _micro), kind, content in change.entries:
         if kind == "message":
-            print(f"{time.ctime(seconds)} {content}", flush=True)
+            for line in str(content).split("\n"):
+                say(f"{time.ctime(seconds)} {line}", flush=True)
 
 
 def explain_wait(client: LuxiClient, job_id: int) -> bool:
@@ -176,7 +178,7 @@ def explain_wait(client: LuxiClient, job_id: int) -> bool:
     row = client.query_jobs([job_id], ["status", "waiting_for"])[0]
     if row is None or row[1] is None:
         return False
-    print(f"Job {job_id} is {row[0]}: {row[1]}", file=sys.stderr)
+    say(f"Job {job_id} is {row[0]}: {row[1]}", file=sys.stderr)
     return True
 
 
@@ -201,6 +203,6 @@ def confirm(question: str, *, is_sure: bool, how: str = "--force") -> None:
         return
     if not sys.stdin.isatty():
         raise NeedsConfirmation(f"{question} Give {how} to confirm, nobody can be asked here.")
-    print(question, "y/[n]: ", end="", flush=True)
+    say(question, "y/[n]: ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise NeedsConfirmation("Nothing was done.")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ganeti.base.errors import GanetiError
+from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE
 from ganeti.cli.jobs import wait_for_result
 from ganeti.cli.output import format_table
@@ -20,21 +21,21 @@ def wait_for_all(client: LuxiClient, submitted: Sequence[Sequence[Any]]) -> int:
     ids = [int(what) for is_accepted, what in submitted if is_accepted]
     refused = [str(what) for is_accepted, what in submitted if not is_accepted]
     if not ids and not refused:
-        print("There is nothing to do.")
+        say("There is nothing to do.")
         return 0
     rows = [("-", "refused", "-", why) for why in refused]
     works = _works(client, ids)
     if ids:
-        print(f"Submitted jobs {', '.join(map(str, ids))}", flush=True)
+        say(f"Submitted jobs {', '.join(map(str, ids))}", flush=True)
     for job_id in ids:
-        print(f"Waiting for job {job_id} for {works[job_id]} ...", flush=True)
+        say(f"Waiting for job {job_id} for {works[job_id]} ...", flush=True)
         try:
             wait_for_result(client, job_id)
         except GanetiError as err:
             rows.append((str(job_id), "error", works[job_id], err.message.splitlines()[0]))
         else:
             rows.append((str(job_id), "success", works[job_id], ""))
-    print("\n".join(format_table(HEADINGS, rows)))
+    say("\n".join(format_table(HEADINGS, rows)))
     return EXIT_FAILURE if any(row[1] != "success" for row in rows) else 0
 
 

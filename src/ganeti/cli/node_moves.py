@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, CommandTable, option
 from ganeti.cli.jobs import confirm, run_job, run_jobs
 from ganeti.cli.many_jobs import wait_for_all
@@ -68,7 +69,7 @@ def _submitted(client: LuxiClient, op: Any, args: argparse.Namespace) -> int:
     """Run an opcode that submits jobs, and wait for these; a dry run says which they would be."""
     result = run_job(client, op, args)
     if args.dry_run:
-        print(*(", ".join(job) for job in result or ()), sep="\n")
+        say(*(", ".join(job) for job in result or ()), sep="\n")
         return 0
     return wait_for_all(client, result["jobs"])
 
@@ -80,7 +81,7 @@ def migrate(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         name, instances = _instances_of(client, args.node_name)
         if not instances:
-            print(f"No primary instances on node {name}, nothing to do.")
+            say(f"No primary instances on node {name}, nothing to do.")
             return 0
         confirm(f"Migrate {len(instances)} instances ({', '.join(instances)})?", is_sure=args.force)
         op = OpNodeMigrate(
@@ -102,7 +103,7 @@ def failover(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         name, instances = _instances_of(client, args.node_name)
         if not instances:
-            print(f"No primary instances on node {name}, nothing to do.")
+            say(f"No primary instances on node {name}, nothing to do.")
             return 0
         confirm(
             f"Fail over {len(instances)} instances ({', '.join(instances)})?", is_sure=args.force

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ganeti.base.sizes import format_mib
+from ganeti.base.terminal import escaped, say
 from ganeti.cli.errors import EXIT_UNKNOWN_FIELD
 from ganeti.clients.luxi import LuxiClient
 from ganeti.protocols.query_language import both, names_filter, parse_filter
@@ -61,8 +62,10 @@ def format_table(
     right: Sequence[bool] = (),
     separator: str | None = None,
 ) -> list[str]:
-    """Lines of a table; columns are padded unless there is a separator."""
-    every = ([list(headings)] if headings is not None else []) + [list(row) for row in rows]
+    """Lines of a table; columns are padded unless there is a separator. No cell can break its line."""
+    every = ([list(headings)] if headings is not None else []) + [
+        [escaped(cell) for cell in row] for row in rows
+    ]
     if separator is not None:
         return [separator.join(row) for row in every]
     if not every:
@@ -111,7 +114,7 @@ def print_list(
     with LuxiClient() as client:
         answer = client.query(kind, fields, filter_)
     for line in list_lines(args, answer, overrides or {}):
-        print(line)
+        say(line, keep=args.separator or "")
     is_unknown = any(one["kind"] == "unknown" for one in answer["fields"])
     return EXIT_UNKNOWN_FIELD if is_unknown else 0
 
@@ -148,7 +151,7 @@ def print_fields(args: argparse.Namespace, kind: str) -> int:
     rows = [[one["name"], one["kind"], one["title"], one["doc"]] for one in fields]
     headings = None if args.no_headers else ["Name", "Type", "Title", "Description"]
     for line in format_table(headings, rows, separator=args.separator):
-        print(line)
+        say(line, keep=args.separator or "")
     is_unknown = any(one["kind"] == "unknown" for one in fields)
     return EXIT_UNKNOWN_FIELD if is_unknown else 0
 
@@ -170,21 +173,21 @@ def tree_lines(tree: Tree, level: int = 0) -> list[str]:
             inner = tree_lines(item, level + 1)
             lines += [f"{indent}- {inner[0].lstrip()}", *inner[1:]] if inner else []
         else:
-            lines.append(f"{indent}- {item}")
+            lines.append(f"{indent}- {escaped(str(item))}")
     return lines
 
 
 def _named_lines(name: str, value: Tree, level: int) -> list[str]:
-    indent = "  " * level
+    indent, name = "  " * level, escaped(name)
     if isinstance(value, list | Mapping):
         return [f"{indent}{name}: ", *tree_lines(value, level + 1)]
-    return [f"{indent}{name}: {value}"]
+    return [f"{indent}{name}: {escaped(str(value))}"]
 
 
 def print_tree(tree: Tree) -> None:
     """Show nested data."""
     for line in tree_lines(tree):
-        print(line)
+        say(line)
 
 
 def or_default(own: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, Any]:

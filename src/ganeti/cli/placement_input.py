@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import say
 from ganeti.clients.luxi import LuxiClient
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
@@ -216,7 +217,7 @@ def _warn(state: "State") -> None:
                 f"  - node {node.name} is missing {memory:.0f} MB ram and {disk // 1024:.0f} GB disk"
             )
     if lines:
-        print("Warning: cluster has inconsistent data:", *lines, "", sep="\n", file=sys.stderr)
+        say("Warning: cluster has inconsistent data:", *lines, "", sep="\n", file=sys.stderr)
 
 
 def save(
@@ -232,7 +233,7 @@ def save(
         path.write_text(format_cluster(state.described()), encoding="utf-8")
     except OSError as err:
         raise PrereqError(f"cannot save the cluster: {err}", ErrorCode.ENVIRONMENT) from err
-    print(f"The cluster state {when} has been written to file '{path}'", file=out)
+    say(f"The cluster state {when} has been written to file '{path}'", file=out)
 
 
 def simulated_cluster(descriptions: list[str]) -> "Cluster":
@@ -268,7 +269,7 @@ def print_nodes(
 
     if getattr(args, "print_nodes", None) is not None:
         lines = node_table(state, args.print_nodes, everywhere(state) if scope is None else scope)
-        print("", f"{title} status:", *lines, "", sep="\n", file=out)
+        say("", f"{title} status:", *lines, "", sep="\n", file=out)
 
 
 def print_state(state: "State", args: argparse.Namespace, title: str, scope: Any) -> None:
@@ -278,7 +279,7 @@ def print_state(state: "State", args: argparse.Namespace, title: str, scope: Any
     if getattr(args, "print_instances", False):
         what = title.removesuffix(" cluster")
         lines = instance_table(state, scope)
-        print("", f"{what} instance map:", *lines, sep="\n", file=sys.stderr)
+        say("", f"{what} instance map:", *lines, sep="\n", file=sys.stderr)
     print_nodes(state, args, title, sys.stderr, scope)
 
 

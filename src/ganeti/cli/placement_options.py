@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ganeti import __version__
+from ganeti.base.terminal import Parser
 from ganeti.cli.command import Argument, Option, option, run_guarded
 
 YES_NO = ("yes", "no")
@@ -102,7 +103,7 @@ class Tool(NamedTuple):
 
     def parser(self) -> argparse.ArgumentParser:
         """Abbreviated options and options between arguments, as everywhere."""
-        parser = argparse.ArgumentParser(
+        parser = Parser(
             prog=self.prog, description=f"{self.purpose}\n\n{self.text}".strip(),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ganeti.base.errors import GanetiError
+from ganeti.base.terminal import say
 from ganeti.cli.jobs import follow
 from ganeti.clients.luxi import LuxiClient
 
@@ -28,7 +29,7 @@ class Stop:
         if self.is_wanted:
             _exit_at_once()
         self.is_wanted = True
-        print(
+        say(
             "Stopping: the jobs that run are waited for, the others are canceled; once more to exit at once",
             file=sys.stderr,
             flush=True,
@@ -36,7 +37,7 @@ class Stop:
         try:
             self.cancel()
         except GanetiError as err:
-            print(f"The jobs that have not begun were not canceled: {err.message}", file=sys.stderr)
+            say(f"The jobs that have not begun were not canceled: {err.message}", file=sys.stderr)
 
     def cancel(self) -> None:
         """Cancel what has not begun, over a connection of its own: another request may be under way.
@@ -55,7 +56,7 @@ class Stop:
 
 
 def _exit_at_once() -> NoReturn:
-    print("Exiting; the jobs go on (gnt-job list).", file=sys.stderr, flush=True)
+    say("Exiting; the jobs go on (gnt-job list).", file=sys.stderr, flush=True)
     sys.exit(EXIT_AT_ONCE)
 
 

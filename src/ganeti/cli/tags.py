@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from ganeti.base.errors import InputError
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_job
 from ganeti.cli.options import GROUP, INSTANCE, JOB_OPTIONS, NODE
@@ -56,7 +57,7 @@ def add_tag_commands(table: CommandTable, kind: str) -> None:
         """List tags, one a line."""
         with LuxiClient() as client:
             for tag in sorted(client.call("QueryTags", kind, named(args) or "")):
-                print(tag)
+                say(tag)
         return 0
 
 

@@ -13,6 +13,7 @@ from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import ROOT, begin_as
 from ganeti.base.pidfile import holding_pid_file, pid_file
+from ganeti.base.terminal import Parser, say
 
 EXIT_NOT_A_NODE = 5
 
@@ -49,7 +50,7 @@ class DaemonProgram:
 
     def parser(self) -> argparse.ArgumentParser:
         """The options that every daemon has."""
-        parser = argparse.ArgumentParser(prog=self.name, description=self.purpose)
+        parser = Parser(prog=self.name, description=self.purpose)
         parser.add_argument(
             "-f", "--foreground", action="store_true", help="log to standard error too"
         )
@@ -59,7 +60,7 @@ class DaemonProgram:
 
     def refuse(self, why: str, code: int) -> int:
         """Say on standard error why the daemon does not start; the exit code."""
-        sys.stderr.write(f"{self.name}: {why}\n")
+        say(f"{self.name}: {why}", file=sys.stderr)
         return code
 
     def run(self, args: argparse.Namespace, paths: Paths, serve: Serve) -> int:

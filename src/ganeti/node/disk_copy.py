@@ -29,6 +29,7 @@ import msgspec
 from ganeti.base import tls
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.files import write_atomically
+from ganeti.base.terminal import say
 from ganeti.model import wire
 
 SEND, RECEIVE = "send", "receive"
@@ -74,7 +75,7 @@ def main(argv: list[str]) -> int:
         result = send(order, file) if role == SEND else receive(order, file)
         write_atomically(file.with_suffix(".result"), json.dumps(result).encode())
     except (GanetiError, OSError, ValueError, zlib.error) as err:
-        sys.stderr.write(f"{err}\n")
+        say(err, file=sys.stderr)
         return 1
     return 0
 
@@ -228,7 +229,7 @@ def _expected(order: CopyOrder, file: Path) -> ssl.SSLSocket:
                 _check_peer(stream, order.peer)
                 _check_greeting(_object(_line(stream)), order)
             except (GanetiError, OSError, ValueError) as err:
-                sys.stderr.write(f"hung up on a caller: {err}\n")
+                say(f"hung up on a caller: {err}", file=sys.stderr)
                 (stream or plain).close()
                 continue
             stream.settimeout(SILENCE_S)

@@ -4,17 +4,22 @@ import argparse
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from ganeti.base.errors import GanetiError
+from ganeti.base.terminal import Parser, say
 from ganeti.vcluster.layout import VirtualCluster, load, plan
 
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-vcluster")  # noqa: S108 - made 0700, and long names do not fit
 
+announce = partial(say, flush=True)
+"""Tells what happens, at once also where the output is a file."""
+
 
 def parser() -> argparse.ArgumentParser:
     """The command line of `ganeti-vcluster`."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="ganeti-vcluster",
         description="Make a cluster of real daemons on this machine, each node in a directory.",
     )
@@ -65,11 +70,11 @@ def main() -> int:
             return _down(directory)
         cluster = load(directory)
         if cluster is None:
-            print(f"ganeti-vcluster: there is no cluster in {directory}", file=sys.stderr)
+            say(f"ganeti-vcluster: there is no cluster in {directory}", file=sys.stderr)
             return 1
         return _status(cluster) if args.command == "status" else _shell(args, cluster)
     except (GanetiError, OSError) as err:
-        print(f"ganeti-vcluster: {err}", file=sys.stderr)
+        say(f"ganeti-vcluster: {err}", file=sys.stderr)
         return getattr(err, "exit_code", 1)
 
 
@@ -87,26 +92,21 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
         lambda: plan(
             directory, args.nodes, hypervisor=args.hypervisor, netns=args.netns, guest=guest
         ),
-        say,
+        announce,
     )
     if not is_new:
-        print(f"There is a cluster in {directory} already; it was not changed.")
+        announce(f"There is a cluster in {directory} already; it was not changed.")
         return _status(cluster)
-    print(f"\nThe cluster is up. Go on with: ganeti-vcluster --dir {directory} shell")
+    announce(f"\nThe cluster is up. Go on with: ganeti-vcluster --dir {directory} shell")
     return 0
 
 
 def _down(directory: Path) -> int:
     from ganeti.vcluster import lifecycle
 
-    if not lifecycle.end(directory, say):
-        print(f"There is no cluster in {directory}.")
+    if not lifecycle.end(directory, announce):
+        announce(f"There is no cluster in {directory}.")
     return 0
-
-
-def say(text: str) -> None:
-    """Tell what happens, at once also where the output is a file."""
-    print(text, flush=True)
 
 
 def _status(cluster: VirtualCluster) -> int:
@@ -114,7 +114,7 @@ def _status(cluster: VirtualCluster) -> int:
 
     rows = lifecycle.status(cluster)
     for node, daemon, process in rows:
-        print(f"{node:30} {daemon:16} {process}")
+        announce(f"{node:30} {daemon:16} {process}")
     return 0 if all(process != lifecycle.DOWN for _node, _daemon, process in rows) else 1
 
 

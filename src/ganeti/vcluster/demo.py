@@ -1,14 +1,14 @@
 """`make demo`: a newcomer's first look, by the real commands, on a cluster that stays up."""
 
-import argparse
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from ganeti.base.errors import ExecError, GanetiError
+from ganeti.base.terminal import Parser, say
 from ganeti.vcluster import lifecycle
-from ganeti.vcluster.command import say, stop_on_sigterm
+from ganeti.vcluster.command import announce, stop_on_sigterm
 from ganeti.vcluster.layout import VirtualCluster, plan
 
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-demo")  # noqa: S108 - made 0700, and long names do not fit
@@ -38,7 +38,7 @@ class Demo:
 
     def __init__(self, cluster: VirtualCluster) -> None:
         self._cluster = cluster
-        self._commands = lifecycle.Commands(cluster, say)
+        self._commands = lifecycle.Commands(cluster, announce)
 
     def _master(self, *argv: str) -> None:
         self._commands.run(self._cluster.master, argv)
@@ -71,7 +71,7 @@ class Demo:
 
     def _show_console(self) -> None:
         """The last lines that the guest has said, once it has said something new."""
-        say(f"\nnode1# gnt-instance console --log {INSTANCE}   (the last lines)")
+        announce(f"\nnode1# gnt-instance console --log {INSTANCE}   (the last lines)")
         before = self._console_log()
         end = time.monotonic() + BOOT_LIMIT_S
         while True:
@@ -83,7 +83,7 @@ class Demo:
         if HEARTBEAT not in new:
             raise ExecError(f"{INSTANCE} says nothing on its console: {said[-500:]}")
         for line in said.splitlines()[-4:]:
-            say(f"    {line}")
+            announce(f"    {line}")
 
     def _console_log(self) -> str:
         return self._commands.output(
@@ -92,20 +92,20 @@ class Demo:
 
 
 def _title(text: str) -> None:
-    say(f"\n== {text} ==")
+    announce(f"\n== {text} ==")
 
 
 def up(directory: Path) -> None:
     """Make the demonstration cluster, or see to it that it runs."""
     begun = time.monotonic()
     cluster, is_new = lifecycle.ensure(
-        directory, lambda: _planned(directory), say, lambda made: Demo(made).run()
+        directory, lambda: _planned(directory), announce, lambda made: Demo(made).run()
     )
     if is_new:
         took = time.monotonic() - begun
-        say(f"\nThe demo took {took:.0f} seconds. The cluster is still running.")
+        announce(f"\nThe demo took {took:.0f} seconds. The cluster is still running.")
     else:
-        say(f"The demo is up already, in {directory}.")
+        announce(f"The demo is up already, in {directory}.")
     _hints(cluster)
 
 
@@ -120,7 +120,7 @@ def _hints(cluster: VirtualCluster) -> None:
     program = Path(sys.executable).parent / "ganeti-vcluster"
     is_default = cluster.directory_path == DEFAULT_DIRECTORY
     end = "make demo-down" if is_default else f"{program} --dir {cluster.directory} down"
-    print(
+    announce(
         f"""
 To go on:
   {program} --dir {cluster.directory} shell     a shell on the master node; then, for example:
@@ -135,15 +135,15 @@ To go on:
 
 def down(directory: Path) -> None:
     """End exactly what `up` started."""
-    if lifecycle.end(directory, say):
-        say(f"Removed {directory}.")
+    if lifecycle.end(directory, announce):
+        announce(f"Removed {directory}.")
     else:
-        say("The demo is not running.")
+        announce("The demo is not running.")
 
 
 def main() -> int:
     """`up` or `down`."""
-    parser = argparse.ArgumentParser(prog="ganeti.vcluster.demo")
+    parser = Parser(prog="ganeti.vcluster.demo")
     parser.add_argument("--dir", type=Path, default=DEFAULT_DIRECTORY)
     parser.add_argument("action", choices=("up", "down"))
     args = parser.parse_args()
@@ -151,7 +151,7 @@ def main() -> int:
     try:
         {"up": up, "down": down}[args.action](args.dir.absolute())
     except (GanetiError, OSError) as err:
-        print(f"demo: {err}", file=sys.stderr)
+        say(f"demo: {err}", file=sys.stderr)
         return 1
     return 0
 

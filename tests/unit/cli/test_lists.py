@@ -200,3 +200,43 @@ def test_what_the_master_refuses_is_shown_in_the_form_of_old(master: FakeMaster,
         "Failure: prerequisites not met for this operation:\n"
         "error type: wrong_input, error details:\nthere is no field x\n"
     )
+
+
+EVIL = "x\x1b[2J\nJob 9 succeeded\u202e\x07"
+
+
+@pytest.mark.requirement("A56")
+def test_a_name_that_was_refused_steers_no_terminal(master: FakeMaster, run: Run) -> None:
+    summary = f"INSTANCE_CREATE({EVIL})"
+    master.replies["Query"] = {
+        "fields": JOBS["fields"],
+        "data": [[[0, 1], [0, "error"], [0, [summary]]]],
+    }
+    moment = [1_700_000_000, 0]
+    master.replies["QueryJobs"] = [
+        [1, "error", 0, moment, moment, moment, None,
+         [{"OP_ID": "OP_INSTANCE_CREATE", "instance_name": EVIL, EVIL: 1}], ["error"],
+         [["OpPrereqError", [EVIL]]], [[[1, moment, "message", EVIL]]],
+         [moment], [moment], [moment]],
+    ]  # fmt: skip
+    shown = [
+        run(gnt_job, "list"),
+        run(gnt_job, "list", "--separator", "\x1f"),
+        run(gnt_job, "info", "1"),
+    ]
+    for code, out, err in shown:
+        assert code == 0
+        assert err == ""
+        assert "\\x1b[2J\\nJob 9 succeeded\\u202e\\x07" in out
+        assert not {"\x1b", "\x07", "\u202e"} & set(out)
+    assert "error\x1fINSTANCE" in shown[1][1]
+
+
+@pytest.mark.requirement("A56")
+def test_errors_and_logs_of_jobs_steer_no_terminal(master: FakeMaster, run: Run) -> None:
+    master.job("one\nJob\x1b[2J", result=["OpExecError", [EVIL]], status="error")
+    code, out, err = run(gnt_job, "watch", "7")
+    assert code == 1
+    assert not {"\x1b", "\x07", "\u202e"} & set(out + err)
+    said = [line for line in out.splitlines() if line.endswith(("one", "Job\\x1b[2J"))]
+    assert [line[:24] for line in said] == ["Tue Nov 14 22:13:21 2023"] * 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
+from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, Argument
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_job, run_jobs
@@ -63,12 +64,12 @@ def _all_together(client: LuxiClient, definitions: list[Any], args: argparse.Nam
     failed = result["failed"]
     if args.dry_run:
         for name, node in result["nodes"].items():
-            print(f"{name} would be on {node}")
+            say(f"{name} would be on {node}")
         status = 0
     else:
         status = wait_for_all(client, result["jobs"])
     for name in failed:
-        print(f"There is no place for {name}", file=sys.stderr)
+        say(f"There is no place for {name}", file=sys.stderr)
     return EXIT_FAILURE if failed else status
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError
 from ganeti.base.paths import hostname
+from ganeti.base.terminal import say
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.options import INSTANCE
@@ -52,13 +53,13 @@ def console(args: argparse.Namespace) -> int:
     if found is None:
         raise ExecError(f"the node of instance {name} does not say how to reach its console")
     if found["kind"] in ("vnc", "spice"):
-        print(display_text(found, plain=args.show_command))
+        say(display_text(found, plain=args.show_command))
         return 0
     if found["kind"] == "msg":
-        print(found["message"])
+        say(found["message"])
         return 0
     if args.show_command:
-        print(shlex.join(remote_words(found)))
+        say(shlex.join(remote_words(found)))
         return 0
     path = socket_of(found["command"])
     if path is not None and is_local_socket(path):
@@ -125,14 +126,28 @@ def _show_log(name: str, found: dict[str, Any] | None, log: str | None) -> int:
         raise ExecError(f"no log of the console of instance {name} is known")
     path = Path(log)
     if path.exists():
-        sys.stdout.buffer.write(path.read_bytes())
-        sys.stdout.buffer.flush()
-        return 0
+        return _show_bytes(path.read_bytes())
     host = found["host"] if found and "host" in found else hostname()
     if host == hostname():
         raise ExecError(f"the log of the console of instance {name} is not there: {log}")
     words = ["ssh", "-q", f"root@{host}", shlex.join(["cat", log])]
-    return _become(words)
+    if not sys.stdout.isatty():
+        return _become(words)
+    import subprocess
+
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
+    _show_bytes(done.stdout)
+    return done.returncode
+
+
+def _show_bytes(content: bytes) -> int:
+    """What a guest has said: to a file or a pipe as it is, on a terminal without its escape sequences."""
+    if sys.stdout.isatty():
+        say(content.decode(errors="backslashreplace").replace("\r\n", "\n"), end="")
+    else:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    return 0
 
 
 def _become(words: list[str]) -> NoReturn:
@@ -155,7 +170,7 @@ def attach(name: str, path: str) -> int:
         import termios
         import tty
 
-        print(f"Connected to {name}; leave with Ctrl-]", flush=True)
+        say(f"Connected to {name}; leave with Ctrl-]", flush=True)
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)
         try:
@@ -163,7 +178,7 @@ def attach(name: str, path: str) -> int:
             return pump(connection, terminal, sys.stdout.fileno(), escape=ESCAPE)
         finally:
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-            print()
+            say()
 
 
 def pump(connection: socket.socket, source: int, sink: int, *, escape: int | None = None) -> int:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import say
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import confirm, run_job
@@ -110,7 +111,7 @@ def add(args: argparse.Namespace) -> int:
         result = run_job(client, op, args)
     if args.dry_run:
         chosen = result["nodes"] if isinstance(result, dict) else result
-        print(f"The instance would be on: {', '.join(chosen)}")
+        say(f"The instance would be on: {', '.join(chosen)}")
     return 0
 
 
@@ -190,7 +191,7 @@ def _beparams(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _deprecated(old: str, new: str) -> None:
-    print(f"Warning: {old} is an old form of {new}", file=sys.stderr)
+    say(f"Warning: {old} is an old form of {new}", file=sys.stderr)
 
 
 def texts(given: list[str] | None, field: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, option
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_job
@@ -97,7 +98,7 @@ def activate_disks(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         found = run_job(client, op, args)
     for node, name, path in found or ():
-        print(f"{node}:{name}:{path}")
+        say(f"{node}:{name}:{path}")
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import say
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_job
@@ -111,9 +112,9 @@ def modify(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         changes = run_job(client, op, args)
     if changes:
-        print(f"Modified instance {args.instance_name}")
+        say(f"Modified instance {args.instance_name}")
     for name, value in changes or ():
-        print(f" - {name:<5} -> {value}")
+        say(f" - {name:<5} -> {value}")
     return 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.gnt_instance.create import FORCE_VARIANT, HIDDEN_PARAMETERS, texts
@@ -74,10 +75,10 @@ def _selected_os(args: argparse.Namespace) -> str:
     if not names:
         raise PrereqError("no OS can be used on all nodes", ErrorCode.WRONG_STATE)
     for number, name in enumerate(names):
-        print(f"{number:3}: {name}")
+        say(f"{number:3}: {name}")
     if not sys.stdin.isatty():
         raise NeedsConfirmation("Nobody can be asked here; give --os-type.")
-    print("Number or name of the OS, or nothing to give up: ", end="", flush=True)
+    say("Number or name of the OS, or nothing to give up: ", end="", flush=True)
     chosen = sys.stdin.readline().strip()
     if chosen.isdecimal() and int(chosen) < len(names):
         return names[int(chosen)]
@@ -115,5 +116,5 @@ def rename(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         name = run_job(client, op, args)
     if name:
-        print(f"Instance {args.instance_name} is now called {name}")
+        say(f"Instance {args.instance_name} is now called {name}")
     return 0

@@ -1,0 +1,57 @@
+"""The one way by which text reaches a terminal: control characters are escaped on it.
+
+What is printed may come from anywhere: a refused name, a guest's OS script, another node. An escape
+sequence in it would steer the administrator's terminal, a line feed in a cell would forge a row (A56).
+"""
+
+import argparse
+import sys
+from typing import NoReturn, TextIO
+
+LAYOUT = "\n\t"
+"""Control characters that a text of several lines may have; a single value may not."""
+
+
+def escaped(text: str, limit: int | None = None, *, keep: str = "") -> str:
+    r"""`text` with what does not print (controls, directional marks, half surrogates) as `\x1b`.
+
+    Cut after `limit` characters, with a word about the rest; the characters of `keep` stay.
+    """
+    dropped = 0 if limit is None else len(text) - limit
+    kept = text if limit is None else text[:limit]
+    if not kept.isprintable():
+        kept = "".join(c if c.isprintable() or c in keep else _escape(c) for c in kept)
+    return f"{kept} [{dropped} more characters]" if dropped > 0 else kept
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def say(
+    *words: object,
+    sep: str = " ",
+    end: str = "\n",
+    file: TextIO | None = None,
+    flush: bool = False,
+    keep: str = LAYOUT,
+) -> None:
+    """`print`, for text of any origin: what steers a terminal is escaped, but for `keep`.
+
+    What the terminal's character set lacks is escaped too, not an error.
+    """
+    stream = sys.stdout if file is None else file
+    text = sep.join(escaped(str(word), keep=keep) for word in words)
+    if not text.isascii():
+        charset = getattr(stream, "encoding", None) or "utf-8"
+        text = text.encode(charset, "backslashreplace").decode(charset)
+    stream.write(f"{text}{end}")
+    if flush:
+        stream.flush()
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, whose complaints quote the command line as `say` would."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(escaped(message))
