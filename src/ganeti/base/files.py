@@ -17,6 +17,15 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def sync_file(path: Path) -> None:
+    """Make the content of a file survive a power cut; that of its name is `sync_directory`'s."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class AtomicFile:
     """A file that is written bit by bit and takes its place as a whole, or never was (G3, F1).
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ganeti.base.errors import StoreError
-from ganeti.base.files import sync_directory, write_atomically
+from ganeti.base.files import sync_directory, sync_file, write_atomically
 from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import MAX_EPOCH
 
 FORMAT = 1
+_NO_FILE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +214,8 @@ class RegisterFile:
     ) -> None:
         self._path = path
         self._write = write
-        self._doubtful = False
+        self._durable = ""
+        """Which file is known to be on disk, with its name (`_file_now`); '' before the first look."""
 
     def read(self) -> Register | None:
         """What is promised now; None before the node has joined."""
@@ -251,8 +253,7 @@ class RegisterFile:
             os.close(directory)
 
     def _read(self) -> Register | None:
-        if self._doubtful:
-            self._settle()
+        self._settle()
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -271,18 +272,30 @@ class RegisterFile:
         register.validate()
         try:
             self._write(self._path, encode_register(register))
+            self._durable = self._file_now()
         except OSError as error:
-            # The new file may be in place without its directory being synced.
-            self._doubtful = True
             raise StoreError(f"cannot keep the register {self._path}: {error}") from error
 
     def _settle(self) -> None:
-        """After a failed write: what is read from now on must be on disk."""
+        """What is answered must be on disk: whoever put it in place may have died before it was."""
         try:
+            now = self._file_now()
+            if now == self._durable:
+                return
+            if now != _NO_FILE:
+                sync_file(self._path)
             sync_directory(self._path.parent)
         except OSError as error:
             raise StoreError(f"cannot sync the register {self._path}: {error}") from error
-        self._doubtful = False
+        self._durable = now
+
+    def _file_now(self) -> str:
+        """What tells one file in this place from the one before or after it."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return _NO_FILE
+        return f"{found.st_ino} {found.st_ctime_ns}"
 
 
 def encode_register(register: Register) -> bytes:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ganeti.base.errors import NotMaster, StoreError
 from ganeti.base.files import write_atomically
 from ganeti.model.objects import NodeUuid
+from ganeti.store import register as register_module
 from ganeti.store.electorate import (
     SoleVoter,
     greatest_ceiling,
@@ -246,6 +247,46 @@ def test_a_full_disk_grants_nothing_and_keeps_the_old_promise(path: Path) -> Non
         register.decide(lambda old: promise(old, PromiseRequest(CLUSTER, 4, B)))
     assert register.read() == promised(0)
     assert register.decide(lambda old: check_epoch(old, 0, A)).granted
+
+
+@pytest.mark.requirement("G4")
+@pytest.mark.parametrize("reader", ["a process that starts", "a process that has read before"])
+def test_what_a_killed_process_left_is_synced_before_it_is_answered(
+    path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    """It may have died between the change of the name and the sync of the directory."""
+    joined(path)
+    synced: list[Path] = []
+    register = RegisterFile(path)
+    if reader != "a process that starts":
+        register.read()
+    left = path.with_name("left")
+    left.write_bytes(encode_register(promised(4, B)))
+    left.rename(path)
+    monkeypatch.setattr(register_module, "sync_file", synced.append)
+    monkeypatch.setattr(register_module, "sync_directory", synced.append)
+    assert register.read() == promised(4, B)
+    assert synced == [path, path.parent]
+    register.read()
+    assert len(synced) == 2, "what is known to be on disk costs nothing"
+
+
+@pytest.mark.requirement("G4", "G16")
+def test_a_register_that_cannot_be_synced_is_not_answered(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined(path)
+    register = RegisterFile(path)
+
+    def fail(directory: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(register_module, "sync_directory", fail)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="cannot sync the register"):
+                register.read()
+    assert register.read() == promised(0)
 
 
 @pytest.mark.requirement("G3")
