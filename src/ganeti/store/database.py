@@ -143,6 +143,8 @@ class Database:
         self._limits = limits
         self._connect = connect
         self._connection: sqlite3.Connection | None = None
+        self._incoming: sqlite3.Connection | None = None
+        """Has the transaction of a snapshot that is being written."""
         self._log_entries = 0
         self._log_bytes = 0
         self._batches = 0
@@ -222,10 +224,9 @@ class Database:
         self._write(entries, [decode_transaction(entry.content) for entry in entries])
 
     def _write(self, entries: Sequence[EncodedEntry], txns: Sequence[Transaction]) -> None:
-        connection = self._open_connection()
         added = sum(len(entry.content) for entry in entries)
         last = History(entries[-1].position, entries[-1].digest)
-        with transaction(connection):
+        with self._transaction() as connection:
             for entry, txn in zip(entries, txns, strict=True):
                 connection.execute(
                     "INSERT INTO log (position, previous, digest, content) VALUES (?, ?, ?, ?)",
@@ -247,62 +248,88 @@ class Database:
     # A snapshot takes the place of everything, in one transaction of SQLite
 
     def begin_snapshot(self, aside: Path | None) -> None:
-        """Begin to replace all content, which is first copied `aside` where it must be kept (R9)."""
+        """Begin to replace all content, which is first copied `aside` where it must be kept (R9).
+
+        On a connection of its own: what reads meanwhile sees what was there before.
+        """
         connection = self._open_connection()
         try:
             if aside is not None:
                 aside.unlink(missing_ok=True)
                 create_private(aside)
                 connection.execute("VACUUM INTO ?", (str(aside),))
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute("DELETE FROM log")
-            connection.execute("DELETE FROM rows")
+            incoming = self._incoming = self._connect(self._path)
+            configure(incoming)
+            incoming.execute("BEGIN IMMEDIATE")
+            incoming.execute("DELETE FROM log")
+            incoming.execute("DELETE FROM rows")
         except sqlite3.Error as error:
             self._snapshot_failed(error)
 
     def add_snapshot_rows(self, rows: Sequence[Row]) -> None:
         """The next rows; CannotWriteNow or DiskBroken, and then nothing has changed."""
-        connection = self._open_connection()
+        incoming = self._open_incoming()
         try:
             for row in rows:
-                _put_row(connection, row.kind, row.key, row.value)
+                _put_row(incoming, row.kind, row.key, row.value)
         except sqlite3.Error as error:
             self._snapshot_failed(error)
 
     def end_snapshot(self, history: History) -> None:
         """All of the snapshot is there: it counts from now on, synced."""
-        connection = self._open_connection()
+        incoming = self._open_incoming()
         try:
-            _put_history(connection, history)
-            connection.execute("COMMIT")
+            _put_history(incoming, history)
+            incoming.execute("COMMIT")
         except sqlite3.Error as error:
             self._snapshot_failed(error, committing=True)
+        self._close_incoming()
         self.history = history
         self._log_entries = self._log_bytes = 0
 
     def abandon_snapshot(self) -> None:
-        """Everything is as it was before `begin_snapshot`."""
-        if self._connection is not None:
-            _rolled_back(self._connection)
+        """Everything is as it was before `begin_snapshot`; may be repeated."""
+        self._close_incoming()
 
     def _snapshot_failed(self, error: sqlite3.Error, *, committing: bool = False) -> NoReturn:
-        if _rolled_back(self._open_connection()) and will_pass(error):
+        is_whole = self._incoming is None or _rolled_back(self._incoming)
+        self._close_incoming()
+        if is_whole and will_pass(error):
             raise CannotWriteNow(str(error)) from error
         raise DiskBroken(str(error), perhaps_written=committing) from error
 
+    def _close_incoming(self) -> None:
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            _rolled_back(incoming)
+            with suppress(sqlite3.Error):
+                incoming.close()
+
+    def _open_incoming(self) -> sqlite3.Connection:
+        if self._incoming is None:
+            raise StoreError(f"no snapshot is being written to {self._path}")
+        return self._incoming
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """`transaction`, except while a snapshot is being written: that one has to end first."""
+        connection = self._open_connection()
+        if self._incoming is not None:
+            raise CannotWriteNow("a snapshot of the state is being written")
+        with transaction(connection):
+            yield connection
+
     def take_epoch(self, epoch: int) -> None:
         """Remember durably that this store has written in `epoch`; CannotWriteNow or DiskBroken."""
-        connection = self._open_connection()
-        with transaction(connection):
+        with self._transaction() as connection:
             _put_meta(connection, "epoch", str(epoch).encode())
         self.epoch = epoch
 
     def probe(self) -> None:
         """Raise CannotWriteNow while there is no room for a little data; DiskBroken as ever."""
-        connection = self._open_connection()
-        with transaction(connection):
+        with self._transaction() as connection:
             _put_meta(connection, "probe", bytes(_PROBE_BYTES))
-        with transaction(connection):
+        with self._transaction() as connection:
             connection.execute("DELETE FROM meta WHERE name = 'probe'")
 
     def get(self, kind: str, key: str) -> bytes | None:
@@ -318,6 +345,7 @@ class Database:
 
     def close(self) -> None:
         """Close the file; may be repeated."""
+        self._close_incoming()
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):

@@ -135,6 +135,8 @@ class ReplicatedStore(FollowingStore):
             _log.info("node %s still carries out for an earlier master: %s", node, calls)
         self._meets(epoch)
         await self._end_session()
+        # A snapshot may have been whole only after the members were read.
+        self._members = await self._commits.run(self._read_members)
         tails = await self._tails(electing, accepted, epoch)
         source = _judged(election.choose_source(electing, accepted, tails))
         if source != self._identity.node_uuid:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -42,7 +43,7 @@ from tests.unit.store.conformance import (
     put,
     rows_of,
 )
-from tests.unit.store.scripted_connection import Script
+from tests.unit.store.scripted_connection import Script, sqlite_error
 from tests.unit.store.test_sqlite import until
 
 N1, N2, N3 = (NodeUuid(f"n{number}") for number in (1, 2, 3))
@@ -415,6 +416,30 @@ async def test_a_snapshot_that_is_interrupted_anywhere_is_begun_again(
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
     assert isinstance(second.statistics().role, Follower)
     assert await rows_of(second) == await rows_of(store)
+
+
+@pytest.mark.requirement("G16")
+async def test_space_that_returns_during_a_snapshot_is_no_broken_disk(replicas: Replicas) -> None:
+    """What asks whether there is room again comes between two parts of the snapshot."""
+    script = Script()
+    options = Options(probe_interval_s=0.3, connect=script.connect)
+    store, second = await away_for_long(replicas, options)
+    script.failures["BEGIN IMMEDIATE"] = sqlite_error(sqlite3.SQLITE_FULL)
+    asks = asyncio.Event()
+    probe = second._database.probe
+
+    def asked() -> None:
+        asks.set()
+        probe()
+
+    replicas.mend()
+    await eventually(lambda: second.statistics().is_full)
+    second._database.probe = asked  # type: ignore[method-assign] # looks on
+    script.waits["INSERT INTO rows"] = until(lambda: second._commits._probe_timer is None)
+    await eventually(lambda: second.statistics().digest == store.statistics().digest)
+    assert asks.is_set()
+    await eventually(lambda: not second.statistics().is_full)
+    assert isinstance(second.statistics().role, Follower)
 
 
 @pytest.mark.requirement("G8", "G16")
