@@ -219,7 +219,7 @@ class Member:
         members = await parts.store.members()
         told.append(
             f"this node is the master in epoch {members.epoch}; the state is on"
-            f" {', '.join(self._names(members.sync_set))}"
+            f" {', '.join(self._names(members.holders))}"
             + (" (degraded)" if members.degraded else "")
         )
         return told

@@ -23,10 +23,10 @@ from ganeti.store.interface import (
     Lease,
     Lost,
     Master,
+    NotYet,
     Role,
     StoreStatistics,
 )
-from ganeti.store.replicated import NotYet
 
 FIRST_TRIES_S = 5.0
 """How long the start of the daemon waits for a vote before it goes on as a follower."""

@@ -1,6 +1,7 @@
-"""The seam of the state store: what the layers above see of it (architecture, section 5).
+"""The words of the state: positions, transactions, roles, members; `backend` has the port.
 
 NotMaster      not written: this store, or this lease, is not (or no longer) the master's
+NotYet         a campaign was refused that may be granted a little later
 Refused        not written: a limit, a full disk; the text says which
 CommitUnknown  perhaps written (R13): campaign again and load
 NotInLog       `watch` cannot start there; load a snapshot
@@ -9,10 +10,10 @@ StoreError     the data cannot be read: broken disk, corrupt content, closed sto
 
 import enum
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from ganeti.base.errors import Refused, StoreError
+from ganeti.base.errors import NotMaster, Refused, StoreError
 from ganeti.model.objects import NodeUuid
 
 MAX_OPERATIONS = 100
@@ -24,6 +25,10 @@ MAX_EPOCH = (1 << 31) - 1
 META_KIND = "meta"
 MEMBERS_KEY = "members"
 JOB_ID_CEILING_KEY = "job_id_ceiling"
+
+
+class NotYet(NotMaster):
+    """Not now; the same campaign may succeed a little later."""
 
 
 class NotInLog(StoreError):
@@ -128,7 +133,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """An acknowledged transaction; `degraded` says that only the master holds it (R6)."""
+    """An acknowledged transaction; `degraded` as in `Membership` (R6)."""
 
     position: Position
     degraded: bool
@@ -139,6 +144,8 @@ class Lease:
     """The right to write in one epoch; worthless once there is a greater one."""
 
     epoch: int
+    token: bytes = field(default=b"", repr=False)
+    """The back end's own, which nobody else reads; leases with different tokens are different."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +153,12 @@ class Follower:
     """Not the master; `reason` says why not any more, where it was."""
 
     reason: str = ""
+    master: NodeUuid | None = None
+    """Who is the master, or was last, as far as this node knows.
+
+    This node itself where it was the last and waits to be asked to go on (RESUME); a back end that
+    elects by itself never says that.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +182,8 @@ class CampaignKind(enum.Enum):
     """How a candidate asks to become the master."""
 
     VOTE = "vote"
-    HAND_OVER = "hand-over"  # the old master agrees, so it need not have been silent (R8)
+    RESUME = "resume"  # a vote, and only if no other node has been the master since this one was
+    HAND_OVER = "hand-over"  # the master is asked to end first; without an answer it is a vote (R8)
     FORCE = "force"  # skips the majority, never the epoch (R10)
 
 
@@ -182,23 +196,22 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who votes, who may hold the state, and who holds it now."""
+    """Who takes part, and who holds the state now."""
 
     master: NodeUuid | None
+    """This node while it has the lease; else None, or the one that is known to have it."""
     epoch: int
-    version: int  # of the sync set, within its epoch (R5)
+    """Of the master; else the greatest that this node has taken."""
     voters: frozenset[NodeUuid]
+    """Whose registers are asked: for the fence by every back end, for votes by the embedded one."""
     candidates: frozenset[NodeUuid]
-    sync_set: frozenset[NodeUuid]
-    job_id_ceiling: int  # the greatest that the registers and the rows know (R12)
-    forced: bool = False  # the lease was taken without a majority (R10)
-
-    @property
-    def degraded(self) -> bool:
-        """The master holds the state alone although others could, or was forced past others (R6)."""
-        if len(self.sync_set) > 1:
-            return False
-        return self.candidates != self.sync_set or (self.forced and len(self.voters) > 1)
+    """Who may hold the state and become the master."""
+    holders: frozenset[NodeUuid]
+    """Who surely has all that is acknowledged from now on; a master belongs to them."""
+    degraded: bool
+    """Whether an acknowledged write may be lost with one node, though it need not be (R6)."""
+    job_id_ceiling: int
+    """The greatest that is known to be registered or written (R12)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ async def raise_ceiling(
     members = await store.members()
     if members.master is None or members.epoch != lease.epoch:
         raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {members.epoch}")
-    accepted = Accepted(lease.epoch, members.version, members.master, members.sync_set, ceiling)
+    accepted = Accepted(lease.epoch, 0, members.master, members.holders, ceiling)
     await electorate.accept(AcceptRequest(cluster_uuid, accepted), CampaignKind.VOTE)
     row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
     await store.commit(lease, Transaction((row,)))

@@ -37,6 +37,7 @@ from ganeti.store.interface import (
     Master,
     MemberChange,
     Membership,
+    NotYet,
     Position,
     Put,
     Receipt,
@@ -71,13 +72,6 @@ LAST_ACKS_S = 2.0
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-
-
-class NotYet(NotMaster):
-    """Not now; the same campaign may succeed a little later."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.reason)
 
 
 class ReplicatedStore(FollowingStore):
@@ -358,12 +352,11 @@ class ReplicatedStore(FollowingStore):
         return Membership(
             master=base.master,
             epoch=base.epoch,
-            version=reign.accepted.version,
             voters=base.voters,
             candidates=base.candidates,
-            sync_set=frozenset(reign.sync_set.members),
+            holders=frozenset(reign.sync_set.members),
+            degraded=reign.is_degraded,
             job_id_ceiling=max(ceiling, reign.accepted.job_id_ceiling),
-            forced=base.forced,
         )
 
     # Following
@@ -535,5 +528,5 @@ class _Source:
 def _judged(verdict: T | Refusal) -> T:
     """NotMaster with the reason of a refusal."""
     if isinstance(verdict, Refusal):
-        raise NotYet(verdict) if verdict.may_pass else NotMaster(verdict.reason)
+        raise NotYet(verdict.reason) if verdict.may_pass else NotMaster(verdict.reason)
     return verdict

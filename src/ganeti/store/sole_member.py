@@ -188,10 +188,10 @@ class SoleMember(abc.ABC):
         return Membership(
             master=node if is_master else None,
             epoch=self._epoch,
-            version=0,
             voters=self._members.voters,
             candidates=self._members.candidates,
-            sync_set=frozenset((node,)),
+            holders=frozenset((node,)),
+            degraded=self._members.candidates != {node}
+            or (is_master and self._forced and len(self._members.voters) > 1),
             job_id_ceiling=ceiling,
-            forced=is_master and self._forced,
         )

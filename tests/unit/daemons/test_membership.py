@@ -47,7 +47,7 @@ class Shown:
 
 
 def members(voters: set[NodeUuid], candidates: set[NodeUuid]) -> Membership:
-    return Membership(A, 1, 0, frozenset(voters), frozenset(candidates), frozenset((A,)), 0)
+    return Membership(A, 1, frozenset(voters), frozenset(candidates), frozenset((A,)), False, 0)
 
 
 def test_offline_nodes_neither_vote_nor_hold_the_state() -> None:

@@ -463,7 +463,7 @@ class StoreConformance:
         members = await store.members()
         assert members.master == NODE
         assert members.epoch == lease.epoch
-        assert members.voters == members.candidates == members.sync_set == frozenset((NODE,))
+        assert members.voters == members.candidates == members.holders == frozenset((NODE,))
         assert not members.degraded
         assert not (await store.commit(lease, put("a"))).degraded
         await store.close()

@@ -25,10 +25,11 @@ from ganeti.store.interface import (
     Lease,
     Master,
     MemberChange,
+    NotYet,
     Position,
     Store,
 )
-from ganeti.store.replicated import NotYet, ReplicatedStore
+from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.sqlite import Options
 from tests.support.replicas import Replicas
 from tests.unit.store.conformance import (
@@ -334,7 +335,7 @@ async def test_a_silent_member_is_dropped_and_returns(replicas: Replicas) -> Non
     replicas.cut_off(N3)
     receipt = await store.commit(lease, put("without n3"))
     assert not receipt.degraded
-    assert N3 not in (await store.members()).sync_set
+    assert N3 not in (await store.members()).holders
     replicas.mend()
     await all_in_set(store)
     assert await keys_of(replicas.stores[N3]) == ["without n3"]
