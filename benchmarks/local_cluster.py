@@ -12,7 +12,7 @@ from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.vcluster import lifecycle
 from ganeti.vcluster.layout import VirtualCluster, plan
 
-BLOCKED = re.compile(r"goes on after it was blocked for (\d+) ms")
+BLOCKED = re.compile(r"loop was blocked for (\d+) ms")
 
 
 @contextlib.contextmanager

@@ -248,3 +248,92 @@ def test_every_package_has_a_page_in_the_design_notes() -> None:
     pages = {package: notes / page for package, page in rows}
     packages = [one.name for one in sorted(SOURCE.iterdir()) if (one / "__init__.py").exists()]
     assert [name for name in packages if name not in pages or not pages[name].exists()] == []
+
+
+# A handler of Python's signal module runs between any two steps of the main thread, which may hold any lock.
+SIGNAL_SAFE_CALLS = {"asyncio.current_task", "os.write", "len", "_Block"}
+SIGNAL_SAFE_NODES = (
+    *(ast.arguments, ast.arg, ast.If, ast.While, ast.Try, ast.ExceptHandler, ast.Return, ast.Raise),
+    *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Attribute, ast.Name, ast.Constant, ast.Tuple),
+    *(ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Call, ast.Expr, ast.Subscript),
+    *(ast.expr_context, ast.operator, ast.cmpop, ast.boolop, ast.unaryop),
+)
+SIGNAL_DEFAULTS = {"signal.SIG_DFL", "signal.SIG_IGN"}
+
+
+def _called(tree: ast.AST, name: str) -> list[ast.Call]:
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [call for call in calls if ast.unparse(call.func).split(".")[-1] == name]
+
+
+def _signal_handlers(tree: ast.Module) -> dict[str, list[ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """What is given to `signal.signal`, and the functions of the module that are meant."""
+    given = [
+        ast.unparse(call.args[1])
+        for call in _called(tree, "signal")
+        if ast.unparse(call.func) in ("signal.signal", "signal")
+    ]
+    functions = _functions(tree)
+    return {
+        name: [one for one in functions if one.name == name.split(".")[-1]]
+        for name in given
+        if name not in SIGNAL_DEFAULTS and not _gives_back(tree, name)
+    }
+
+
+def _gives_back(tree: ast.Module, name: str) -> bool:
+    """Whether `name` is what `signal.signal` said was the handler before."""
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    before = [one for one in assigned if _called(one.value, "signal")]
+    kept = {ast.unparse(target) for one in before for target in one.targets}
+    for loop in (node for node in ast.walk(tree) if isinstance(node, ast.For)):
+        if ast.unparse(loop.iter).removesuffix(".items()") in kept:
+            kept |= {ast.unparse(node) for node in ast.walk(loop.target)}
+    return name in kept
+
+
+def _unsafe(handler: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """What a handler does that may wait for a lock which the interrupted code holds."""
+    inside = [node for statement in handler.body for node in ast.walk(statement)]
+    docstring = handler.body[0] if ast.get_docstring(handler) else None
+    strange = [
+        ast.unparse(node)
+        for node in inside
+        if node is not docstring and not isinstance(node, SIGNAL_SAFE_NODES)
+    ]
+    calls = [ast.unparse(node.func) for node in inside if isinstance(node, ast.Call)]
+    return strange + [call for call in calls if call not in SIGNAL_SAFE_CALLS | {"SystemExit"}]
+
+
+def test_signal_handlers_only_take_notes() -> None:
+    judged = 0
+    for module in MODULES:
+        for name, functions in _signal_handlers(_tree(module)).items():
+            assert len(functions) == 1, (
+                f"{_shown(module)}: give signal.signal a function, not {name}"
+            )
+            assert not _unsafe(functions[0]), f"{_shown(module)}: {name}: {_unsafe(functions[0])}"
+            judged += 1
+    assert judged >= 3
+
+
+def test_signals_of_the_loop_are_handled_by_plain_callbacks() -> None:
+    """The loop calls them between two callbacks, so they may do what any callback may; none is a coroutine."""
+    judged = 0
+    for module in MODULES:
+        coroutines = {
+            one.name for one in _functions(_tree(module)) if isinstance(one, ast.AsyncFunctionDef)
+        }
+        for call in _called(_tree(module), "add_signal_handler"):
+            assert ast.unparse(call.args[1]).split(".")[-1] not in coroutines, _shown(module)
+            judged += 1
+    assert judged >= 1
+
+
+@pytest.mark.parametrize(
+    "does",
+    ["logging.warning('x')", "print('x')", "self._lock.acquire()", "open('/x')", "self.cancel()"],
+)
+def test_the_judge_of_signal_handlers_finds_what_takes_locks(does: str) -> None:
+    tree = ast.parse(f"def fired(number, frame):\n    self.seen = True\n    {does}\n")
+    assert _unsafe(_functions(tree)[0])

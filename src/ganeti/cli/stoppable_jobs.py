@@ -1,11 +1,12 @@
 """Following many jobs until they end, or until a signal: then what has begun is finished and the rest is canceled."""
 
+import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Self
 
 from ganeti.base.errors import GanetiError
 from ganeti.base.terminal import say
@@ -17,18 +18,48 @@ EXIT_AT_ONCE = 2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class _AtOnce(BaseException):
+    """The second signal has come."""
+
+
 class Stop:
-    """What the first signal asks for; the second one ends the program."""
+    """What the first signal asks for; the second one ends the program.
+
+    A signal's handler runs between any two steps of the program, so it only writes a byte into a pipe;
+    a thread of our own reads that and does the rest.
+    """
 
     def __init__(self, connect: Callable[[], LuxiClient], ids: Sequence[int]) -> None:
         self._connect = connect
         self._ids = ids
+        self._read, self._write = os.pipe2(os.O_CLOEXEC)
+        self._thread = threading.Thread(target=self._wait, name="stop-jobs", daemon=True)
         self.is_wanted = False
 
-    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._before = {number: signal.signal(number, self._asked) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self._write)  # ends the thread
+        if kind is None:
+            self._thread.join()
+
+    def _asked(self, _number: int, _frame: FrameType | None) -> None:
         if self.is_wanted:
-            _exit_at_once()
+            raise _AtOnce
         self.is_wanted = True
+        os.write(self._write, b"1")
+
+    def _wait(self) -> None:
+        with os.fdopen(self._read, "rb", buffering=0) as asked:
+            if asked.read(1):
+                self._stop()
+
+    def _stop(self) -> None:
         say(
             "Stopping: the jobs that run are waited for, the others are canceled; once more to exit at once",
             file=sys.stderr,
@@ -55,25 +86,13 @@ class Stop:
                 client.cancel_job(job_id)
 
 
-def _exit_at_once() -> NoReturn:
-    say("Exiting; the jobs go on (gnt-job list).", file=sys.stderr, flush=True)
-    sys.exit(EXIT_AT_ONCE)
-
-
 def follow_until_stopped(
     client: LuxiClient, connect: Callable[[], LuxiClient], ids: Sequence[int]
 ) -> tuple[list[str], bool]:
     """(the final status of each job, whether SIGINT or SIGTERM came); `connect` makes further clients."""
-    stop = Stop(connect, ids)
-    with _handling(stop):
-        return [follow(client, job_id) for job_id in ids], stop.is_wanted
-
-
-@contextmanager
-def _handling(stop: Stop) -> Iterator[None]:
-    before = {number: signal.signal(number, stop) for number in _SIGNALS}
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        with Stop(connect, ids) as stop:
+            return [follow(client, job_id) for job_id in ids], stop.is_wanted
+    except _AtOnce:
+        say("Exiting; the jobs go on (gnt-job list).", file=sys.stderr, flush=True)
+        sys.exit(EXIT_AT_ONCE)

@@ -14,6 +14,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.permissions import ROOT, begin_as
 from ganeti.base.pidfile import holding_pid_file, pid_file
 from ganeti.base.terminal import Parser, say
+from ganeti.daemons.watchdog import StallGuard
 
 EXIT_NOT_A_NODE = 5
 
@@ -75,17 +76,19 @@ class DaemonProgram:
                 ready = opened.enter_context(holding_pid_file(path, self.name))
                 begin_as(paths, self.role)
                 level = "debug" if args.debug else args.log_level
+                log = paths.log / self.log_name
                 opened.enter_context(
-                    logging_to(
-                        paths.log / self.log_name, self.name, level=level, stderr=args.foreground
-                    )
+                    logging_to(log, self.name, level=level, stderr=args.foreground)
                 )
-                return asyncio.run(_until_the_end(serve, ready))
+                guard = StallGuard(log)
+                opened.enter_context(guard.armed())
+                return asyncio.run(_until_the_end(serve, ready, guard))
         except (GanetiError, OSError) as err:
             return self.refuse(str(err), getattr(err, "exit_code", 1))
 
 
-async def _until_the_end(serve: Serve, ready: Callable[[], None]) -> int:
+async def _until_the_end(serve: Serve, ready: Callable[[], None], guard: StallGuard) -> int:
+    guard.watch()
     ending = Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.end)

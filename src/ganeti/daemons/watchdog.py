@@ -1,21 +1,33 @@
-"""Notices when the loop is blocked, and names what blocked it (architecture.md, section 5).
+"""Notices when the loop is blocked, names what blocked it, and ends a daemon whose loop stands still.
 
 A timer of the operating system is pushed back at each turn of a short task. If it ever fires, the
 task was not run for longer than the limit; the signal's handler then sees the blocking code itself.
+The handler runs between any two steps of that code, perhaps while it holds a lock: so it only takes
+notes, and the task logs them once the loop goes on.
 """
 
 import asyncio
+import contextlib
+import faulthandler
 import logging
+import os
 import signal
-import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FrameType
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 _log = logging.getLogger(__name__)
 
 LIMIT_S = 0.05
 TICK_S = 0.025
+FRAMES = 4
+"""How many callers of the blocking code are named."""
+
+STALL_S = 60.0
+"""A loop that has not come round for so long does not come round any more."""
+STALL_TICK_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -28,30 +40,45 @@ class WatchdogStatistics:
     """The longest of these blocks, from the last turn of the loop to the next one."""
 
 
+@dataclass(frozen=True)
+class _Block:
+    """What the signal's handler has seen."""
+
+    task: asyncio.Task[Any] | None
+    lines: tuple[tuple[CodeType, int], ...]
+    """The code that ran and its callers, innermost first, each with its line."""
+
+    def __str__(self) -> str:
+        where = " < ".join(
+            f"{code.co_name} ({code.co_filename}:{line})" for code, line in self.lines
+        )
+        return f"{self.task.get_name() if self.task else 'a callback'}: {where}"
+
+
 class LoopWatchdog:
     """Watches the running loop; only in the main thread of a process, one at a time."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
-        self._task: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._previous: Any = signal.SIG_DFL
         self._blocked = 0
         self._last_culprit = ""
         self._longest_ms = 0.0
-        self._is_blocked = False
+        self._seen: _Block | None = None
 
     def start(self) -> None:
         """Begin to watch."""
         self._previous = signal.signal(signal.SIGALRM, self._fired)
         # System calls that the timer interrupts are begun again.
         signal.siginterrupt(signal.SIGALRM, False)
-        self._task = asyncio.get_running_loop().create_task(self._watch(), name="loop-watchdog")
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="loop-watchdog")
 
     async def stop(self) -> None:
         """Stop watching."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.wait((self._watcher,))
 
     def statistics(self) -> WatchdogStatistics:
         """What was seen since the start."""
@@ -64,16 +91,18 @@ class LoopWatchdog:
                 begun = loop.time()
                 signal.setitimer(signal.ITIMER_REAL, TICK_S + self._limit_s)
                 await asyncio.sleep(TICK_S)
-                if self._is_blocked:
-                    self._is_blocked = False
-                    self._went_on((loop.time() - begun - TICK_S) * 1000)
+                block, self._seen = self._seen, None
+                if block is not None:
+                    self._report(block, (loop.time() - begun - TICK_S) * 1000)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._previous)
 
-    def _went_on(self, took_ms: float) -> None:
+    def _report(self, block: _Block, took_ms: float) -> None:
+        self._blocked += 1
+        self._last_culprit = str(block)
         self._longest_ms = max(self._longest_ms, took_ms)
-        _log.warning("the loop goes on after it was blocked for %.0f ms", took_ms)
+        _log.warning("the loop was blocked for %.0f ms by %s", took_ms, self._last_culprit)
 
     def _fired(self, _number: int, frame: FrameType | None) -> None:
         try:
@@ -82,16 +111,44 @@ class LoopWatchdog:
             return
         if task is None and frame is not None and "selectors" in frame.f_code.co_filename:
             return  # it waits for events: the machine was too busy to run us, we were not
-        self._blocked += 1
-        self._is_blocked = True
-        stack = traceback.extract_stack(frame, limit=4) if frame else []
-        where = " < ".join(
-            f"{entry.name} ({entry.filename}:{entry.lineno})" for entry in reversed(stack)
-        )
-        name = task.get_name() if task else "a callback"
-        self._last_culprit = f"{name}: {where}"
-        _log.warning(
-            "the loop was blocked for more than %.0f ms by %s",
-            self._limit_s * 1000,
-            self._last_culprit,
-        )
+        lines: tuple[tuple[CodeType, int], ...] = ()
+        while frame is not None and len(lines) < FRAMES:
+            lines += ((frame.f_code, frame.f_lineno),)
+            frame = frame.f_back
+        self._seen = _Block(task, lines)
+
+
+class StallGuard:
+    """Ends this process (code 1) when its loop has not come round for a minute, so that another takes over.
+
+    The deadline is kept by a thread of the interpreter's own that runs no Python code: it works while
+    the main thread waits for itself, or is in C code that lets no other thread run. Its last words,
+    "Timeout" and where each thread stood, go to the log by bare writes: no lock is taken.
+    """
+
+    def __init__(self, log: Path, limit_s: float = STALL_S, tick_s: float = STALL_TICK_S) -> None:
+        self._log = log
+        self._limit_s = limit_s
+        self._tick_s = tick_s
+
+    @contextlib.contextmanager
+    def armed(self) -> Iterator[None]:
+        """Guard from the first `watch` on, as long as the block runs."""
+        try:
+            self._descriptor = os.open(
+                self._log,
+                os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+                0o640,
+            )
+        except OSError:
+            self._descriptor = os.dup(2)  # the disk of the log is full, or broken
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            os.close(self._descriptor)
+
+    def watch(self) -> None:
+        """Begin with the running loop: each turn of this callback moves the deadline."""
+        faulthandler.dump_traceback_later(self._limit_s, exit=True, file=self._descriptor)
+        asyncio.get_running_loop().call_later(self._tick_s, self.watch)

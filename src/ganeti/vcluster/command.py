@@ -6,6 +6,7 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 from ganeti.base.errors import GanetiError
 from ganeti.base.terminal import Parser, say
@@ -80,7 +81,11 @@ def main() -> int:
 
 def stop_on_sigterm() -> None:
     """Let a request to end take back what is half done, as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
 
 
 def _up(args: argparse.Namespace, directory: Path) -> int:

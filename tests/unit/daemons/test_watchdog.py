@@ -1,9 +1,70 @@
-"""The loop watchdog: it names what blocks, and is silent otherwise."""
+"""The loop watchdog names what blocks, never from its handler; a loop that stands still ends its daemon."""
 
 import asyncio
+import subprocess
+import sys
 import time
+from pathlib import Path
+
+import pytest
 
 from ganeti.daemons.watchdog import LoopWatchdog
+
+LOGGING_UNDER_ALARMS = """
+import asyncio, logging, signal, sys, threading, time
+from pathlib import Path
+from ganeti.base.logs import logging_to
+from ganeti.daemons.watchdog import LoopWatchdog
+
+def log_until(is_over):
+    while not is_over():
+        logging.getLogger("test").info("a line")
+
+async def main():
+    watchdog = LoopWatchdog()
+    watchdog.start()
+    await asyncio.sleep(0)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)  # as if it were blocked again and again
+    end = time.monotonic() + 2
+    log_until(lambda: time.monotonic() > end)
+    await asyncio.sleep(0.1)
+    await watchdog.stop()
+    return watchdog.statistics().last_culprit
+
+stop = threading.Event()
+threads = [threading.Thread(target=log_until, args=(stop.is_set,), daemon=True) for _ in range(2)]
+with logging_to(Path(sys.argv[1]), "test"):
+    for thread in threads:
+        thread.start()
+    print(asyncio.run(main()))
+    stop.set()
+    for thread in threads:
+        thread.join()
+"""
+
+STANDS_STILL = """
+import asyncio, ctypes, sys, threading
+from pathlib import Path
+from ganeti.daemons.watchdog import StallGuard
+
+def waits_for_itself():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+def is_in_c_code():
+    ctypes.PyDLL(None).sleep(100)  # lets no other thread run Python code
+
+async def main(guard, how):
+    guard.watch()
+    await asyncio.sleep(1)
+    print("serves", flush=True)
+    how()
+
+guard = StallGuard(Path(sys.argv[1]), 0.5, 0.05)
+with guard.armed():
+    asyncio.run(main(guard, globals()[sys.argv[2]]))
+"""
 
 
 async def test_what_blocks_the_loop_is_named() -> None:
@@ -31,3 +92,34 @@ async def test_a_loop_that_only_waits_is_not_blamed() -> None:
     await watchdog.stop()
     assert watchdog.statistics().blocked == 0
     assert watchdog.statistics().longest_ms == 0
+
+
+@pytest.mark.timeout(90)
+def test_an_alarm_while_the_loop_logs_never_lets_it_wait_for_itself(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOGGING_UNDER_ALARMS, tmp_path / "log"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=40,
+    )
+    assert done.returncode == 0, done.stderr
+    assert " (" in done.stdout  # it has seen alarms
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("how", ["waits_for_itself", "is_in_c_code"])
+def test_a_loop_that_stands_still_ends_its_daemon_and_says_where(tmp_path: Path, how: str) -> None:
+    log = tmp_path / "log"
+    done = subprocess.run(
+        [sys.executable, "-c", STANDS_STILL, log, how],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert done.stdout == "serves\n"  # twice the limit has passed by then
+    assert done.returncode == 1
+    words = log.read_text()
+    assert words.startswith("Timeout")
+    assert f"in {how}" in words
