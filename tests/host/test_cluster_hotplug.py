@@ -60,12 +60,12 @@ def test_a_disk_comes_grows_moves_with_its_guest_and_goes() -> None:
         assert cluster.value("instance", NAME, "pnode") == "node2.vcluster.test"
         hear(cluster, "cat /proc/partitions", r"16384 vdb\b")
         assert len(cluster.disks()) == 2
-        cluster.ok("gnt-instance", "modify", "--hotplug", "--disk", "data:remove", NAME)
+        cluster.ok("gnt-instance", "modify", "--hotplug", "--disk", "data:remove", "-f", NAME)
         assert len(cluster.disks()) == 1
         hear(cluster, "grep -c vdb /proc/partitions", r"(?m)^0\r?$")
         cluster.ok("gnt-cluster", "verify")
         refused = cluster.fails(
-            "gnt-instance", "modify", "--no-hotplug", "--disk", "0:remove", NAME
+            "gnt-instance", "modify", "--no-hotplug", "--disk", "0:remove", "-f", NAME
         )
         assert "has disk 0 open" in refused
         paths = cluster.ok("gnt-instance", "activate-disks", NAME).lines

@@ -159,7 +159,7 @@ def activate_master_ip(args: argparse.Namespace) -> int:
 
 def deactivate_master_ip(args: argparse.Namespace) -> int:
     """Take the cluster's address from the master; clients that use it lose their connections."""
-    from ganeti.cli.jobs import confirm
+    from ganeti.cli.confirmation import confirm
     from ganeti.model.opcodes.cluster import OpClusterDeactivateMasterIp
 
     confirm("Take the cluster's address away?", is_sure=args.force, how="--yes")

@@ -8,7 +8,8 @@ from typing import Any
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
-from ganeti.cli.jobs import confirm, run_job
+from ganeti.cli.confirmation import confirm
+from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import disk_requests
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.options import FORCE, IALLOCATOR, JOB_OPTIONS

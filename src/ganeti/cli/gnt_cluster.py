@@ -159,16 +159,11 @@ def destroy(args: argparse.Namespace) -> int:
 
     The daemons of this node are stopped, and its keys and state are removed.
     """
-    from ganeti.model.opcodes.cluster import OpClusterDestroy
-
-    if not args.is_sure:
-        raise NeedsConfirmation(
-            "Destroying a cluster cannot be taken back; give --yes-do-it if it is meant."
-        )
     import asyncio
 
     from ganeti.bootstrap.daemons import Daemons
     from ganeti.bootstrap.destroy import destroy as destroy_cluster
+    from ganeti.model.opcodes.cluster import OpClusterDestroy
 
     with LuxiClient() as client:
         run_job(client, OpClusterDestroy(), args)

@@ -6,8 +6,9 @@ from typing import Any, NoReturn
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.confirmation import confirm
 from ganeti.cli.ispecs_commands import add_group_command
-from ganeti.cli.jobs import confirm, run_job
+from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import merged_key_values, named_key_values
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.options import (

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 from ganeti.base.errors import GanetiError, InputError, JobLost
 from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
-from ganeti.cli.jobs import PRIORITIES, confirm, follow, wait_for_result
+from ganeti.cli.confirmation import confirm
+from ganeti.cli.jobs import PRIORITIES, follow, wait_for_result
 from ganeti.cli.key_values import duration_s, whole_number
 from ganeti.cli.options import FIELD_NAMES, LIST_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import format_time, print_fields, print_list, print_tree, wanted_filter

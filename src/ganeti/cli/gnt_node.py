@@ -12,7 +12,7 @@ from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NodeSetupError
-from ganeti.cli.jobs import confirm, run_job
+from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import merged_key_values
 from ganeti.cli.node_moves import add_move_commands
 from ganeti.cli.options import (
@@ -284,9 +284,6 @@ def powercycle(args: argparse.Namespace) -> int:
     """
     from ganeti.model.opcodes.node import OpNodePowercycle
 
-    confirm(
-        f"Restart node {args.node_name} at once? Whatever runs there is lost.", is_sure=args.force
-    )
     op = OpNodePowercycle(node_name=args.node_name, force=args.force)
     with LuxiClient() as client:
         result = run_job(client, op, args)

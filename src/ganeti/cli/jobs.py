@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.base.terminal import say
-from ganeti.cli.errors import JobFailed, JobSubmitted, NeedsConfirmation
+from ganeti.cli.errors import JobFailed, JobSubmitted
+from ganeti.cli.losses import confirm_losses
 from ganeti.cli.output import format_table
 from ganeti.clients.luxi import (
     ConnectionBrokenError,
@@ -49,8 +50,9 @@ def with_job_options(op: "OpCode", args: argparse.Namespace) -> "OpCode":
 def run_job(client: LuxiClient, op: "OpCode", args: argparse.Namespace) -> Any:
     """Submit one opcode, show its log, return its result; raises its error.
 
-    JobSubmitted with `--submit`.
+    NeedsConfirmation if it destroys something and that is not meant; JobSubmitted with `--submit`.
     """
+    confirm_losses([op], args)
     job_id = submit(client, [with_job_options(op, args)])
     _print_ids([job_id], args)
     return wait_for_result(client, job_id)[0]
@@ -92,8 +94,9 @@ def run_jobs(
 ) -> bool:
     """Submit a job for each `(label, opcode)`, follow them, and show how several ended as a table.
 
-    True if all succeeded; JobSubmitted with `--submit`.
+    They are of one kind. True if all succeeded; NeedsConfirmation, JobSubmitted as `run_job`.
     """
+    confirm_losses([op for _label, op in jobs], args)
     answers = submit_many(client, [[with_job_options(op, args)] for _label, op in jobs])
     accepted = []
     ends: list[list[str]] = []
@@ -195,14 +198,3 @@ def _failure(
             done = f" after {number} of its opcodes" if number else ""
             return JobFailed(f"job {job_id} failed{done}: {result}")
     return JobFailed(f"job {job_id} ended as {status}")
-
-
-def confirm(question: str, *, is_sure: bool, how: str = "--force") -> None:
-    """Return if the user means it; NeedsConfirmation otherwise. `how` says it in advance."""
-    if is_sure:
-        return
-    if not sys.stdin.isatty():
-        raise NeedsConfirmation(f"{question} Give {how} to confirm, nobody can be asked here.")
-    say(question, "y/[n]: ", end="", flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise NeedsConfirmation("Nothing was done.")

@@ -6,7 +6,8 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, CommandTable, option
-from ganeti.cli.jobs import confirm, run_job, run_jobs
+from ganeti.cli.confirmation import confirm
+from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.options import FORCE, IALLOCATOR, IGNORE_IPOLICY, JOB_OPTIONS, NODE
 from ganeti.clients.luxi import LuxiClient

@@ -471,7 +471,7 @@ def test_recreate_disks_takes_disks_with_other_sizes_and_nodes(
     master: FakeMaster, run: Run
 ) -> None:
     master.job()
-    words = "recreate-disks --disk 1 --disk 0:size=1g,mode=ro -n node2 web1"
+    words = "recreate-disks -f --disk 1 --disk 0:size=1g,mode=ro -n node2 web1"
     assert run(table, *words.split())[0] == 0
     op = submitted(master)
     assert op["disks"] == [1, [0, {"size": 1024, "mode": "ro"}]]

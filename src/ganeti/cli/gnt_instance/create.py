@@ -9,7 +9,7 @@ from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
-from ganeti.cli.jobs import confirm, run_job
+from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import (
     backend_params,
     disk_requests,
@@ -218,7 +218,6 @@ def remove(args: argparse.Namespace) -> int:
 
     with LuxiClient() as client:
         name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
-        confirm(f"Remove instance {name} and all data on its disks?", is_sure=args.force)
         op = OpInstanceRemove(
             instance_name=name,
             ignore_failures=args.ignore_failures,

@@ -49,10 +49,15 @@ def grow_disk(args: argparse.Namespace) -> int:
     option("-n", "--node", "--nodes", dest="nodes", metavar="NODE[,...]", completion="node",
            help="make all disks on this node, which becomes the primary one"),
     IALLOCATOR,
+    FORCE,
     *JOB_OPTIONS,
 )  # fmt: skip
 def recreate_disks(args: argparse.Namespace) -> int:
-    """Make disks anew, empty, whose data was lost; those that are there are never touched."""
+    """Make disks anew, empty, whose data was lost; those that are there are never touched.
+
+    On another node than the present one they are made only if --force is given or the question answered:
+    what the present node, which cannot be asked, may still have of them is given up.
+    """
     from ganeti.model.opcodes.instance_changes import OpInstanceRecreateDisks
 
     op = OpInstanceRecreateDisks(

@@ -78,8 +78,9 @@ def modify(args: argparse.Namespace) -> int:
     """Change an instance: parameters, disks, network interfaces, the running guest's memory.
 
     Disks and interfaces are named by index, name or UUID; -1 (as in --disk -1:remove) is the last
-    one, and the place behind it for add. Several changes are carried out in order. With
-    --force the node is not asked whether it could run and install the result.
+    one, and the place behind it for add. Several changes are carried out in order.
+    A disk that is removed is lost, so that is asked about first. --force leaves the question out, and
+    the node is not asked whether it could run and install the result.
     """
     from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 

@@ -3,8 +3,9 @@
 import argparse
 
 from ganeti.cli.command import option
+from ganeti.cli.confirmation import confirm
 from ganeti.cli.gnt_instance.table import table
-from ganeti.cli.jobs import confirm, run_job
+from ganeti.cli.jobs import run_job
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.options import (
     FORCE,

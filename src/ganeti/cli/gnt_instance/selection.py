@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.cli.command import EXIT_FAILURE, Argument, Option, option
-from ganeti.cli.jobs import confirm, run_jobs
+from ganeti.cli.confirmation import confirm
+from ganeti.cli.jobs import run_jobs
+from ganeti.cli.losses import LOSSES
 from ganeti.clients.luxi import LuxiClient
 
 if TYPE_CHECKING:  # lists do not need opcodes, and start faster
@@ -117,12 +119,12 @@ def confirm_many(args: argparse.Namespace, names: Sequence[str]) -> None:
 def on_each(
     args: argparse.Namespace,
     opcode: Callable[[str], "OpCode"],
-    *,
-    check: Callable[[argparse.Namespace, Sequence[str]], None] = confirm_many,
 ) -> int:
-    """Run a job for each instance that is meant, all at once; `check` may ask back first."""
+    """Run a job for each instance that is meant, all at once; several are asked about first, once."""
     with LuxiClient() as client:
         names = chosen_names(client, args)
-        check(args, names)
-        done = run_jobs(client, [(name, opcode(name)) for name in names], args)
+        jobs = [(name, opcode(name)) for name in names]
+        if not any(op.op_id() in LOSSES for _name, op in jobs):
+            confirm_many(args, names)
+        done = run_jobs(client, jobs, args)
     return 0 if done else EXIT_FAILURE

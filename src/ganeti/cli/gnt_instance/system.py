@@ -2,8 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
-from functools import partial
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.terminal import say
@@ -13,7 +11,7 @@ from ganeti.cli.gnt_instance.create import FORCE_VARIANT, HIDDEN_PARAMETERS, tex
 from ganeti.cli.gnt_instance.selection import MANY, on_each
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.gnt_os import usable_names
-from ganeti.cli.jobs import confirm, run_job
+from ganeti.cli.jobs import run_job
 from ganeti.cli.options import FORCE, INSTANCE, JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
 
@@ -55,17 +53,6 @@ def reinstall(args: argparse.Namespace) -> int:
             osparams_private=private,
             osparams_secret=secret,
         ),
-        check=partial(_confirm_loss, os_type),
-    )
-
-
-def _confirm_loss(os_type: str | None, args: argparse.Namespace, names: Sequence[str]) -> None:
-    what = f"OS {os_type}" if os_type else "the OS that each has"
-    is_one = len(names) == 1
-    confirm(
-        f"Install {what} on {', '.join(names)}? All data on the disks is lost.",
-        is_sure=args.force_multi or (is_one and args.force),
-        how="--force" if is_one else "--force-multiple",
     )
 
 

@@ -1,0 +1,139 @@
+"""What each opcode destroys, and how a command makes sure that it is meant (G12).
+
+Every opcode has its place in one of two tables, which a test holds against the list of opcodes. The
+functions of `jobs` that submit ask the questions, so no command can forget one.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ganeti.cli.confirmation import confirm
+
+Question = Callable[[Sequence[Any]], str | None]
+"""Of opcodes of one kind: what to ask; None if these destroy nothing."""
+
+
+class Loss(NamedTuple):
+    """What an opcode destroys. `sure` are options that answer the question in advance.
+
+    The first one, by argparse's name, is for one opcode; the last one for several.
+    """
+
+    what: str
+    question: Question
+    sure: tuple[str, ...] = ("force",)
+    asks: bool = True
+    """False: only the option will do, as scripts of administrators know it."""
+
+
+def _remove(ops: Sequence[Any]) -> str:
+    return f"Remove instance {_names(ops)} and all data on its disks?"
+
+
+def _reinstall(ops: Sequence[Any]) -> str:
+    what = f"OS {ops[0].os_type}" if ops[0].os_type else "the OS that each has"
+    return f"Install {what} on {_names(ops)}? All data on the disks is lost."
+
+
+def _remove_disks(ops: Sequence[Any]) -> str | None:
+    disks = [str(which) for op in ops for action, which, _params in op.disks if action == "remove"]
+    if not disks:
+        return None
+    shown = ", ".join("the last one" if disk == "-1" else disk for disk in disks)
+    return f"Remove from {_names(ops)} disk {shown}, and all data on it?"
+
+
+def _recreate(ops: Sequence[Any]) -> str | None:
+    if not any(op.nodes or op.iallocator for op in ops):
+        return None  # a disk that is there is refused
+    return f"Give up what the present node may still have on the disks of {_names(ops)}?"
+
+
+def _powercycle(ops: Sequence[Any]) -> str:
+    return f"Restart node {ops[0].node_name} at once? Whatever runs there is lost."
+
+
+def _names(ops: Sequence[Any]) -> str:
+    return ", ".join(op.instance_name for op in ops)
+
+
+LOSSES: Mapping[str, Loss] = {
+    "OP_CLUSTER_DESTROY": Loss(
+        "the cluster's state and keys",
+        lambda _ops: "Destroying a cluster cannot be taken back.",
+        ("is_sure",),
+        asks=False,
+    ),
+    "OP_INSTANCE_REMOVE": Loss("the instance and its disks", _remove),
+    "OP_INSTANCE_REINSTALL": Loss("the data on the disks", _reinstall, ("force", "force_multi")),
+    "OP_INSTANCE_SET_PARAMS": Loss("disks that are removed", _remove_disks),
+    "OP_INSTANCE_RECREATE_DISKS": Loss("disks on a node that is given up", _recreate),
+    "OP_NODE_POWERCYCLE": Loss("the memory of the node's guests", _powercycle),
+}
+
+NOTHING_LOST: Mapping[str, str] = {
+    "OP_CLUSTER_BALANCE": "moves instances, whole",
+    "OP_CLUSTER_CAPACITY": "reads",
+    "OP_CLUSTER_POST_INIT": "writes files of the cluster's own",
+    "OP_CLUSTER_QUERY": "reads",
+    "OP_CLUSTER_REDIST_CONF": "writes files of the cluster's own",
+    "OP_CLUSTER_SET_PARAMS": "changes parameters; disks stay where they are",
+    "OP_CLUSTER_VERIFY": "reads",
+    "OP_CLUSTER_VERIFY_CONFIG": "reads",
+    "OP_CLUSTER_VERIFY_GROUP": "reads",
+    "OP_CLUSTER_ACTIVATE_MASTER_IP": "an address",
+    "OP_CLUSTER_DEACTIVATE_MASTER_IP": "an address; the command asks for its clients' sake",
+    "OP_GROUP_ADD": "makes an entry",
+    "OP_GROUP_ASSIGN_NODES": "changes entries",
+    "OP_GROUP_EVACUATE": "moves instances, whole",
+    "OP_GROUP_REMOVE": "an entry of a group without nodes",
+    "OP_GROUP_RENAME": "changes an entry",
+    "OP_GROUP_SET_PARAMS": "changes parameters",
+    "OP_INSTANCE_ACTIVATE_DISKS": "disks stay",
+    "OP_INSTANCE_CHANGE_GROUP": "moves an instance, whole",
+    "OP_INSTANCE_CONSOLE": "reads",
+    "OP_INSTANCE_CREATE": "makes new disks only; what exists is refused",
+    "OP_INSTANCE_DEACTIVATE_DISKS": "disks stay",
+    "OP_INSTANCE_FAILOVER": "disks stay; the guest is shut down, for which the command asks",
+    "OP_INSTANCE_GROW_DISK": "disks never shrink",
+    "OP_INSTANCE_MIGRATE": "moves an instance, whole",
+    "OP_INSTANCE_MOVE": "copies disks before the old ones go",
+    "OP_INSTANCE_MULTI_ALLOC": "makes new disks only",
+    "OP_INSTANCE_QUERY_DATA": "reads",
+    "OP_INSTANCE_REBOOT": "disks stay",
+    "OP_INSTANCE_RENAME": "files of disks go along",
+    "OP_INSTANCE_SHUTDOWN": "disks stay",
+    "OP_INSTANCE_STARTUP": "disks stay",
+    "OP_NODE_ADD": "a host that belongs to a cluster is refused",
+    "OP_NODE_EVACUATE": "moves instances, whole",
+    "OP_NODE_MIGRATE": "moves instances, whole",
+    "OP_NODE_REMOVE": "a node without instances",
+    "OP_NODE_RENAME": "changes an entry",
+    "OP_NODE_SET_PARAMS": "changes an entry",
+    "OP_OS_DIAGNOSE": "reads",
+    "OP_TAGS_DEL": "words, which can be given again",
+    "OP_TAGS_GET": "reads",
+    "OP_TAGS_SEARCH": "reads",
+    "OP_TAGS_SET": "adds words",
+    "OP_TEST_ALLOCATOR": "reads",
+    "OP_TEST_DELAY": "sleeps",
+}
+"""Every other opcode, and why it destroys nothing."""
+
+
+def confirm_losses(ops: Sequence[Any], args: argparse.Namespace) -> None:
+    """Return if nothing is destroyed by these opcodes of one kind, or it is meant; NeedsConfirmation."""
+    loss = LOSSES.get(ops[0].op_id()) if ops else None
+    if loss is None or (question := loss.question(ops)) is None:
+        return
+    enough = loss.sure if len(ops) == 1 else loss.sure[-1:]
+    confirm(
+        question,
+        is_sure=any(getattr(args, name) for name in enough),
+        how=_OPTIONS[enough[0]],
+        can_ask=loss.asks,
+    )
+
+
+_OPTIONS = {"force": "--force", "force_multi": "--force-multiple", "is_sure": "--yes-do-it"}
