@@ -51,8 +51,9 @@ test: packages lint ## everything, with real daemons and real virtual machines
 test-host: packages $(STAMP) ## only the tests with real virtual machines
 	$(PYTEST) -m host
 
-soak: packages $(STAMP) ## the tests that run for a long time
+soak: packages $(STAMP) ## the tests that run for a long time; each rule broken in turn
 	$(PYTEST) -m soak --timeout=0
+	$(BIN)/python scripts/mutations.py
 
 bench: $(STAMP) ## measure; ONLY=jobs for one subject, QUICK=1 for a short run
 	@$(BIN)/python scripts/bench.py $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
