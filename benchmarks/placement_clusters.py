@@ -12,6 +12,7 @@ INSTANCES_PER_NODE = 10
 USED_SHARE = 0.6
 CPUS = 64
 SPINDLES = 8
+ADMIN_STATES = {"ADMIN_down": "down", "ADMIN_offline": "offline"}
 POLICY: dict[str, Any] = {
     "std": {
         "memory-size": 4 * GIB,
@@ -160,8 +161,8 @@ def _node(one: Node) -> dict[str, Any]:
         "free_spindles": 0,
         "group": one.group,
         "tags": list(one.tags),
-        "offline": one.offline,
-        "drained": False,
+        "offline": one.offline and one.why_offline != "drained",
+        "drained": one.offline and one.why_offline == "drained",
         "vm_capable": True,
         "master_capable": True,
         "master_candidate": True,
@@ -182,7 +183,7 @@ def _node(one: Node) -> dict[str, Any]:
 def _instance(one: Instance) -> dict[str, Any]:
     return {
         **wanted(one),
-        "admin_state": "up",
+        "admin_state": ADMIN_STATES.get(one.status, "up"),
         "admin_state_source": "admin",
         "nodes": [name for name in (one.primary, one.secondary) if name],
     }

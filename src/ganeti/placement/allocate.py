@@ -16,7 +16,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.placement.dedicated import lost_allocations
 from ganeti.placement.description import Failure, Group, Instance
 from ganeti.placement.policy_fit import policy_failure
-from ganeti.placement.redundancy import doomed_nodes, surely_doomed
+from ganeti.placement.redundancy import Trouble, doomed_nodes, surely_doomed
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import TIE, added_scores, pair_scores
 from ganeti.placement.spread import Chunk, Field
@@ -45,6 +45,8 @@ class Rules:
     """A group with one online node, which cannot be redundant, may be allocated to; upstream refuses."""
     by_room: bool = False
     """The capacity check only counts room: a place that it refuses is refused for larger instances too."""
+    before: Trouble | None = None
+    """What is wrong before: a place need only leave it no worse, node by node; None asks for redundancy."""
     only_primary: int | None = None
     """The primary node is this one."""
 
@@ -263,6 +265,7 @@ class _Capacity:
     def __init__(self, state: State, index: int, rules: Rules, doomed: dict[int, int]) -> None:
         self.state, self.index, self.rules = state, index, rules
         self.doomed = doomed
+        self.group = 0
         self.is_hopeless = False
         """The cluster is not redundant even without the instance: no place can help."""
 
@@ -271,6 +274,7 @@ class _Capacity:
             return True
         after = self.state.copy()
         primary = nodes[0]
+        self.group = int(after.group[primary])
         secondary = nodes[1] if len(nodes) > 1 else NO_NODE
         after.primary[self.index], after.secondary[self.index] = primary, secondary
         after.add_primary(self.index, primary)
@@ -280,16 +284,29 @@ class _Capacity:
         doomed = next(self._doomed(after, suspect), None)
         if doomed is None:
             return True
-        if not self.doomed:
+        if not self.doomed and self.rules.before is None:
             self.is_hopeless = next(self._doomed(self.state, doomed), None) is not None
         self.doomed[primary] = self.doomed[NO_NODE] = doomed
         return False
 
     def _doomed(self, state: State, suspect: int | None) -> Iterator[int]:
-        rules = self.rules
-        lone = rules.spares_lone_nodes
-        doomed = surely_doomed if rules.by_room else doomed_nodes
-        return doomed(state, rules.ignored_groups, suspect, spare_lone_nodes=lone)
+        return _newly_doomed(state, self.group, self.rules, suspect)
+
+
+def _newly_doomed(
+    state: State, group: int, rules: Rules, suspect: int | None = None
+) -> Iterator[int]:
+    """The nodes whose loss speaks against a state in which `group` was changed."""
+    if rules.before is not None:
+        return rules.before.grown(state, group, suspect)
+    lone = rules.spares_lone_nodes
+    doomed = surely_doomed if rules.by_room else doomed_nodes
+    return doomed(state, rules.ignored_groups, suspect, spare_lone_nodes=lone)
+
+
+def is_no_worse(state: State, group: int, rules: Rules) -> bool:
+    """Whether the rules allow a state in which `group` was changed."""
+    return not rules.capacity or next(_newly_doomed(state, group, rules), None) is None
 
 
 CAUSES = (Failure.INTERNAL, Failure.DISK, Failure.SPINDLES, Failure.MEMORY)
@@ -307,6 +324,7 @@ def primary_causes(chunk: Chunk, *, force: bool) -> Causes:
     ]
     if chunk.clashes is not None:
         soft.append((chunk.clashes == 0, Failure.TAGS))
+    soft.append((demands.memory_if_all < room.memory_if_all, Failure.MEMORY))
     rules = [
         (demands.memory < room.memory, Failure.MEMORY),
         (demands.disk < room.disk, Failure.DISK),
@@ -337,4 +355,5 @@ def secondary_causes(chunk: Chunk) -> npt.NDArray[np.int8]:
     reserved = field.peers_by_primary + reserve
     np.maximum(reserved, state.reserved, out=reserved)
     too_little = (state.free <= reserved) & ~state.fails
+    too_little |= reserve >= state.free_if_all
     return np.where((alone == 0) & too_little, np.int8(CAUSES.index(Failure.MEMORY)), alone)

@@ -16,7 +16,7 @@ from ganeti.placement.evacuate import Evacuation, Mode, change_group, evacuate, 
 from ganeti.placement.explain import explain
 from ganeti.placement.load import message as messages
 from ganeti.placement.moves import Step, dependencies, opcodes
-from ganeti.placement.redundancy import doomed_nodes
+from ganeti.placement.redundancy import Trouble
 from ganeti.placement.score import score
 from ganeti.placement.secondary import allocate_secondary
 from ganeti.placement.state import NO_NODE, State
@@ -93,7 +93,7 @@ def groups_named(state: State, names: Sequence[str]) -> list[int]:
 
 
 def _rules(state: State, request: Request, settings: Settings) -> Rules:
-    """The rules of a request: its group and nodes if it names any; groups that were bad before count no more."""
+    """The rules of a request: its group and nodes if it names any, and what is wrong already."""
     rules = settings.rules
     group, only = request.get("group_name"), request.get("restrict-to-nodes")
     if only is not None and rules.only_nodes is None:
@@ -101,15 +101,19 @@ def _rules(state: State, request: Request, settings: Settings) -> Rules:
     if group is not None:
         groups = groups_named(state, [str(group)])
         rules = replace(rules, groups=groups, allow_unallocable=True)
-    if rules.capacity:
-        bad = (
-            {int(state.group[node]) for node in doomed_nodes(state)}
-            if len(state.groups) > 1
-            else ()
-        )
-        wanted = rules.groups if rules.groups is not None else range(len(state.groups))
-        rules = replace(rules, ignored_groups=set(bad) - set(wanted if group is not None else ()))
-    return rules
+    return rules if rules.before is not None else _knowing_trouble(state, rules)
+
+
+def _knowing_trouble(state: State, rules: Rules) -> Rules:
+    """Rules that leave what is wrong already no worse.
+
+    A cluster of one group must be redundant before, as upstream has it; of several groups one that is not
+    would close all others.
+    """
+    if not rules.capacity or len(state.groups) < 2:  # noqa: PLR2004 - several
+        return rules
+    spare = rules.spares_lone_nodes
+    return replace(rules, before=Trouble(state.copy(), spare_lone_nodes=spare))
 
 
 def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
@@ -140,6 +144,7 @@ def _multi_allocate(state: State, request: Request, settings: Settings) -> tuple
     done: list[tuple[str, list[str]]] = []
     failed: list[str] = []
     reasons: list[str] = []
+    settings = replace(settings, rules=_knowing_trouble(state, settings.rules))
     for one in given:
         wanted = messages.wanted_instance(one)
         try:
@@ -186,7 +191,8 @@ def _multi_evacuate(state: State, request: Request, settings: Settings) -> tuple
 
 def _change_group(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
     groups = groups_named(state, messages.names(request, "target_groups"))
-    return _evacuated(state, change_group(state, _indices(state, request), groups, settings.rules))
+    rules = _knowing_trouble(state, settings.rules)
+    return _evacuated(state, change_group(state, _indices(state, request), groups, rules))
 
 
 def _evacuated(state: State, done: Evacuation) -> tuple[str, Any]:
@@ -202,7 +208,7 @@ def _evacuated(state: State, done: Evacuation) -> tuple[str, Any]:
 
 def _allocate_secondary(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
     index = _index(state, str(request.get("name")))
-    place = allocate_secondary(state, index, settings.rules)
+    place = allocate_secondary(state, index, _knowing_trouble(state, settings.rules))
     return place.describe(state), state.nodes[place.nodes[1]].name
 
 

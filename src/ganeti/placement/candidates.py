@@ -61,7 +61,9 @@ class _Moves:
         self.p = chunk.primary
         self.s = np.where(chunk.secondary == NO_NODE, chunk.primary, chunk.secondary)
         self.memory = these.memory[which] * these.uses_memory[which]
+        self.all_memory = these.memory[which]
         self.p_free = state.free[self.p] + self.memory
+        self.p_free_if_all = state.free_if_all[self.p] + self.all_memory
         self.p_fails = self.p_free <= state.reserved[self.p]
         self.waive_p = state.offline[self.p] | chunk.force
         # Nodes that fail N+1 are targets only if something is amiss already or soft limits are waived.
@@ -143,6 +145,7 @@ class _Mirrored(_Moves):
         soft &= state.free_disk[s] >= state.low_disk[s]
         soft &= (state.used_spindles[s] <= state.most_spindles[s]) | state.exclusive[s]
         soft &= self.chunk.demands.vcpus[:, 0] <= self.field.room.vcpus[s]
+        soft &= self.all_memory < state.free_if_all[s]
         if self.chunk.clashes is not None:
             soft &= self.chunk.clashes[np.arange(len(s)), s] == 0
         hosts: Bools = (free > 0) & (state.free_disk[s] > 0) & (soft | self.waive_p)
@@ -153,12 +156,12 @@ class _Mirrored(_Moves):
         left: Bools = ~state.exclusive[node] | (state.free_spindles[node] >= 0)
         return left
 
-    def _keeps_disk(self, node: Indices, waive: Bools, free: Floats) -> Bools:
+    def _keeps_disk(self, node: Indices, waive: Bools, free: Floats, free_if_all: Floats) -> Bools:
         """A node that keeps its copy of the disks has not more than it may, nor too little free to take over."""
         state = self.state
         soft = state.free_disk[node] >= state.low_disk[node]
         soft &= (state.used_spindles[node] <= state.most_spindles[node]) | state.exclusive[node]
-        soft &= self.reserve < free
+        soft &= (self.reserve < free) & (self.reserve < free_if_all)
         keeps: Bools = (state.free_disk[node] > 0) & (soft | waive)
         return keeps & self._spindles_left(node)
 
@@ -175,7 +178,9 @@ class _Mirrored(_Moves):
         change = (reserved - state.reserved[self.p]) * field.coefficients[RESERVED, self.p]
         fails = self.p_free <= reserved
         disk = (state.free_disk[self.p] > 0) | state.offline[self.p]
-        keeps = self._keeps_disk(self.p, self.waive_p, self.p_free) | (disk & self.waive_p)
+        keeps = self._keeps_disk(self.p, self.waive_p, self.p_free, self.p_free_if_all) | (
+            disk & self.waive_p
+        )
         valid = self.s_hosts & keeps & (~fails | self.p_fails | self.waive_p)
         valid &= field.live[self.s] & self._may_migrate(self.p, self.s)
         result = self._total(
@@ -199,6 +204,7 @@ class _Mirrored(_Moves):
         np.maximum(reserved, state.reserved, out=reserved)
         fails = state.free <= reserved
         soft = self.chunk.soft_disk & (self.reserve[:, None] < state.free)
+        soft &= self.reserve[:, None] < state.free_if_all
         soft &= ~fails | state.fails
         if waive.any():
             soft |= waive[:, None]
@@ -244,7 +250,7 @@ class _Mirrored(_Moves):
         target_fails, valid = self._primary_target(np.full(len(self.p), self.chunk.force))
         reserved, change = self._takes_peer(self.p, state.reserved[self.p])
         fails = self.p_free[:, None] <= reserved
-        keeps = self._keeps_disk(self.p, self.waive_s, self.p_free)
+        keeps = self._keeps_disk(self.p, self.waive_s, self.p_free, self.p_free_if_all)
         valid &= keeps[:, None] & (~fails | (self.p_fails | self.waive_s)[:, None])
         valid &= self._may_migrate(self.p)
         changes = [
@@ -270,7 +276,9 @@ class _Mirrored(_Moves):
         target_fails, valid = self._primary_target(self.waive_p)
         reserved, change = self._takes_peer(self.s, self.left)
         fails = state.free[self.s][:, None] <= reserved
-        keeps = self._keeps_disk(self.s, self.waive_p, state.free[self.s])
+        keeps = self._keeps_disk(
+            self.s, self.waive_p, state.free[self.s], state.free_if_all[self.s]
+        )
         valid &= (self.s_hosts & keeps)[:, None]
         valid &= ~fails | (self.s_fails | self.waive_p)[:, None]
         hop = self._may_migrate(self.p, self.s)

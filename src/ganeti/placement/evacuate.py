@@ -13,7 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.placement.allocate import CAUSES, Rules, allocate, primary_causes, secondary_causes
+from ganeti.placement.allocate import (
+    CAUSES,
+    Rules,
+    allocate,
+    is_no_worse,
+    primary_causes,
+    secondary_causes,
+)
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.description import Mirror, facts
 from ganeti.placement.moves import Kind, Move, Step, apply, opcodes
@@ -93,14 +100,24 @@ def change_group(
     sources = {int(state.group[state.primary[index]]) for index in which}
     groups = (set(targets) or set(range(len(state.groups)))) - sources
     result = Evacuation()
+    rules = replace(rules or Rules(), groups=groups)
 
     def leave(index: int) -> list[Step]:
         wanted = state.descriptions[index]
         if not groups:
             raise _cannot("there is no other node group")
-        place, _places = allocate(state, wanted, replace(rules or Rules(), groups=groups))
+        place, _places = allocate(state, wanted, rules)
         open_ = (state.group == place.group) & ~state.offline
-        return _leave(state, index, Mode.ALL, place.group, open_, force=False)
+        for nodes in (open_, np.isin(np.arange(len(open_)), place.nodes)):
+            trial = state.copy()
+            steps = _leave(
+                trial, index, Mode.ALL, place.group, nodes, force=rules.ignore_soft_errors
+            )
+            if is_no_worse(trial, place.group, rules):
+                for step in steps:
+                    apply(state, step.move)
+                return steps
+        raise _cannot("some node there could no longer be lost")
 
     for index in which:
         _record(result, index, partial(leave, index))
@@ -231,7 +248,7 @@ def _walk(state: State, index: int, pair: tuple[int, int], *, force: bool) -> li
         (Kind.FAILOVER, NO_NODE),
         (Kind.REPLACE_SECONDARY, pair[1]),
     ]
-    if state.offline[state.primary[index]]:
+    if state.offline[state.primary[index]] and not state.offline[state.secondary[index]]:
         kinds.insert(0, (Kind.FAILOVER, NO_NODE))
     steps = []
     for kind, target in kinds:

@@ -1,7 +1,8 @@
 """Who fits where: the limits of nodes as arrays, against which instances are compared all at once.
 
 Hard limits (memory, disk, spindles of one's own) always hold. Soft ones (the policy's ratios, what is
-reserved for failovers, exclusion tags) are waived for an instance that must leave an offline node.
+reserved for failovers and for instances that do not run, exclusion tags) are waived for an instance that must
+leave an offline node.
 """
 
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ class Demands(NamedTuple):
     spindles: Floats
     vcpus: Floats
     reserve: Floats
+    memory_if_all: Floats
+    """What it takes once it runs, whether it does or not."""
 
     @classmethod
     def of(cls, state: State, which: Indices) -> "Demands":
@@ -34,6 +37,7 @@ class Demands(NamedTuple):
             spindles=np.where(local, np.where(unknown, np.inf, these.spindles[which]), nothing),
             vcpus=np.where(these.counts[which], these.vcpus[which], 0.0),
             reserve=these.reserve[which],
+            memory_if_all=these.memory[which],
         )
         return cls(*(column[:, None] for column in columns))
 
@@ -48,6 +52,8 @@ class Room(NamedTuple):
     spindle_use: Floats
     spindles: Floats
     vcpus: Floats
+    memory_if_all: Floats
+    """As if all instances that do not run did; a soft limit."""
 
     @classmethod
     def of(cls, state: State) -> "Room":
@@ -65,6 +71,7 @@ class Room(NamedTuple):
             ),
             spindles=np.where(state.exclusive, state.free_spindles, np.inf),
             vcpus=np.where(state.cpu_ratio >= 0, whole, np.inf),
+            memory_if_all=state.free_if_all,
         )
 
 
@@ -93,6 +100,7 @@ def soft(demands: Demands, room: Room, clashes: Any = None) -> Bools:
     """(instances, nodes): whether the limits on a primary that may be waived hold."""
     fits = soft_disk(demands, room)
     fits &= demands.memory < room.memory_and_reserve
+    fits &= demands.memory_if_all < room.memory_if_all
     fits &= demands.vcpus <= room.vcpus
     if clashes is not None:
         fits &= clashes == 0

@@ -7,7 +7,9 @@ it need not be looked for: if the other nodes together have room for as many of 
 as must move, no order of placing them can fail.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 
 import numpy as np
 
@@ -266,6 +268,25 @@ def can_be_lost(state: State, node: int) -> bool:
     """Whether the instances of `node` find places, tried as described above."""
     if not _needs_all_rules(state):
         return bool(_can_be_lost(state, np.array([node]))[0])
+    return next(_left_without_a_place(state, node), None) is None
+
+
+class Stranded(StrEnum):
+    """Why an instance would have no place if its node were lost."""
+
+    FAILOVER = "cannot fail over to its secondary node"
+    SHARED = "finds no other node to start on"
+    POLICY = "is not allowed by the policy of its group"
+    ROOM = "finds no room for a copy"
+
+
+def stranded_by_loss(state: State, node: int) -> Counter[Stranded]:
+    """How many instances would have no place if `node` were lost, by cause; empty if it can be lost."""
+    return Counter(cause for _index, cause in _left_without_a_place(state, node))
+
+
+def _left_without_a_place(state: State, node: int) -> Iterator[tuple[int, Stranded]]:
+    """(instance, cause), one after the other; an instance without a place does not keep the later ones."""
     mine = np.flatnonzero(state.primary == node)
     these = state.instances
     mirrored = mine[(these.mirror[mine] == MIRROR_INTERNAL) & (state.secondary[mine] >= 0)]
@@ -273,18 +294,44 @@ def can_be_lost(state: State, node: int) -> bool:
     after = state.copy()
     for index in mirrored[::-1]:
         if not _fail_over(after, int(index), node):
-            return False
+            yield int(index), Stranded.FAILOVER
     scope = after.group == after.group[node]
     others = Queues.from_state(state, others).order
     is_shared = these.mirror[others] == MIRROR_EXTERNAL
     shared, fixed = others[is_shared], others[~is_shared]
     for index in shared:
         if not _move_away(after, int(index), scope):
-            return False
-    if not policy_fits(state)[fixed].all():
-        return False
+            yield int(index), Stranded.SHARED
+    fits = policy_fits(state)
+    yield from ((int(index), Stranded.POLICY) for index in fixed if not fits[index])
     scope[node] = False
-    return all(_find_refuge(after, int(index), scope) for index in fixed)
+    for index in fixed[fits[fixed]]:
+        if not _find_refuge(after, int(index), scope):
+            yield int(index), Stranded.ROOM
+
+
+class Trouble:
+    """What is wrong before a change: the nodes that cannot be lost, and why; `state` must stay as it is."""
+
+    def __init__(self, state: State, *, spare_lone_nodes: bool = False) -> None:
+        self._state = state
+        self._spare_lone_nodes = spare_lone_nodes
+        self.nodes = frozenset(doomed_nodes(state, spare_lone_nodes=spare_lone_nodes))
+        self._stranded: dict[int, Counter[Stranded]] = {}
+
+    def of(self, node: int) -> Counter[Stranded]:
+        """How many instances the loss of a node would leave without a place before, by cause."""
+        if node not in self._stranded:
+            self._stranded[node] = stranded_by_loss(self._state, node)
+        return self._stranded[node]
+
+    def grown(self, after: State, group: int, first: int | None = None) -> Iterator[int]:
+        """Nodes of the changed group whose loss leaves more without a place than before, for any cause."""
+        others = set(range(len(after.groups))) - {group}
+        spare = self._spare_lone_nodes
+        for node in doomed_nodes(after, others, first, spare_lone_nodes=spare):
+            if node not in self.nodes or not stranded_by_loss(after, node) <= self.of(node):
+                yield node
 
 
 def _fail_over(state: State, index: int, node: int) -> bool:

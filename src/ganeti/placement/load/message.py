@@ -95,6 +95,11 @@ class _Node(msgspec.Struct):
             "",
         )
         exclusive = self.ndparams.exclusive_storage
+        if self.offline or self.vm_capable is False:
+            # Live values, if a message has any, are old ones; upstream does not read them either.
+            spindles = 0 if exclusive else self.ndparams.spindle_count
+            return Node(name=name, group=self.group, node_cpus=0, offline=True, why_offline=why,
+                        total_spindles=spindles, exclusive_storage=exclusive, tags=self.tags)  # fmt: skip
         return Node(
             name=name,
             group=self.group,

@@ -1,0 +1,167 @@
+"""Whatever is wrong before, no answer makes it worse: counted for each node, by cause."""
+
+from typing import Any
+
+import numpy as np
+import placement_clusters as clusters
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from ganeti.placement.allocate import Rules
+from ganeti.placement.answers import Settings, answer
+from ganeti.placement.description import Cluster
+from ganeti.placement.load.message import read, wanted_instance
+from ganeti.placement.redundancy import (
+    Stranded,
+    can_be_lost,
+    doomed_nodes,
+    is_redundant,
+    stranded_by_loss,
+)
+from ganeti.placement.state import NO_NODE, State
+from tests.support.generated_clusters import Kind, cluster
+
+AS_FOUND = (Phase.explicit, Phase.generate)
+"""A cluster is shown as it was found: a smaller one takes minutes to find."""
+
+kinds = st.builds(
+    Kind,
+    groups=st.integers(1, 4),
+    closed=st.sampled_from([0.0, 0.2, 0.4]),
+    stopped=st.sampled_from([0.0, 0.3]),
+    tags=st.sampled_from([0.0, 0.0, 0.5]),
+    fullest=st.sampled_from([0.3, 0.5, 0.9]),
+)
+
+
+def ask(given: Cluster, request: dict[str, Any], **rules: Any) -> dict[str, Any]:
+    message = clusters.encoded(clusters.message(given, request))
+    return answer(message, Settings(Rules(**rules)))
+
+
+def as_read(given: Cluster, request: dict[str, Any]) -> tuple[State, dict[str, Any]]:
+    found, read_request = read(clusters.encoded(clusters.message(given, request)))
+    return State(found), read_request
+
+
+def assert_no_worse(before: State, after: State) -> None:
+    assert not (State(after.described()).fails & ~before.fails).any()
+    for node in doomed_nodes(after):
+        assert stranded_by_loss(after, node) <= stranded_by_loss(before, node)
+
+
+def indices(state: State, names: list[str]) -> tuple[int, int]:
+    known = [one.name for one in state.nodes]
+    first, *rest = (known.index(name) for name in names)
+    return first, rest[0] if rest else NO_NODE
+
+
+@pytest.mark.requirement("S168")
+@settings(max_examples=60, deadline=None, phases=AS_FOUND)
+@given(st.integers(0, 10_000), kinds, st.sampled_from(["drbd", "plain"]), st.booleans())
+def test_an_allocation_makes_nothing_worse(
+    seed: int, kind: Kind, template: str, has_group: bool
+) -> None:
+    request = clusters.allocation(template) | ({"group_name": "group0"} if has_group else {})
+    found = ask(cluster(seed, kind), request)
+    if not found["success"]:
+        return
+    before, request = as_read(cluster(seed, kind), request)
+    after = before.copy()
+    after.append(wanted_instance(request), *indices(after, found["result"]))
+    assert_no_worse(before, after)
+
+
+@pytest.mark.requirement("S168", "S175")
+@settings(max_examples=20, deadline=None, phases=AS_FOUND)
+@given(st.integers(0, 10_000), kinds)
+def test_several_allocations_make_nothing_worse(seed: int, kind: Kind) -> None:
+    wanted = [
+        clusters.allocation(template) | {"name": f"new{number}"}
+        for number, template in enumerate(["drbd", "plain", "plain"])
+    ]
+    request = {"type": "multi-allocate", "instances": wanted}
+    found = ask(cluster(seed, kind), request)
+    before, _request = as_read(cluster(seed, kind), request)
+    after = before.copy()
+    for name, nodes in found["result"][0]:
+        one = next(each for each in wanted if each["name"] == name)
+        after.append(wanted_instance(one), *indices(after, nodes))
+    assert_no_worse(before, after)
+
+
+@pytest.mark.requirement("S168", "S174")
+@settings(max_examples=20, deadline=None, phases=AS_FOUND)
+@given(st.integers(0, 10_000), kinds.filter(lambda kind: kind.groups > 1))
+def test_a_change_of_group_makes_nothing_worse_there(seed: int, kind: Kind) -> None:
+    given = cluster(seed, kind)
+    names = [one.name for one in given.instances if one.template != "plain" and not one.tags][:2]
+    request = {"type": "change-group", "instances": names, "target_groups": []}
+    found = ask(given, request)
+    if not found["success"]:
+        return
+    before, _request = as_read(given, request)
+    after = before.copy()
+    for name, _group, nodes in found["result"][0]:
+        after.settle_at(after.names.index(name), *indices(after, nodes))
+    assert_no_worse(before, after)
+
+
+@settings(max_examples=40, deadline=None, phases=AS_FOUND)
+@given(st.integers(0, 10_000), kinds)
+def test_a_node_can_be_lost_if_it_strands_no_instance(seed: int, kind: Kind) -> None:
+    state = State(cluster(seed, kind))
+    doomed = set(doomed_nodes(state))
+    for node in range(len(state.nodes)):
+        assert can_be_lost(state, node) == (not stranded_by_loss(state, node))
+        assert (node in doomed) == bool(stranded_by_loss(state, node))
+
+
+def test_a_group_with_a_drained_node_is_still_looked_after() -> None:
+    """What fits nowhere on a drained node keeps nobody else from being counted."""
+    kind = Kind(groups=2, fullest=0.5, templates=("plain",))
+    refused = 0
+    for seed in range(30):
+        given = cluster(seed, kind)
+        state, request = as_read(given, clusters.allocation("plain") | {"memory": 20 * 1024})
+        found = ask(given, request)
+        open_ = [node for node in range(len(state.nodes)) if state.free[node] > 20 * 1024]
+        refused += bool(open_) and not found["success"]
+    assert refused
+
+
+def test_one_group_must_be_redundant_before_as_upstream_has_it() -> None:
+    kind = Kind(groups=1, fullest=0.9, templates=("plain",))
+    seen = 0
+    for seed in range(20):
+        given = cluster(seed, kind)
+        state, request = as_read(given, clusters.allocation("plain"))
+        if not is_redundant(state):
+            seen += 1
+            assert not ask(given, request)["success"]
+    assert seen
+
+
+def test_the_causes_are_told_apart() -> None:
+    found: set[Stranded] = set()
+    for seed in range(10):
+        state = State(cluster(seed, Kind(groups=2, fullest=0.95)))
+        for node in np.arange(len(state.nodes)):
+            found |= set(stranded_by_loss(state, int(node)))
+    assert {Stranded.FAILOVER, Stranded.ROOM} <= found
+
+
+@pytest.mark.requirement("S174")
+def test_an_instance_whose_nodes_are_both_drained_can_change_group() -> None:
+    given = cluster(3, Kind(groups=2, fullest=0.3, templates=("drbd",)))
+    one = next(one for one in given.instances if one.name.startswith("node00"))
+    request = {"type": "change-group", "instances": [one.name], "target_groups": ["uuid-1"]}
+    message = clusters.message(given, request)
+    for name in (one.primary, one.secondary):
+        message["nodes"][name]["drained"] = True
+    found = answer(clusters.encoded(message))
+    [[name, group, _nodes]], failed, [job] = found["result"]
+    assert (name, group, failed) == (one.name, "group1", [])
+    words = [opcode["OP_ID"].removeprefix("OP_INSTANCE_") for opcode in job]
+    assert words == ["REPLACE_DISKS", "MIGRATE", "REPLACE_DISKS"]
