@@ -157,6 +157,20 @@ def registered_voters(accepted: Accepted | None, own: frozenset[NodeUuid]) -> fr
     return accepted.voters if accepted and accepted.voters else own
 
 
+def next_voters(
+    registered: frozenset[NodeUuid], wanted: frozenset[NodeUuid]
+) -> frozenset[NodeUuid] | None:
+    """The next step from the voters registered to those wanted: one node more, or one less (R3).
+
+    None where they are the same. Majorities of two sets that differ by one node have one in common.
+    """
+    for node in sorted(wanted - registered):
+        return registered | {node}
+    for node in sorted(registered - wanted):
+        return registered - {node}
+    return None
+
+
 def judge_survey(electing: Electing, ballot: Ballot, own_epoch: int) -> int | Refusal:
     """The epoch to ask for, greater than all promised ones; or why it is of no use to ask."""
     answered = _votes(ballot)
@@ -405,6 +419,10 @@ class Mandate:
         """The voters have changed; a new one counts as heard, since its majority was needed for that."""
         self._agreed_at = {node: self._agreed_at.get(node, now) for node in voters}
         self.voters = voters
+
+    def is_elected(self) -> None:
+        """A majority has registered this master by force: it needs one from now on like others."""
+        self._forced = False
 
     def agreed(self, node: NodeUuid, asked_at: float) -> None:
         """A voter has confirmed this master when it was asked at that time."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ganeti.base.errors import NotMaster, Refused
 from ganeti.base.whole import to_the_end
@@ -77,7 +77,7 @@ class FollowingStore(SqliteStore):
         """The greatest epoch that this store has met; what is older is refused."""
         self._session: asyncio.Task[None] | None = None
         """The task that writes what a master sends."""
-        self._sessions: set[asyncio.Task[None]] = set()
+        self._sessions: set[asyncio.Task[Any]] = set()
 
     def _meets(self, epoch: int) -> None:
         self._met_epoch = max(self._met_epoch, epoch)
@@ -176,9 +176,16 @@ class FollowingStore(SqliteStore):
             session.cancel()
             await asyncio.wait((session,))
 
-    def _keep_task(self, task: asyncio.Task[None]) -> None:
+    def _keep_task(self, task: asyncio.Task[Any]) -> None:
+        """Have it end with the store; who started it may be gone when it fails."""
+
+        def ended(done: asyncio.Task[Any]) -> None:
+            self._sessions.discard(done)
+            if not done.cancelled():
+                done.exception()
+
         self._sessions.add(task)
-        task.add_done_callback(self._sessions.discard)
+        task.add_done_callback(ended)
 
 
 async def _snapshot_rows(channel: Channel) -> AsyncGenerator[list[Row], None]:

@@ -18,8 +18,8 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveFeed, Jobs
 from ganeti.store.database import History
-from ganeti.store.election import Mandate, NoVote, Vote, carries
-from ganeti.store.encoding import EncodedEntry
+from ganeti.store.election import Mandate, NoVote, Vote, carries, is_majority, next_voters
+from ganeti.store.encoding import EncodedEntry, MemberList
 from ganeti.store.interface import ZERO, Identity, Position, Row
 from ganeti.store.register import Accepted, AcceptRequest
 from ganeti.store.stream import (
@@ -119,7 +119,9 @@ class Reign:
         master = means.identity.node_uuid
         self._sync = SyncSet(master, accepted.sync_set, means.history.tail.position, now)
         self._mandate = Mandate(master, accepted.voters, forced=forced, now=now)
-        self._candidates: frozenset[NodeUuid] = accepted.sync_set
+        self._version = accepted.version
+        self._members = MemberList(accepted.voters, accepted.sync_set)
+        """Who votes and may follow, as the state has it; the registers may not know all voters yet."""
         self._waiting: deque[tuple[Position, asyncio.Future[None]]] = deque()
         self._waking = Waking()
         self._feeds: dict[NodeUuid, _Feed] = {}
@@ -128,6 +130,7 @@ class Reign:
         self._registering = asyncio.Lock()
         self._asking: set[asyncio.Task[None]] = set()
         self._set_change: asyncio.Task[None] | None = None
+        self._voters_change: asyncio.Task[None] | None = None
         self._over: str | None = None
         self._archive = None
         if means.archive is not None:
@@ -147,23 +150,54 @@ class Reign:
         return self._sync
 
     @property
-    def is_degraded(self) -> bool:
-        """The master alone has what is written, although others could have it, or was forced (R6)."""
-        if len(self._sync.members) > 1:
-            return False
-        return len(self._candidates) > 1 or (self._forced and len(self._accepted.voters) > 1)
+    def is_forced(self) -> bool:
+        """Whether no majority of the voters has registered this master by force yet (R10)."""
+        return self._forced
 
-    def start(self, candidates: frozenset[NodeUuid]) -> None:
+    @property
+    def is_degraded(self) -> bool:
+        """What is written may be lost: the master alone has it, or others may have a master (R6, R10)."""
+        is_alone = len(self._sync.members) == 1 and len(self._members.candidates) > 1
+        return self._forced or is_alone
+
+    def start(self, members: MemberList) -> None:
         """Begin to serve followers and to renew the mandate."""
-        self.candidates_are(candidates)
+        self.members_are(members)
         for work in (self._tick, self._renew):
             self._tasks.append(asyncio.create_task(work(), name=f"reign{work.__name__}"))
 
-    def candidates_are(self, candidates: frozenset[NodeUuid]) -> None:
-        """Follow exactly these from now on."""
-        self._candidates = candidates | {self._means.identity.node_uuid}
-        self._sync.candidates_are(self._candidates)
-        others = self._candidates - {self._means.identity.node_uuid}
+    def members_are(self, members: MemberList) -> None:
+        """Follow these candidates from now on, and have these voters registered.
+
+        Also those that an earlier master wrote down and did not live to register.
+        """
+        self._members = members
+        self._follow()
+        if self._voters_change is None and members.voters != self._accepted.voters:
+            self._voters_change = asyncio.create_task(self._change_voters(), name="voters")
+
+    async def members_settled(self) -> None:
+        """Return once the members count: their voters are registered, and nobody waits for others.
+
+        NotMaster if the reign ends before that.
+        """
+        while not self._is_settled():
+            if self._over is not None:
+                raise NotMaster(self._over)
+            await asyncio.sleep(HAND_OVER_TICK_S)
+
+    def _is_settled(self) -> bool:
+        own = self._means.identity.node_uuid
+        return (
+            self._members.voters == self._accepted.voters
+            and self._sync.must_acknowledge <= self._members.candidates | {own}
+        )
+
+    def _follow(self) -> None:
+        """Have a link to each candidate, once its vote is registered where it has one (R3)."""
+        own = self._means.identity.node_uuid
+        others = self._members.candidates - (self._members.voters - self._accepted.voters) - {own}
+        self._sync.candidates_are(others)
         if self._archive is not None:
             self._archive.followers_are(others)
         for node in self._links.keys() - others:
@@ -211,9 +245,8 @@ class Reign:
     async def close(self, why: str) -> None:
         """End it; what waits is unknown."""
         self.end(why)
-        tasks = [*self._tasks, *self._links.values(), *self._asking]
-        if self._set_change is not None:
-            tasks.append(self._set_change)
+        changes = [task for task in (self._set_change, self._voters_change) if task is not None]
+        tasks = [*self._tasks, *self._links.values(), *self._asking, *changes]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -234,32 +267,36 @@ class Reign:
     # Registering
 
     async def register(
+        self, *, members: frozenset[NodeUuid] | None = None, ceiling: int = 0
+    ) -> None:
+        """Have a change on a majority of the voters; NotMaster if the reign ends.
+
+        Refused if only a ceiling is to be raised and this node cannot keep it: then nobody has heard of it.
+        """
+        async with self._registering:
+            new = self._next(members=members, ceiling=ceiling)
+            if members is None:
+                await self._keep_own(new)
+            while not await self._is_registered(new):  # noqa: ASYNC110 - asking is the event
+                await asyncio.sleep(RETRY_S)
+
+    def _next(
         self,
         *,
         members: frozenset[NodeUuid] | None = None,
         voters: frozenset[NodeUuid] | None = None,
         ceiling: int = 0,
-    ) -> None:
-        """Have a change on a majority of the old voters and of the new; NotMaster if the reign ends.
-
-        Refused if only a ceiling is to be raised and this node cannot keep it: then nobody has heard of it.
-        """
-        async with self._registering:
-            old = self._accepted
-            new = replace(
-                old,
-                version=old.version + 1,
-                sync_set=old.sync_set if members is None else members,
-                voters=old.voters if voters is None else voters,
-                job_id_ceiling=max(old.job_id_ceiling, ceiling),
-            )
-            if members is None and voters is None:
-                await self._keep_own(new)
-            while not await self._is_registered(old, new):  # noqa: ASYNC110 - asking is the event
-                await asyncio.sleep(RETRY_S)
-            self._accepted = new
-            if new.voters != old.voters:
-                self._mandate.voters_are(new.voters, asyncio.get_running_loop().time())
+    ) -> Accepted:
+        """What is to be registered; nobody was ever asked for its version before."""
+        self._version += 1
+        old = self._accepted
+        return replace(
+            old,
+            version=self._version,
+            sync_set=old.sync_set if members is None else members,
+            voters=old.voters if voters is None else voters,
+            job_id_ceiling=max(old.job_id_ceiling, ceiling),
+        )
 
     async def _keep_own(self, new: Accepted) -> None:
         """Have it in the register of this node first, or those who wait would wait for its disk."""
@@ -269,22 +306,70 @@ class Reign:
         if not isinstance(vote, Vote):
             raise Refused(f"no more job ids can be reserved: {vote.reason}")
 
-    async def _is_registered(self, old: Accepted, new: Accepted) -> bool:
+    async def _is_registered(self, new: Accepted) -> bool:
+        """Ask for it once: whether a majority of the old voters and of the new has it."""
         if self._over is not None:
             raise NotMaster(self._over)
-        request = AcceptRequest(self._means.identity.cluster_uuid, new)
-        own = self._means.identity.node_uuid
+        old = self._accepted
 
         def counts(agreed: set[NodeUuid]) -> bool:
-            return own in agreed and all(
-                carries(agreed, voters, forced=self._forced) for voters in (old.voters, new.voters)
-            )
+            return all(self._carries(agreed, voters) for voters in (old.voters, new.voters))
 
+        if not await self._ask_to_accept(new, old.voters | new.voters, counts):
+            return False
+        self._accepted = new
+        if new.voters != old.voters:
+            self._mandate.voters_are(new.voters, asyncio.get_running_loop().time())
+            self._follow()
+        return True
+
+    def _carries(self, agreed: set[NodeUuid], voters: frozenset[NodeUuid]) -> bool:
+        own = self._means.identity.node_uuid
+        return own in agreed and carries(agreed, voters, forced=self._forced)
+
+    async def _ask_to_accept(
+        self,
+        accepted: Accepted,
+        nodes: frozenset[NodeUuid],
+        is_enough: Callable[[set[NodeUuid]], bool],
+    ) -> bool:
+        request = AcceptRequest(self._means.identity.cluster_uuid, accepted)
         return await self._ask(
-            old.voters | new.voters,
-            lambda node: self._means.voters.accept(node, request),
-            counts,
+            nodes, lambda node: self._means.voters.accept(node, request), is_enough
         )
+
+    async def _change_voters(self) -> None:
+        """Register the voters that the state has, one node after the other (R3).
+
+        Other changes come between the tries, so that voters which lack a majority hold none of them up.
+        """
+        try:
+            while voters := next_voters(self._accepted.voters, self._members.voters):
+                async with self._registering:
+                    is_done = await self._is_registered(self._next(voters=voters))
+                if not is_done:
+                    await asyncio.sleep(RETRY_S)
+        except NotMaster:
+            return
+        finally:
+            self._voters_change = None
+        _log.info("the voters are %s", ", ".join(sorted(self._accepted.voters)))
+
+    async def _seek_majority(self) -> None:
+        """A master by force is one like others once a majority of the voters has registered it."""
+        accepted = self._accepted
+        is_elected = await self._ask_to_accept(
+            accepted, accepted.voters, lambda agreed: is_majority(agreed, accepted.voters)
+        )
+        # What was registered meanwhile by force alone is not known to that majority.
+        if is_elected and self._accepted is accepted:
+            self._forced = False
+            self._mandate.is_elected()
+            _log.warning(
+                "a majority of the voters has registered this master by force in epoch %d: what it"
+                " writes from now on is degraded no more",
+                self.epoch,
+            )
 
     async def _ask(
         self,
@@ -356,6 +441,8 @@ class Reign:
     async def _renew(self) -> None:
         uuid, epoch, voters = self._means.identity.cluster_uuid, self.epoch, self._means.voters
         while self._over is None:
+            if self._forced:
+                await self._seek_majority()
             everybody = self._accepted.voters
             await self._ask(
                 everybody,

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -105,7 +106,7 @@ class ReplicatedStore(FollowingStore):
             await self._finish_reign("a new epoch is being taken")
         lease = await super().campaign(how)
         assert self._reign is not None  # noqa: S101 - `_take_epoch` made it
-        self._reign.start(self._members.candidates)
+        self._reign.start(self._members)
         return lease
 
     async def _take_epoch(self, kind: CampaignKind) -> Lease:
@@ -142,9 +143,9 @@ class ReplicatedStore(FollowingStore):
         self._epoch = epoch
         ceiling = max(election.greatest_ceiling(ballot), await self._stored_ceiling())
         first = election.first_registration(electing, epoch, accepted, tails, ceiling)
-        await self._register_first(electing, first)
+        is_elected = await self._register_first(electing, first)
         self._check_met(epoch)
-        self._begin(first, kind)
+        self._begin(first, forced=not is_elected)
         return Lease(epoch)
 
     async def _ask(
@@ -208,15 +209,18 @@ class ReplicatedStore(FollowingStore):
         except (ChannelClosed, TimeoutError, HistoryDiffers) as err:
             raise NotMaster(f"the state could not be copied from node {source}: {err}") from err
 
-    async def _register_first(self, electing: Electing, first: Accepted) -> None:
+    async def _register_first(self, electing: Electing, first: Accepted) -> bool:
+        """Whether a majority has registered it, as only a master by force need not have."""
         request = AcceptRequest(self._identity.cluster_uuid, first)
         asked = first.voters | {electing.candidate}
         ballot = await self._ask(asked, lambda node: self._ports.voters.accept(node, request))
         refusal = election.judge_accepts(electing, ballot, first.voters)
         if refusal is not None:
             raise NotMaster(refusal.reason)
+        by_vote = replace(electing, kind=CampaignKind.VOTE)
+        return election.judge_accepts(by_vote, ballot, first.voters) is None
 
-    def _begin(self, first: Accepted, kind: CampaignKind) -> None:
+    def _begin(self, first: Accepted, *, forced: bool) -> None:
         means = Means(
             identity=self._identity,
             voters=self._ports.voters,
@@ -226,7 +230,7 @@ class ReplicatedStore(FollowingStore):
             archive=self._ports.archive,
         )
         self._registered_ceiling = first.job_id_ceiling
-        self._reign = Reign(means, first, forced=kind is CampaignKind.FORCE)
+        self._reign = Reign(means, first, forced=forced)
 
     # Being the master
 
@@ -239,12 +243,22 @@ class ReplicatedStore(FollowingStore):
         return Receipt(position, reign.is_degraded)
 
     async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
-        receipt = await super().change_members(lease, change)
-        reign = self._current_reign()
-        await reign.acknowledged(receipt.position)
-        await asyncio.shield(reign.register(voters=self._members.voters))
-        reign.candidates_are(self._members.candidates)
-        return Receipt(receipt.position, reign.is_degraded)
+        self._check_lease(lease)
+        changing = asyncio.create_task(self._change_members(lease, change), name="members")
+        self._keep_task(changing)
+        # Shielded: what is written must be registered too, whatever becomes of the caller.
+        return await asyncio.shield(changing)
+
+    async def _change_members(self, lease: Lease, change: MemberChange) -> Receipt:
+        """One change after the other, so that the registers are never behind by two voters (R3)."""
+        async with self._changing_members:
+            reign = self._current_reign()
+            await reign.members_settled()
+            position = await self._write_members(lease, change)
+            await reign.acknowledged(position)
+            reign.members_are(self._members)
+            await reign.members_settled()
+        return Receipt(position, reign.is_degraded)
 
     async def raise_ceiling(self, lease: Lease, ceiling: int) -> None:
         """Register a ceiling of job ids, then write it; before that none of its ids is used (R12)."""

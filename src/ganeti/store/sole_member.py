@@ -168,19 +168,23 @@ class SoleMember(abc.ABC):
 
     async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
         async with self._changing_members:
-            await self._until_writable(lease)
-            members = self._members.changed(change, self._identity.node_uuid)
-            row = Put(META_KIND, MEMBERS_KEY, members.encode())
-            written = self._add(lease, Transaction((row,)), len(row.value))
-
-            def apply(done: asyncio.Future[Position]) -> None:
-                """Also when the caller was cancelled meanwhile."""
-                if not done.cancelled() and done.exception() is None:
-                    self._members = members
-
-            written.add_done_callback(apply)
-            position = await asyncio.shield(written)
+            position = await self._write_members(lease, change)
         return Receipt(position, self._membership(0).degraded)
+
+    async def _write_members(self, lease: Lease, change: MemberChange) -> Position:
+        """Write the list with one node changed; raises like `commit`."""
+        await self._until_writable(lease)
+        members = self._members.changed(change, self._identity.node_uuid)
+        row = Put(META_KIND, MEMBERS_KEY, members.encode())
+        written = self._add(lease, Transaction((row,)), len(row.value))
+
+        def apply(done: asyncio.Future[Position]) -> None:
+            """Also when the caller was cancelled meanwhile."""
+            if not done.cancelled() and done.exception() is None:
+                self._members = members
+
+        written.add_done_callback(apply)
+        return await asyncio.shield(written)
 
     def _membership(self, ceiling: int) -> Membership:
         node = self._identity.node_uuid

@@ -11,12 +11,13 @@ import pytest
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
+from ganeti.store import election, sync_set
 from ganeti.store import following as following_module
 from ganeti.store import reign as reign_module
 from ganeti.store import replicated as replicated_module
-from ganeti.store import sync_set
 from ganeti.store.database import History, Limits
 from ganeti.store.database_reader import SLICE_ROWS
+from ganeti.store.election import NoVote, Vote
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.interface import (
     Campaign,
@@ -29,6 +30,7 @@ from ganeti.store.interface import (
     Position,
     Store,
 )
+from ganeti.store.register import AcceptRequest
 from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.sqlite import Options
 from tests.support.replicas import Replicas
@@ -47,7 +49,7 @@ from tests.unit.store.conformance import (
 from tests.unit.store.scripted_connection import Script, sqlite_error
 from tests.unit.store.test_sqlite import until
 
-N1, N2, N3 = (NodeUuid(f"n{number}") for number in (1, 2, 3))
+N1, N2, N3, N4, N5 = (NodeUuid(f"n{number}") for number in range(1, 6))
 
 
 class ReplicatedHarness(Harness):
@@ -72,6 +74,9 @@ class ReplicatedHarness(Harness):
 
     def hold_sync(self, store: Store) -> None:
         self.script.waits["COMMIT"] = until(lambda: store.statistics().waiting > 0)
+
+    def silence_others(self, *, is_silent: bool) -> None:
+        self.replicas.silent_voters = {OTHER} if is_silent else set()
 
 
 @pytest.fixture
@@ -132,10 +137,15 @@ async def all_in_set(store: ReplicatedStore) -> None:
 
 
 async def take_over(replicas: Replicas, node: NodeUuid) -> Lease:
-    """A vote, after the silence that R8 wants."""
-    replicas.heard.clear()
-    replicas.stores[node]._followed = None
-    return await replicas.stores[node].campaign(VOTE)
+    """A vote, after the silence that R8 wants; a master that still asks for its own comes between."""
+    async with asyncio.timeout(8):
+        while True:
+            replicas.heard.clear()
+            replicas.stores[node]._followed = None
+            try:
+                return await replicas.stores[node].campaign(VOTE)
+            except NotYet:
+                await asyncio.sleep(0)
 
 
 @pytest.mark.requirement("G1", "G2", "F2")
@@ -371,6 +381,155 @@ async def test_the_other_one_of_two_nodes_needs_force(replicas: Replicas) -> Non
     forced = await replicas.stores[N2].campaign(FORCE)
     assert forced.epoch > lease.epoch
     assert (await store.commit(lease, put("survivor"))).degraded
+
+
+async def forced_past(replicas: Replicas, *others: NodeUuid) -> tuple[ReplicatedStore, Lease]:
+    """The first and the second of five hold the state; the first is forced past the others."""
+    store, lease = await three(replicas)
+    for node in others:
+        await store.change_members(lease, MemberChange(node, is_voter=True, is_candidate=False))
+    await store.change_members(lease, MemberChange(N3, is_voter=True, is_candidate=False))
+    await store.resign()
+    replicas.silent_voters |= {N3, *others}
+    lease = await store.campaign(FORCE)
+    await eventually(lambda: store._reign is not None and len(store._reign.sync_set.members) == 2)
+    return store, lease
+
+
+@pytest.fixture
+async def five(tmp_path: Path) -> AsyncIterator[Replicas]:
+    made = Replicas(tmp_path, (N1, N2, N3, N4, N5))
+    yield made
+    await made.close()
+
+
+@pytest.mark.requirement("G1", "F3")
+async def test_a_forced_master_is_degraded_until_a_majority_has_registered_it(
+    five: Replicas,
+) -> None:
+    """However many hold what it writes: those it was forced past may have a master of their own."""
+    store, lease = await forced_past(five, N4, N5)
+    assert (await store.commit(lease, put("forced"))).degraded
+    assert store.is_degraded
+    assert (await store.members()).degraded
+    five.silent_voters.clear()
+    await eventually(lambda: not store.is_degraded)
+    assert not (await store.commit(lease, put("elected"))).degraded
+    assert not (await store.members()).degraded
+    accepted = [five.registers[node].read() for node in (N3, N4, N5)]
+    assert any(
+        register and register.accepted and register.accepted.epoch == lease.epoch
+        for register in accepted
+    )
+
+
+@pytest.mark.requirement("G1", "F3")
+async def test_a_forced_master_that_was_elected_needs_its_majority_from_then_on(
+    five: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(election, "SILENCE_S", 0.5)
+    store, _ = await forced_past(five, N4, N5)
+    five.silent_voters.clear()
+    await eventually(lambda: not store.is_degraded)
+    five.silent_voters |= {N3, N4, N5}
+    await eventually(lambda: isinstance(store.statistics().role, Follower))
+
+
+def registered_voters(replicas: Replicas) -> list[frozenset[NodeUuid]]:
+    """The voters that the register of each node names."""
+    registers = [replicas.registers[node].read() for node in replicas.names]
+    return [
+        register.accepted.voters
+        for register in registers
+        if register is not None and register.accepted is not None
+    ]
+
+
+class Died(Exception):
+    """The master, in the middle of a change."""
+
+
+async def die_while_changing(store: ReplicatedStore, change: MemberChange, step: str) -> None:
+    """Let the master change its members, and stop after a step of that."""
+    reign = store._reign
+    assert reign is not None
+    was_acknowledged, accept = reign.acknowledged, reign._means.voters.accept
+    is_registered = asyncio.Event()
+
+    async def acknowledged(position: Position) -> None:
+        if step == "acknowledged":
+            await was_acknowledged(position)
+        raise Died
+
+    async def accept_here(node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
+        if node != N1:
+            await asyncio.Event().wait()
+        vote = await accept(node, request)
+        is_registered.set()
+        return vote
+
+    if step in ("written", "acknowledged"):
+        reign.acknowledged = acknowledged  # type: ignore[method-assign] # stops there
+        with pytest.raises(Died):
+            await store.change_members(store_lease(store), change)
+        del reign.acknowledged
+    elif step == "registered here":
+        reign._means.voters.accept = accept_here  # type: ignore[method-assign] # stops there
+        changing = asyncio.create_task(store.change_members(store_lease(store), change))
+        await is_registered.wait()
+        changing.cancel()
+    else:
+        await store.change_members(store_lease(store), change)
+
+
+def store_lease(store: ReplicatedStore) -> Lease:
+    role = store.statistics().role
+    assert isinstance(role, Master)
+    return role.lease
+
+
+@pytest.mark.requirement("G1", "F2")
+@pytest.mark.parametrize("step", ["written", "acknowledged", "registered here", "registered"])
+@pytest.mark.parametrize("is_added", [True, False])
+async def test_a_change_of_voters_that_a_master_did_not_live_to_register_is_registered(
+    five: Replicas, step: str, *, is_added: bool
+) -> None:
+    """The next one finds it in the state, and the registers are as the state says."""
+    store, lease = await three(five)
+    if not is_added:
+        await store.change_members(lease, MemberChange(N4, is_voter=True, is_candidate=False))
+    await die_while_changing(store, MemberChange(N4, is_added, is_candidate=False), step)
+    second = five.stores[N2]
+    await eventually(lambda: second.statistics().digest == store.statistics().digest)
+    five.cut_off(N1)
+    lease = await take_over(five, N2)
+    wanted = (await second.members()).voters
+    assert (N4 in wanted) == is_added
+    await eventually(lambda: registered_voters(five).count(wanted) >= 2)
+    change = MemberChange(N4, is_voter=not is_added, is_candidate=False)
+    await second.change_members(lease, change)
+    wanted = second._members.changed(change, N2).voters
+    assert registered_voters(five).count(wanted) >= 2
+
+
+@pytest.mark.requirement("G1")
+async def test_nobody_counts_on_a_former_candidate_once_it_is_told(replicas: Replicas) -> None:
+    """Whoever demotes it stops its daemon then; the registers must not name it any more."""
+    store, lease = await three(replicas)
+    await store.change_members(lease, MemberChange(N3, is_voter=True, is_candidate=False))
+    accepted = [register.read() for register in replicas.registers.values()]
+    sets = [found.accepted.sync_set for found in accepted if found and found.accepted]
+    assert sum(N3 not in one for one in sets) >= 2
+
+
+@pytest.mark.requirement("G1")
+async def test_a_change_of_members_whose_caller_is_gone_is_registered(five: Replicas) -> None:
+    store, lease = await three(five)
+    change = MemberChange(N4, is_voter=True, is_candidate=False)
+    changing = asyncio.create_task(store.change_members(lease, change))
+    await eventually(lambda: store.statistics().waiting > 0 or N4 in store._members.voters)
+    changing.cancel()
+    await eventually(lambda: registered_voters(five).count(frozenset((N1, N2, N3, N4))) >= 3)
 
 
 async def away_for_long(
