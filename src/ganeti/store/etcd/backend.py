@@ -1,0 +1,573 @@
+"""The state in etcd, behind the same port as the embedded store: it elects by itself.
+
+    follower --the leader's key is gone: create it under a lease, with the next epoch--> master
+    master --the lease or the quorum is lost, a hand-over, step_down--> follower
+
+Safety is etcd's comparison of the leader's key in each transaction; the clock only says when to stop.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+
+from ganeti.base.errors import NotMaster, ProtocolError, StoreError
+from ganeti.model.objects import NodeUuid
+from ganeti.store.backup import write_backup
+from ganeti.store.encoding import MemberList, encode_ceiling
+from ganeti.store.etcd.gateway import Gateway, GatewayError
+from ganeti.store.etcd.keys import Head, Keys, Leader, encode_epoch
+from ganeti.store.etcd.messages import Compare, RangeAnswer, delete, get, put
+from ganeti.store.etcd.view import View
+from ganeti.store.etcd.writer import Term, Writer
+from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
+    MAX_EPOCH,
+    MEMBERS_KEY,
+    META_KIND,
+    ByteSink,
+    Campaign,
+    CampaignKind,
+    Follower,
+    Identity,
+    Lease,
+    Lost,
+    Master,
+    MemberChange,
+    Membership,
+    NotYet,
+    Position,
+    Put,
+    Receipt,
+    Role,
+    Row,
+    StoreStatistics,
+    Transaction,
+    check_transaction,
+)
+from ganeti.store.notices import RoleFeed
+
+LEASE_S = 6
+"""How long after its last sign of life a master's place is taken by another one."""
+MARGIN_S = 1.0
+"""How much earlier the master itself stops."""
+RENEW_S = 1.5
+STAND_BACK_S = 3.0
+"""How long a candidate that has stepped down leaves the election to others."""
+HAND_OVER_S = 10
+CAMPAIGN_S = LEASE_S + 6.0
+LOOK_AT_MEMBERS_S = 10.0
+COMPACT_S = 300.0
+PAGE_ROWS = 500
+PAGE_BYTES = 2 << 20
+ROOM_AGAIN_S = 30.0
+
+NO_FORCE = (
+    "the state is in etcd, which elects by itself: there is no force without its quorum. Start the etcd"
+    " members again (a majority of them must run; 'gnt-cluster verify' and the logs of ganeti-etcd name those"
+    " that are down). If a majority is lost for good, restore a backup: 'gnt-cluster restore' on one"
+    " candidate makes a new state from it"
+)
+
+_log = logging.getLogger(__name__)
+
+
+async def no_registers() -> int:
+    """For a cluster whose nodes have promised nothing yet."""
+    return 0
+
+
+@dataclass(frozen=True)
+class EtcdOptions:
+    """What differs between etcd servers that belong to this cluster, and others."""
+
+    is_managed: bool = True
+    """The servers are the candidates', each named for its node, and hold nothing else."""
+    lease_s: int = LEASE_S
+
+
+class EtcdBackend:
+    """A `StateBackend`; it campaigns from `start` on."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        identity: Identity,
+        *,
+        highest_promised: Callable[[], Awaitable[int]] = no_registers,
+        options: EtcdOptions | None = None,
+    ) -> None:
+        """`highest_promised` says the greatest epoch of the node registers that answer, soon."""
+        self._gateway, self._identity = gateway, identity
+        self._options = options or EtcdOptions()
+        self._keys = Keys(identity.cluster_uuid)
+        self._highest_promised = highest_promised
+        self._roles = RoleFeed()
+        self._view = View(gateway, self._keys, identity.node_uuid)
+        self._writer: Writer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._valid_until = 0.0
+        self._end: asyncio.Future[str] | None = None  # why the lease is to end
+        self._ended = asyncio.Event()
+        self._ended.set()
+        self._stand_back_until = 0.0
+        self._refused = ""
+        self._ceiling = 0
+        self._holders: frozenset[NodeUuid] = frozenset()
+        self._changing_members = asyncio.Lock()
+        self._written_members: MemberList | None = None
+        self._room_made = 0.0
+        self._closed = False
+        self._totals = StoreStatistics(Follower(), Head().position)
+
+    # Life
+
+    async def start(self) -> None:
+        """Begin to follow, and to campaign; StoreError if etcd has another state than this version's."""
+        with contextlib.suppress(GatewayError, ProtocolError):
+            await self._view.read()
+            await self._end_earlier_life()
+        self._view.start()
+        self._task = asyncio.create_task(self._run(), name="etcd-election")
+
+    async def _end_earlier_life(self) -> None:
+        """A daemon that was killed is not waited for: a node has one at a time."""
+        leader = self._view.leader
+        if leader is None or leader.node != self._identity.node_uuid:
+            return
+        is_its = Compare(self._keys.leader, create_revision=self._view.token)
+        await self._gateway.txn([is_its], [delete(self._keys.leader)])
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._end is not None and not self._end.done():
+            self._end.set_result("the daemon ends")
+        await self._ended.wait()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await self._view.close()
+        self._roles.close()
+        await self._gateway.close()
+
+    # The election
+
+    def role_changes(self) -> AsyncGenerator[Role, None]:
+        return self._roles.changes()
+
+    async def _run(self) -> None:
+        """Follow until the place is free, take it, keep it; again and again."""
+        while not self._closed:
+            try:
+                await self._until_free()
+                lease, number = await self._elected()
+            except (GatewayError, ProtocolError, NotMaster) as err:
+                self._follow(err.message)
+                await asyncio.sleep(random.uniform(0.2, 0.6))  # noqa: S311 - only to differ
+                continue
+            except StoreError as err:
+                self._lose(err.message)
+                return
+            await self._reign(lease, number)
+
+    async def _until_free(self) -> None:
+        """Return when this node may try to take the master's place; StoreError where the state is damaged."""
+        while True:
+            if self._view.damage:
+                raise StoreError(self._view.damage)
+            why = self._why_not()
+            if not why:
+                return
+            self._follow(why)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await self._view.changed()
+
+    def _why_not(self) -> str:
+        """Why this node does not try to become the master now; '' if it does."""
+        view, own = self._view, self._identity.node_uuid
+        if view.unreachable:
+            return view.unreachable
+        if view.leader is not None:
+            return f"the master is {view.leader.node}"
+        if own not in view.members.candidates:
+            return "this node is no master candidate"
+        if view.hand_over not in (None, own):
+            return f"the mastership is handed over to {view.hand_over}"
+        if view.hand_over != own and asyncio.get_running_loop().time() < self._stand_back_until:
+            return self._refused or "this node leaves the election to others for a moment"
+        return ""
+
+    def _follow(self, why: str) -> None:
+        leader = self._view.leader
+        if why != self._refused:
+            _log.info("follower: %s", why)
+        self._refused = why
+        master = leader.node if leader is not None else None
+        if master == self._identity.node_uuid:
+            master = None  # an earlier life of this daemon: its lease has yet to end
+        self._roles.change(Follower(why, master))
+
+    async def _elected(self) -> tuple[Lease, int]:
+        """Create the leader's key; the lease of the port and of etcd. Raises what `_run` expects."""
+        promised = await self._highest_promised()
+        view, keys, own = self._view, self._keys, self._identity.node_uuid
+        epoch = max(view.epoch, view.head.position.epoch, promised) + 1
+        if epoch > MAX_EPOCH:
+            raise StoreError("there are no epochs left")
+        asked = asyncio.get_running_loop().time()
+        number = await self._gateway.grant_lease(self._options.lease_s)
+        counter = view.epoch_value
+        compare = [
+            Compare(keys.leader, create_revision=0),
+            Compare(keys.epoch, value=counter)
+            if counter
+            else Compare(keys.epoch, create_revision=0),
+        ]
+        requests = [
+            put(keys.leader, Leader(own, epoch).encode(), number),
+            put(keys.epoch, encode_epoch(epoch)),
+            delete(keys.hand_over),
+            *(get(key) for key in (keys.leader, keys.epoch, keys.head, keys.members, keys.ceiling)),
+        ]
+        try:
+            answer = await self._gateway.txn(compare, requests)
+        except GatewayError:
+            # If it was carried out after all, the key goes with the lease.
+            await self._give_back(number)
+            raise
+        if not answer.succeeded:
+            await self._give_back(number)
+            raise NotMaster("another candidate was faster")
+        view.take(answer)
+        self._valid_until = asked + self._options.lease_s - MARGIN_S
+        return Lease(epoch, str(view.token).encode()), number
+
+    async def _give_back(self, number: int) -> None:
+        with contextlib.suppress(GatewayError, ProtocolError):
+            await self._gateway.revoke_lease(number)
+
+    # A term
+
+    async def _reign(self, lease: Lease, number: int) -> None:
+        """Be the master until something ends that."""
+        end = self._end = asyncio.get_running_loop().create_future()
+        self._ended.clear()
+        term = Term(
+            lease.epoch,
+            int(lease.token),
+            self._is_valid,
+            self._lost_lease,
+            self._make_room,
+        )
+        self._ceiling, self._written_members = self._view.job_id_ceiling, None
+        self._writer = Writer(self._gateway, self._keys, self._view.head, term)
+        self._refused = ""
+        if self._closed:
+            self._lost_lease("the daemon ends")
+        else:
+            self._roles.change(Master(lease))
+        work = [
+            asyncio.create_task(task, name=name)
+            for task, name in (
+                (self._renew(number, end), "etcd-lease"),
+                (self._look_at_view(end, int(lease.token)), "etcd-rivals"),
+                (self._look_after_servers(), "etcd-servers"),
+            )
+        ]
+        try:
+            why = await end
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.wait(work)
+            await self._leave(number)
+        _log.info("epoch %d has ended: %s", lease.epoch, why)
+
+    async def _leave(self, number: int) -> None:
+        """Let what waits have its outcome, then let somebody else be elected."""
+        writer = self._writer
+        if writer is not None:
+            await writer.end(self._refused or "its lease has ended")
+            self._add_totals(writer)
+        self._writer = self._end = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MARGIN_S):
+                await self._give_back(number)
+        self._stand_back_until = asyncio.get_running_loop().time() + STAND_BACK_S
+        self._ended.set()
+
+    def _is_valid(self) -> bool:
+        return asyncio.get_running_loop().time() < self._valid_until
+
+    def _lost_lease(self, why: str) -> None:
+        """Not the master any more, before anybody can do anything."""
+        if self._end is None or self._end.done():
+            return
+        self._end.set_result(why)
+        self._refused = why
+        self._roles.change(Follower(why))
+
+    async def _renew(self, number: int, end: "asyncio.Future[str]") -> None:
+        """Keep the lease for as long as etcd answers."""
+        loop = asyncio.get_running_loop()
+        while not end.done():
+            await asyncio.sleep(max(0.0, min(RENEW_S, self._valid_until - loop.time())))
+            why = ""
+            while not why:
+                asked, left = loop.time(), self._valid_until - loop.time()
+                if left <= 0:
+                    why = (
+                        f"the lease in etcd could not be renewed in time ({self._view.unreachable})"
+                    )
+                    break
+                try:
+                    if not await self._gateway.keep_alive(number, timeout_s=min(2.0, left)):
+                        why = "the lease in etcd has ended"
+                        break
+                except (GatewayError, ProtocolError):
+                    await asyncio.sleep(0.1)
+                    continue
+                self._valid_until = asked + self._options.lease_s - MARGIN_S
+                break
+            if why:
+                self._lost_lease(why)
+
+    async def _look_at_view(self, end: "asyncio.Future[str]", token: int) -> None:
+        """End where another one is the master, or is to be it."""
+        while not end.done():
+            target = self._view.hand_over
+            if self._view.damage:
+                self._lost_lease(self._view.damage)
+            elif not self._view.unreachable and self._view.token != token:
+                self._lost_lease("another candidate has become the master")
+            elif target is not None and target != self._identity.node_uuid:
+                self._lost_lease(f"the mastership is handed over to {target}")
+            await self._view.changed()
+
+    async def _look_after_servers(self) -> None:
+        """Know who holds the state; forget old revisions of servers that are ours alone."""
+        old, compacted = 0, asyncio.get_running_loop().time()
+        while True:
+            try:
+                if self._options.is_managed:
+                    await self._look_at_members()
+                if self._options.is_managed and asyncio.get_running_loop().time() > compacted:
+                    revision = (await self._gateway.range(self._keys.head)).header.revision
+                    if old:
+                        await self._gateway.compact(old)
+                    old, compacted = revision, asyncio.get_running_loop().time() + COMPACT_S
+            except (GatewayError, ProtocolError) as err:
+                _log.debug("etcd's servers: %s", err)
+            await asyncio.sleep(LOOK_AT_MEMBERS_S)
+
+    async def _look_at_members(self) -> None:
+        listed = (await self._gateway.members()).members
+        self._holders = frozenset(
+            NodeUuid(member.name) for member in listed if member.name and not member.isLearner
+        )
+
+    async def _make_room(self) -> None:
+        """Forget what is old, and give the space back, on servers that are ours alone."""
+        now = asyncio.get_running_loop().time()
+        if not self._options.is_managed or now < self._room_made:
+            return
+        self._room_made = now + ROOM_AGAIN_S
+        try:
+            await self._gateway.compact(
+                (await self._gateway.range(self._keys.head)).header.revision
+            )
+            for endpoint in self._gateway.endpoints:
+                await self._gateway.defragment(endpoint)
+            await self._gateway.disarm()
+        except (GatewayError, ProtocolError) as err:
+            _log.warning("etcd has no room: %s", err)
+
+    # Asked from outside
+
+    async def campaign(self, how: Campaign) -> None:
+        self._check_usable()
+        if isinstance(self._roles.role, Master):
+            return
+        if how.kind is CampaignKind.FORCE:
+            raise NotMaster(NO_FORCE)
+        if how.kind is CampaignKind.HAND_OVER:
+            await self._ask_for_hand_over()
+        self._stand_back_until = 0.0
+        self._view.wake()
+        try:
+            async with asyncio.timeout(CAMPAIGN_S):
+                await self._elected_or_refused(how.kind)
+        except TimeoutError:
+            raise NotYet(
+                f"this node was not elected in {CAMPAIGN_S:g} s: {self._refused}"
+            ) from None
+
+    async def _elected_or_refused(self, kind: CampaignKind) -> None:
+        async with contextlib.aclosing(self.role_changes()) as roles:
+            async for role in roles:
+                if isinstance(role, Master):
+                    return
+                if isinstance(role, Lost):
+                    raise NotMaster(role.reason)
+                other = role.master if kind is not CampaignKind.HAND_OVER else None
+                if other is not None:
+                    raise NotMaster(f"the master is {other}; ask it to hand over")
+        raise NotMaster("the store is closed")
+
+    async def _ask_for_hand_over(self) -> None:
+        try:
+            number = await self._gateway.grant_lease(HAND_OVER_S)
+            await self._gateway.txn(
+                [], [put(self._keys.hand_over, self._identity.node_uuid.encode(), number)]
+            )
+        except (GatewayError, ProtocolError) as err:
+            raise NotYet(f"the master cannot be asked to hand over: {err.message}") from err
+
+    async def step_down(self, why: str) -> None:
+        if isinstance(self._roles.role, Master):
+            self._lost_lease(why)
+        await self._ended.wait()
+
+    # Writing
+
+    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
+        size = check_transaction(txn)
+        # Shielded: a caller that is cancelled does not take back what is on its way to etcd.
+        position = await asyncio.shield(self._writable(lease).add(txn, size))
+        return Receipt(position, self._is_degraded())
+
+    def submit(self, lease: Lease, txn: Transaction) -> None:
+        size = check_transaction(txn)
+        self._writable(lease).add_unawaited(txn, size)
+
+    async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
+        ceiling = max(ceiling, self._ceiling)
+        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+        await self.commit(lease, Transaction((row,)))
+        self._ceiling = max(ceiling, self._ceiling)
+
+    async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
+        async with self._changing_members:
+            writer = self._writable(lease)
+            members = self._members_now().changed(change, self._identity.node_uuid)
+            row = Put(META_KIND, MEMBERS_KEY, members.encode())
+            position = await asyncio.shield(writer.add(Transaction((row,)), len(row.value)))
+            self._written_members = members
+        return Receipt(position, self._is_degraded())
+
+    def _members_now(self) -> MemberList:
+        """As written last: the view may be a moment behind."""
+        if self._writer is not None and self._written_members is not None:
+            return self._written_members
+        return self._view.members
+
+    def _writable(self, lease: Lease) -> Writer:
+        self._check_usable()
+        role, writer = self._roles.role, self._writer
+        if not isinstance(role, Master) or writer is None:
+            raise NotMaster("this node is not the master")
+        if role.lease != lease:
+            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {role.lease.epoch}")
+        return writer
+
+    def _lose(self, why: str) -> None:
+        self._roles.change(Lost(why))
+
+    def _check_usable(self) -> None:
+        role = self._roles.role
+        if isinstance(role, Lost):
+            raise NotMaster(f"the store is closed for good: {role.reason}")
+        if self._closed:
+            raise NotMaster("the store is closed")
+
+    # Reading
+
+    async def load(self) -> AsyncGenerator[Position | Row, None]:
+        if self._closed:
+            raise StoreError("the store is closed")
+        keys = self._keys
+        try:
+            heads = await self._gateway.range(keys.head)
+            revision = heads.header.revision
+            yield Head.decode(heads.kvs[0].value if heads.kvs else None).position
+            begin, limit = keys.rows, PAGE_ROWS // 8
+            while True:
+                page = await self._gateway.range(
+                    begin, keys.end_of_rows, revision=revision, limit=limit, timeout_s=10.0
+                )
+                for found in page.kvs:
+                    yield keys.decode_row(found.key, found.value)
+                if not page.more:
+                    return
+                begin = page.kvs[-1].key + b"\0"
+                limit = _next_limit(page, limit)
+        except ProtocolError as err:
+            raise StoreError(err.message) from err
+
+    async def backup(self, sink: ByteSink) -> Position:
+        async with contextlib.aclosing(self.load()) as snapshot:
+            return await write_backup(snapshot, sink, self._identity.cluster_uuid)
+
+    async def members(self) -> Membership:
+        if self._closed:
+            raise StoreError("the store is closed")
+        role, view = self._roles.role, self._view
+        members, leader = self._members_now(), view.leader
+        master = self._identity.node_uuid if isinstance(role, Master) else None
+        epoch = role.lease.epoch if isinstance(role, Master) else view.epoch
+        if master is None and leader is not None and leader.node != self._identity.node_uuid:
+            master = leader.node
+        holders = self._holders if self._options.is_managed else members.candidates
+        return Membership(
+            master=master,
+            epoch=epoch,
+            voters=members.voters,
+            candidates=members.candidates,
+            holders=holders | ({master} if master else frozenset()),
+            degraded=self._is_degraded(),
+            job_id_ceiling=max(self._ceiling, view.job_id_ceiling),
+        )
+
+    def _is_degraded(self) -> bool:
+        """One server alone has what is written, although there could be more."""
+        if not self._options.is_managed:
+            return False
+        return len(self._holders) <= 1 and len(self._members_now().candidates) > 1
+
+    def statistics(self) -> StoreStatistics:
+        writer, totals = self._writer, self._totals
+        head = writer.head if writer is not None else self._view.head
+        return StoreStatistics(
+            role=self._roles.role,
+            position=head.position,
+            digest=head.digest,
+            transactions=totals.transactions + (writer.transactions if writer else 0),
+            syncs=totals.syncs + (writer.requests if writer else 0),
+            largest_batch=max(totals.largest_batch, writer.largest_batch if writer else 0),
+            waiting=writer.waiting if writer else 0,
+            waiting_bytes=writer.waiting_bytes if writer else 0,
+            refused=totals.refused + (writer.refused if writer else 0),
+            is_full=writer is not None and writer.is_full,
+        )
+
+    def _add_totals(self, writer: Writer) -> None:
+        totals = self._totals
+        self._totals = StoreStatistics(
+            role=totals.role,
+            position=totals.position,
+            transactions=totals.transactions + writer.transactions,
+            syncs=totals.syncs + writer.requests,
+            largest_batch=max(totals.largest_batch, writer.largest_batch),
+            refused=totals.refused + writer.refused,
+        )
+
+
+def _next_limit(page: RangeAnswer, limit: int) -> int:
+    """How many rows fit a page, as the last one was."""
+    size = sum(len(found.value) + len(found.key) for found in page.kvs) or 1
+    return max(1, min(PAGE_ROWS, limit * 2, limit * PAGE_BYTES // size))

@@ -1,0 +1,280 @@
+"""A master's transactions on their way to etcd: one request in flight, what waits shares the next.
+
+Each request compares the leader's key (its create revision is the lease's token) and the head, so it
+happens at most once, and never after another master has begun: it may be sent again until an answer says
+what became of it. Only when the lease runs out meanwhile is the outcome unknown (R13).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, ProtocolError, Refused
+from ganeti.base.waking import Waking
+from ganeti.store.etcd.batch import Batch
+from ganeti.store.etcd.gateway import Full, Gateway, GatewayError, NotSent, Rejected
+from ganeti.store.etcd.keys import Head, Keys
+from ganeti.store.etcd.messages import Compare, TxnAnswer, get, put
+from ganeti.store.interface import Position, Transaction
+
+AGAIN_S = 0.1
+PROBE_S = 1.0
+WAITING_BYTES = 64 << 20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A transaction that is not written yet; `done` is None if nobody waits for it."""
+
+    txn: Transaction
+    size: int
+    done: asyncio.Future[Position] | None
+
+
+@dataclass(frozen=True)
+class Term:
+    """What one lease allows, and what its holder must be told."""
+
+    epoch: int
+    token: int
+    """The create revision of the leader's key."""
+    is_valid: Callable[[], bool]
+    """Whether the lease may still be ours, by this node's monotonic clock."""
+    lost: Callable[[str], None]
+    """The lease is of no use any more."""
+    make_room: Callable[[], Awaitable[None]]
+    """Called again and again while etcd is full."""
+
+
+class Writer:
+    """The queue before etcd, for one lease."""
+
+    def __init__(self, gateway: Gateway, keys: Keys, head: Head, term: Term) -> None:
+        self._gateway, self._keys, self._head, self._term = gateway, keys, head, term
+        self._queue: deque[_Waiting] = deque()
+        self._queue_bytes = 0
+        self._waking = Waking()
+        self._task: asyncio.Task[None] | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._ended = ""
+        self._full = ""
+        self._lost_submits = 0
+        self.transactions = self.requests = self.largest_batch = self.refused = 0
+
+    @property
+    def head(self) -> Head:
+        return self._head
+
+    @property
+    def is_full(self) -> bool:
+        return bool(self._full)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._queue_bytes
+
+    def add(self, txn: Transaction, size: int) -> asyncio.Future[Position]:
+        """Queue a transaction; the future has its position once etcd has it."""
+        self._admit(size)
+        done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        self._enqueue(_Waiting(txn, size, done))
+        return done
+
+    def add_unawaited(self, txn: Transaction, size: int) -> None:
+        """Queue a transaction; if it is refused later, the next one is refused too."""
+        self._admit(size)
+        self._enqueue(_Waiting(txn, size, None))
+
+    async def end(self, why: str) -> None:
+        """Take nothing more; return when all that waited has its outcome."""
+        self._ended = self._ended or why
+        if self._probing is not None:
+            self._probing.cancel()
+        tasks = [task for task in (self._task, self._probing) if task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _admit(self, size: int) -> None:
+        """Refuse what is known at once not to succeed."""
+        if self._ended:
+            raise NotMaster(f"epoch {self._term.epoch} is over: {self._ended}")
+        if self._lost_submits:
+            lost, self._lost_submits = self._lost_submits, 0
+            self._refuse(f"{lost} earlier transactions that nobody waited for were refused")
+        if self._full:
+            self._refuse(self._full)
+        if self._queue_bytes + size > WAITING_BYTES:
+            self._refuse(f"{self._queue_bytes} bytes wait for etcd already; try again")
+
+    def _refuse(self, reason: str) -> None:
+        self.refused += 1
+        raise Refused(reason)
+
+    def _enqueue(self, waiting: _Waiting) -> None:
+        self._queue.append(waiting)
+        self._queue_bytes += waiting.size
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="etcd-writer")
+
+    async def _run(self) -> None:
+        try:
+            # One turn of the loop, so that those who commit at once share the request.
+            await asyncio.sleep(0)
+            while self._queue:
+                await self._write_next()
+        except Exception as err:  # our own faults must not leave callers waiting
+            _log.exception("writing to etcd failed")
+            self._end_with([], CommitUnknown(f"unexpected: {err!r}"))
+            raise
+        finally:
+            self._task = None
+
+    async def _write_next(self) -> None:
+        batch = Batch.begin(self._keys, self._head)
+        taken: list[_Waiting] = []
+        try:
+            while self._queue and batch.add(self._term.epoch, self._queue[0].txn):
+                taken.append(self._take())
+        except Refused as err:
+            if not taken:
+                self._fail([self._take()], err)
+                self._fail(self._take_all(), err)
+                return
+        try:
+            await self._written(batch)
+        except Full as err:
+            self._become_full(err)
+            self._fail([*taken, *self._take_all()], Refused(self._full))
+        except Rejected as err:
+            self._fail([*taken, *self._take_all()], Refused(err.message))
+        except (NotMaster, CommitUnknown) as err:
+            self._end_with(taken, err)
+        else:
+            self._acknowledge(batch, taken)
+
+    def _take(self) -> _Waiting:
+        waiting = self._queue.popleft()
+        self._queue_bytes -= waiting.size
+        return waiting
+
+    def _take_all(self) -> list[_Waiting]:
+        return [self._take() for _ in range(len(self._queue))]
+
+    async def _written(self, batch: Batch) -> None:
+        """Return when etcd has the batch; Rejected, NotMaster (surely not), or CommitUnknown."""
+        compare = [
+            Compare(self._keys.leader, create_revision=self._term.token),
+            self._at(batch.before),
+        ]
+        look = [get(self._keys.leader), get(self._keys.head)]
+        requests = batch.requests()
+        perhaps = False
+        while True:
+            try:
+                answer = await self._gateway.txn(compare, requests, look)
+            except (NotSent, ProtocolError) as err:
+                perhaps |= isinstance(err, ProtocolError)
+                reason = err.message
+            except Rejected:
+                if not perhaps:
+                    raise
+                reason = "etcd refuses the request that it may have carried out before"
+            except GatewayError as err:
+                perhaps, reason = True, err.message
+            else:
+                if answer.succeeded or self._was_written(answer, batch, perhaps=perhaps):
+                    return
+            if not self._term.is_valid():
+                raise self._no_quorum(reason, perhaps=perhaps)
+            await asyncio.sleep(AGAIN_S)
+
+    def _at(self, head: Head) -> Compare:
+        if head == Head():
+            return Compare(self._keys.head, create_revision=0)
+        return Compare(self._keys.head, value=head.encode())
+
+    def _was_written(self, answer: TxnAnswer, batch: Batch, *, perhaps: bool) -> bool:
+        """Whether an earlier copy of a request was carried out; NotMaster, CommitUnknown."""
+        leaders, heads = (one.response_range.kvs for one in answer.responses)
+        head = Head.decode(heads[0].value if heads else None)
+        if perhaps and head == batch.after:
+            return True
+        epoch = self._term.epoch
+        if head == batch.before and not leaders:
+            raise NotMaster(f"epoch {epoch} is over: its lease has ended")
+        if head == batch.before:
+            raise NotMaster(f"epoch {epoch} is over: another node is the master")
+        if perhaps:
+            raise CommitUnknown(f"epoch {epoch} ended while a transaction was being written")
+        raise NotMaster(f"epoch {epoch} is over: the state has been changed by another master")
+
+    def _no_quorum(self, reason: str, *, perhaps: bool) -> GanetiError:
+        if perhaps:
+            return CommitUnknown(f"etcd did not say in time what became of a transaction: {reason}")
+        return NotMaster(f"etcd cannot be reached: {reason}")
+
+    # Outcomes
+
+    def _acknowledge(self, batch: Batch, taken: list[_Waiting]) -> None:
+        self._head = batch.after
+        self.requests += 1
+        self.transactions += len(taken)
+        self.largest_batch = max(self.largest_batch, len(taken))
+        for waiting, position in zip(taken, batch.positions, strict=True):
+            if waiting.done is not None:
+                self._waking.resolve(waiting.done, position)
+
+    def _end_with(self, taken: list[_Waiting], error: GanetiError) -> None:
+        """The lease is of no use any more; what was not sent is surely not written."""
+        self._ended = self._ended or error.message
+        self._fail(taken, error)
+        self._fail(self._take_all(), NotMaster(error.message))
+        self._term.lost(error.message)
+
+    def _fail(self, waiting: Iterable[_Waiting], error: GanetiError) -> None:
+        for one in waiting:
+            self.refused += 1
+            if one.done is None:
+                self._lost_submits += 1
+            elif not one.done.done():
+                one.done.set_exception(type(error)(error.message))
+
+    # A full database
+
+    def _become_full(self, error: GanetiError) -> None:
+        self._full = (
+            f"etcd has no room ({error.message}); nothing was changed; it is compacted and tried again"
+            " by itself; if that does not help, raise its quota"
+        )
+        if self._probing is None:
+            self._probing = asyncio.create_task(self._probe(), name="etcd-probe")
+
+    async def _probe(self) -> None:
+        """Make room, and try until there is some."""
+        try:
+            while self._full and not self._ended:
+                await asyncio.sleep(PROBE_S)
+                await self._term.make_room()
+                if await self._has_room():
+                    self._full = ""
+        finally:
+            self._probing = None
+
+    async def _has_room(self) -> bool:
+        compare = [Compare(self._keys.leader, create_revision=self._term.token)]
+        if self._head == Head():
+            return True
+        compare.append(self._at(self._head))
+        try:
+            await self._gateway.txn(compare, [put(self._keys.head, self._head.encode())])
+        except (GatewayError, ProtocolError):
+            return False
+        return True

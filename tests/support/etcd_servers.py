@@ -1,0 +1,131 @@
+"""Real etcd servers on loopback addresses, for tests; each is a process of its own."""
+
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+START_S = 60.0
+CLIENT, PEER = 0, 1
+
+
+def free_ports(address: str, count: int) -> list[int]:
+    """Ports of an address that nobody listens at now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind((address, 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+@dataclass
+class EtcdServer:
+    """One member."""
+
+    name: str
+    client: str
+    peer: str
+    directory: Path
+    options: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self, initial_cluster: str, state: str = "new") -> None:
+        words = [
+            "etcd", "--name", self.name, "--data-dir", str(self.directory / self.name),
+            "--listen-client-urls", self.client, "--advertise-client-urls", self.client,
+            "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
+            "--initial-cluster", initial_cluster, "--initial-cluster-state", state,
+            "--log-level", "error", "--logger", "zap", *self.options,
+        ]  # fmt: skip
+        with (self.directory / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def signal(self, number: int) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def answers(self) -> bool:
+        connection = http.client.HTTPConnection(self.client.removeprefix("http://"), timeout=2)
+        try:
+            connection.request("POST", "/v3/kv/range", b'{"key":"eA=="}')
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+
+@dataclass
+class EtcdServers:
+    """A cluster of them."""
+
+    members: list[EtcdServer]
+
+    @property
+    def initial_cluster(self) -> str:
+        return ",".join(f"{member.name}={member.peer}" for member in self.members)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return tuple(member.client for member in self.members)
+
+    def start(self, member: EtcdServer) -> None:
+        """Start one (again) and wait until it answers."""
+        member.start(self.initial_cluster)
+        self.wait_for(member)
+
+    @staticmethod
+    def wait_for(member: EtcdServer) -> None:
+        end = time.monotonic() + START_S
+        while not member.answers():
+            assert time.monotonic() < end, (member.directory / f"{member.name}.log").read_text()
+            time.sleep(0.05)
+
+
+@contextmanager
+def etcd_servers(count: int = 3, *, options: tuple[str, ...] = ()) -> Iterator[EtcdServers]:
+    """A cluster that is gone afterwards; skips the test where etcd is not installed."""
+    if shutil.which("etcd") is None:
+        pytest.skip("etcd is not installed: apt-get install etcd-server")
+    fast = Path("/dev/shm")
+    base = fast if os.access(fast, os.W_OK) else None
+    directory = Path(tempfile.mkdtemp(prefix="ganeti-etcd-", dir=base))
+    members = []
+    for number in range(1, count + 1):
+        address = f"127.0.9.{number}"
+        ports = free_ports(address, 2)
+        client, peer = (f"http://{address}:{port}" for port in ports)
+        members.append(EtcdServer(f"m{number}", client, peer, directory, options))
+    servers = EtcdServers(members)
+    try:
+        for member in members:
+            member.start(servers.initial_cluster)
+        for member in members:
+            servers.wait_for(member)
+        yield servers
+    finally:
+        for member in members:
+            member.kill()
+        shutil.rmtree(directory, ignore_errors=True)
