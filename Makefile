@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest
 PYTHON_FOLDERS := src tests scripts $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
 
 # Debian packages beyond git, make and python3.
-TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs
+TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server
 
 .DEFAULT_GOAL := help
 .PHONY: help setup install packages format lint unit check test test-host soak bench requirements pins \

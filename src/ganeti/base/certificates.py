@@ -6,6 +6,8 @@ times are seconds since the epoch.
 """
 
 import datetime as dt
+import hashlib
+import ipaddress
 import re
 from typing import NoReturn
 
@@ -75,6 +77,45 @@ def sign_node(
         (x509.ExtendedKeyUsage(usages), False),
         (x509.SubjectAlternativeName(names), False),
         (x509.SubjectKeyIdentifier.from_public_key(asked.public_key()), False),
+        (_authority_identifier(issuer), False),
+    ):
+        builder = builder.add_extension(extension, critical=is_critical)
+    return _signed(builder, _private(authority_key))
+
+
+def etcd_authority(authority_key: bytes, role: str, now: float) -> bytes:
+    """The authority of a cluster's etcd: the same key under another name, so no node's certificate is its.
+
+    Every candidate can make it, and what one signs is good for all.
+    """
+    private = _private(authority_key)
+    name = _name(role, "")
+    builder = _builder(name, name, now, AUTHORITY_LIFETIME_S).public_key(private.public_key())
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(signs=True), critical=True)
+    identifier = x509.SubjectKeyIdentifier(hashlib.sha256(role.encode()).digest()[:20])
+    return _signed(builder.add_extension(identifier, critical=False), private)
+
+
+def sign_etcd(
+    authority: bytes, authority_key: bytes, key: bytes, *, address: str, now: float
+) -> bytes:
+    """A certificate of an etcd server, and of its clients, by the authority of `etcd_authority`."""
+    issuer = _certificate(authority)
+    public = _private(key).public_key()
+    builder = _builder(_name(f"etcd at {address}", ""), issuer.subject, now, NODE_LIFETIME_S)
+    # Nodes on loopback addresses see each other as the first of them.
+    own = ipaddress.ip_address(address)
+    addresses = {own, ipaddress.ip_address("127.0.0.1")} if own.is_loopback else {own}
+    names = [x509.IPAddress(one) for one in sorted(addresses, key=str)]
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    builder = builder.public_key(public)
+    for extension, is_critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(signs=False), True),
+        (x509.ExtendedKeyUsage(usages), False),
+        (x509.SubjectAlternativeName(names), False),
+        (x509.SubjectKeyIdentifier.from_public_key(public), False),
         (_authority_identifier(issuer), False),
     ):
         builder = builder.add_extension(extension, critical=is_critical)

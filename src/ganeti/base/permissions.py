@@ -24,6 +24,8 @@ from ganeti.base.users import (
 
 ROOT = "root"
 LOG_FILES = {MASTERD: "master-daemon.log", RAPI: "rapi-daemon.log", CONFD: "conf-daemon.log"}
+ETCD_LOGS = ("etcd-daemon.log", "etcd.log")
+"""Of what watches over this candidate's etcd server, and the server's own."""
 _DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
 
 
@@ -46,12 +48,23 @@ def table(paths: Paths) -> list[Rule]:
         for path in (paths.state, paths.job_archive)
         for part in _DATABASE_PARTS
     ]
-    secrets = [paths.register, paths.node_key, paths.authority_key, *databases]
+    secrets = [
+        paths.register,
+        paths.node_key,
+        paths.authority_key,
+        *databases,
+        paths.state_settings,
+        paths.etcd_server_settings,
+        paths.etcd_authority,
+        paths.etcd_certificate,
+        paths.etcd_key,
+    ]
     return [
         Rule(paths.etc, ROOT, ROOT, 0o755),
         Rule(users_file(paths), ROOT, ROOT, 0o644),
         # Clients of the master look up where it is; every secret in here is closed by itself.
         Rule(paths.data, MASTERD, DAEMONS, 0o751),
+        Rule(paths.etcd_directory, MASTERD, DAEMONS, 0o700, is_secret=True),
         *(Rule(path, MASTERD, DAEMONS, 0o600, is_secret=True) for path in secrets),
         Rule(paths.node_certificate, MASTERD, DAEMONS, 0o644),
         Rule(paths.authority_certificate, MASTERD, DAEMONS, 0o644),
@@ -60,6 +73,7 @@ def table(paths: Paths) -> list[Rule]:
         Rule(paths.tasks, ROOT, ROOT, 0o700),
         Rule(paths.log, ROOT, DAEMONS, 0o750),
         *(Rule(paths.log / name, role, DAEMONS, 0o640) for role, name in LOG_FILES.items()),
+        *(Rule(paths.log / name, MASTERD, DAEMONS, 0o640) for name in ETCD_LOGS),
         Rule(paths.log / "node-daemon.log", ROOT, DAEMONS, 0o640),
         Rule(paths.log / "kvm", ROOT, ROOT, 0o700),
         Rule(paths.run, ROOT, ROOT, 0o755),
@@ -119,7 +133,7 @@ def begin_as(paths: Paths, role: str) -> ServiceUsers | None:
         return users
     account = users.accounts[role]
     if os.geteuid() == 0:
-        _make_log(paths.log / LOG_FILES[role])
+        make_log(paths.log / LOG_FILES[role])
         mend(paths, users)
         become(account)
     elif os.geteuid() != account.uid:
@@ -164,7 +178,7 @@ def _mend(rule: Rule, owner: tuple[int, int]) -> bool:
         os.close(descriptor)
 
 
-def _make_log(path: Path) -> None:
+def make_log(path: Path) -> None:
     """A daemon cannot make files in the directory of logs, which it shares with others."""
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

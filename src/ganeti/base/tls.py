@@ -47,6 +47,16 @@ def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLCont
     return _mutual(ssl.PROTOCOL_TLS_CLIENT, certificate, key, authority)
 
 
+def authority_context(authority: Path) -> ssl.SSLContext:
+    """TLS to servers of somebody else, whose names and certificates are checked."""
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    try:
+        context.load_verify_locations(authority)
+    except OSError as err:
+        raise HostError(f"the certificates in {authority} cannot be used: {err}") from err
+    return context
+
+
 def one_shot_server_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """TLS 1.3 for a join's listener: whoever calls proves itself by the secret, inside."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

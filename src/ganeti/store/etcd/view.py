@@ -142,9 +142,7 @@ class View:
                 await self.read()
                 self.unreachable = ""
                 self._news.set()
-                async with contextlib.aclosing(self._watch()) as changes:
-                    async for _ in changes:
-                        self._news.set()
+                await self._follow_changes()
             except (GatewayError, ProtocolError) as err:
                 if not self.unreachable:
                     _log.warning("etcd: %s", err)
@@ -155,6 +153,13 @@ class View:
                 self.damage = err.message
                 self._news.set()
                 return
+
+    async def _follow_changes(self) -> None:
+        """Tell of each change until the watch ends, in silence or by a fault; then all is read anew."""
+        with contextlib.suppress(GatewayError, ProtocolError):
+            async with contextlib.aclosing(self._watch()) as changes:
+                async for _ in changes:
+                    self._news.set()
 
     async def _watch(self) -> AsyncGenerator[None, None]:
         """Learn each change; ends after a silence."""

@@ -1,0 +1,136 @@
+"""`ganeti-etcd`: runs this candidate's server of the etcd that has the state, and starts it again."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from ganeti.base.clock import SystemClock
+from ganeti.base.errors import HostError
+from ganeti.base.paths import Paths
+from ganeti.base.permissions import ETCD_LOGS, make_log
+from ganeti.base.process import CLEAN_ENVIRONMENT
+from ganeti.base.users import MASTERD, ServiceUsers
+from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
+from ganeti.store.etcd.server import command, ensure_certificate
+from ganeti.store.etcd.settings import CLIENT_PORT, ServerSettings, server_settings
+
+PROGRAM = DaemonProgram(
+    "ganeti-etcd", "A candidate's etcd server, watched over.", ETCD_LOGS[0], MASTERD
+)
+AGAIN_S = (0.5, 1.0, 2.0, 5.0)
+"""How long to wait before the server is started again, each time that it ends soon."""
+SOON_S = 30.0
+END_S = 10.0
+LISTENS_S = 20.0
+
+_log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the server until SIGTERM or SIGINT."""
+    args = PROGRAM.parser().parse_args(argv)
+    paths = Paths.from_environment()
+    settings = server_settings(paths)
+    if settings is None:
+        return PROGRAM.refuse(
+            f"this node runs no etcd server ({paths.etcd_server_settings} does not exist)",
+            EXIT_NOT_A_NODE,
+        )
+    if os.geteuid() == 0 and ServiceUsers.of_node(paths):
+        for name in ETCD_LOGS:
+            make_log(paths.log / name)
+
+    async def serve(ready: Callable[[], None], ending: Ending) -> None:
+        server = Server(paths, settings)
+        running = asyncio.create_task(server.run(), name="etcd")
+        try:
+            await server.listens()
+            ready()
+            await ending.wait()
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+            await server.close()
+
+    return PROGRAM.run(args, paths, serve)
+
+
+class Server:
+    """One server, started again whenever it ends."""
+
+    def __init__(self, paths: Paths, settings: ServerSettings) -> None:
+        self._paths, self._settings = paths, settings
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> None:
+        """Start it again and again; a disk that is full, or a quorum that is gone, may come back."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            begun = loop.time()
+            try:
+                status: object = await self._once()
+            except (HostError, OSError) as err:
+                status = err
+            failures = failures + 1 if loop.time() - begun < SOON_S else 0
+            pause = AGAIN_S[min(failures, len(AGAIN_S) - 1)]
+            _log.error("etcd has ended (%s); it is started again in %g s", status, pause)
+            await asyncio.sleep(pause)
+
+    async def _once(self) -> str:
+        settings, paths = self._settings, self._paths
+        now = SystemClock().time()
+        if ensure_certificate(paths, settings.cluster_uuid, settings.address, now):
+            _log.info("made a certificate for etcd")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        output = os.open(paths.log / ETCD_LOGS[1], flags, 0o640)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command(paths, settings),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=CLEAN_ENVIRONMENT,
+            )
+        finally:
+            os.close(output)
+        _log.info("etcd runs as process %d", self._process.pid)
+        status = await self._process.wait()
+        self._process = None
+        return f"status {status}, see {paths.log / ETCD_LOGS[1]}"
+
+    async def listens(self) -> None:
+        """Return when the server takes connections; HostError if it does not in time."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LISTENS_S
+        while loop.time() < end:
+            with contextlib.suppress(OSError):
+                _reader, writer = await asyncio.open_connection(self._settings.address, CLIENT_PORT)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
+        raise HostError(
+            f"etcd does not listen at {self._settings.address} port {CLIENT_PORT};"
+            f" see {self._paths.log / ETCD_LOGS[1]}"
+        )
+
+    async def close(self) -> None:
+        """End the server in order, by force if it does not follow."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+            try:
+                async with asyncio.timeout(END_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""A candidate's etcd server: its certificate, and the command that runs it.
+
+etcd lets in whom its own authority has signed. That is the key of the cluster's authority under another
+name: every candidate has the key, so it makes itself a certificate; the certificates of nodes are signed in
+the cluster's name, so a node that is no candidate is refused.
+"""
+
+from ganeti.base import certificates
+from ganeti.base.errors import HostError, InputError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import Paths
+from ganeti.store.etcd.settings import ServerSettings, client_url, peer_url
+
+RENEWED_BEFORE_S = 180 * certificates.DAY_S
+QUOTA_BYTES = 4 << 30
+SNAPSHOT_ENTRIES = 20_000
+
+
+def role_name(cluster_uuid: str) -> str:
+    """The name of the authority of one cluster's etcd."""
+    return f"etcd.{cluster_uuid}.ganeti"
+
+
+def ensure_certificate(paths: Paths, cluster_uuid: str, address: str, now: float) -> bool:
+    """Make the certificate anew if it is missing, old, or of another authority; whether it was.
+
+    HostError where this node has no authority, so is no candidate.
+    """
+    try:
+        authority_key = paths.authority_key.read_bytes()
+        if _is_good(paths, authority_key, now):
+            return False
+        authority = certificates.etcd_authority(authority_key, role_name(cluster_uuid), now)
+        key = certificates.new_key()
+        certificate = certificates.sign_etcd(
+            authority, authority_key, key, address=address, now=now
+        )
+        paths.etcd_directory.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(paths.etcd_authority, authority, mode=0o600)
+        write_atomically(paths.etcd_key, key, mode=0o600)
+        write_atomically(paths.etcd_certificate, certificate, mode=0o600)
+    except OSError as err:
+        raise HostError(f"no certificate for etcd: {err.filename}: {err.strerror}") from err
+    return True
+
+
+def _is_good(paths: Paths, authority_key: bytes, now: float) -> bool:
+    try:
+        authority = paths.etcd_authority.read_bytes()
+        certificate, key = paths.etcd_certificate.read_bytes(), paths.etcd_key.read_bytes()
+        return (
+            certificates.is_pair(certificate, key)
+            and certificates.is_pair(authority, authority_key)
+            and certificates.is_signed_by(certificate, authority)
+            and certificates.not_after(certificate) - RENEWED_BEFORE_S > now
+        )
+    except (FileNotFoundError, InputError):
+        return False
+
+
+def command(paths: Paths, settings: ServerSettings) -> list[str]:
+    """The server as words; it ends with its parent."""
+    client, peer = client_url(settings.address), peer_url(settings.address)
+    files = {
+        "cert-file": paths.etcd_certificate,
+        "key-file": paths.etcd_key,
+        "trusted-ca-file": paths.etcd_authority,
+    }
+    options = {
+        "name": settings.name,
+        "data-dir": paths.etcd_data,
+        "listen-client-urls": client,
+        "advertise-client-urls": client,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": settings.initial_cluster,
+        "initial-cluster-state": "new" if settings.is_new else "existing",
+        "initial-cluster-token": settings.cluster_uuid,
+        **files,
+        **{f"peer-{name}": path for name, path in files.items()},
+        "quota-backend-bytes": QUOTA_BYTES,
+        "snapshot-count": SNAPSHOT_ENTRIES,
+        "max-snapshots": 2,
+        "max-wals": 3,
+        "logger": "zap",
+        "log-level": "error",
+    }
+    flags = (
+        "client-cert-auth",
+        "peer-client-cert-auth",
+        # A candidate with several addresses calls from any of them; the certificate decides.
+        "experimental-peer-skip-client-san-verification",
+        "pre-vote",
+    )
+    words = [f"--{name}={value}" for name, value in options.items()]
+    return ["setpriv", "--pdeathsig", "KILL", "etcd", *words, *(f"--{name}" for name in flags)]

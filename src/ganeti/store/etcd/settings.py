@@ -1,0 +1,120 @@
+"""What a candidate knows before it can read the state: which back end has it, and where.
+
+Two files, both JSON and mode 0600: `state-backend.json` on every candidate of a cluster with etcd, and
+`etcd/server.json` where the candidate runs a server of it.
+"""
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from ganeti.base import tls
+from ganeti.base.errors import ConfigurationError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import Paths
+from ganeti.store.etcd.gateway import Access
+
+S = TypeVar("S")
+CLIENT_PORT = 1818
+PEER_PORT = 1819
+
+
+class StateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the state is."""
+
+    format: Literal[1] = 1
+    kind: Literal["embedded", "etcd"] = "embedded"
+    endpoints: tuple[str, ...] = ()
+    """URLs of etcd's clients; one's own server first."""
+    is_managed: bool = True
+    """Whether the candidates run the servers; else somebody else does."""
+    authority: str = ""
+    """Of servers that are not managed: the file with the certificates that sign theirs; '' for plain HTTP."""
+    credentials: str = ""
+    """Of servers that are not managed: a file with user and password, a line each; '' for none."""
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One etcd server of a candidate."""
+
+    format: Literal[1] = 1
+    name: str
+    """The node's UUID."""
+    cluster_uuid: str
+    address: str
+    initial_cluster: str
+    """NAME=PEER-URL of every member, this one too, when it was made."""
+    is_new: bool
+    """Whether the etcd cluster begins with it."""
+
+
+def client_url(address: str) -> str:
+    """Where the server of a node answers clients."""
+    return f"https://{_host(address)}:{CLIENT_PORT}"
+
+
+def peer_url(address: str) -> str:
+    """Where the server of a node talks to the others."""
+    return f"https://{_host(address)}:{PEER_PORT}"
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def state_settings(paths: Paths) -> StateSettings:
+    """Of this node; a node without the file has the embedded store. ConfigurationError."""
+    found = _read(paths.state_settings, StateSettings)
+    return found or StateSettings()
+
+
+def server_settings(paths: Paths) -> ServerSettings | None:
+    """Of this node's etcd server, or None; ConfigurationError."""
+    return _read(paths.etcd_server_settings, ServerSettings)
+
+
+def keep_state_settings(paths: Paths, settings: StateSettings) -> None:
+    """Remember where the state is."""
+    write_atomically(paths.state_settings, msgspec.json.encode(settings), mode=0o600)
+
+
+def keep_server_settings(paths: Paths, settings: ServerSettings) -> None:
+    """Make a place for a server; one that has begun keeps what it began with."""
+    paths.etcd_directory.mkdir(mode=0o700, exist_ok=True)
+    known = server_settings(paths)
+    if known is None or not paths.etcd_data.exists():
+        write_atomically(paths.etcd_server_settings, msgspec.json.encode(settings), mode=0o600)
+
+
+def access(paths: Paths, settings: StateSettings) -> Access:
+    """How this node reaches etcd; ConfigurationError, or HostError where certificates are missing."""
+    if settings.is_managed:
+        files = paths.etcd_certificate, paths.etcd_key, paths.etcd_authority
+        return Access(settings.endpoints, tls.client_context(*files))
+    user, password = _credentials(settings.credentials)
+    context = tls.authority_context(Path(settings.authority)) if settings.authority else None
+    return Access(settings.endpoints, context, user, password)
+
+
+def _credentials(path: str) -> tuple[str, str]:
+    if not path:
+        return "", ""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError as err:
+        raise ConfigurationError(f"etcd's credentials {path}: {err.strerror}") from err
+    if len(lines) < 2:  # noqa: PLR2004 - user and password
+        raise ConfigurationError(f"{path} must have a user and a password, a line each")
+    return lines[0], lines[1]
+
+
+def _read(path: Path, form: type[S]) -> S | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=form)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise ConfigurationError(f"{path} cannot be read: {err.strerror}") from err
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
+        raise ConfigurationError(f"{path} is damaged or of a newer version: {err}") from err
