@@ -57,10 +57,7 @@ def test_the_last_operation_of_a_key_counts() -> None:
     batch = Batch.begin(KEYS, Head())
     batch.add(3, Transaction((Put("a", "k", b"1"), Delete("a", "k"), Put("b", "k", b"2"))))
     batch.add(3, Transaction((Delete("b", "k"), Put("a", "k", b"3"))))
-    done = {
-        request.get("request_put", request.get("request_delete_range"))["key"]: request
-        for request in batch.requests()
-    }
+    done = {fields["key"]: request for request in batch.requests() for fields in request.values()}
     assert len(done) == 3
     value = done[KEYS.row("a", "k")]["request_put"]["value"]
     assert opened("a", "k", value) == b"3"
