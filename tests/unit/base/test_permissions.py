@@ -73,7 +73,8 @@ def test_each_wrong_owner_and_mode_is_told(paths: Paths) -> None:
 
 @pytest.mark.requirement("G23")
 def test_with_a_single_user_only_open_secrets_are_told(paths: Paths) -> None:
-    paths.kvm.chmod(0o700)
+    for directory in (paths.kvm, paths.etcd_directory):
+        directory.chmod(0o700)
     assert problems(paths, None) == []
     paths.node_key.chmod(0o644)
     paths.node_certificate.chmod(0o666)
