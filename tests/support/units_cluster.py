@@ -262,7 +262,7 @@ class Master:
             self.candidates,
             built_in=world.built_in,
             node_data=NodeData(world.node_data_age_s),
-            leftovers=lambda: self.queue.leftovers(),  # noqa: PLW0108 - the queue comes later
+            pending_undo=lambda: self.queue.pending_undo(),  # noqa: PLW0108 - the queue comes later
         )
         self.processor = Processor(self.services)
         self.queue = JobQueue(
@@ -371,7 +371,7 @@ class Master:
     async def nothing_is_left(self) -> None:
         """Wait until all that ended jobs could not undo is undone."""
         async with asyncio.timeout(3600):
-            while self.queue.leftovers():  # noqa: ASYNC110 - nobody is told
+            while self.queue.pending_undo():  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(1)
 
     def check_nothing_is_held(self) -> None:

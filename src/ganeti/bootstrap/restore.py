@@ -366,7 +366,12 @@ def _ended(row: Row, job: StoredJob, now: float) -> Row:
             result = NOT_RUN
         states.append(state)
     ended = msgspec.structs.replace(
-        job, ops=tuple(states), end=max(now, job.received), undo=(), cancel_requested=False
+        job,
+        ops=tuple(states),
+        end=max(now, job.received),
+        undo=(),
+        pending=(),
+        cancel_requested=False,
     )
     return Row(row.kind, row.key, wire.encode(ended))
 

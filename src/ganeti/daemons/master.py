@@ -145,7 +145,7 @@ class Mastership:
             ssconf=distributor,
             candidates=members,
             is_degraded=lambda: store.is_degraded,
-            leftovers=lambda: self._jobs.leftovers() if self._jobs else (),
+            pending_undo=lambda: self._jobs.pending_undo() if self._jobs else (),
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,
         )

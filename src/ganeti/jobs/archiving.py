@@ -105,4 +105,4 @@ class Archiver:
 
 def _is_over(job: LiveJob) -> bool:
     """Whether nothing happens about the job any more; what is to be undone yet is recorded with it."""
-    return job.status.is_final and not job.undo
+    return job.status.is_final and not job.pending

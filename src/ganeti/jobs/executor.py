@@ -91,11 +91,11 @@ class Executor(Protocol):
         ...
 
     async def undo(
-        self, job_id: int, steps: Sequence[UndoStep], *, is_late: bool = False
+        self, job_id: int, steps: Sequence[UndoStep], *, deferred: bool = False
     ) -> list[tuple[UndoStep, str]]:
         """Run recorded undo steps, last first; returns those that failed, first first, each with the reason.
 
-        With `is_late` other jobs have run meanwhile: what they made of the things that a step is about
+        With `deferred` other jobs have run meanwhile: what they made of the things that a step is about
         is left alone, and such a step counts as done. Whoever calls that holds the `undo_locks`.
         """
         ...

@@ -3,6 +3,8 @@
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ganeti.base.errors import StoreError
 from ganeti.base.pause import Pause
 from ganeti.jobs.record import (
@@ -16,6 +18,7 @@ from ganeti.jobs.record import (
     LiveJob,
     StoredLogEntry,
 )
+from ganeti.jobs.states import next_opcode
 from ganeti.model import wire
 from ganeti.model.job import StoredJob
 from ganeti.store.interface import Delete, Operation, Position, Row, Store
@@ -49,7 +52,7 @@ def _take(loaded: Loaded, row: Row) -> None:
         stored = wire.decode(row.value, StoredJob, what=f"job {row.key}")
         if stored.format > FORMAT:
             raise StoreError(f"job {stored.id} was written by a newer version; start that one")
-        loaded.jobs[stored.id] = LiveJob(stored)
+        loaded.jobs[stored.id] = LiveJob(_in_this_format(stored))
     elif row.kind == QUEUE_KIND:
         loaded.is_drained = loaded.is_drained or row.key == DRAINED_KEY
     else:
@@ -61,6 +64,19 @@ def _take(loaded: Loaded, row: Row) -> None:
             job.key = row.key
         elif row.kind == LOG_KIND:
             _take_line(job, row)
+
+
+def _in_this_format(stored: StoredJob) -> StoredJob:
+    """Format 1 does not tell steps of the running opcode from those that earlier ones left.
+
+    Where there may be any of these, all are run as these are: under locks, and beside what others
+    have made of the same things.
+    """
+    index = next_opcode(stored.ops)
+    is_first = index == 0 and bool(stored.ops)
+    if stored.format > 1 or is_first:
+        return msgspec.structs.replace(stored, format=FORMAT)
+    return msgspec.structs.replace(stored, undo=(), pending=stored.undo, format=FORMAT)
 
 
 def _take_line(job: LiveJob, row: Row) -> None:

@@ -25,8 +25,8 @@ from ganeti.jobs.executor import Executor
 from ganeti.jobs.feedback import Feedback
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.keys import Keys
-from ganeti.jobs.leftovers import Leftover, Leftovers
 from ganeti.jobs.loading import load_queue
+from ganeti.jobs.pending_undo import PendingStep, PendingUndo
 from ganeti.jobs.record import DRAINED_KEY, QUEUE_KIND, LiveJob
 from ganeti.jobs.recovery import Recovery
 from ganeti.jobs.run import Means
@@ -80,7 +80,7 @@ class JobQueue:
         means = Means(self._journal, self._feedback, locks, config, executor, clock)
         self._runner = Runner(means, self._submission, self._ended)
         self._control = Control(self._journal, self._scheduler, self._runner, locks)
-        self._leftovers = Leftovers(self._journal, self._feedback, locks, executor)
+        self._pending_undo = PendingUndo(self._journal, self._feedback, locks, executor)
         self._recovery = Recovery(self._submission, self._runner, executor, locks)
         self._background = Background()
         self._is_open = False
@@ -107,7 +107,7 @@ class JobQueue:
         for job in loaded.jobs.values():
             await pause()
             if job.status.is_final:
-                self._leftovers.add(job)
+                self._pending_undo.add(job)
         for job in sound:
             await pause()
             self._enqueue(job)
@@ -117,7 +117,7 @@ class JobQueue:
         """Stop all jobs as if we died, wait for what is being written, wake who waits."""
         self._is_open = False
         await self._runner.close()
-        await self._leftovers.close()
+        await self._pending_undo.close()
         await self._background.close()
         self._feedback.close()
         self._journal.close(NotMaster("the master daemon stops"))
@@ -275,9 +275,9 @@ class JobQueue:
         """Whether only the master holds the last transaction (R6)."""
         return self._journal.degraded
 
-    def leftovers(self) -> list[Leftover]:
+    def pending_undo(self) -> list[PendingStep]:
         """What jobs that have ended left undone, and what is tried again until it is not."""
-        return self._leftovers.listing()
+        return self._pending_undo.listing()
 
     def statistics(self) -> dict[str, int]:
         """Counts for `gnt-debug` and metrics."""
@@ -335,7 +335,7 @@ class JobQueue:
 
     def _ended(self, job: LiveJob) -> None:
         """A job reached its final state: others may start, or never can."""
-        self._leftovers.add(job)
+        self._pending_undo.add(job)
         for doomed in self._scheduler.ended(job.id, job.status):
             self._doom(self._jobs[doomed.job_id], doomed.dependency, doomed.status)
         self._pump_soon()
@@ -367,7 +367,7 @@ class JobQueue:
         for job in await self._recovery.end_all(broken):
             self._ended(job)
         self._is_open = True
-        self._leftovers.open()
+        self._pending_undo.open()
         self._pump_soon()
 
     def _delete_orphans(self, orphans: Sequence[Operation]) -> None:

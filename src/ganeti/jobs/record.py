@@ -22,7 +22,7 @@ DRAINED_KEY = "drained"
 
 KINDS = frozenset({JOB_KIND, LOG_KIND, KEY_KIND, QUEUE_KIND})
 
-FORMAT = 1
+FORMAT = 2
 """The format of stored jobs that this version writes, and the newest it can read."""
 
 ROW_LIMIT = 768 * 1024
@@ -84,6 +84,7 @@ class LiveJob:
         "op_exec",
         "op_start",
         "ops",
+        "pending",
         "phase",
         "received",
         "secrets",
@@ -151,6 +152,7 @@ class LiveJob:
         end: float | None = None,
         epoch: int | None = None,
         undo: Sequence[UndoStep] | None = None,
+        pending: Sequence[UndoStep] | None = None,
     ) -> StoredJob:
         """The row of this job, with what is to change in it; `apply` it once it is written."""
         return StoredJob(
@@ -161,6 +163,7 @@ class LiveJob:
             end=self.end if end is None else end,
             epoch=self.epoch if epoch is None else epoch,
             undo=tuple(self.undo if undo is None else undo),
+            pending=tuple(self.pending if pending is None else pending),
             cancel_requested=self.cancel_requested,
             source=self.source,
         )
@@ -171,6 +174,7 @@ class LiveJob:
         self.end: float | None = stored.end
         self.epoch: int = stored.epoch
         self.undo: tuple[UndoStep, ...] = stored.undo
+        self.pending: tuple[UndoStep, ...] = stored.pending
 
     def row(self, stored: StoredJob) -> Put:
         """The row that `stored` is written as; results that are too large are left out of it."""

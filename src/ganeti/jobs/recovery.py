@@ -68,17 +68,21 @@ class Recovery:
         return None
 
     async def _end(self, job: LiveJob, reason: str) -> LiveJob:
-        left: Sequence[UndoStep] = ()
+        failed: Sequence[UndoStep] = ()
         if job.ops[job.index].status is JobStatus.RUNNING:
-            text, left = await self._undo(job)
+            text, failed = await self._undo(job)
             ending = failure(ExecError(f"{reason}{text}"))
         else:
             ending = CANCELED if job.cancel_requested else failure(ExecError(reason))
-        await self._runner.end(job, ending, undo=left)
+        await self._runner.end(job, ending, pending=(*job.pending, *failed))
         return job
 
     async def _undo(self, job: LiveJob) -> tuple[str, Sequence[UndoStep]]:
-        """Undo what the opcode had begun; says how that went, and what is left to undo."""
+        """Undo what the opcode that was running had begun; says how that went, and what could not be undone.
+
+        What earlier opcodes left is not among it: their locks have long been free, others may have
+        worked on the same things since, and `PendingUndo` sees to it under locks of its own.
+        """
         if not job.undo:
             return "", ()
         try:

@@ -48,7 +48,7 @@ class Run:
         """The daemon stops: the opcode must not record or undo anything any more."""
         self.is_ending = False
         """The opcode is over; only its result is still to be written."""
-        self.left = job.undo
+        self.pending = job.pending
         """Undo steps that could not be run, of this opcode and those before it."""
         self._is_durable = False
         self._waiter: asyncio.Task[object] | None = None
@@ -89,7 +89,7 @@ class Run:
         await self._write(steps, change)
 
     async def leave_undone(self, steps: Sequence[UndoStep]) -> None:
-        self.left = (*self.left, *steps)
+        self.pending = (*self.pending, *steps)
         await self._write(())
 
     def check_canceled(self) -> None:
@@ -149,7 +149,7 @@ class Run:
             ops[self.index] = msgspec.structs.replace(
                 ops[self.index], status=JobStatus.RUNNING, start=job.op_start, exec=job.op_exec
             )
-            stored = job.stored(ops, epoch=journal.epoch, undo=(*self.left, *undo))
+            stored = job.stored(ops, epoch=journal.epoch, undo=undo, pending=self.pending)
             if change is None:
                 await journal.commit([job.row(stored)])
             else:

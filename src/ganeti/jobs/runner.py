@@ -105,16 +105,16 @@ class Runner:
             await asyncio.wait(list(self._tasks.values()))
 
     async def end(
-        self, job: LiveJob, ending: Ending, *, undo: Sequence[UndoStep] | None = None
+        self, job: LiveJob, ending: Ending, *, pending: Sequence[UndoStep] | None = None
     ) -> None:
         """Write how the current opcode ended, as often as it takes, then make it known (T3).
 
-        `undo` is what is still to be undone; by default what was recorded.
+        `pending` is what is still to be undone; by default what was so before.
         """
         try:
             ending, prepared = await self._prepare(job, ending)
             try:
-                await self._insist(job, lambda: self._commit_end(job, ending, prepared, undo))
+                await self._insist(job, lambda: self._commit_end(job, ending, prepared, pending))
             except (NotMaster, StoreError):
                 raise
             except Exception as err:  # the last change of the configuration is not possible
@@ -122,7 +122,7 @@ class Runner:
                     raise
                 _log.info("job %d: its last change is not possible", job.id, exc_info=err)
                 impossible = failure(err)
-                await self._insist(job, lambda: self._commit_end(job, impossible, [], undo))
+                await self._insist(job, lambda: self._commit_end(job, impossible, [], pending))
         except Refused:
             raise
         except (NotMaster, StoreError) as err:
@@ -196,7 +196,7 @@ class Runner:
             run.log("degraded: only the master holds the cluster's state")
         ending = await self._outcome(job, run)
         run.is_ending = True
-        await self.end(job, ending, undo=run.left)
+        await self.end(job, ending, pending=run.pending)
 
     async def _outcome(self, job: LiveJob, run: Run) -> Ending:
         try:
@@ -219,13 +219,13 @@ class Runner:
         job: LiveJob,
         ending: Ending,
         prepared: Sequence[Prepared],
-        undo: Sequence[UndoStep] | None,
+        pending: Sequence[UndoStep] | None,
     ) -> None:
         async with job.writing:
             now = job.now(self._means.clock.time())
             ops = ended_ops(job, ending, now, cancel=job.cancel_requested)
             is_final = all(state.status.is_final for state in ops)
-            stored = job.stored(ops, end=now if is_final else None, undo=undo)
+            stored = job.stored(ops, end=now if is_final else None, undo=(), pending=pending)
             rows: list[Operation] = [self._row(job, stored)]
             rows += [row for one in prepared for row in one.rows]
             self._means.feedback.flush_job(job.id)

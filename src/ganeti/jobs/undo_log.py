@@ -9,7 +9,7 @@ this one dies or loses its mastership.
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Protocol, Self
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, StoreError
 from ganeti.base.whole import to_the_end
@@ -17,6 +17,13 @@ from ganeti.jobs.executor import Change, OpRun
 from ganeti.model.job import UndoStep
 
 _log = logging.getLogger(__name__)
+
+
+class Recordable(Protocol):
+    """A step as the units have it; what is stored is its record."""
+
+    def record(self) -> UndoStep: ...
+
 
 Undo = Callable[[Sequence[UndoStep]], Awaitable[list[tuple[UndoStep, str]]]]
 """Runs steps, last first; returns those that are not undone, first first, each with the reason."""
@@ -36,12 +43,12 @@ class UndoLog:
     async def __aenter__(self) -> Self:
         return self
 
-    async def push(self, procedure: str, **arguments: Any) -> None:
+    async def push(self, step: Recordable) -> None:
         """Record how to undo the next act; returns once that would survive our death."""
-        self._steps.append(UndoStep(procedure, arguments))
+        self._steps.append(step.record())
         await self._run.record_undo(self._steps)
 
-    def commit(self, change: Change | None = None, *, then: Sequence[UndoStep] = ()) -> None:
+    def commit(self, change: Change | None = None, *, then: Sequence[Recordable] = ()) -> None:
         """What was done so far is good: nothing of it is undone when the block ends.
 
         `change` is made to the configuration in the same transaction as that is recorded; if it
@@ -51,7 +58,7 @@ class UndoLog:
         """
         self._is_committed = True
         self._change = change
-        self._then = tuple(then)
+        self._then = tuple(step.record() for step in then)
 
     async def __aexit__(
         self,

@@ -63,8 +63,11 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     """The epoch that started it; 0 while it is queued."""
     undo: tuple[UndoStep, ...] = ()
-    """What the next master must undo if this one dies now, last step first."""
+    """How to undo what the running opcode has done so far: the next master's first act if this one dies."""
+    pending: tuple[UndoStep, ...] = ()
+    """What opcodes that have ended left to be undone: run when the job has ended, under locks of its own."""
     cancel_requested: bool = False
     source: str = LOCAL_SOURCE
     """Who submitted it; jobs that a job submits have the source of that one."""
-    format: int = 1
+    format: int = 2
+    """1: `undo` has what is pending, too."""

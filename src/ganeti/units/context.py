@@ -16,7 +16,7 @@ from ganeti.model.job import UndoStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.units.services import Services
-from ganeti.units.undo import run_steps
+from ganeti.units.undo.run import run_steps
 
 A = TypeVar("A", bound=msgspec.Struct)
 

@@ -10,10 +10,9 @@ from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.late_undo import locks_of
 from ganeti.units.registry import UNITS
 from ganeti.units.services import Services
-from ganeti.units.undo import run_steps
+from ganeti.units.undo.run import locks_of, run_steps
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class Processor:
         return locks_of(self._services.config.snapshot, steps)
 
     async def undo(
-        self, job_id: int, steps: Sequence[UndoStep], *, is_late: bool = False
+        self, job_id: int, steps: Sequence[UndoStep], *, deferred: bool = False
     ) -> list[tuple[UndoStep, str]]:
         """Run the recorded steps of a job, last first; returns those that failed, with the reason."""
-        return await run_steps(self._services, job_id, steps, is_late=is_late)
+        return await run_steps(self._services, job_id, steps, deferred=deferred)

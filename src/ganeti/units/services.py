@@ -10,7 +10,7 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import RpcError
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
-from ganeti.jobs.leftovers import Leftover
+from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.units.node_data import NodeData
@@ -92,7 +92,7 @@ class Services:
     candidates: Candidates
     is_degraded: Callable[[], bool] = lambda: False
     """Whether what is written now has one copy only (R6)."""
-    leftovers: Callable[[], Sequence[Leftover]] = tuple
+    pending_undo: Callable[[], Sequence[PendingStep]] = tuple
     """What ended jobs could not undo so far."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None

@@ -49,6 +49,17 @@ def create(**fields: Any) -> OpInstanceCreate:
     return OpInstanceCreate(instance_name="web1.example.com", **fields)
 
 
+@dataclass(frozen=True)
+class Step:
+    """An undo step as a unit has it."""
+
+    procedure: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> UndoStep:
+        return UndoStep(self.procedure, self.arguments)
+
+
 @dataclass
 class World:
     """What survives a crash of the master: disks, and what opcodes have done to hosts."""
@@ -89,7 +100,7 @@ class Puppet:
         self.undo_error: Exception | None = None
         self.stuck: dict[str, str] = {}
         """Undo steps that fail, and why."""
-        self.late: list[bool] = []
+        self.deferred: list[bool] = []
 
     async def run(self, run: OpRun) -> Outcome:
         self.started.append(run.job_id)
@@ -109,10 +120,10 @@ class Puppet:
         return [lock(Level.INSTANCE, [str(step.arguments.get("lock", "web1")) for step in steps])]
 
     async def undo(
-        self, job_id: int, steps: Sequence[UndoStep], *, is_late: bool = False
+        self, job_id: int, steps: Sequence[UndoStep], *, deferred: bool = False
     ) -> list[tuple[UndoStep, str]]:
         self.world.undone.append((job_id, list(steps)))
-        self.late.append(is_late)
+        self.deferred.append(deferred)
         if self.undo_error is not None:
             raise self.undo_error
         return [

@@ -1,6 +1,7 @@
 """What is true after the master died at any moment."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ from ganeti.model.names import JobStatus
 from ganeti.store.faulty import Break, Crash, Fault, Refuse, Unknown
 from tests.support.virtual_time import run_virtual
 from tests.unit.config.sample import sample_instance
-from tests.unit.jobs.rig import Puppet, Rig, World, act, delay, settle, statuses
+from tests.unit.jobs.rig import Puppet, Rig, Step, World, act, delay, settle, statuses
 
 
 @dataclass
@@ -43,7 +44,7 @@ def make_create(world: World) -> Any:
             return []
 
         async with UndoLog(run, undo) as log:
-            await log.push("blockdev_remove", disk="d1")
+            await log.push(Step("blockdev_remove", {"disk": "d1"}))
             world.effects.append((run.job_id, run.index))
             await asyncio.sleep(0.01)
             log.commit()
@@ -226,9 +227,9 @@ async def test_no_job_starts_before_half_done_work_is_undone() -> None:
     gate = asyncio.Event()
     undo = rig.executor.undo
 
-    async def slow_undo(job_id: int, steps: Any, *, is_late: bool = False) -> Any:
+    async def slow_undo(job_id: int, steps: Any, *, deferred: bool = False) -> Any:
         await gate.wait()
-        return await undo(job_id, steps, is_late=is_late)
+        return await undo(job_id, steps, deferred=deferred)
 
     rig.executor.undo = slow_undo  # type: ignore[method-assign]  # a test's fake
     await rig.queue.load()
@@ -315,4 +316,30 @@ async def test_lines_of_a_job_that_was_archived_just_before_the_crash_are_delete
     await settle()
     assert [kind for kind, _ in rig.world.disk.rows if kind == "joblog"] == []
     assert await rig.queue.archived_view(job_id) is not None
+    await rig.end()
+
+
+@pytest.mark.requirement("G7", "G28")
+@pytest.mark.parametrize(("ended", "undone"), [(0, True), (1, False)])
+async def test_a_job_that_was_stored_in_the_first_format_is_read(ended: int, undone: bool) -> None:
+    """Its steps may be those of earlier opcodes, except where there was none."""
+    rig = await Rig.loaded()
+    rig.executor.hold("slow")
+    job_id = await rig.queue.submit([*[act() for _ in range(ended)], act(comment="slow")])
+    await rig.until(job_id, JobStatus.RUNNING)
+    await settle()
+    world = await rig.crash()
+    place = next(place for place in world.disk.rows if place[0] == "job")
+    row = json.loads(world.disk.rows[place])
+    del row["pending"]
+    row["format"] = 1
+    row["ops"][ended]["status"] = "running"
+    row["undo"] = [{"procedure": "old", "arguments": {}}]
+    world.disk.rows[place] = json.dumps(row).encode()
+    rig = await Rig.loaded(world)
+    view = await rig.final(job_id)
+    assert view.status is JobStatus.ERROR
+    await settle()
+    assert world.undone == [(job_id, [UndoStep("old", {})])]
+    assert rig.executor.deferred == [not undone]
     await rig.end()

@@ -18,7 +18,7 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.requests import LockRequest
 from ganeti.model.job import LOCAL_SOURCE, UndoStep
 from ganeti.model.opcodes import OpCode
-from tests.unit.jobs.rig import act
+from tests.unit.jobs.rig import Step, act
 
 pytestmark = pytest.mark.virtual_time
 
@@ -76,7 +76,7 @@ async def work(
     """Push steps (`!` marks those that cannot be undone), perhaps commit, perhaps fail."""
     async with UndoLog(run, run.undo) as log:
         for step in steps:
-            await log.push(step.rstrip("!"), broken=step.endswith("!"))
+            await log.push(Step(step.rstrip("!"), {"broken": step.endswith("!")}))
         if commit:
             log.commit()
         run.error = error
@@ -131,7 +131,7 @@ async def test_a_change_is_made_with_the_commit_even_where_nothing_was_pushed() 
         run = FakeRun()
         async with UndoLog(run, run.undo) as log:
             for step in steps:
-                await log.push(step)
+                await log.push(Step(step))
             log.commit(lambda draft: None)
         assert run.events[-1] == "record  with change"
 
@@ -142,7 +142,7 @@ async def test_a_change_that_cannot_be_made_undoes_all() -> None:
 
     async def changing() -> None:
         async with UndoLog(run, run.undo) as log:
-            await log.push("a")
+            await log.push(Step("a"))
             log.commit(lambda draft: None)
 
     with pytest.raises(PrereqError, match="taken"):
@@ -156,8 +156,8 @@ async def test_a_cancelled_task_still_undoes_to_the_end() -> None:
 
     async def slow() -> None:
         async with UndoLog(run, run.undo) as log:
-            await log.push("a")
-            await log.push("b")
+            await log.push(Step("a"))
+            await log.push(Step("b"))
             entered.set()
             await asyncio.sleep(100)
 
@@ -200,8 +200,8 @@ async def test_a_step_that_cannot_be_recorded_stops_the_act() -> None:
 async def test_what_a_change_makes_superfluous_is_recorded_with_it_and_then_removed() -> None:
     run = FakeRun()
     async with UndoLog(run, run.undo) as undo:
-        await undo.push("a")
-        undo.commit(lambda draft: None, then=[UndoStep("b", {}), UndoStep("c", {"broken": True})])
+        await undo.push(Step("a"))
+        undo.commit(lambda draft: None, then=[Step("b"), Step("c", {"broken": True})])
     assert run.events == [
         "record a",
         "record b,c with change",
@@ -224,5 +224,5 @@ async def test_a_change_that_cannot_be_made_removes_nothing() -> None:
 
 async def _pushed_and_committed(run: FakeRun) -> None:
     async with UndoLog(run, run.undo) as undo:
-        await undo.push("a")
-        undo.commit(lambda draft: None, then=[UndoStep("b", {})])
+        await undo.push(Step("a"))
+        undo.commit(lambda draft: None, then=[Step("b")])

@@ -214,7 +214,7 @@ async def test_an_instance_that_cannot_be_forgotten_keeps_its_disks_until_it_is(
         start = OpInstanceStartup(instance_name=NAME, no_remember=True)
         succeeded(await master.run(start))
         await asyncio.sleep(300)
-        assert "runs on node1.example.com" in master.queue.leftovers()[-1].why
+        assert "runs on node1.example.com" in master.queue.pending_undo()[-1].why
         assert len(master.world.disks()) == 2
         succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
     await master.nothing_is_left()

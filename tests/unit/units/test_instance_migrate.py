@@ -115,7 +115,7 @@ async def test_a_source_that_falls_silent_at_the_end_is_ended_when_it_answers_ag
         "node2.example.com": "running",
     }
     await asyncio.sleep(600)
-    (left,) = master.queue.leftovers()
+    (left,) = master.queue.pending_undo()
     assert left.procedure == "end_source"
     assert "node1.example.com" in left.why
     after = await master.restart()  # nobody forgets it

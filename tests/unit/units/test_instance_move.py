@@ -1,5 +1,6 @@
 """Moving an instance with its disks: all of them there, or none, and the guest on one node at most."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -181,3 +182,36 @@ async def test_a_target_without_space_is_refused(master: Master) -> None:
     _, (text, code) = failed(await master.run(move()))
     assert code == "insufficient_resources"
     assert "768 MiB are needed" in text
+
+
+@pytest.mark.requirement("G1", "G7")
+async def test_recovery_takes_no_disk_away_that_another_job_has_made_the_only_copy(
+    world: World,
+) -> None:
+    """What an earlier opcode left undone is not what the dead master was doing: its locks were free since."""
+    master = await Master.begin(world)
+    await with_data(master)
+    begun = asyncio.Event()
+
+    async def slow_script(_args: Any, _call: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    master.rpc.nodes["node3.example.com"]["os_create"] = slow_script
+    for number in (10, 11):
+        master.rpc.fail(number, Fault.NOT_SENT)
+    other = create("other.example.com", disk_template="file", pnode="node3.example.com")
+    job_id = await master.queue.submit([move(), other])
+    await begun.wait()
+    assert len(master.world.node(1).local.disks) == 2, "what the move has left"
+    succeeded(await master.run(move(target_node="node1.example.com")))
+    check_data(master)
+    master = await master.restart()
+    view = await master.final(job_id)
+    assert [state.status for state in view.ops] == [JobStatus.SUCCESS, JobStatus.ERROR]
+    assert "what it had begun was undone" in str(view.ops[1].result)
+    await master.nothing_is_left()
+    assert master.snapshot.instance_by_name("other.example.com") is None
+    check_data(master)
+    master.check()
+    await master.end()

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from ganeti import __version__
 from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
-from ganeti.jobs.leftovers import Leftover
+from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION
 from ganeti.rpc.procedures.host import VerifyReport
@@ -25,9 +25,9 @@ def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Find
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 
 
-def leftover_findings(snapshot: Snapshot, leftovers: Iterable[Leftover]) -> Iterator[Finding]:
+def pending_undo_findings(snapshot: Snapshot, pending: Iterable[PendingStep]) -> Iterator[Finding]:
     """What jobs could not undo and is tried again (G11); warnings, since nobody has to do anything."""
-    for left in leftovers:
+    for left in pending:
         why = left.why or "it was not tried yet"
         text = (
             f"job {left.job_id} ({left.summary}) left {left.procedure} undone: {why};"

@@ -42,7 +42,7 @@ from ganeti.units.cluster.mastership_findings import (
     aside_findings,
     degraded_findings,
     exclusion_findings,
-    leftover_findings,
+    pending_undo_findings,
     version_findings,
 )
 from ganeti.units.cluster.redundancy import memory_findings
@@ -154,7 +154,7 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
             "Verifying instance policies",
             policy_findings(snapshot, snapshot.instances.values()),
         )
-        left = leftover_findings(snapshot, ctx.services.leftovers())
+        left = pending_undo_findings(snapshot, ctx.services.pending_undo())
         await self.report(ctx, "Verifying what jobs left undone", left)
         return Outcome(ok)
 

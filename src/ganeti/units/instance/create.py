@@ -15,7 +15,6 @@ from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
-from ganeti.model import wire
 from ganeti.model.iallocator import RequestType
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
@@ -35,6 +34,8 @@ from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
+from ganeti.units.undo.disks import RemoveDisk
+from ganeti.units.undo.instances import ForgetInstance
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         async with ctx.undo_log() as undo:
             await self._create_disks(ctx, undo, plan)
             ctx.log(f"adding instance {plan.instance.name} to cluster config")
-            await undo.push("forget_instance", instance=plan.instance.uuid)
+            await undo.push(ForgetInstance(instance=plan.instance.uuid))
             await ctx.config.change(lambda draft: _add(draft, plan.instance))
             if plan.install:
                 ctx.step("running the instance OS create scripts")
@@ -169,9 +170,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         if spec.disks:
             ctx.step("creating instance disks")
         for disk in spec.disks:
-            await undo.push(
-                "remove_disk", node=plan.node.uuid, instance=spec.name, disk=wire.plain(disk)
-            )
+            await undo.push(RemoveDisk(node=plan.node.uuid, instance=spec.name, disk=disk))
             await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=spec.name, disk=disk))
 
     async def _install(self, ctx: UnitContext, plan: CreatePlan) -> None:

@@ -5,9 +5,7 @@ A live migration carries them itself, and on shared files every node sees them.
 
 from ganeti.config.firmware import has_uefi
 from ganeti.jobs.undo_log import UndoLog
-from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
-from ganeti.model.job import UndoStep
 from ganeti.model.objects import Instance, Node
 from ganeti.rpc.procedures.hardware import (
     FIRMWARE_FORGET,
@@ -18,6 +16,7 @@ from ganeti.rpc.procedures.hardware import (
 from ganeti.rpc.procedures.instances import InstanceArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import spec_of
+from ganeti.units.undo.instances import ForgetVariables
 
 
 def keeps_variables(instance: Instance) -> bool:
@@ -37,15 +36,13 @@ async def carry_variables(
     spec = spec_of(ctx, instance)
     found = await ctx.call(source, FIRMWARE_READ, InstanceArgs(instance=spec))
     if found.content is not None:
-        step = variables_step(ctx, instance, target)
-        await undo.push(step.procedure, **step.arguments)
+        await undo.push(variables_step(ctx, instance, target))
         await ctx.call(target, FIRMWARE_WRITE, FirmwareArgs(instance=spec, content=found.content))
 
 
-def variables_step(ctx: UnitContext, instance: Instance, node: Node) -> UndoStep:
+def variables_step(ctx: UnitContext, instance: Instance, node: Node) -> ForgetVariables:
     """The step that removes the variables of an instance from a node."""
-    spec = wire.plain(spec_of(ctx, instance))
-    return UndoStep("forget_variables", {"node": node.uuid, "instance": spec})
+    return ForgetVariables(node=node.uuid, instance=spec_of(ctx, instance))
 
 
 async def forget_variables(ctx: UnitContext, instance: Instance, node: Node) -> None:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError
 from ganeti.config.fill import filled_beparams
 from ganeti.jobs.undo_log import UndoLog
-from ganeti.model import wire
 from ganeti.model.objects import Instance, Node
 from ganeti.rpc.procedures.devices import INSTANCE_MEMORY, MemoryArgs, MemoryResult
 from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import spec_of
 from ganeti.units.node_choice import check_memory
+from ganeti.units.undo.guests import SetMemory
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ async def shrink(
     spec = spec_of(ctx, instance)
     ctx.step(f"changing the memory of the guest from {change.present} to {change.wanted} MiB")
     back = MemoryArgs(instance=spec, memory=change.present)
-    await undo.push("set_memory_of_guest", node=node.uuid, change=wire.plain(back))
+    await undo.push(SetMemory(node=node.uuid, change=back))
     result: MemoryResult = await ctx.call(
         node, INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=change.wanted)
     )

@@ -9,9 +9,7 @@ from ganeti.config.firmware import has_variables_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.requests import LockRequest
-from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.job import UndoStep
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OpInstanceMigrate
@@ -53,7 +51,9 @@ from ganeti.units.instance.settle import (
 )
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_online, check_space, free_resources
-from ganeti.units.undo import removals
+from ganeti.units.undo.disks import removals
+from ganeti.units.undo.migrations import EndSource, SettleMigration
+from ganeti.units.undo.step import Step
 
 LIVE, NON_LIVE = "live", "non-live"
 HARDWARE = "instance"
@@ -193,12 +193,13 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
                 # Its hardware as it is now.
                 plan = replace(plan, info=await self._source_info(ctx, instance, source))
             await undo.push(
-                "settle_migration",
-                instance=instance.uuid,
-                source=source.uuid,
-                target=target.uuid,
-                copied=plan.copied,
-                guest=wire.plain(spec_of(ctx, instance)),
+                SettleMigration(
+                    instance=instance.uuid,
+                    source=source.uuid,
+                    target=target.uuid,
+                    copied=plan.copied,
+                    guest=spec_of(ctx, instance),
+                )
             )
             await ctx.config.change(mark_migrating(_uuid(plan), NodeUuid(target.uuid)))
             result = await _move(ctx, plan)
@@ -264,13 +265,13 @@ async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
     return result
 
 
-def _ends_of_source(ctx: UnitContext, plan: MigrationPlan) -> list[UndoStep]:
+def _ends_of_source(ctx: UnitContext, plan: MigrationPlan) -> list[Step]:
     """The steps that leave nothing on the source, the last of them first."""
     spec, node = spec_of(ctx, plan.instance), plan.source
     steps = removals(node, spec) if plan.copied else []
     if has_variables_on_its_node(ctx.snapshot.cluster, plan.instance):
         steps.append(variables_step(ctx, plan.instance, node))
-    return [*steps, UndoStep("end_source", {"node": node.uuid, "instance": wire.plain(spec)})]
+    return [*steps, EndSource(node=node.uuid, instance=spec)]
 
 
 async def _hand_over(ctx: UnitContext, plan: MigrationPlan) -> None:

@@ -14,10 +14,8 @@ from ganeti.config.fill import (
 )
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
-from ganeti.model import wire
 from ganeti.model.confinement import DOMAIN, MODEL
 from ganeti.model.instance_spec import DiskSpec
-from ganeti.model.job import UndoStep
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.rpc.procedures.devices import (
@@ -28,6 +26,7 @@ from ganeti.rpc.procedures.devices import (
     DiskChangeArgs,
     MemoryArgs,
     MemoryResult,
+    NicChangeArgs,
 )
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
@@ -53,6 +52,8 @@ from ganeti.units.instance.param_changes import changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+from ganeti.units.undo.disks import RemoveDisk
+from ganeti.units.undo.guests import ChangeDisk, ChangeNic, SetMemory
 
 NOT_POSSIBLE = (
     "disk_template", "ext_params", "file_driver", "pnode", "pnode_uuid", "remote_node",
@@ -259,14 +260,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
                 await self._change_guest(ctx, undo, plan, step)
             await self._set_memory(ctx, undo, plan)
             superfluous = [
-                UndoStep(
-                    "remove_disk",
-                    {
-                        "node": plan.node.uuid,
-                        "instance": plan.before.name,
-                        "disk": wire.plain(disk),
-                    },
-                )
+                RemoveDisk(node=plan.node.uuid, instance=plan.before.name, disk=disk)
                 for disk in plan.old_disks
             ]
             undo.commit(put_instance(plan.after), then=superfluous)
@@ -278,22 +272,21 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         name = plan.before.name
         for disk in plan.new_disks:
             ctx.step(f"creating disk {disk.index} ({disk.size} MiB)")
-            await undo.push(
-                "remove_disk", node=plan.node.uuid, instance=name, disk=wire.plain(disk)
-            )
+            await undo.push(RemoveDisk(node=plan.node.uuid, instance=name, disk=disk))
             await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=name, disk=disk))
 
     async def _change_guest(
         self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan, step: HotStep
     ) -> None:
         ctx.step(f"changing the running guest: {step.act.action} {step.label}")
-        change, node = wire.plain(step.undo), plan.node.uuid
-        if isinstance(step.act, DiskChangeArgs):
-            await undo.push("change_disk_of_guest", node=node, change=change)
-            await ctx.call(plan.node, HOTPLUG_DISK, step.act)
-        else:
-            await undo.push("change_nic_of_guest", node=node, change=change)
-            await ctx.call(plan.node, HOTPLUG_NIC, step.act)
+        node = plan.node.uuid
+        match step.act, step.undo:
+            case DiskChangeArgs() as act, DiskChangeArgs() as back:
+                await undo.push(ChangeDisk(node=node, change=back))
+                await ctx.call(plan.node, HOTPLUG_DISK, act)
+            case NicChangeArgs() as act, NicChangeArgs() as back:
+                await undo.push(ChangeNic(node=node, change=back))
+                await ctx.call(plan.node, HOTPLUG_NIC, act)
 
     async def _set_memory(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
         if plan.memory is None:
@@ -302,7 +295,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         spec = spec_of(ctx, plan.before)
         ctx.step(f"changing the memory of the running guest from {present} to {wanted} MiB")
         back = MemoryArgs(instance=spec, memory=present)
-        await undo.push("set_memory_of_guest", node=plan.node.uuid, change=wire.plain(back))
+        await undo.push(SetMemory(node=plan.node.uuid, change=back))
         result: MemoryResult = await ctx.call(
             plan.node, INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=wanted)
         )

@@ -14,10 +14,8 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.requests import LockRequest
-from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec
-from ganeti.model.job import UndoStep
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.moving import OpInstanceMove
@@ -50,7 +48,8 @@ from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
-from ganeti.units.undo import removals
+from ganeti.units.undo.disks import RemoveDisk, removals
+from ganeti.units.undo.step import Step
 
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow")
 TELL_EVERY_S = 15.0
@@ -137,9 +136,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         for disk in spec.disks:
             what = DiskArgs(instance_name=spec.name, disk=disk)
             ctx.step(f"copying disk {disk.index} ({disk.size} MiB)")
-            await undo.push(
-                "remove_disk", node=plan.target.uuid, instance=spec.name, disk=wire.plain(disk)
-            )
+            await undo.push(RemoveDisk(node=plan.target.uuid, instance=spec.name, disk=disk))
             # What an earlier attempt left there is not zeros.
             await ctx.call(plan.target, BLOCKDEV_REMOVE, what)
             await ctx.call(plan.target, BLOCKDEV_CREATE, what)
@@ -171,7 +168,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         ctx.info(f"disk {disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s")
 
 
-def _superfluous(ctx: UnitContext, instance: Instance, node: Node) -> list[UndoStep]:
+def _superfluous(ctx: UnitContext, instance: Instance, node: Node) -> list[Step]:
     """The steps that leave nothing of an instance on the node that it has left."""
     steps = removals(node, spec_of(ctx, instance))
     if has_uefi(ctx.snapshot.cluster, instance):

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.jobs.executor import Outcome
-from ganeti.model import wire
 from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.names import AdminState, AdminStateSource, RebootType
 from ganeti.model.objects import Instance, Node
@@ -38,6 +37,7 @@ from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, free_resources
+from ganeti.units.undo.instances import StopInstance
 
 
 async def start_instance(
@@ -50,7 +50,7 @@ async def start_instance(
     node, spec = primary_node(ctx, instance), spec_of(ctx, instance)
     change = set_admin_state(instance.uuid, AdminState.UP) if remember else None
     async with ctx.undo_log() as undo:
-        await undo.push("stop_instance", node=node.uuid, instance=wire.plain(spec))
+        await undo.push(StopInstance(node=node.uuid, instance=spec))
         await ctx.call(node, INSTANCE_START, StartArgs(instance=spec, paused=paused))
         undo.commit(change)
     ctx.services.placements.release(ctx.job_id)

@@ -14,7 +14,6 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
-from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
@@ -36,6 +35,7 @@ from ganeti.units.instance.device_changes import only_known
 from ganeti.units.instance.disk_changes import size_of
 from ganeti.units.instance.requests import check_disks, disk_mode
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+from ganeti.units.undo.disks import RemoveDisk
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
         async with ctx.undo_log() as undo:
             for disk in plan.disks:
                 ctx.step(f"making disk {disk.index} ({disk.size} MiB) on {plan.node.name}")
-                await undo.push(
-                    "remove_disk", node=plan.node.uuid, instance=name, disk=wire.plain(disk)
-                )
+                await undo.push(RemoveDisk(node=plan.node.uuid, instance=name, disk=disk))
                 await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=name, disk=disk))
             undo.commit(put_instance(plan.after))
         return Outcome()

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Leftover:
+class PendingStep:
     """A step that is still to be run, and why it was not so far; '' if it was not tried by this master."""
 
     job_id: int
@@ -37,7 +37,7 @@ class Leftover:
     why: str
 
 
-class Leftovers:
+class PendingUndo:
     """The ended jobs that left something undone; each is seen to by a task of its own."""
 
     def __init__(
@@ -66,24 +66,24 @@ class Leftovers:
 
     def add(self, job: LiveJob) -> None:
         """A job has ended; if it left something undone, that is tried again."""
-        if job.undo and job.id not in self._jobs:
+        if job.pending and job.id not in self._jobs:
             self._jobs[job.id] = job
             if self._is_open:
                 self._begin(job, FIRST_WAIT_S)
 
-    def listing(self) -> list[Leftover]:
+    def listing(self) -> list[PendingStep]:
         """What is still to be undone, by job."""
         found = []
         for job_id, job in sorted(self._jobs.items()):
             reasons = self._reasons.get(job_id, [])
-            for number, step in enumerate(job.undo):
+            for number, step in enumerate(job.pending):
                 why = reasons[number] if number < len(reasons) else ""
                 summary = ", ".join(state.op.summary() for state in job.ops)
-                found.append(Leftover(job_id, summary, step.procedure, why))
+                found.append(PendingStep(job_id, summary, step.procedure, why))
         return found
 
     def _begin(self, job: LiveJob, wait_s: float) -> None:
-        self._tasks.spawn(self._see_to(job, wait_s), f"leftovers-{job.id}")
+        self._tasks.spawn(self._see_to(job, wait_s), f"pending-undo-{job.id}")
 
     async def _see_to(self, job: LiveJob, wait_s: float) -> None:
         while True:
@@ -94,7 +94,7 @@ class Leftovers:
                 return
             except GanetiError as err:
                 _log.info("job %d: cleaning up is tried again: %s", job.id, err)
-            if not job.undo:
+            if not job.pending:
                 del self._jobs[job.id]
                 self._reasons.pop(job.id, None)
                 return
@@ -103,11 +103,11 @@ class Leftovers:
     async def _try(self, job: LiveJob) -> None:
         """Run the steps under their locks, as a job would, and record which are left."""
         try:
-            wanted = self._executor.undo_locks(job.undo)
+            wanted = self._executor.undo_locks(job.pending)
             async with self._locks.holding(job.id, wanted, priority=job.priority), self._turns:
-                failed = await self._executor.undo(job.id, job.undo, is_late=True)
+                failed = await self._executor.undo(job.id, job.pending, deferred=True)
                 self._reasons[job.id] = [why for _step, why in failed]
-                done = len(job.undo) - len(failed)
+                done = len(job.pending) - len(failed)
                 await self._record(job, done, [step for step, _why in failed])
         except GanetiError:
             raise
@@ -118,7 +118,7 @@ class Leftovers:
         if not done:
             return
         async with job.writing:
-            stored = job.stored(undo=left)
+            stored = job.stored(pending=left)
             await self._journal.commit([job.row(stored)])
             job.apply(stored)
         text = f"{done} steps that could not be undone before are undone now; {len(left)} are left"

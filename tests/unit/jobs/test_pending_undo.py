@@ -6,14 +6,14 @@ import pytest
 
 from ganeti.base.errors import ExecError
 from ganeti.jobs.executor import OpRun, Outcome
-from ganeti.jobs.leftovers import LONGEST_WAIT_S
+from ganeti.jobs.pending_undo import LONGEST_WAIT_S
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.job import UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.store.faulty import Refuse
-from tests.unit.jobs.rig import Puppet, Rig, act, settle, statuses
+from tests.unit.jobs.rig import Puppet, Rig, Step, act, settle, statuses
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G11", "F23")]
 
@@ -26,11 +26,11 @@ def leave(puppet: Puppet, *procedures: str, fail: bool = False) -> None:
 
     async def run(run: OpRun) -> Outcome:
         await run.acquire([lock(Level.INSTANCE, "web1")])
-        steps = [UndoStep(procedure, {"lock": "web1"}) for procedure in procedures]
+        steps = [Step(procedure, {"lock": "web1"}) for procedure in procedures]
         async with UndoLog(run, lambda steps: puppet.undo(run.job_id, steps)) as undo:
             if fail:
                 for step in steps:
-                    await undo.push(step.procedure, **step.arguments)
+                    await undo.push(step)
                 raise ExecError("it broke")
             undo.commit(then=steps)
         return Outcome("done")
@@ -38,7 +38,7 @@ def leave(puppet: Puppet, *procedures: str, fail: bool = False) -> None:
     puppet.behaviours["leave"] = run
 
 
-async def with_leftovers(*, fail: bool = False) -> tuple[Rig, int]:
+async def with_pending_undo(*, fail: bool = False) -> tuple[Rig, int]:
     """A job that ended, and that left one of two steps undone."""
     rig = await Rig.loaded()
     leave(rig.executor, "first", "second", fail=fail)
@@ -50,19 +50,19 @@ async def with_leftovers(*, fail: bool = False) -> tuple[Rig, int]:
 
 
 def left(rig: Rig) -> list[tuple[int, str, str]]:
-    return [(one.job_id, one.procedure, one.why) for one in rig.queue.leftovers()]
+    return [(one.job_id, one.procedure, one.why) for one in rig.queue.pending_undo()]
 
 
 @pytest.mark.parametrize("fail", [False, True])
 async def test_a_step_that_failed_is_run_again_until_it_is_done(fail: bool) -> None:
-    rig, job_id = await with_leftovers(fail=fail)
+    rig, job_id = await with_pending_undo(fail=fail)
     assert left(rig) == [(job_id, "first", "")]
     await asyncio.sleep(A_WHILE_S)
     assert left(rig) == [(job_id, "first", WHY)]
     tries = len(rig.world.undone)
     assert tries > 3
     assert all(steps == [UndoStep("first", {"lock": "web1"})] for _, steps in rig.world.undone[1:])
-    assert rig.executor.late == [False, *[True] * (tries - 1)]
+    assert rig.executor.deferred == [False, *[True] * (tries - 1)]
     rig.executor.stuck.clear()
     await asyncio.sleep(LONGEST_WAIT_S)
     assert left(rig) == []
@@ -78,7 +78,7 @@ async def test_a_step_that_failed_is_run_again_until_it_is_done(fail: bool) -> N
 
 
 async def test_the_next_master_tries_at_once_and_nobody_forgets_a_step() -> None:
-    rig, job_id = await with_leftovers()
+    rig, job_id = await with_pending_undo()
     stuck = dict(rig.executor.stuck)
     world = await rig.crash()
     rig = await Rig.begin(world)
@@ -98,7 +98,7 @@ async def test_the_next_master_tries_at_once_and_nobody_forgets_a_step() -> None
 
 
 async def test_what_a_running_job_has_locked_is_left_alone() -> None:
-    rig, _ = await with_leftovers()
+    rig, _ = await with_pending_undo()
     rig.executor.stuck.clear()
     tries = len(rig.world.undone)
     async with rig.locks.holding(99, [lock(Level.INSTANCE, "web1")]):
@@ -110,7 +110,7 @@ async def test_what_a_running_job_has_locked_is_left_alone() -> None:
 
 
 async def test_a_job_is_not_archived_as_long_as_it_left_something_undone() -> None:
-    rig, job_id = await with_leftovers()
+    rig, job_id = await with_pending_undo()
     assert not await rig.queue.archive(job_id)
     assert await rig.queue.auto_archive(-1, 10) == (0, 0)
     rig.executor.stuck.clear()
@@ -126,7 +126,7 @@ async def test_later_opcodes_of_the_job_and_their_undo_keep_what_is_left() -> No
 
     async def other(run: OpRun) -> Outcome:
         async with UndoLog(run, lambda steps: rig.executor.undo(run.job_id, steps)) as undo:
-            await undo.push("other")
+            await undo.push(Step("other"))
             raise ExecError("it broke")
 
     rig.executor.behaviours["other"] = other
@@ -159,5 +159,7 @@ async def test_a_full_disk_makes_no_step_be_forgotten_and_no_good_job_be_undone(
     rig.executor.stuck.clear()
     await asyncio.sleep(A_WHILE_S)
     assert left(rig) == []
-    assert b'"undo":[]' in next(v for (kind, _), v in rig.world.disk.rows.items() if kind == "job")
+    row = next(v for (kind, _), v in rig.world.disk.rows.items() if kind == "job")
+    assert b'"undo":[]' in row
+    assert b'"pending":[]' in row
     await rig.end()

@@ -1,4 +1,4 @@
-"""Undo steps that are run late take nothing away that other jobs have made or use meanwhile."""
+"""Undo steps that are run deferred take nothing away that other jobs have made or use meanwhile."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from ganeti.rpc.procedures.devices import (
     MemoryArgs,
     NicChangeArgs,
 )
-from ganeti.units.late_undo import locks_of
+from ganeti.units.undo.run import locks_of
 from tests.support.model_nodes import Guest
 from tests.support.units_cluster import NODES, Master, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
@@ -42,15 +42,15 @@ def of_guest(procedure: str, master: Master, instance: Instance, node: str) -> U
     return UndoStep(procedure, {"node": node, "instance": spec})
 
 
-async def late(master: Master, *steps: UndoStep) -> list[str]:
-    """Run steps late; why those failed that did."""
-    return [why for _step, why in await master.processor.undo(7, steps, is_late=True)]
+async def deferred(master: Master, *steps: UndoStep) -> list[str]:
+    """Run steps deferred; why those failed that did."""
+    return [why for _step, why in await master.processor.undo(7, steps, deferred=True)]
 
 
 async def acts_of(master: Master, step: UndoStep) -> list[str]:
     """What a step that succeeds does to the nodes."""
     master.rpc.reset()
-    assert await late(master, step) == []
+    assert await deferred(master, step) == []
     return master.rpc.acts()
 
 
@@ -71,7 +71,7 @@ async def test_an_instance_that_nobody_has_touched_is_forgotten_with_its_disks(
 ) -> None:
     instance = await made(master, start=False)
     steps = [removal(master, instance), UndoStep("forget_instance", {"instance": instance.uuid})]
-    assert await late(master, *steps) == []
+    assert await deferred(master, *steps) == []
     assert not master.snapshot.instances
     assert len(master.world.disks()) == 1
 
@@ -80,7 +80,7 @@ async def test_an_instance_that_somebody_has_changed_is_kept(master: Master) -> 
     instance = await made(master, start=False)
     await master.change(lambda draft: draft.put(replace(instance, tags=("mine",))))
     steps = [removal(master, instance), UndoStep("forget_instance", {"instance": instance.uuid})]
-    assert await late(master, *steps) == []
+    assert await deferred(master, *steps) == []
     assert master.instance(NAME).tags == ("mine",)
     master.check_disks_are_those_of_the_configuration()
 
@@ -102,7 +102,7 @@ async def test_while_a_migration_is_not_settled_its_ends_are_left_alone(
     instance = await made(master)
     await master.change(lambda draft: draft.put(replace(instance, migrating_to=NODES[1])))
     for node in NODES[:2]:
-        (why,) = await late(master, of_guest(procedure, master, instance, node))
+        (why,) = await deferred(master, of_guest(procedure, master, instance, node))
         assert "--cleanup" in why
     assert master.rpc.acts() == []
 
@@ -112,7 +112,7 @@ async def test_a_guest_that_has_come_back_is_not_ended_as_the_source_that_it_was
 ) -> None:
     instance = await made(master, disk_template="file")
     steps = [removal(master, instance), of_guest("end_source", master, instance, NODES[0])]
-    assert await late(master, *steps) == []
+    assert await deferred(master, *steps) == []
     assert master.rpc.acts() == []
     master.check()
 
@@ -128,9 +128,9 @@ async def test_a_migration_that_was_settled_since_is_only_cleaned_up(master: Mas
     spec = instance_spec(master.snapshot, instance)
     master.world.node(2).guests[instance.uuid] = Guest(spec, "incoming")
     master.world.node(3).guests[instance.uuid] = Guest(spec, "postmigrate")
-    assert await late(master, settling(master, instance, 3, 2)) == []
+    assert await deferred(master, settling(master, instance, 3, 2)) == []
     master.check()
-    assert await late(master, settling(master, instance, 1, 2)) == []
+    assert await deferred(master, settling(master, instance, 1, 2)) == []
     master.check()
 
 
@@ -142,21 +142,21 @@ async def test_the_ends_of_an_instance_that_was_removed_since_are_cleaned_up(
     step = settling(master, instance, 3, 2)
     succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
     master.world.node(3).guests[instance.uuid] = Guest(spec, "running")
-    (why,) = await late(master, step)
+    (why,) = await deferred(master, step)
     assert "still runs here" in why
     master.world.node(3).guests[instance.uuid] = Guest(spec, "postmigrate")
-    assert await late(master, step) == []
+    assert await deferred(master, step) == []
     assert master.world.where(instance.uuid) == {}
     gone = replace(instance, uuid="00000000-0000-4000-9000-0000000000ff")
-    assert await late(master, settling(master, gone, 2, 3)) == []
+    assert await deferred(master, settling(master, gone, 2, 3)) == []
 
 
 async def test_another_migration_is_not_settled_in_place_of_the_old_one(master: Master) -> None:
     instance = await made(master, disk_template="file")
     await master.change(lambda draft: draft.put(replace(instance, migrating_to=NODES[2])))
-    (why,) = await late(master, settling(master, instance, 1, 2))
+    (why,) = await deferred(master, settling(master, instance, 1, 2))
     assert "another migration" in why
-    assert await late(master, settling(master, instance, 1, 3)) == []
+    assert await deferred(master, settling(master, instance, 1, 3)) == []
     master.check()
 
 

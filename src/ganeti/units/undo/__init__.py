@@ -1,0 +1,1 @@
+"""How each act of a unit is undone: one class for each kind of step."""

@@ -1,0 +1,112 @@
+"""Undoing changes of a running guest: its disks, its NICs, its memory."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ganeti.config.fill import instance_spec
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.objects import InstanceUuid
+from ganeti.rpc.procedures.devices import (
+    HOTPLUG_DISK,
+    HOTPLUG_NIC,
+    INSTANCE_MEMORY,
+    DeviceAction,
+    DiskChangeArgs,
+    MemoryArgs,
+    NicChangeArgs,
+)
+from ganeti.units.services import Services
+from ganeti.units.undo.step import Concerned, Step, names_of, node_of
+
+
+class ChangeDisk(Step, frozen=True, kw_only=True):
+    """Change a disk of a running guest back."""
+
+    kind = "change_disk_of_guest"
+
+    node: str
+    change: DiskChangeArgs
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            await services.rpc.call(node, HOTPLUG_DISK, self.change, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        spec = _guest_at(snapshot, self.change.instance, self.node)
+        if spec is None:
+            return True
+        return not _is_wanted(self.change.action, self.change.disk, spec.disks)
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return _concerned(snapshot, self.change.instance, self.node)
+
+    def uses_disk(self, disk: str) -> bool:
+        return self.change.disk.uuid == disk
+
+
+class ChangeNic(Step, frozen=True, kw_only=True):
+    """Change a NIC of a running guest back."""
+
+    kind = "change_nic_of_guest"
+
+    node: str
+    change: NicChangeArgs
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            await services.rpc.call(node, HOTPLUG_NIC, self.change, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        spec = _guest_at(snapshot, self.change.instance, self.node)
+        return spec is None or not _is_wanted(self.change.action, self.change.nic, spec.nics)
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return _concerned(snapshot, self.change.instance, self.node)
+
+    def uses_disk(self, disk: str) -> bool:
+        return False
+
+
+class SetMemory(Step, frozen=True, kw_only=True):
+    """Give a running guest the memory back that it had."""
+
+    kind = "set_memory_of_guest"
+
+    node: str
+    change: MemoryArgs
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            await services.rpc.call(node, INSTANCE_MEMORY, self.change, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        """How much a guest uses now is nowhere recorded, and may be a later wish."""
+        return True
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return _concerned(snapshot, self.change.instance, self.node)
+
+    def uses_disk(self, disk: str) -> bool:
+        return False
+
+
+def _concerned(snapshot: Snapshot, instance: InstanceSpec, node: str) -> Concerned:
+    return Concerned(names_of(snapshot, instance.uuid, instance.name), {node})
+
+
+def _guest_at(snapshot: Snapshot, then: InstanceSpec, node: str) -> InstanceSpec | None:
+    """The instance as it is configured now; None if it is not on this node any more."""
+    instance = snapshot.instances.get(InstanceUuid(then.uuid))
+    if instance is None or instance.primary_node != node:
+        return None
+    return instance_spec(snapshot, instance)
+
+
+def _is_wanted(
+    action: DeviceAction, device: DiskSpec | NicSpec, configured: Sequence[DiskSpec | NicSpec]
+) -> bool:
+    """Whether the device, once it is changed back, is what the configuration says of it."""
+    found = [replace(one, index=device.index) for one in configured if one.uuid == device.uuid]
+    return not found if action is DeviceAction.REMOVE else found == [device]

@@ -1,0 +1,104 @@
+"""Undoing what is done to an instance as a whole: its entry, its start, the variables of its firmware."""
+
+from ganeti.base.errors import ExecError
+from ganeti.config.fill import instance_spec
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.names import AdminState
+from ganeti.model.objects import InstanceUuid
+from ganeti.rpc.procedures.hardware import FIRMWARE_FORGET
+from ganeti.rpc.procedures.instances import (
+    INSTANCE_INFO,
+    INSTANCE_SHUTDOWN,
+    InstanceArgs,
+    ShutdownArgs,
+)
+from ganeti.units.services import Services
+from ganeti.units.undo.step import Concerned, Step, names_of, node_of, settled
+
+NEW = 1
+"""The serial number of an instance that nobody has changed since it was made."""
+
+
+class ForgetInstance(Step, frozen=True, kw_only=True):
+    """Take an instance out of the configuration."""
+
+    kind = "forget_instance"
+
+    instance: str
+    """Its UUID."""
+
+    async def run(self, services: Services, key: str) -> None:
+        del key
+
+        def forget(draft: Draft) -> None:
+            if instance := draft.instances.get(InstanceUuid(self.instance)):
+                draft.remove(instance)
+
+        await services.config.change(forget)
+
+    async def run_deferred(self, services: Services, key: str) -> None:
+        """Only if nobody has started it meanwhile."""
+        snapshot = services.config.snapshot
+        instance = snapshot.instances.get(InstanceUuid(self.instance))
+        if instance is not None:
+            node = snapshot.nodes[instance.primary_node]
+            asked = InstanceArgs(instance=instance_spec(snapshot, instance))
+            if await services.rpc.call(node, INSTANCE_INFO, asked) is not None:
+                raise ExecError(f"{instance.name} runs on {node.name}")
+        await self.run(services, key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        instance = snapshot.instances.get(InstanceUuid(self.instance))
+        return instance is not None and instance.serial_no != NEW
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return Concerned(names_of(snapshot, self.instance))
+
+
+class _AtNode(Step, frozen=True, kw_only=True):
+    """About what a node has of an instance."""
+
+    node: str
+    instance: InstanceSpec
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return Concerned(names_of(snapshot, self.instance.uuid, self.instance.name), {self.node})
+
+
+class StopInstance(_AtNode, frozen=True, kw_only=True):
+    """Stop a guest, without waiting for it to shut down."""
+
+    kind = "stop_instance"
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = ShutdownArgs(instance=self.instance, timeout_s=0)
+            await services.rpc.call(node, INSTANCE_SHUTDOWN, args, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        instance = settled(snapshot, self.instance.uuid, self.node)
+        return (
+            instance is not None
+            and instance.primary_node == self.node
+            and instance.admin_state is AdminState.UP
+        )
+
+
+class ForgetVariables(_AtNode, frozen=True, kw_only=True):
+    """Remove the variables of a UEFI instance from a node."""
+
+    kind = "forget_variables"
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = InstanceArgs(instance=self.instance)
+            await services.rpc.call(node, FIRMWARE_FORGET, args, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        instance = settled(snapshot, self.instance.uuid, self.node)
+        return instance is not None and instance.primary_node == self.node
+
+    def uses_disk(self, disk: str) -> bool:
+        return False

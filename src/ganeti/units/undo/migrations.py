@@ -1,0 +1,62 @@
+"""Undoing migrations, and ending what has sent its guest."""
+
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.objects import InstanceUuid, NodeUuid
+from ganeti.rpc.procedures.migration import MIGRATION_FINISH_SOURCE, FinishMigrationArgs
+from ganeti.units.instance.settle import Attempt, settle_later, settle_migration
+from ganeti.units.services import Services
+from ganeti.units.undo.step import Concerned, Step, names_of, node_of, settled
+
+
+class SettleMigration(Step, frozen=True, kw_only=True):
+    """Find out where the guest of a migration is, and let the configuration follow."""
+
+    kind = "settle_migration"
+
+    instance: str
+    """Its UUID."""
+    source: str
+    target: str
+    copied: bool = False
+    guest: InstanceSpec | None = None
+
+    async def run(self, services: Services, key: str) -> None:
+        await settle_migration(services, key, self._attempt())
+
+    async def run_deferred(self, services: Services, key: str) -> None:
+        """Settle it, or, if it is known where the guest is, clean up the ends that have it not."""
+        await settle_later(services, key, self._attempt())
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return Concerned(names_of(snapshot, self.instance), {self.source, self.target})
+
+    def _attempt(self) -> Attempt:
+        return Attempt(
+            InstanceUuid(self.instance),
+            NodeUuid(self.source),
+            NodeUuid(self.target),
+            copied=self.copied,
+            spec=self.guest,
+        )
+
+
+class EndSource(Step, frozen=True, kw_only=True):
+    """End the QEMU that has sent its guest; refused by the node if a guest runs in it."""
+
+    kind = "end_source"
+
+    node: str
+    instance: InstanceSpec
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = FinishMigrationArgs(instance=self.instance, success=True)
+            await services.rpc.call(node, MIGRATION_FINISH_SOURCE, args, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        instance = settled(snapshot, self.instance.uuid, self.node)
+        return instance is not None and instance.primary_node == self.node
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return Concerned(names_of(snapshot, self.instance.uuid, self.instance.name), {self.node})

@@ -1,0 +1,106 @@
+"""Runs recorded steps; the next master can do so from the job's record alone."""
+
+import logging
+from collections.abc import Sequence
+
+from ganeti.base.errors import GanetiError, InputError
+from ganeti.config.snapshot import Snapshot
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.job import UndoStep
+from ganeti.units.services import Services
+from ganeti.units.undo.disks import RemoveDisk
+from ganeti.units.undo.guests import ChangeDisk, ChangeNic, SetMemory
+from ganeti.units.undo.instances import ForgetInstance, ForgetVariables, StopInstance
+from ganeti.units.undo.migrations import EndSource, SettleMigration
+from ganeti.units.undo.step import Concerned, Step
+
+_log = logging.getLogger(__name__)
+
+STEPS: dict[str, type[Step]] = {
+    step.kind: step
+    for step in (
+        *(RemoveDisk, ForgetInstance, StopInstance, ForgetVariables),
+        *(SettleMigration, EndSource, ChangeDisk, ChangeNic, SetMemory),
+    )
+}
+
+
+class _Unknown(Step, frozen=True, kw_only=True):
+    """A step that this version cannot read; nobody knows what it is about."""
+
+    kind = "unknown"
+
+    why: str
+
+    async def run(self, services: Services, key: str) -> None:
+        raise GanetiError(self.why)
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return Concerned()
+
+
+def read_step(recorded: UndoStep) -> Step:
+    """The step that was recorded; one that always fails if this version cannot read it."""
+    kind = STEPS.get(recorded.procedure)
+    if kind is None:
+        return _Unknown(why=f"this version does not know how to undo {recorded.procedure!r}")
+    try:
+        return kind.read(recorded.arguments)
+    except InputError as err:
+        return _Unknown(why=f"this version cannot read it: {err.message}")
+
+
+def locks_of(snapshot: Snapshot, recorded: Sequence[UndoStep]) -> list[LockRequest]:
+    """What must be held while steps are run deferred: their instances and nodes."""
+    instances: set[str] = set()
+    nodes: set[str] = set()
+    for one in recorded:
+        concerned = read_step(one).concerns(snapshot)
+        instances |= concerned.instances
+        nodes |= concerned.nodes
+    return [lock(Level.INSTANCE, instances), lock(Level.NODE, nodes, Mode.SHARED)]
+
+
+async def run_steps(
+    services: Services, job_id: int, recorded: Sequence[UndoStep], *, deferred: bool = False
+) -> list[tuple[UndoStep, str]]:
+    """Run recorded steps, last first; returns those that are not undone, first first, each with the reason.
+
+    A failure keeps no other step from being tried, except that no disk is removed on which the thing
+    that could not be undone may stand: an instance that is still recorded keeps its disks (G1). With
+    `deferred` other jobs may have used these things since, and what they made of them stays.
+    """
+    failed: list[tuple[UndoStep, str]] = []
+    in_the_way: list[tuple[UndoStep, Step]] = []
+    for one in reversed(recorded):
+        step = read_step(one)
+        above = next((other for other, what in in_the_way if _may_use(what, step)), None)
+        if above is not None:
+            why = f"left alone, since {above.procedure} could not be undone"
+            failed.insert(0, (one, why))
+            continue
+        try:
+            await _run_step(services, job_id, step, deferred=deferred)
+        except Exception as err:  # noqa: BLE001 - the other steps must be undone all the same
+            text = err.message if isinstance(err, GanetiError) else repr(err)
+            _log.warning("job %d: undo %s failed: %s", job_id, one.procedure, text)
+            failed.insert(0, (one, text))
+            in_the_way.append((one, step))
+    return failed
+
+
+def _may_use(failed: Step, step: Step) -> bool:
+    """Whether what could not be undone may use the disk that `step` removes, if it removes one."""
+    return step.removes is not None and failed.uses_disk(step.removes)
+
+
+async def _run_step(services: Services, job_id: int, step: Step, *, deferred: bool) -> None:
+    """Run one step; raises GanetiError if what it undoes may still be there."""
+    key = f"{job_id}/undo/{step.kind}/{services.ids.token(4)}"
+    if not deferred:
+        await step.run(services, key)
+    elif step.superseded(services.config.snapshot):
+        _log.info("job %d: nothing is to be undone by %s any more", job_id, step.kind)
+    else:
+        await step.run_deferred(services, key)
