@@ -19,8 +19,9 @@ from ganeti.bootstrap.membership import own_identity
 from ganeti.config.config import Config
 from ganeti.config.transaction import put_row
 from ganeti.model.objects import Instance, InstanceUuid, Nic
+from ganeti.store.backend import become_master
 from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import MAX_OPERATIONS, Campaign, Put, Transaction
+from ganeti.store.interface import MAX_OPERATIONS, Put, Transaction
 from ganeti.store.register import RegisterFile
 from ganeti.store.sqlite import SqliteStore
 from ganeti.vcluster.layout import VirtualNode
@@ -35,7 +36,7 @@ async def grow(node: VirtualNode, first: int, count: int) -> None:
     voter = SoleVoter(RegisterFile(node.paths.register))
     store = await SqliteStore.open(node.paths.state, own_identity(node.paths), voter)
     try:
-        lease = await store.campaign(Campaign())
+        lease = await become_master(store)
         config = await Config.load(store, lease, SystemClock(), RandomIds())
         nodes = config.snapshot.online_nodes()
         rows = [

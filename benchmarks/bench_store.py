@@ -11,8 +11,9 @@ from pathlib import Path
 from machine import spin_ms, sync_ms
 
 from ganeti.model.objects import NodeUuid
+from ganeti.store.backend import become_master
 from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import Campaign, Identity, Lease, Put, Transaction
+from ganeti.store.interface import Identity, Lease, Put, Transaction
 from ganeti.store.register import MemoryRegister, Promise, Register
 from ganeti.store.sqlite import SqliteStore
 
@@ -50,7 +51,7 @@ async def measure(directory: Path, seconds: float) -> dict[str, float]:
     """All figures of a new store in `directory`."""
     voter = SoleVoter(MemoryRegister(Register(IDENTITY.cluster_uuid, Promise(0, NodeUuid("node")))))
     store = await SqliteStore.open(directory / "state.db", IDENTITY, voter)
-    lease = await store.campaign(Campaign())
+    lease = await become_master(store)
     figures: dict[str, float] = {}
     for writers in CONCURRENT:
         before = store.statistics()

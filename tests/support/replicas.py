@@ -1,15 +1,19 @@
 """Candidates in one loop: registers in memory, and channels that may be cut."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
 from ganeti.store.archive import JobArchive
+from ganeti.store.archive_feed import ArchiveServer
 from ganeti.store.election import Heard, NoVote, Vote
-from ganeti.store.following import Ports
-from ganeti.store.interface import CampaignKind, Identity
+from ganeti.store.fence import keep_promised
+from ganeti.store.interface import CampaignKind, Identity, Master
+from ganeti.store.ports import Ports
 from ganeti.store.register import (
     AcceptRequest,
     Answer,
@@ -22,7 +26,7 @@ from ganeti.store.register import (
 )
 from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.sqlite import Options
-from ganeti.store.stream import Channel, ChannelClosed, Message
+from ganeti.store.stream import Channel, ChannelClosed, Message, StreamServer
 
 CONNECT_S, VOTE_S = 3.0, 2.0
 """How long a candidate waits for a node that says nothing at all."""
@@ -87,6 +91,7 @@ class Replicas:
         self.silent_voters: set[NodeUuid] = set()
         self.full: set[NodeUuid] = set()
         """Nodes whose registers cannot be written."""
+        self.servers: dict[NodeUuid, StreamServer] = {}
         self.channels: list[tuple[NodeUuid, NodeUuid, MemoryChannel]] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -95,15 +100,36 @@ class Replicas:
         name: str,
         options: Options | None = None,
         archive: JobArchive | None = None,
+        *,
+        is_fenced: bool = True,
     ) -> ReplicatedStore:
+        """`is_fenced` renews the master's epoch, where no `Roles` do that."""
         node = NodeUuid(name)
-        links = _Links(self, node)
-        ports = Ports(voters=links, peers=links, register=self.registers[node], archive=archive)
+        links = self.links(name)
+        register = self.registers[node]
+        ports = Ports(voters=links, peers=links, register=register)
         store = await ReplicatedStore.join(
             self.directory / f"{name}.db", Identity(self.cluster, node), ports, options
         )
         self.stores[node] = store
+        handlers = {**store.handlers, "archive": ArchiveServer(register, archive).serve}
+        self.servers[node] = StreamServer(self.cluster, handlers)
+        if is_fenced:
+            self._spawn(_renew(store))
         return store
+
+    def links(self, name: str) -> "Links":
+        """The ports of one node."""
+        return Links(self, NodeUuid(name))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def serve(self, node: NodeUuid, channel: Channel) -> None:
+        """Let a node answer a caller."""
+        self._spawn(self.servers[node].serve(channel))
 
     def lose_database(self, name: str) -> None:
         """The database of a node whose store is closed is gone; its register stays."""
@@ -141,7 +167,20 @@ class Replicas:
             await asyncio.wait(list(self.tasks))
 
 
-class _Links:
+async def _renew(store: ReplicatedStore) -> None:
+    """What the daemon does while its store is the master's: keep the epoch promised."""
+    renewing: asyncio.Task[None] | None = None
+    async with aclosing(store.role_changes()) as roles:
+        async for role in roles:
+            if renewing is not None:
+                renewing.cancel()
+            if isinstance(role, Master):
+                renewing = asyncio.create_task(keep_promised(store, store, role.lease.epoch))
+    if renewing is not None:
+        renewing.cancel()
+
+
+class Links:
     """The ports of one node."""
 
     def __init__(self, replicas: Replicas, node: NodeUuid) -> None:
@@ -161,9 +200,7 @@ class _Links:
         theirs = MemoryChannel(lambda: self._is_hushed(node))
         ours.other, theirs.other = theirs, ours
         self._all.channels.append((self._node, node, ours))
-        task = asyncio.create_task(self._all.stores[node].serve(theirs))
-        self._all.tasks.add(task)
-        task.add_done_callback(self._all.tasks.discard)
+        self._all.serve(node, theirs)
         return ours
 
     async def _vote(self, node: NodeUuid, answer: Answer | None = None) -> Vote | NoVote:

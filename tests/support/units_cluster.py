@@ -35,12 +35,12 @@ from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
+from ganeti.store.backend import become_master
 from ganeti.store.encoding import encode_ceiling
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     META_KIND,
-    Campaign,
     Lease,
     Lost,
     Put,
@@ -284,7 +284,7 @@ class Master:
     @classmethod
     async def begin(cls, world: World) -> Self:
         store = cls.store_type(world.disk)
-        lease = await store.campaign(Campaign())
+        lease = await become_master(store)
         if not world.disk.rows:
             await store.commit(lease, Transaction(tuple(_first_rows())))
         config = await Config.load(store, lease, LoopClock(), world.ids)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 from ganeti.api.luxi_server import Caller, Dispatcher
 from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
-from ganeti.daemons.roles import Duties, Roles
+from ganeti.daemons.roles import RoleCallbacks, Roles
 from ganeti.model.objects import NodeUuid
 from ganeti.protocols.luxi import Answer, Request
 from ganeti.store.interface import Lease, MemberChange, Put, Row, Transaction
@@ -100,7 +100,7 @@ class Keys:
                     self.keys.add(item.key)
         await asyncio.sleep(self._starts_in_s)
         ceiling = (await self._store.members()).job_id_ceiling
-        await self._or_lost(self._store.raise_ceiling(self._lease, ceiling + BLOCK))
+        await self._or_lost(self._store.raise_job_id_ceiling(self._lease, ceiling + BLOCK))
         self.is_open = True
         return self
 
@@ -163,9 +163,10 @@ class Candidate:
 
     async def start(self) -> None:
         self.disk.error = None
-        await self._world.replicas.open(self.node, Options(connect=self.disk.connect))
-        duties = Duties(self._last_master, self._prepare, self._take_office, self._serve, self._end)
-        self.roles = Roles(self.node, self.store, duties)
+        options = Options(connect=self.disk.connect)
+        await self._world.replicas.open(self.node, options, is_fenced=False)
+        callbacks = RoleCallbacks(self._prepare, self._start_master, self._serve, self._end)
+        self.roles = Roles(self.node, self.store, self.store, callbacks)
         self.roles.watch()
         await self.roles.resume()
 
@@ -223,15 +224,10 @@ class Candidate:
         """What clients of this node talk to, if it calls itself the master."""
         return self.serving if isinstance(self.serving, Keys) else None
 
-    async def _last_master(self) -> NodeUuid | None:
-        await asyncio.sleep(0)
-        register = self._world.replicas.registers[self.node].read()
-        return register.accepted.master if register and register.accepted else None
-
     async def _prepare(self) -> None:
         await asyncio.sleep(0)
 
-    def _take_office(self, lease: Lease, lost: Callable[[str], None]) -> Keys:
+    def _start_master(self, lease: Lease, lost: Callable[[str], None]) -> Keys:
         return Keys(self.store, lease, lost, self._world.dice.choice((0, 0.01, 0.3, 3)))
 
     async def _serve(self, dispatcher: Dispatcher | None) -> None:

@@ -40,10 +40,9 @@ from ganeti.model.iallocator import BUILT_IN
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import Params
-from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import Campaign, Identity, Transaction
-from ganeti.store.register import PromiseRequest, RegisterFile
-from ganeti.store.sqlite import SqliteStore
+from ganeti.store.backend import become_master
+from ganeti.store.factory import open_alone
+from ganeti.store.interface import Identity, Transaction
 
 DEFAULT_FILE_DIR = "/srv/ganeti/file-storage"
 DEFAULT_SHARED_DIR = "/srv/ganeti/shared-file-storage"
@@ -140,11 +139,9 @@ async def make_identity(new: Founding) -> None:
 async def make_state(new: Founding) -> None:
     """The register, the first rows of the configuration, and the files that show them."""
     node = NodeUuid(new.node_uuid)
-    voter = SoleVoter(RegisterFile(new.paths.register))
-    await voter.found(PromiseRequest(new.cluster_uuid, 0, node))
-    store = await SqliteStore.open(new.paths.state, Identity(new.cluster_uuid, node), voter)
+    store = await open_alone(new.paths, Identity(new.cluster_uuid, node))
     try:
-        lease = await store.campaign(Campaign())
+        lease = await become_master(store)
         rows = tuple(put_row(thing) for thing in first_objects(new))
         await store.commit(lease, Transaction(rows))
         config = await Config.load(store, lease, new.clock, new.ids)

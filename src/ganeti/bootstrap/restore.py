@@ -31,10 +31,11 @@ from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import KINDS, Cluster, Node, NodeUuid
 from ganeti.store.archive import JobArchive
+from ganeti.store.backend import Found, Restoration, StateRestorer
 from ganeti.store.backup import BackupHeader, read_backup
-from ganeti.store.database import History
 from ganeti.store.election import SILENCE_S, Heard, forced_ceiling, forced_epoch
 from ganeti.store.encoding import DIGEST_BYTES, MemberList, decode_ceiling, encode_ceiling
+from ganeti.store.factory import state_restorer
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     MAX_EPOCH,
@@ -45,15 +46,6 @@ from ganeti.store.interface import (
     Row,
 )
 from ganeti.store.register import Register, RegisterFile
-from ganeti.store.restoring import (
-    Found,
-    found_at,
-    holding_state,
-    move_aside,
-    register_restored,
-    replace_state,
-    rows_at,
-)
 from ganeti.store.worker import Worker
 
 UNKNOWN_END = (
@@ -108,20 +100,22 @@ async def restore(
         ) from err
     register = RegisterFile(paths.register).read()
     assert register is not None  # noqa: S101 - `own_identity` has read it
-    with _opened(backup) as file, holding_state(paths.state):
-        content = examine(file, identity)
-        _check_node(paths, content, identity)
-        asked = [node for node in content.nodes.values() if not node.offline]
-        silent = _check_no_master(content, identity, asked, await ask_nodes(asked))
-        found = found_at(paths.state, identity)
-        if not is_sure:
-            _check_newer(content, found, register, identity)
-        archived = await _archived(paths, content)
-        try:
-            plan = _Plan(identity, register, content, found, archived, silent)
-            return _replace(paths, file, plan, clock)
-        except OSError as err:
-            raise HostError(f"cannot write {err.filename}: {err.strerror}") from err
+    restorer = state_restorer(paths, identity)
+    with _opened(backup) as file:
+        async with restorer.held():
+            content = examine(file, identity)
+            _check_node(paths, content, identity)
+            asked = [node for node in content.nodes.values() if not node.offline]
+            silent = _check_no_master(content, identity, asked, await ask_nodes(asked))
+            found = await restorer.found()
+            if not is_sure:
+                _check_newer(content, found, register, identity)
+            archived = await _archived(paths, content)
+            try:
+                plan = _Plan(identity, register, content, found, archived, silent)
+                return await _replace(restorer, file, plan, clock)
+            except OSError as err:
+                raise HostError(f"cannot write {err.filename}: {err.strerror}") from err
 
 
 @dataclass(frozen=True)
@@ -166,19 +160,16 @@ class _Plan:
         return accepted.voters if accepted and accepted.voters else self.content.voters
 
 
-def _replace(paths: Paths, file: BinaryIO, plan: _Plan, clock: Clock) -> Restored:
-    aside = move_aside(paths.state) if plan.found.damage else None
-    lost = [] if aside else _lost(paths, plan)
+async def _replace(restorer: StateRestorer, file: BinaryIO, plan: _Plan, clock: Clock) -> Restored:
+    lost = [] if plan.found.damage else await _lost(restorer, plan)
     position, ceiling = plan.position, plan.ceiling
     digest = blake2b(
         f"{plan.identity.node_uuid} {plan.content.header}".encode(), digest_size=DIGEST_BYTES
     ).digest()
     file.seek(0)
     rows = _restored_rows(file, plan, ceiling, clock.time())
-    kept = replace_state(paths.state, plan.identity, History(position, digest), rows)
-    keeper = RegisterFile(paths.register)
-    register_restored(keeper, plan.identity, position.epoch, ceiling, plan.voters)
-    return Restored(position, _told(plan, aside or kept, lost))
+    wanted = Restoration(position, digest, ceiling, plan.voters)
+    return Restored(position, _told(plan, await restorer.replace(wanted, rows), lost))
 
 
 # Looking at the backup
@@ -379,12 +370,12 @@ def _ended(row: Row, job: StoredJob, now: float) -> Row:
 # What is said
 
 
-def _lost(paths: Paths, plan: _Plan) -> list[str]:
+async def _lost(restorer: StateRestorer, plan: _Plan) -> list[str]:
     """What the state that is replaced has and the backup has not."""
     if plan.found.position <= Position(0, 0):
         return []
     gone: dict[str, list[str]] = {kind: [] for kind in _COMPARED}
-    for row in rows_at(paths.state):
+    async for row in restorer.rows():
         if row.kind in gone and (row.kind, row.key) not in plan.content.keys:
             gone[row.kind].append(_name_of(row))
     return [
@@ -409,7 +400,7 @@ def _shown(position: Position) -> str:
     return f"position {position.as_int()}: epoch {position.epoch}, serial {position.serial}"
 
 
-def _told(plan: _Plan, aside: Path | None, lost: list[str]) -> list[str]:
+def _told(plan: _Plan, aside: str, lost: list[str]) -> list[str]:
     content, found = plan.content, plan.found
     cluster = content.cluster.name if content.cluster else ""
     begun = (
@@ -432,7 +423,7 @@ def _told(plan: _Plan, aside: Path | None, lost: list[str]) -> list[str]:
             f"whether another master lives could not be asked of {_some(plan.silent)}: make sure"
             " that none does, since its epoch ends when it meets this one"
         )
-    if aside is not None:
+    if aside:
         lines.append(f"what was here is kept in {aside}")
     unknown = [str(job_id) for job_id, ended in sorted(content.jobs.items())
                if not ended and job_id not in plan.archived]  # fmt: skip

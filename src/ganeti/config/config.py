@@ -24,13 +24,13 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.config.upgrade import Reader
 from ganeti.model.objects import KINDS, Cluster, ConfigObject, Instance, Node, NodeGroup
+from ganeti.store.backend import StateBackend
 from ganeti.store.interface import (
     MAX_OPERATIONS,
     MAX_TRANSACTION_BYTES,
     Lease,
     Operation,
     Position,
-    Store,
     Transaction,
     check_transaction,
 )
@@ -59,7 +59,7 @@ class Config:
 
     def __init__(
         self,
-        store: Store,
+        store: StateBackend,
         lease: Lease,
         clock: Clock,
         ids: IdSource,
@@ -81,7 +81,7 @@ class Config:
         self.reservations = Reservations(ids)
 
     @classmethod
-    async def load(cls, store: Store, lease: Lease, clock: Clock, ids: IdSource) -> "Config":
+    async def load(cls, store: StateBackend, lease: Lease, clock: Clock, ids: IdSource) -> "Config":
         """Read the configuration, bring old rows up to date, and check what they claim.
 
         ConfigurationError if it is damaged, of a newer version, or not there.

@@ -29,18 +29,15 @@ from ganeti.rpc.procedures.mastership import (
     RegisterState,
     RenewArgs,
 )
-from ganeti.store.election import Heard, NoVote, Tail, Vote, Voter, vote
-from ganeti.store.interface import CampaignKind, Position, Row, Store
+from ganeti.store.backend import StateBackend
+from ganeti.store.election import Heard, NoVote, Tail, Vote, Voter
+from ganeti.store.interface import CampaignKind, Position, Row
 from ganeti.store.register import (
     Accepted,
     AcceptRequest,
-    Answer,
     Promise,
     PromiseRequest,
     Register,
-    RegisterKeeper,
-    accept,
-    check_epoch,
 )
 from ganeti.store.stream import (
     LENGTH,
@@ -48,10 +45,10 @@ from ganeti.store.stream import (
     Channel,
     ChannelClosed,
     Message,
+    Voters,
     decode_message,
     encode_message,
 )
-from ganeti.store.worker import Worker
 
 STATE_PORT = 1816
 CONNECT_S = 3.0
@@ -68,7 +65,7 @@ class NodeDirectory:
 
     nodes: dict[NodeUuid, Node] = field(default_factory=dict)
 
-    async def read(self, store: Store) -> None:
+    async def read(self, store: StateBackend) -> None:
         """Take them from the store."""
         found: dict[NodeUuid, Node] = {}
         async with contextlib.aclosing(store.load()) as rows:
@@ -80,6 +77,15 @@ class NodeDirectory:
                 elif isinstance(row, Position):
                     continue
         self.nodes = found
+
+    def voter(self, uuid: NodeUuid) -> Callable[[], Voter]:
+        """What this daemon says of its own node with each vote."""
+
+        def describe() -> Voter:
+            node = self.nodes.get(uuid)
+            return Voter(master_capable=node is None or node.master_capable, software=__version__)
+
+        return describe
 
     def take(self, nodes: Iterable[Node]) -> None:
         """Take them from the configuration."""
@@ -93,22 +99,17 @@ class NodeDirectory:
 
 
 class RpcVoters:
-    """The registers of all nodes."""
+    """The registers of all nodes; this node's own by `local`, also where its daemon is down."""
 
     def __init__(
-        self,
-        own: NodeUuid,
-        keeper: RegisterKeeper,
-        worker: Worker,
-        rpc: RpcClient,
-        directory: NodeDirectory,
+        self, own: NodeUuid, local: Voters, rpc: RpcClient, directory: NodeDirectory
     ) -> None:
-        self._own, self._keeper, self._worker = own, keeper, worker
+        self._own, self._local = own, local
         self._rpc, self._directory = rpc, directory
 
     async def read(self, node: NodeUuid) -> Vote | NoVote:
         if node == self._own:
-            return await self._decide(lambda old: Answer(granted=old is not None, register=old))
+            return await self._local.read(node)
         return await self._asked(
             node, lambda target: self._rpc.call(target, REGISTER_READ, Nothing())
         )
@@ -117,7 +118,7 @@ class RpcVoters:
         self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
     ) -> Vote | NoVote:
         if node == self._own:
-            return await self._decide(lambda old: vote(old, request, kind, None))
+            return await self._local.promise(node, request, kind)
         args = PromiseArgs(
             cluster_uuid=request.cluster_uuid,
             epoch=request.epoch,
@@ -130,7 +131,7 @@ class RpcVoters:
 
     async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
         if node == self._own:
-            return await self._decide(lambda old: accept(old, request))
+            return await self._local.accept(node, request)
         new = request.accepted
         args = AcceptArgs(
             cluster_uuid=request.cluster_uuid,
@@ -151,19 +152,8 @@ class RpcVoters:
             node, lambda target: self._rpc.call(target, REGISTER_RENEW, args)
         )
         if node == self._own:
-            return await self._decide(lambda old: check_epoch(old, epoch, self._own))
+            return await self._local.renew(node, cluster_uuid, epoch)
         return answer
-
-    async def _decide(self, rule: Callable[[Register | None], Answer]) -> Vote | NoVote:
-        try:
-            answer = await self._worker.call(lambda: self._keeper.decide(rule))
-        except GanetiError as err:
-            return NoVote(err.message)
-        if answer.register is None:
-            return NoVote(answer.reason or "it has joined no cluster")
-        own = self._directory.nodes.get(self._own)
-        voter = Voter(master_capable=own is None or own.master_capable, software=__version__)
-        return Vote(answer.granted, answer.register, answer.reason, voter=voter)
 
     async def _asked(
         self, node: NodeUuid, question: Callable[[Node], Awaitable[RegisterState]]

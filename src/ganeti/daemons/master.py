@@ -37,10 +37,11 @@ from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
-from ganeti.store.archive_feed import ReplicatedArchive
+from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive
+from ganeti.store.backend import StateBackend
 from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Identity, Lease
-from ganeti.store.replicated import ReplicatedStore
+from ganeti.store.stream import Peers
 from ganeti.store.worker import Worker
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
@@ -59,10 +60,11 @@ class CandidateParts:
 
     paths: Paths
     identity: Identity
-    store: ReplicatedStore
+    store: StateBackend
     directory: NodeDirectory
     worker: Worker
     """For what blocks and is nobody's thread."""
+    peers: Peers
     archive: JobArchive | None = None
     """None where it could not be opened."""
 
@@ -103,6 +105,7 @@ class Mastership:
         self._opened.push_async_callback(rpc.close)
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
         self._opened.push_async_callback(distributor.close)
+        archive = self._archive()
         members = MembershipKeeper(
             store,
             lease,
@@ -111,10 +114,11 @@ class Mastership:
             authority_key=self._paths.authority_key,
             directory=self._node.directory,
             settle=distributor.settle,
+            candidates_are=archive.candidates_are,
         )
         earlier, locks = EarlierWork(rpc), LockManager(self._clock)
         services = self._services(config, earlier, distributor, members)
-        queue = self._queue(config, locks, services)
+        queue = self._queue(config, locks, services, archive)
         distributor.start()
         await queue.load()
         self._keep(earlier.sweep(lambda: list(config.snapshot.nodes.values())), "earlier work")
@@ -144,20 +148,29 @@ class Mastership:
             placements=Placements(),
             ssconf=distributor,
             candidates=members,
-            is_degraded=lambda: store.is_degraded,
+            is_degraded=lambda: store.statistics().degraded,
             pending_undo=lambda: self._jobs.pending_undo() if self._jobs else (),
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,
         )
 
-    def _queue(self, config: Config, locks: LockManager, services: Services) -> JobQueue:
-        """The queue of jobs, still empty; StoreError without an archive."""
-        store, archive = self._node.store, self._node.archive
-        if archive is None:
+    def _archive(self) -> ReplicatedArchive:
+        """The archive of jobs, and what gives it to the other candidates; StoreError without one."""
+        node = self._node
+        if node.archive is None:
             raise StoreError(
                 f"the archive of jobs {self._paths.job_archive} could not be opened when this daemon"
                 " started; its log says why"
             )
+        feed = ArchiveFeed(node.identity, self._lease.epoch, node.peers, node.archive)
+        self._opened.push_async_callback(feed.close)
+        return ReplicatedArchive(node.archive, feed, node.store.members)
+
+    def _queue(
+        self, config: Config, locks: LockManager, services: Services, archive: ReplicatedArchive
+    ) -> JobQueue:
+        """The queue of jobs, still empty."""
+        store = self._node.store
         queue = self._jobs = JobQueue(
             store,
             self._lease,
@@ -165,8 +178,8 @@ class Mastership:
             locks,
             Processor(services),
             clock=self._clock,
-            archive=ReplicatedArchive(archive, store.archived),
-            raise_ceiling=partial(store.raise_ceiling, self._lease),
+            archive=archive,
+            raise_ceiling=partial(store.raise_job_id_ceiling, self._lease),
         )
         self._opened.push_async_callback(queue.close)
         queue.on_lost = self._step_down
@@ -218,7 +231,7 @@ class _Shown:
     """The configuration as clients see it; that the master is alone is said at once (R6)."""
 
     config: Config
-    store: ReplicatedStore
+    store: StateBackend
 
     @property
     def snapshot(self) -> Snapshot:
@@ -226,7 +239,7 @@ class _Shown:
 
     @property
     def degraded(self) -> bool:
-        return self.store.is_degraded
+        return self.store.statistics().degraded
 
 
 async def _push_ssconf(

@@ -17,17 +17,19 @@ from ganeti.bootstrap.membership import own_identity
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters, TlsPeers, listening
 from ganeti.daemons.garbage import OldObjects
 from ganeti.daemons.master import CandidateParts, Mastership
-from ganeti.daemons.roles import Duties, Roles
+from ganeti.daemons.roles import RoleCallbacks, Roles
 from ganeti.daemons.watchdog import LoopWatchdog
 from ganeti.model.objects import NodeUuid
 from ganeti.node.membership import CandidateCertificates
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
-from ganeti.store.following import Ports
+from ganeti.store.archive_feed import ArchiveServer
+from ganeti.store.factory import open_state
 from ganeti.store.interface import Lease
+from ganeti.store.ports import LocalVoter, Ports
 from ganeti.store.register import RegisterFile
-from ganeti.store.replicated import ReplicatedStore
+from ganeti.store.stream import StreamServer
 from ganeti.store.worker import Worker, WorkerExecutor
 
 _log = logging.getLogger(__name__)
@@ -105,35 +107,37 @@ class Member:
         self._opened.push_async_callback(rpc.close)
         register = RegisterFile(self._paths.register)
         archive = await self._open_archive(worker)
-        ports = Ports(
-            voters=RpcVoters(identity.node_uuid, register, worker, rpc, directory),
-            peers=TlsPeers(tls.client_context(*files), directory, local),
-            register=register,
-            worker=worker,
-            archive=archive,
-        )
-        store = await ReplicatedStore.join(self._paths.state, identity, ports)
+        own = LocalVoter(identity.node_uuid, register, worker, directory.voter(identity.node_uuid))
+        peers = TlsPeers(tls.client_context(*files), directory, local)
+        voters = RpcVoters(identity.node_uuid, own, rpc, directory)
+        state = await open_state(self._paths, identity, Ports(voters, peers, register, worker))
+        store = state.backend
         self._opened.push_async_callback(store.close)
         await directory.read(store)
-        self._parts = CandidateParts(self._paths, identity, store, directory, worker, archive)
+        self._parts = CandidateParts(
+            self._paths, identity, store, directory, worker, peers, archive
+        )
+        server = StreamServer(
+            identity.cluster_uuid,
+            {**state.handlers, "archive": ArchiveServer(register, archive, worker).serve},
+        )
         await self._opened.enter_async_context(
             listening(
                 tls.server_context(*files),
                 address or self._own_address(identity.node_uuid),
                 CandidateCertificates(self._paths),
-                store.serve,
+                server.serve,
             )
         )
         self._opened.push_async_callback(self._close_server)
         await self._answer_with(NotMasterMethods(self._where, self._take_over))
-        duties = Duties(
-            last_master=self._last_master,
+        callbacks = RoleCallbacks(
             prepare=partial(directory.read, store),
-            take_office=self._take_office,
+            start_master=self._start_master,
             serve=self._serve,
             ended=self._ended,
         )
-        self._roles = Roles(identity.node_uuid, store, duties)
+        self._roles = Roles(identity.node_uuid, store, state.fence, callbacks)
         self._roles.watch()
 
     async def _open_archive(self, worker: Worker) -> JobArchive | None:
@@ -150,11 +154,7 @@ class Member:
         node = self._require_parts().directory.nodes.get(uuid)
         return node.primary_ip if node else None
 
-    async def _last_master(self) -> NodeUuid | None:
-        register = await self._require_parts().worker.call(RegisterFile(self._paths.register).read)
-        return register.accepted.master if register and register.accepted else None
-
-    def _take_office(self, lease: Lease, lost: Callable[[str], None]) -> Mastership:
+    def _start_master(self, lease: Lease, lost: Callable[[str], None]) -> Mastership:
         return Mastership(self._require_parts(), lease, lost)
 
     async def _serve(self, master: Dispatcher | None) -> None:
@@ -205,9 +205,7 @@ class Member:
         before = parts.store.statistics()
         told: list[str] = []
         if force:
-            register = await parts.worker.call(RegisterFile(self._paths.register).read)
-            accepted = register.accepted if register else None
-            holders = ", ".join(self._names(accepted.sync_set)) if accepted else "nobody"
+            holders = ", ".join(self._names((await parts.store.members()).holders))
             told.append(
                 f"forced without a vote: this node's last position is {before.position.as_int()}"
                 f" (epoch {before.position.epoch}, serial {before.position.serial}); the last sync set"

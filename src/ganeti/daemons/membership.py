@@ -19,7 +19,8 @@ from ganeti.daemons.candidates import NodeDirectory
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
-from ganeti.store.interface import Lease, MemberChange, Membership, Store
+from ganeti.store.backend import StateBackend
+from ganeti.store.interface import Lease, MemberChange, Membership
 from ganeti.units.services import Rpc
 
 AGAIN_S = 5.0
@@ -54,7 +55,7 @@ class MembershipKeeper:
 
     def __init__(
         self,
-        store: Store,
+        store: StateBackend,
         lease: Lease,
         config: Config,
         rpc: Rpc,
@@ -62,8 +63,13 @@ class MembershipKeeper:
         authority_key: Path,
         directory: NodeDirectory,
         settle: Callable[[float], Awaitable[list[str]]],
+        candidates_are: Callable[[frozenset[NodeUuid]], None] = lambda _candidates: None,
     ) -> None:
-        """`settle` waits so long until all nodes know the candidates, and names those that do not."""
+        """`settle` waits so long until all nodes know the candidates, and names those that do not.
+
+        `candidates_are` is told at each step at which of them the state is kept.
+        """
+        self._candidates_are = candidates_are
         self._store, self._lease = store, lease
         self._settle = settle
         self._config, self._rpc = config, rpc
@@ -127,7 +133,7 @@ class MembershipKeeper:
         self._started.add(node.uuid)
 
     async def demote(self, node: Node) -> None:
-        """Take both away, once the store counts on the node no more; raises like `Store.commit`."""
+        """Take both away, once the store counts on the node no more; raises like `StateBackend.commit`."""
         async with self._stepping:
             while not await self._next_step():
                 continue
@@ -154,6 +160,7 @@ class MembershipKeeper:
 
     async def _next_step(self) -> bool:
         members = await self._store.members()
+        self._candidates_are(members.candidates)
         change = next_change(self._config.snapshot, members)
         if change is None:
             return True

@@ -1,9 +1,11 @@
 """The role of a candidate, master or follower, and each change of it (R7-R9).
 
-start: follower --this node was the master: vote, again and again--> master
-follower --gnt-cluster master-failover: hand-over or vote, or force--> master
-master --a greater epoch, no majority, an unknown commit--> follower
-any --broken disk--> the end
+    follower --Master(lease) in the role stream: fence, start the services--> master
+    master   --anything else in the stream: close them--> follower
+    any      --Lost: broken disk--> the end
+
+What asks for the role: the start of a daemon that was the master, an epoch that was lost while no other
+master is known, `gnt-cluster master-failover`, or the back end by itself.
 """
 
 import asyncio
@@ -16,6 +18,8 @@ from typing import Any, Protocol
 from ganeti.api.luxi_server import Dispatcher
 from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.model.objects import NodeUuid
+from ganeti.store.backend import Fence
+from ganeti.store.fence import keep_promised
 from ganeti.store.interface import (
     Campaign,
     CampaignKind,
@@ -40,34 +44,29 @@ OVERTAKEN_S = 10.0
 _log = logging.getLogger(__name__)
 
 
-class Contested(Protocol):
-    """What of the store decides who is the master."""
+class ElectableStore(Protocol):
+    """What of a `StateBackend` decides who is the master."""
 
-    @property
-    def followed_master(self) -> NodeUuid | None: ...
     def role_changes(self) -> AsyncGenerator[Role, None]: ...
-    async def campaign(self, how: Campaign) -> Lease: ...
+    async def campaign(self, how: Campaign) -> None: ...
     async def step_down(self, why: str) -> None: ...
-    async def ask_for_hand_over(self, master: NodeUuid) -> None: ...
     def statistics(self) -> StoreStatistics: ...
 
 
-class Office(Protocol):
-    """What runs on a node while it is the master; `start` closes it where that fails."""
+class MasterServices(Protocol):
+    """What runs on a node while it is the master; `start` closes it where that fails or is cancelled."""
 
     async def start(self) -> Dispatcher: ...
     async def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class Duties:
+class RoleCallbacks:
     """What a change of the role means for the daemon."""
 
-    last_master: Callable[[], Awaitable[NodeUuid | None]]
-    """The master that was registered last, as far as this node knows."""
     prepare: Callable[[], Awaitable[None]]
-    """Called before each campaign."""
-    take_office: Callable[[Lease, Callable[[str], None]], Office]
+    """Called before each campaign of its own."""
+    start_master: Callable[[Lease, Callable[[str], None]], MasterServices]
     """What the master runs under a lease; it says by the callable why it cannot go on in this epoch."""
     serve: Callable[[Dispatcher | None], Awaitable[None]]
     """Answer clients as the master, or (None) as a follower."""
@@ -75,13 +74,30 @@ class Duties:
     """The store is lost, and so is the daemon."""
 
 
-class Roles:
-    """Carries out one change of the role after the other."""
+@dataclass
+class _Term:
+    """The services that run under one lease."""
 
-    def __init__(self, node: NodeUuid, store: Contested, duties: Duties) -> None:
-        self._node, self._store, self._duties = node, store, duties
-        self._office: Office | None = None
-        self._changing = asyncio.Lock()
+    lease: Lease
+    services: MasterServices
+    dispatcher: Dispatcher
+    renewing: asyncio.Task[None]
+
+
+class Roles:
+    """Opens and closes the master's services after the role stream, one change after the other."""
+
+    def __init__(
+        self, node: NodeUuid, store: ElectableStore, fence: Fence, callbacks: RoleCallbacks
+    ) -> None:
+        self._node, self._store, self._fence, self._callbacks = node, store, fence, callbacks
+        self._term: _Term | None = None
+        self._opening: tuple[Lease, asyncio.Task[_Term]] | None = None
+        self._failed: tuple[Lease, Exception] | None = None
+        """The last lease whose services could not be opened."""
+        self._news = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._campaigning = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self.refused = ""
@@ -90,11 +106,20 @@ class Roles:
     @property
     def is_master(self) -> bool:
         """Whether clients are answered as by the master."""
-        return self._office is not None
+        return self._term is not None
 
     def watch(self) -> None:
         """Follow what the store says of the role from now on."""
-        self._spawn(self._watch(), "role")
+        for work in (self._watch, self._follow_role):
+            self._spawn(self._or_end(work), "role")
+
+    async def _or_end(self, work: Callable[[], Awaitable[None]]) -> None:
+        """A daemon that, by a fault of our own, does not follow its role must not go on."""
+        try:
+            await work()
+        except Exception as err:  # noqa: BLE001 - whatever it is
+            _log.exception("the role cannot be followed any more")
+            self._callbacks.ended(f"the role cannot be followed any more: {err!r}")
 
     async def close(self) -> None:
         """Stop as if we died, but with all files closed."""
@@ -103,7 +128,7 @@ class Roles:
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-        await self._leave_office()
+        await self._close_services()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -114,13 +139,13 @@ class Roles:
 
     async def resume(self) -> None:
         """The master that this node was, if a vote confirms it soon; else a follower."""
-        if not await self._was_master():
+        if not self._was_master():
             return
         loop = asyncio.get_running_loop()
         end = loop.time() + FIRST_TRIES_S
-        while loop.time() < end:
+        while loop.time() < end and self._was_master():
             try:
-                await self._become(Campaign())
+                await self._become(Campaign(CampaignKind.RESUME))
             except NotMaster as err:
                 self._note(err)
                 await asyncio.sleep(AGAIN_S / 4)
@@ -128,15 +153,17 @@ class Roles:
                 return
         self._spawn(self._confirm(0.0), "confirm")
 
-    async def _was_master(self) -> bool:
-        return await self._duties.last_master() == self._node
+    def _was_master(self) -> bool:
+        """Whether this node was the last master, as far as it knows, and is not that now."""
+        role = self._store.statistics().role
+        return isinstance(role, Follower) and role.master == self._node
 
     async def _confirm(self, delay_s: float) -> None:
         """Ask to go on as the master until that is granted, or another one is known."""
         await asyncio.sleep(delay_s)
-        while self._office is None and await self._was_master():
+        while self._was_master():
             try:
-                await self._become(Campaign())
+                await self._become(Campaign(CampaignKind.RESUME))
             except GanetiError as err:
                 self._note(err)
             await asyncio.sleep(AGAIN_S)
@@ -159,21 +186,15 @@ class Roles:
 
         NotMaster says why that was not possible.
         """
-        kind = CampaignKind.VOTE
-        await self._duties.prepare()
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        end = begun + TAKE_OVER_S
         while True:
-            # It may have come back, and be heard by the voters, only after it was asked first.
-            if kind is CampaignKind.VOTE and await self._master_agrees():
-                kind = CampaignKind.HAND_OVER
             try:
-                await self._begin_now(Campaign(kind))
+                await self._begin_now(Campaign(CampaignKind.HAND_OVER))
             except NotMaster as err:
                 # A refusal may be of the moment when another node, or the old master, campaigned too.
-                limit = end if isinstance(err, NotYet) else begun + OVERTAKEN_S
-                if loop.time() > limit:
+                limit_s = TAKE_OVER_S if isinstance(err, NotYet) else OVERTAKEN_S
+                if loop.time() > begun + limit_s:
                     # If it was registered and could not begin, nobody else goes on by itself.
                     self._spawn(self._confirm(AFTER_LOSS_S), "confirm")
                     raise
@@ -182,67 +203,114 @@ class Roles:
             else:
                 return
 
-    async def _master_agrees(self) -> bool:
-        """Whether there is a master, and it has ended in favour of this node."""
-        master = self._store.followed_master or await self._duties.last_master()
-        if master is None or master == self._node:
-            return False
-        try:
-            await self._store.ask_for_hand_over(master)
-        except NotMaster as err:
-            _log.info("no hand-over: %s", err)
-            return False
-        return True
-
     async def _begin_now(self, how: Campaign) -> None:
         """On a task of its own: it must not end with the connection that asked for it."""
         await asyncio.shield(asyncio.create_task(self._become(how), name="take over"))
 
+    async def _become(self, how: Campaign) -> None:
+        """Campaign, and return when the services are open; NotMaster, and whatever they fail with."""
+        async with self._campaigning:
+            if self._term is not None or self._is_closing:
+                return
+            await self._callbacks.prepare()
+            await self._store.campaign(how)
+            role = self._store.statistics().role
+            if not isinstance(role, Master):
+                raise NotMaster("another node has taken over already")
+            await self._opened(role)
+
+    async def _opened(self, role: Master) -> None:
+        """Wait until the services are open under this lease, or raise why they are not."""
+        while self._term is None or self._term.lease != role.lease:
+            if self._failed is not None and self._failed[0] == role.lease:
+                raise self._failed[1]
+            if self._store.statistics().role != role:
+                raise NotMaster("another node has taken over already")
+            await self._settled.wait()
+        self.refused = ""
+
     # The changes
 
-    async def _become(self, how: Campaign) -> None:
-        """Campaign, and serve as the master; NotMaster, and whatever the office fails with."""
-        async with self._changing:
-            if self._office is not None or self._is_closing:
-                return
-            await self._duties.prepare()
-            lease = await self._store.campaign(how)
-            office = self._duties.take_office(lease, self._step_down)
-            try:
-                dispatcher = await office.start()
-            except BaseException:
-                await self._store.step_down("this node could not begin as the master")
-                raise
-            if self._store.statistics().role != Master(lease):
-                # The end came while the office was opened: `_watch` saw none that it could close.
-                await office.close()
-                raise NotMaster("another node has taken over already")
-            self._office, self.refused = office, ""
-            # Whoever is connected goes on with the master, also the caller of a take-over.
-            await self._duties.serve(dispatcher)
-
     def _step_down(self, why: str) -> None:
-        """The office says that it cannot go on in this epoch (R13)."""
+        """The services say that they cannot go on in this epoch (R13)."""
         if not self._is_closing:
             self._spawn(self._store.step_down(why), "step down")
 
     async def _watch(self) -> None:
+        """Note each role at once, so that nothing more is opened under a lease that is over."""
         async with aclosing(self._store.role_changes()) as roles:
             async for role in roles:
-                if isinstance(role, Lost):
-                    self._duties.ended(role.reason)
-                elif isinstance(role, Follower) and role.reason and self._office is not None:
-                    _log.warning("not the master any more: %s", role.reason)
-                    async with self._changing:
-                        if not isinstance(self._store.statistics().role, Master):
-                            await self._leave_office()
-                    self._spawn(self._confirm(AFTER_LOSS_S), "confirm")
+                if self._opening is not None and role != Master(self._opening[0]):
+                    self._opening[1].cancel()
+                self._news.set()
+                self._tell()
 
-    async def _leave_office(self) -> None:
-        office, self._office = self._office, None
-        if office is None:
+    async def _follow_role(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            role = self._store.statistics().role
+            if self._term is not None and role != Master(self._term.lease):
+                await self._end_term(role)
+            if isinstance(role, Lost):
+                self._callbacks.ended(role.reason)
+            elif isinstance(role, Master) and self._term is None:
+                await self._open(role.lease)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Let those look again who wait for the services."""
+        settled, self._settled = self._settled, asyncio.Event()
+        settled.set()
+
+    async def _end_term(self, role: Role) -> None:
+        if isinstance(role, Follower | Lost):
+            _log.warning("not the master any more: %s", role.reason)
+        await self._close_services()
+        if isinstance(role, Follower):
+            self._spawn(self._confirm(AFTER_LOSS_S), "confirm")
+
+    async def _open(self, lease: Lease) -> None:
+        """Fence the nodes, start the services, and answer clients."""
+        opening = asyncio.create_task(self._start(lease), name="start master")
+        self._opening = lease, opening
+        try:
+            await asyncio.wait((opening,))
+        finally:
+            self._opening = None
+            opening.cancel()
+        if opening.cancelled():
             return
-        await office.close()
-        del office
+        if (err := opening.exception()) is not None:
+            _log.warning("this node could not begin as the master: %s", err)
+            self._failed = lease, err if isinstance(err, Exception) else NotMaster(str(err))
+            await self._store.step_down("this node could not begin as the master")
+            return
+        self._term = opening.result()
+        if self._store.statistics().role == Master(lease):
+            # Whoever is connected goes on with the master, also the caller of a take-over.
+            await self._callbacks.serve(self._term.dispatcher)
+        else:
+            await self._close_services()
+
+    async def _start(self, lease: Lease) -> _Term:
+        await self._fence.promise(lease.epoch)
+        renewing = asyncio.create_task(
+            keep_promised(self._fence, self._store, lease.epoch), name="fence"
+        )
+        try:
+            services = self._callbacks.start_master(lease, self._step_down)
+            return _Term(lease, services, await services.start(), renewing)
+        except BaseException:
+            renewing.cancel()
+            raise
+
+    async def _close_services(self) -> None:
+        term, self._term = self._term, None
+        if term is None:
+            return
+        term.renewing.cancel()
+        await term.services.close()
+        del term
         if not self._is_closing:
-            await self._duties.serve(None)
+            await self._callbacks.serve(None)

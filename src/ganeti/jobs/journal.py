@@ -3,13 +3,16 @@
 from collections.abc import Callable, Sequence
 
 from ganeti.base.errors import GanetiError, NotMaster, Refused
-from ganeti.store.interface import Lease, Operation, Store, Transaction
+from ganeti.store.backend import StateBackend
+from ganeti.store.interface import Lease, Operation, Transaction
 
 
 class Journal:
     """Writes rows, and tells once that nothing can be written any more (R13)."""
 
-    def __init__(self, store: Store, lease: Lease, on_end: Callable[[GanetiError], None]) -> None:
+    def __init__(
+        self, store: StateBackend, lease: Lease, on_end: Callable[[GanetiError], None]
+    ) -> None:
         self._store = store
         self._lease = lease
         self._on_end = on_end

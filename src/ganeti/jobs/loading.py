@@ -21,7 +21,8 @@ from ganeti.jobs.record import (
 from ganeti.jobs.states import next_opcode
 from ganeti.model import wire
 from ganeti.model.job import StoredJob
-from ganeti.store.interface import Delete, Operation, Position, Row, Store
+from ganeti.store.backend import StateBackend
+from ganeti.store.interface import Delete, Operation, Position, Row
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Loaded:
     orphans: list[Operation] = field(default_factory=list)
 
 
-async def load_queue(store: Store) -> Loaded:
+async def load_queue(store: StateBackend) -> Loaded:
     """Read all jobs with their logs, in slices; StoreError if a row cannot be understood."""
     loaded = Loaded()
     # Rows come by kind, and `job` is before `jobkey` and `joblog`.

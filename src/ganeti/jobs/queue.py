@@ -40,7 +40,8 @@ from ganeti.model.job import LOCAL_SOURCE, LogEntry
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
-from ganeti.store.interface import MAX_OPERATIONS, Delete, Lease, Operation, Put, Store
+from ganeti.store.backend import StateBackend
+from ganeti.store.interface import MAX_OPERATIONS, Delete, Lease, Operation, Put
 from ganeti.store.job_ids import JobIdAllocator
 
 STARTS_AT_ONCE = 16
@@ -54,7 +55,7 @@ class JobQueue:
 
     def __init__(
         self,
-        store: Store,
+        store: StateBackend,
         lease: Lease,
         config: Config,
         locks: LockManager,

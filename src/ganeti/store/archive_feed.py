@@ -1,6 +1,6 @@
-"""Gives followers what the master's archive of jobs has (F10), beside the transaction stream.
+"""Gives the other candidates what the master's archive of jobs has (F10), whatever keeps the state.
 
-    master -> follower      Hello(archive); Welcome or Sorry; then ArchiveHave, answered by ArchiveMissing,
+    master -> candidate     Hello(archive); Welcome or Sorry; then ArchiveHave, answered by ArchiveMissing,
                             and ArchiveJobs, answered by Done
 
 An archive only grows, and an id has one content; so catching up is a comparison of ids, as ranges: a
@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from ganeti.base.errors import ProtocolError, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.archive import MOST_IDS, JobArchive
-from ganeti.store.interface import Identity
+from ganeti.store.interface import Identity, Membership
+from ganeti.store.register import Answer, RegisterKeeper, check_epoch
 from ganeti.store.stream import (
     ArchiveHave,
     ArchiveJobs,
@@ -30,6 +31,7 @@ from ganeti.store.stream import (
     Sorry,
     Welcome,
 )
+from ganeti.store.worker import Worker
 
 ANSWER_S = 10.0
 RETRY_S = 2.0
@@ -87,7 +89,8 @@ class ArchiveFeed:
         self._tasks: dict[NodeUuid, asyncio.Task[None]] = {}
 
     def followers_are(self, followers: Collection[NodeUuid]) -> None:
-        """Feed exactly these from now on."""
+        """Feed exactly these from now on, but never this node."""
+        followers = set(followers) - {self._identity.node_uuid}
         for node in self._links.keys() - followers:
             self._tasks.pop(node).cancel()
             self._links.pop(node).drop()
@@ -171,8 +174,39 @@ class ArchiveFeed:
                 left = [job_id for job_id in left if job_id > last]
 
 
+class ArchiveServer:
+    """A candidate's end: what the master of the greatest epoch sends is kept here."""
+
+    def __init__(
+        self, register: RegisterKeeper, archive: JobArchive | None, worker: Worker | None = None
+    ) -> None:
+        """No archive where it cannot be opened; `worker` is where the register is decided."""
+        self._register, self._archive, self._worker = register, archive, worker
+
+    async def serve(self, channel: Channel, hello: Hello) -> None:
+        """Until the connection closes; StoreError if this archive cannot be written."""
+        if self._archive is None:
+            await channel.send(Sorry("its archive of jobs cannot be opened"))
+            return
+        answer = await self._check_epoch(hello.epoch, NodeUuid(hello.node_uuid))
+        if not answer.granted:
+            promised = answer.register.promised.epoch if answer.register else 0
+            await channel.send(Sorry(answer.reason, promised))
+            return
+        await channel.send(Welcome(0, b""))
+        await serve_archive(channel, self._archive)
+
+    async def _check_epoch(self, epoch: int, master: NodeUuid) -> Answer:
+        """A greater epoch is written down first (R2)."""
+
+        def decide() -> Answer:
+            return self._register.decide(lambda old: check_epoch(old, epoch, master))
+
+        return await self._worker.call(decide) if self._worker else decide()
+
+
 async def serve_archive(channel: Channel, archive: JobArchive) -> None:
-    """A follower's end, until the connection closes; StoreError if this archive cannot be written."""
+    """The conversation after the greeting."""
     while True:
         message = await channel.receive()
         if isinstance(message, ArchiveHave):
@@ -218,15 +252,25 @@ def _reason(answer: Message) -> str:
 
 
 class ReplicatedArchive:
-    """The archive of a master: followers have what is kept before its jobs leave the state."""
+    """The archive of a master: those that hold the state have what is kept before its jobs leave it."""
 
-    def __init__(self, archive: JobArchive, deliver: Callable[[Jobs], Awaitable[None]]) -> None:
-        self._archive, self._deliver = archive, deliver
+    def __init__(
+        self,
+        archive: JobArchive,
+        feed: ArchiveFeed,
+        members: Callable[[], Awaitable[Membership]],
+    ) -> None:
+        """`members` is that of the back end."""
+        self._archive, self._feed, self._members = archive, feed, members
+
+    def candidates_are(self, candidates: frozenset[NodeUuid]) -> None:
+        """Feed these, without this node, from now on."""
+        self._feed.followers_are(candidates)
 
     async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None:
         """Raises like `JobArchive.append`; never for what followers do."""
         await self._archive.append(jobs)
-        await self._deliver(list(jobs))
+        await self._feed.deliver(list(jobs), (await self._members()).holders)
 
     async def get(self, job_id: int) -> bytes | None:
         return await self._archive.get(job_id)

@@ -5,16 +5,19 @@ is told to (embedded); another campaigns all the time by itself (etcd). Both fit
 
     role_changes  --Master(lease)-->  fence.promise(epoch)  -->  the master's services open
                   --anything else-->  they close
-    every RENEW_S, while the lease lasts: fence.renew(epoch); NotMaster from it --> step_down(why)
+    while the lease lasts (`fence.keep_promised`): fence.renew(epoch); NotMaster from it --> step_down(why)
 
 Every method may raise StoreError where the data cannot be read or written any more (broken disk,
 damaged content, closed store); the role is Lost then, unless the back end was closed.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 from ganeti.base.errors import NotMaster
+from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import (
     ByteSink,
     Campaign,
@@ -29,9 +32,6 @@ from ganeti.store.interface import (
     StoreStatistics,
     Transaction,
 )
-
-RENEW_S = 2.0
-"""How often the daemon renews the fence of the epoch in which it is the master."""
 
 
 class StateBackend(Protocol):
@@ -151,6 +151,53 @@ class Fence(Protocol):
 
         NotMaster if a node has promised a greater epoch, or no majority has agreed for SILENCE_S
         (R9): the daemon steps down.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is in the place of the state now."""
+
+    position: Position
+    epoch: int = 0
+    job_id_ceiling: int = 0
+    damage: str = ""
+    """Why it cannot be opened, where that is so."""
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """Where a restored state goes on: one position, beyond all that anybody may have used (R10)."""
+
+    position: Position
+    digest: bytes
+    """Of its history, which is one of its own."""
+    job_id_ceiling: int
+    voters: frozenset[NodeUuid]
+
+
+class StateRestorer(Protocol):
+    """Puts rows in the place of a candidate's whole state, while no master daemon runs on its node."""
+
+    def held(self) -> AbstractAsyncContextManager[None]:
+        """Nobody else on this node opens the state meanwhile; StoreError if the master daemon has it."""
+        ...
+
+    async def found(self) -> Found:
+        """What a restore would replace."""
+        ...
+
+    def rows(self) -> AsyncGenerator[Row, None]:
+        """All rows of a state that is not damaged; StoreError."""
+        ...
+
+    async def replace(self, plan: Restoration, rows: Iterable[Row]) -> str:
+        """Let `rows` be the whole state, and this node the only one with it; where the old one is kept.
+
+        In order: the state, then this node's register, which has promised the epoch to it. If we die
+        in between, a repeated restore does both again. '' where there was no old state. Refused (full
+        disk), StoreError, OSError, or what `rows` raises: the state has not changed then.
         """
         ...
 

@@ -44,7 +44,7 @@ class BackupHeader:
 async def write_backup(
     snapshot: AsyncIterator[Position | Row], sink: ByteSink, cluster_uuid: str
 ) -> Position:
-    """Stream what `Store.load` gives; the position of the backup."""
+    """Stream what `StateBackend.load` gives; the position of the backup."""
     digest = hashlib.sha256()
     position: Position | None = None
     chunk = bytearray()

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from ganeti.base.errors import HostError
 from ganeti.base.files import AtomicFile
-from ganeti.store.interface import Position, Store
+from ganeti.store.backend import StateBackend
+from ganeti.store.interface import Position
 from ganeti.store.worker import Worker
 
 SYNC_EVERY_BYTES = 4 << 20
@@ -20,7 +21,11 @@ class BackupFiles:
     """Writes backups of one store; a worker does what blocks, and the loop goes on meanwhile."""
 
     def __init__(
-        self, store: Store, worker: Worker, *, make: Callable[[Path], AtomicFile] = AtomicFile
+        self,
+        store: StateBackend,
+        worker: Worker,
+        *,
+        make: Callable[[Path], AtomicFile] = AtomicFile,
     ) -> None:
         self._store = store
         self._worker = worker

@@ -1,6 +1,6 @@
 """The SQLite file of the state store: everything here runs on a thread and blocks.
 
-Tables: `rows` (the state), `log` (the last transactions, for `watch` and followers), `meta`
+Tables: `rows` (the state), `log` (the last transactions, for followers), `meta`
 (where the history stands). The schema never changes after version 1: values carry a format
 number of their own.
 """

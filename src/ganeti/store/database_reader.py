@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ganeti.base.errors import StoreError
 from ganeti.store.database import Connect, DiskBroken, History, connect, read_history, will_pass
-from ganeti.store.encoding import EncodedEntry, chain_digest, decode_transaction, row_checksum
-from ganeti.store.interface import LogEntry, NotInLog, Position, Row
+from ganeti.store.encoding import EncodedEntry, chain_digest, row_checksum
+from ganeti.store.interface import NotInLog, Position, Row
 
 SLICE_ROWS = 500
 SLICE_BYTES = 4 << 20
@@ -72,15 +72,6 @@ class LogReader:
         self._connection: sqlite3.Connection | None = None
         self._history = History()
 
-    def after(self, position: Position, limit: int = SLICE_ROWS) -> list[LogEntry]:
-        """The transactions that follow; NotInLog where the log does not reach back to that."""
-        return [
-            LogEntry(
-                entry.position, entry.previous, entry.digest, decode_transaction(entry.content)
-            )
-            for entry in self.encoded_after(position, limit)
-        ]
-
     def goes_on_from(self, history: History) -> bool:
         """Whether the log continues exactly this history."""
         try:
@@ -93,7 +84,7 @@ class LogReader:
         return chain_digest(history.digest, first.position, first.content) == first.digest
 
     def encoded_after(self, position: Position, limit: int = SLICE_ROWS) -> list[EncodedEntry]:
-        """As `after`, for those who pass it on."""
+        """The transactions that follow; NotInLog where the log does not reach back to that."""
         try:
             if self._connection is None:
                 self._connection = self._connect(self._path)

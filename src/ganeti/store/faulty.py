@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
+from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store.electorate import Electorate, SoleVoter
 from ganeti.store.encoding import (
@@ -27,8 +27,6 @@ from ganeti.store.interface import (
     Identity,
     Lease,
     LogEntry,
-    Lost,
-    NotInLog,
     Position,
     Put,
     Row,
@@ -107,15 +105,6 @@ class MemoryDisk:
                 self.rows.pop((operation.kind, operation.key), None)
         return position
 
-    def after(self, position: Position) -> list[LogEntry]:
-        """The transactions that follow; NotInLog where the log does not reach back to that."""
-        if position == self.position:
-            return []
-        for index, entry in enumerate(self.log):
-            if entry.previous == position:
-                return self.log[index:]
-        raise NotInLog(f"the log does not go on from {position}; load a snapshot")
-
 
 @dataclass(slots=True)
 class _Waiting:
@@ -127,7 +116,7 @@ class _Waiting:
 
 
 class FaultyStore(SoleMember):
-    """A `Store` on a `MemoryDisk`; `inject` says which transaction meets which fault."""
+    """A `StateBackend` on a `MemoryDisk`; `inject` says which transaction meets which fault."""
 
     def __init__(
         self,
@@ -152,7 +141,6 @@ class FaultyStore(SoleMember):
         self._transactions = self._syncs = self._largest_batch = self._refused = 0
         self._members = self._stored_members()
         self._position, self._epoch = self.disk.position, self.disk.epoch
-        self._news.reached(self._position)
 
     # Faults
 
@@ -234,7 +222,6 @@ class FaultyStore(SoleMember):
         if fault is None or isinstance(fault, Delay) or fault.written:
             self._position = self.disk.write(waiting.epoch, waiting.txn)
             self._transactions += 1
-            self._news.reached(self._position)
         if fault is None or isinstance(fault, Delay):
             self._queue.remove(waiting)
             if waiting.done and not waiting.done.done():
@@ -298,18 +285,6 @@ class FaultyStore(SoleMember):
                 self._check_readable()
             yield Row(kind, key, value)
 
-    async def watch(self, after: Position) -> AsyncGenerator[LogEntry, None]:
-        while not self._closed:
-            self._check_readable()
-            entries = self.disk.after(after)
-            for entry in entries:
-                yield entry
-                after = entry.position
-            if not entries and not await self._news.beyond(after):
-                break
-        if isinstance(self._roles.role, Lost):
-            raise StoreError(self._roles.role.reason)
-
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
             role=self._roles.role,
@@ -331,4 +306,3 @@ class FaultyStore(SoleMember):
         self._closed = True
         await self._drained()
         self._roles.close()
-        self._news.close()

@@ -6,8 +6,8 @@ and what was here is kept aside (R9).
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,13 +15,12 @@ from typing import Any, TypeVar
 from ganeti.base.errors import NotMaster, Refused
 from ganeti.base.whole import to_the_end
 from ganeti.model.objects import NodeUuid
-from ganeti.store.archive import JobArchive
 from ganeti.store.database import History, HistoryDiffers
 from ganeti.store.election import Ballot, Heard, Vote
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.encoding import EncodedEntry
-from ganeti.store.interface import ZERO, Identity, Position, Row
-from ganeti.store.register import RegisterKeeper
+from ganeti.store.interface import ZERO, Follower, Identity, Position, Row
+from ganeti.store.ports import Ports
 from ganeti.store.sqlite import Options, SqliteStore
 from ganeti.store.stream import (
     Ack,
@@ -29,15 +28,12 @@ from ganeti.store.stream import (
     Channel,
     ChannelClosed,
     Message,
-    Peers,
     Ping,
     SnapshotBegin,
     SnapshotEnd,
     SnapshotRows,
-    Voters,
     entries_of,
 )
-from ganeti.store.worker import Worker
 
 SNAPSHOT_S = 60.0
 BATCH_ENTRIES = 2000
@@ -45,23 +41,6 @@ BATCH_ENTRIES = 2000
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Ports:
-    """What connects a store with the other nodes, and with its own node's register."""
-
-    voters: Voters
-    peers: Peers
-    register: RegisterKeeper
-    worker: Worker | None = None
-    """Where the register is read and decided, since it syncs; without one it is at once."""
-    archive: JobArchive | None = None
-    """What a master archives goes here too."""
-
-    async def beside(self, function: Callable[[], T]) -> T:
-        """Run what may block on the register's file."""
-        return await self.worker.call(function) if self.worker else function()
 
 
 class FollowingStore(SqliteStore):
@@ -78,6 +57,11 @@ class FollowingStore(SqliteStore):
         self._session: asyncio.Task[None] | None = None
         """The task that writes what a master sends."""
         self._sessions: set[asyncio.Task[Any]] = set()
+
+    def _knows_master(self, master: NodeUuid) -> None:
+        """Another node, or this one, was the master last."""
+        if isinstance(self._roles.role, Follower):
+            self._roles.change(Follower("", master))
 
     def _meets(self, epoch: int) -> None:
         self._met_epoch = max(self._met_epoch, epoch)

@@ -4,12 +4,11 @@ NotMaster      not written: this store, or this lease, is not (or no longer) the
 NotYet         a campaign was refused that may be granted a little later
 Refused        not written: a limit, a full disk; the text says which
 CommitUnknown  perhaps written (R13): campaign again and load
-NotInLog       `watch` cannot start there; load a snapshot
+NotInLog       the log does not go on from there; load a snapshot
 StoreError     the data cannot be read: broken disk, corrupt content, closed store
 """
 
 import enum
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -238,77 +237,13 @@ class StoreStatistics:
     refused: int = 0
     is_full: bool = False
     log_entries: int = 0
+    degraded: bool = False  # as in `Membership`, while this node is the master
 
 
 class ByteSink(Protocol):
     """Where a backup goes."""
 
     async def write(self, data: bytes) -> None: ...
-
-
-class Store(Protocol):
-    """Ordered, replicated transactions with one writer; positions are (epoch, serial)."""
-
-    def role_changes(self) -> AsyncGenerator[Role, None]:
-        """The role now, then each change of it, until the store is closed."""
-        ...
-
-    async def campaign(self, how: Campaign) -> Lease:
-        """Become the master in a new epoch; all earlier leases end, and what waits is written first.
-
-        Raises NotMaster (not granted; says why), Refused (full disk), StoreError (a register failed).
-        """
-        ...
-
-    async def resign(self, to: NodeUuid | None = None) -> None:
-        """Write what waits and become a follower; NotMaster if `to` cannot take over."""
-        ...
-
-    def load(self) -> AsyncGenerator[Position | Row, None]:
-        """One consistent snapshot: its position first, then all rows by kind and key."""
-        ...
-
-    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
-        """Write, and return once that survives a power cut on every member of the sync set.
-
-        Raises NotMaster or Refused (surely not written) or CommitUnknown. Cancelling the caller
-        does not take the transaction back.
-        """
-        ...
-
-    def submit(self, lease: Lease, txn: Transaction) -> None:
-        """Write in order without waiting; raises like `commit` for what is known at once.
-
-        If it is refused later, the next `commit` or `submit` is refused too, once, and says so.
-        """
-        ...
-
-    def watch(self, after: Position) -> AsyncGenerator[LogEntry, None]:
-        """Every transaction after that position once, in order, until the store is closed.
-
-        Raises NotInLog where a snapshot must be loaded first.
-        """
-        ...
-
-    async def members(self) -> Membership:
-        """Who takes part, as this node knows it."""
-        ...
-
-    async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
-        """Add, change or remove one node; raises like `commit`."""
-        ...
-
-    async def backup(self, sink: ByteSink) -> Position:
-        """Write one consistent snapshot as a stream (`backup.py`); its position."""
-        ...
-
-    def statistics(self) -> StoreStatistics:
-        """Figures of this moment."""
-        ...
-
-    async def close(self) -> None:
-        """Write what waits, end every iteration, free all threads and files; may be repeated."""
-        ...
 
 
 def check_transaction(txn: Transaction) -> int:

@@ -1,18 +1,6 @@
 """Job ids in blocks: a block's ceiling is registered before any of its ids is used (R12, G8)."""
 
-from ganeti.base.errors import NotMaster, StoreError
-from ganeti.store.electorate import Electorate
-from ganeti.store.encoding import encode_ceiling
-from ganeti.store.interface import (
-    JOB_ID_CEILING_KEY,
-    META_KIND,
-    CampaignKind,
-    Lease,
-    Put,
-    Store,
-    Transaction,
-)
-from ganeti.store.register import Accepted, AcceptRequest
+from ganeti.base.errors import StoreError
 
 BLOCK_SIZE = 1000
 
@@ -60,19 +48,3 @@ class JobIdAllocator:
         taken = range(self._next, self._next + count)
         self._next += count
         return taken
-
-
-async def raise_ceiling(
-    store: Store, electorate: Electorate, cluster_uuid: str, lease: Lease, ceiling: int
-) -> None:
-    """Write a ceiling of job ids to the voters' registers, then to the store.
-
-    Raises like `Store.commit`; then no id of the new block may be used.
-    """
-    members = await store.members()
-    if members.master is None or members.epoch != lease.epoch:
-        raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {members.epoch}")
-    accepted = Accepted(lease.epoch, 0, members.master, members.holders, ceiling)
-    await electorate.accept(AcceptRequest(cluster_uuid, accepted), CampaignKind.VOTE)
-    row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
-    await store.commit(lease, Transaction((row,)))

@@ -1,9 +1,9 @@
-"""What the back ends tell their readers: changes of the role, and news of the log. One loop."""
+"""What the back ends tell their listeners: changes of the role."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 
-from ganeti.store.interface import Follower, Lost, Position, Role
+from ganeti.store.interface import Follower, Lost, Role
 
 
 class RoleFeed:
@@ -44,40 +44,3 @@ class RoleFeed:
         self._closed = True
         for listener in self._listeners:
             listener.put_nowait(None)
-
-
-class LogNews:
-    """Wakes those who wait for a position beyond the one they have."""
-
-    def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
-        self._position: Position | None = None
-        self._closed = False
-
-    def reached(self, position: Position) -> None:
-        """Say that the log goes up to `position`."""
-        self._position = position
-        self._wake()
-
-    def close(self) -> None:
-        """Wake everybody for the last time."""
-        self._closed = True
-        self._wake()
-
-    async def beyond(self, position: Position) -> bool:
-        """Wait until there is more than `position`; False when there will be none."""
-        while not self._closed:
-            if self._position is not None and self._position > position:
-                return True
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.discard(waiter)
-        return False
-
-    def _wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)

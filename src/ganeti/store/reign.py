@@ -15,8 +15,6 @@ from typing import Protocol
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.base.waking import Waking
 from ganeti.model.objects import NodeUuid
-from ganeti.store.archive import JobArchive
-from ganeti.store.archive_feed import ArchiveFeed, Jobs
 from ganeti.store.database import History
 from ganeti.store.election import Mandate, NoVote, Vote, carries, is_majority, next_voters
 from ganeti.store.encoding import EncodedEntry, MemberList
@@ -43,7 +41,6 @@ from ganeti.store.sync_set import SyncSet
 TICK_S = 0.1
 HAND_OVER_TICK_S = 0.01
 PING_S = 0.25
-RENEW_S = 2.0
 RETRY_S = 0.5
 ANSWER_S = 5.0
 CHUNK_ENTRIES = 100
@@ -77,8 +74,6 @@ class Means:
     history: Source
     ended: Callable[[str], None]
     """Called once, where the reign ends by itself."""
-    archive: JobArchive | None = None
-    """What followers get too, where there is one."""
 
 
 class _Feed:
@@ -132,9 +127,6 @@ class Reign:
         self._set_change: asyncio.Task[None] | None = None
         self._voters_change: asyncio.Task[None] | None = None
         self._over: str | None = None
-        self._archive = None
-        if means.archive is not None:
-            self._archive = ArchiveFeed(means.identity, accepted.epoch, means.peers, means.archive)
 
     @property
     def epoch(self) -> int:
@@ -161,10 +153,9 @@ class Reign:
         return self._forced or is_alone
 
     def start(self, members: MemberList) -> None:
-        """Begin to serve followers and to renew the mandate."""
+        """Begin to serve followers."""
         self.members_are(members)
-        for work in (self._tick, self._renew):
-            self._tasks.append(asyncio.create_task(work(), name=f"reign{work.__name__}"))
+        self._tasks.append(asyncio.create_task(self._tick(), name="reign tick"))
 
     def members_are(self, members: MemberList) -> None:
         """Follow these candidates from now on, and have these voters registered.
@@ -198,8 +189,6 @@ class Reign:
         own = self._means.identity.node_uuid
         others = self._members.candidates - (self._members.voters - self._accepted.voters) - {own}
         self._sync.candidates_are(others)
-        if self._archive is not None:
-            self._archive.followers_are(others)
         for node in self._links.keys() - others:
             self._links.pop(node).cancel()
             del self._feeds[node]
@@ -226,11 +215,6 @@ class Reign:
         self._waiting.append((position, done))
         await done
 
-    async def archived(self, jobs: Jobs) -> None:
-        """Give archived jobs to all followers; those of the sync set are waited for, for a moment."""
-        if self._archive is not None:
-            await self._archive.deliver(jobs, self._sync.members)
-
     async def follower_has(self, node: NodeUuid, position: Position, limit_s: float) -> None:
         """Wait until a follower has everything up to there; NotMaster if it does not in time."""
         loop = asyncio.get_running_loop()
@@ -250,8 +234,6 @@ class Reign:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if self._archive is not None:
-            await self._archive.close()
 
     def end(self, why: str) -> None:
         """Acknowledge nothing from now on."""
@@ -438,18 +420,19 @@ class Reign:
         self._sync.registered(wanted)
         self._acknowledge()
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
+        """Say to all voters once that this node is the master still; NotMaster if it has ended."""
         uuid, epoch, voters = self._means.identity.cluster_uuid, self.epoch, self._means.voters
-        while self._over is None:
-            if self._forced:
-                await self._seek_majority()
-            everybody = self._accepted.voters
-            await self._ask(
-                everybody,
-                lambda node: voters.renew(node, uuid, epoch),
-                lambda agreed, everybody=everybody: everybody <= agreed,  # type: ignore[misc] # a default
-            )
-            await asyncio.sleep(RENEW_S)
+        if self._forced:
+            await self._seek_majority()
+        everybody = self._accepted.voters
+        await self._ask(
+            everybody,
+            lambda node: voters.renew(node, uuid, epoch),
+            lambda agreed: everybody <= agreed,
+        )
+        if self._over is not None:
+            raise NotMaster(self._over)
 
     def _acknowledge(self) -> None:
         acknowledged = self._sync.acknowledged

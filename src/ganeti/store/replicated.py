@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from ganeti import __version__
-from ganeti.base.errors import CommitUnknown, NotMaster, ProtocolError, Refused, StoreError
+from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
-from ganeti.store.archive_feed import Jobs, serve_archive
 from ganeti.store.database import History, HistoryDiffers
 from ganeti.store.election import Ballot, Electing, NoVote, Refusal, Tail, Vote
 from ganeti.store.encoding import EncodedEntry, MemberList, encode_ceiling
-from ganeti.store.following import SNAPSHOT_S, FollowingStore, Ports
+from ganeti.store.following import SNAPSHOT_S, FollowingStore
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     MEMBERS_KEY,
@@ -33,6 +32,7 @@ from ganeti.store.interface import (
     ZERO,
     Campaign,
     CampaignKind,
+    Follower,
     Identity,
     Lease,
     Master,
@@ -43,9 +43,11 @@ from ganeti.store.interface import (
     Put,
     Receipt,
     Row,
+    StoreStatistics,
     Transaction,
     check_transaction,
 )
+from ganeti.store.ports import Ports
 from ganeti.store.register import (
     Accepted,
     AcceptRequest,
@@ -60,15 +62,18 @@ from ganeti.store.stream import (
     Channel,
     ChannelClosed,
     Done,
+    Handler,
     Hello,
-    Message,
     Pull,
+    Purpose,
     Sorry,
     Welcome,
 )
 
 HAND_OVER_S = 5.0
 LAST_ACKS_S = 2.0
+RELEASED_S = 60.0
+"""How long a master that has ended in favour of this node need not be asked again."""
 
 T = TypeVar("T")
 
@@ -82,6 +87,8 @@ class ReplicatedStore(FollowingStore):
         super().__init__(path, identity, ports, options)
         self._reign: Reign | None = None
         self._handing_over = asyncio.Lock()
+        self._released: float | None = None
+        """When the last master ended in favour of this node; None if another one was followed since."""
 
     @classmethod
     async def join(
@@ -97,21 +104,26 @@ class ReplicatedStore(FollowingStore):
         store._reached(store._database.history)
         register = await ports.beside(ports.register.read)
         store._met_epoch = register.promised.epoch if register else 0
+        if register is not None and register.accepted is not None:
+            store._knows_master(register.accepted.master)
         return store
 
     # Becoming the master
 
-    async def campaign(self, how: Campaign) -> Lease:
+    async def campaign(self, how: Campaign) -> None:
+        kind = how.kind
+        if kind is CampaignKind.HAND_OVER and not await self._master_agrees():
+            kind = CampaignKind.VOTE
         async with self._campaigning:
             await self._finish_reign("a new epoch is being taken")
-        lease = await super().campaign(how)
-        assert self._reign is not None  # noqa: S101 - `_take_epoch` made it
-        self._reign.start(self._members)
-        return lease
+        await super().campaign(Campaign(kind))
 
     async def _take_epoch(self, kind: CampaignKind) -> Lease:
         register = await self._ports.beside(self._ports.register.read)
         last = register.accepted if register else None
+        if kind is CampaignKind.RESUME:
+            self._check_last_master(last)
+            kind = CampaignKind.VOTE
         if election.has_no_state(last, self._position):
             raise NotMaster(election.NO_STATE)
         self._members = await self._commits.run(self._read_members)
@@ -146,7 +158,14 @@ class ReplicatedStore(FollowingStore):
         is_elected = await self._register_first(electing, first)
         self._check_met(epoch)
         self._begin(first, forced=not is_elected)
+        self._released = None
         return Lease(epoch)
+
+    def _check_last_master(self, last: Accepted | None) -> None:
+        """This node was the last master, or NotMaster."""
+        if last is not None and last.master != self._identity.node_uuid:
+            self._knows_master(last.master)
+            raise NotMaster(f"node {last.master} has been the master since this one was")
 
     async def _ask(
         self, nodes: frozenset[NodeUuid], question: Callable[[NodeUuid], Awaitable[Vote | NoVote]]
@@ -227,10 +246,10 @@ class ReplicatedStore(FollowingStore):
             peers=self._ports.peers,
             history=_Source(self),
             ended=self._superseded,
-            archive=self._ports.archive,
         )
         self._registered_ceiling = first.job_id_ceiling
         self._reign = Reign(means, first, forced=forced)
+        self._reign.start(self._members)
 
     # Being the master
 
@@ -260,41 +279,27 @@ class ReplicatedStore(FollowingStore):
             await reign.members_settled()
         return Receipt(position, reign.is_degraded)
 
-    async def raise_ceiling(self, lease: Lease, ceiling: int) -> None:
-        """Register a ceiling of job ids, then write it; before that none of its ids is used (R12)."""
+    async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
         self._check_lease(lease)
         await self._current_reign().register(ceiling=ceiling)
         row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
         await self.commit(lease, Transaction((row,)))
         self._registered_ceiling = max(self._registered_ceiling, ceiling)
 
-    async def archived(self, jobs: Jobs) -> None:
-        """Jobs were archived here: give them to the followers, before they leave the state (F10)."""
-        if self._reign is not None:
-            await self._reign.archived(jobs)
-
-    async def resign(self, to: NodeUuid | None = None) -> None:
-        async with self._campaigning:
-            self._check_usable()
-            await self._hand_over(to)
-
-    async def _hand_over(self, to: NodeUuid | None) -> None:
+    async def _hand_over(self, to: NodeUuid) -> None:
         """Let `to` have everything, and end; NotMaster if that is not possible, and all goes on.
 
         Writes are held meanwhile: they are refused by a master that has ended, and else go on.
         """
-        reign = self._reign
-        if reign is None:
-            return
-        follower = None if to == self._identity.node_uuid else to
-        if follower is not None:
-            await reign.follower_has(follower, self._position, HAND_OVER_S)
-        async with self._handing_over:
-            await self._drained()
-            if follower is not None:
-                await reign.follower_has(follower, self._position, LAST_ACKS_S)
-            await reign.acknowledged(self._position)
-            await self._end_reign("the mastership was handed over" if to else "resigned")
+        async with self._campaigning:
+            self._check_usable()
+            reign = self._current_reign()
+            await reign.follower_has(to, self._position, HAND_OVER_S)
+            async with self._handing_over:
+                await self._drained()
+                await reign.follower_has(to, self._position, LAST_ACKS_S)
+                await reign.acknowledged(self._position)
+                await self._end_reign("the mastership was handed over", to)
 
     async def _until_writable(self, lease: Lease) -> None:
         async with self._handing_over:
@@ -322,25 +327,29 @@ class ReplicatedStore(FollowingStore):
         if reign is not None:
             self._keep_task(asyncio.create_task(reign.close(why), name="end of a reign"))
 
-    @property
-    def is_degraded(self) -> bool:
-        """Whether this node is a master that holds the state alone (R6)."""
-        return self._reign is not None and self._reign.is_degraded
-
-    @property
-    def followed_master(self) -> NodeUuid | None:
-        """The last master that this store followed."""
-        return self._followed
+    def statistics(self) -> StoreStatistics:
+        degraded = self._reign is not None and self._reign.is_degraded
+        return replace(super().statistics(), degraded=degraded)
 
     async def step_down(self, why: str) -> None:
-        """End this node's epoch, since what was built on it cannot go on (R13)."""
         await self._end_reign(why)
+        await self._drained()
 
-    async def _end_reign(self, why: str) -> None:
+    async def _end_reign(self, why: str, to: NodeUuid | None = None) -> None:
         reign, self._reign = self._reign, None
         if reign is not None:
-            self._step_down(why)
+            self._step_down(why, to)
             await reign.close(why)
+
+    # The fence: the vote has promised the epoch on a majority
+
+    async def promise(self, epoch: int) -> None:
+        if self._current_reign().epoch != epoch:
+            raise NotMaster(f"epoch {epoch} is over")
+
+    async def renew(self, epoch: int) -> None:
+        await self.promise(epoch)
+        await self._current_reign().renew()
 
     async def _finish_reign(self, why: str) -> None:
         """Take no more, and give what waits a little time to be acknowledged."""
@@ -358,11 +367,11 @@ class ReplicatedStore(FollowingStore):
         super()._lose(reason)
         self._superseded(reason)
 
-    def _membership(self, ceiling: int) -> Membership:
-        base = super()._membership(ceiling)
+    async def members(self) -> Membership:
+        base = await super().members()
         reign = self._reign
         if reign is None:
-            return base
+            return await self._as_registered(base)
         return Membership(
             master=base.master,
             epoch=base.epoch,
@@ -370,36 +379,32 @@ class ReplicatedStore(FollowingStore):
             candidates=base.candidates,
             holders=frozenset(reign.sync_set.members),
             degraded=reign.is_degraded,
-            job_id_ceiling=max(ceiling, reign.accepted.job_id_ceiling),
+            job_id_ceiling=max(base.job_id_ceiling, reign.accepted.job_id_ceiling),
         )
+
+    async def _as_registered(self, base: Membership) -> Membership:
+        """What a follower knows: who held the state when the last master registered."""
+        register = await self._ports.beside(self._ports.register.read)
+        accepted = register.accepted if register else None
+        if accepted is None:
+            return base
+        ceiling = max(base.job_id_ceiling, accepted.job_id_ceiling)
+        return replace(base, holders=accepted.sync_set, job_id_ceiling=ceiling)
 
     # Following
 
-    async def serve(self, channel: Channel) -> None:
-        """Answer one caller on its connection, until it ends."""
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                hello = await channel.receive()
-            await self._welcome(channel, hello)
-        except (ChannelClosed, TimeoutError, HistoryDiffers) as err:
-            _log.debug("a connection ended: %s", err)
-        except (StoreError, NotMaster, ProtocolError) as err:
-            _log.warning("a connection failed: %s", err)
-        finally:
-            channel.close()
+    @property
+    def handlers(self) -> dict[Purpose, Handler]:
+        """What this store answers to other candidates."""
+        return {
+            "replicate": self._welcome,
+            "fence": self._welcome,
+            "hand-over": self._answer_hand_over,
+        }
 
-    async def _welcome(self, channel: Channel, hello: Message) -> None:
-        if not isinstance(hello, Hello) or hello.cluster_uuid != self._identity.cluster_uuid:
-            await channel.send(Sorry("this is another cluster"))
-            return
-        if hello.purpose == "hand-over":
-            await self._answer_hand_over(channel, NodeUuid(hello.node_uuid))
-            return
+    async def _welcome(self, channel: Channel, hello: Hello) -> None:
         if why := await self._refusal(hello):
             await channel.send(Sorry(why, self._met_epoch))
-            return
-        if hello.purpose == "archive":
-            await self._serve_archive(channel)
             return
         await self._end_reign(f"node {hello.node_uuid} has epoch {hello.epoch}")
         await self._end_session()
@@ -411,6 +416,8 @@ class ReplicatedStore(FollowingStore):
             await self._answer_pull(channel)
             return
         self._followed = NodeUuid(hello.node_uuid)
+        self._released = None
+        self._knows_master(self._followed)
         self._heard_at = asyncio.get_running_loop().time()
         session = asyncio.create_task(self._follow(channel, hello.epoch), name="following")
         self._session = session
@@ -435,13 +442,6 @@ class ReplicatedStore(FollowingStore):
             return f"this node is the master in epoch {self._reign.epoch}"
         return ""
 
-    async def _serve_archive(self, channel: Channel) -> None:
-        if self._ports.archive is None:
-            await channel.send(Sorry("its archive of jobs cannot be opened"))
-            return
-        await channel.send(Welcome(self._position.as_int(), self._digest))
-        await serve_archive(channel, self._ports.archive)
-
     async def _answer_pull(self, channel: Channel) -> None:
         async with asyncio.timeout(SNAPSHOT_S):
             pull = await channel.receive()
@@ -456,18 +456,35 @@ class ReplicatedStore(FollowingStore):
         await channel.send(Done())
         await channel.receive()  # the other end closes
 
-    async def _answer_hand_over(self, channel: Channel, to: NodeUuid) -> None:
+    async def _answer_hand_over(self, channel: Channel, hello: Hello) -> None:
+        to = NodeUuid(hello.node_uuid)
         if self._reign is None or to not in self._members.candidates:
             await channel.send(Sorry("this node is not the master, or does not know the other"))
             return
         try:
-            await self.resign(to)
+            await self._hand_over(to)
         except (NotMaster, StoreError) as err:
             await channel.send(Sorry(err.message))
             return
         await channel.send(Done())
 
-    async def ask_for_hand_over(self, master: NodeUuid) -> None:
+    async def _master_agrees(self) -> bool:
+        """Whether there is a master, and it has ended in favour of this node, now or a moment ago."""
+        role, loop = self._roles.role, asyncio.get_running_loop()
+        master = role.master if isinstance(role, Follower) else None
+        if master is None or master == self._identity.node_uuid:
+            return False
+        if self._released is not None and loop.time() - self._released < RELEASED_S:
+            return True
+        try:
+            await self._ask_for_hand_over(master)
+        except NotMaster as err:
+            _log.info("no hand-over: %s", err)
+            return False
+        self._released = loop.time()
+        return True
+
+    async def _ask_for_hand_over(self, master: NodeUuid) -> None:
         """Ask the master to end in favour of this node; NotMaster if it does not."""
         identity = self._identity
         register = await self._ports.beside(self._ports.register.read)

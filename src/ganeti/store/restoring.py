@@ -7,14 +7,15 @@ does both again.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
 from ganeti.base.errors import Refused, StoreError
 from ganeti.base.files import exclusive_file, sync_directory
+from ganeti.base.paths import Paths
 from ganeti.model.objects import NodeUuid
+from ganeti.store.backend import Found, Restoration
 from ganeti.store.database import (
     CannotWriteNow,
     Connect,
@@ -33,6 +34,7 @@ from ganeti.store.register import (
     Answer,
     PromiseRequest,
     Register,
+    RegisterFile,
     RegisterKeeper,
     accept,
     promise,
@@ -41,15 +43,37 @@ from ganeti.store.register import (
 _SLICE_ROWS = 500
 
 
-@dataclass(frozen=True)
-class Found:
-    """What is in the place of the state now."""
+class EmbeddedRestorer:
+    """The `StateRestorer` of the embedded back end."""
 
-    position: Position
-    epoch: int = 0
-    job_id_ceiling: int = 0
-    damage: str = ""
-    """Why it cannot be opened, where that is so."""
+    def __init__(self, paths: Paths, identity: Identity) -> None:
+        self._paths, self._identity = paths, identity
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        with holding_state(self._paths.state):
+            yield
+
+    async def found(self) -> Found:
+        return found_at(self._paths.state, self._identity)
+
+    async def rows(self) -> AsyncGenerator[Row, None]:
+        for row in rows_at(self._paths.state):
+            yield row
+
+    async def replace(self, plan: Restoration, rows: Iterable[Row]) -> str:
+        path = self._paths.state
+        damaged = move_aside(path) if (await self.found()).damage else None
+        history = History(plan.position, plan.digest)
+        kept = replace_state(path, self._identity, history, rows)
+        register_restored(
+            RegisterFile(self._paths.register),
+            self._identity,
+            plan.position.epoch,
+            plan.job_id_ceiling,
+            plan.voters,
+        )
+        return str(damaged or kept or "")
 
 
 @contextlib.contextmanager

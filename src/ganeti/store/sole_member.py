@@ -9,8 +9,9 @@ from ganeti.base.errors import NotMaster, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backup import write_backup
 from ganeti.store.electorate import Electorate, greatest_ceiling, greatest_epoch
-from ganeti.store.encoding import MemberList
+from ganeti.store.encoding import MemberList, encode_ceiling
 from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
     MEMBERS_KEY,
     META_KIND,
     ZERO,
@@ -32,18 +33,17 @@ from ganeti.store.interface import (
     Transaction,
     check_transaction,
 )
-from ganeti.store.notices import LogNews, RoleFeed
+from ganeti.store.notices import RoleFeed
 from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest
 
 
 class SoleMember(abc.ABC):
-    """The part of a `Store` that decides; the rest, below, carries out."""
+    """The part of a `StateBackend` that decides; the rest, below, carries out."""
 
     def __init__(self, identity: Identity, electorate: Electorate) -> None:
         self._identity = identity
         self._electorate = electorate
         self._roles = RoleFeed()
-        self._news = LogNews()
         self._campaigning = asyncio.Lock()
         self._changing_members = asyncio.Lock()
         self._members = MemberList.decode(None, identity.node_uuid)
@@ -55,7 +55,7 @@ class SoleMember(abc.ABC):
 
     @abc.abstractmethod
     def load(self) -> AsyncGenerator[Position | Row, None]:
-        """As `Store` says."""
+        """As `StateBackend` says."""
 
     @abc.abstractmethod
     def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
@@ -78,7 +78,7 @@ class SoleMember(abc.ABC):
     def role_changes(self) -> AsyncGenerator[Role, None]:
         return self._roles.changes()
 
-    async def campaign(self, how: Campaign) -> Lease:
+    async def campaign(self, how: Campaign) -> None:
         async with self._campaigning:
             self._check_usable()
             self._step_down("a new epoch is being taken")
@@ -87,7 +87,6 @@ class SoleMember(abc.ABC):
             self._check_usable()
             self._forced = how.kind is CampaignKind.FORCE
             self._roles.change(Master(lease))
-            return lease
 
     async def _take_epoch(self, kind: CampaignKind) -> Lease:
         """Greater than all promised ones; promised, then written here, then registered (R2, R7)."""
@@ -104,22 +103,17 @@ class SoleMember(abc.ABC):
         self._registered_ceiling = ceiling
         return Lease(epoch)
 
-    async def resign(self, to: NodeUuid | None = None) -> None:
-        if to is not None and to != self._identity.node_uuid:
-            raise NotMaster(f"node {to} does not follow this master, so it cannot take over")
-        async with self._campaigning:
-            self._check_usable()
-            self._step_down("resigned")
-            await self._drained()
+    async def step_down(self, why: str) -> None:
+        self._step_down(why)
+        await self._drained()
 
-    def _step_down(self, reason: str) -> None:
+    def _step_down(self, reason: str, to: NodeUuid | None = None) -> None:
         if isinstance(self._roles.role, Master):
-            self._roles.change(Follower(reason))
+            self._roles.change(Follower(reason, to or self._identity.node_uuid))
 
     def _lose(self, reason: str) -> None:
         """Closed for good: nobody may believe any more what this store says."""
         self._roles.change(Lost(reason))
-        self._news.close()
 
     def _check_usable(self) -> None:
         role = self._roles.role
@@ -159,6 +153,16 @@ class SoleMember(abc.ABC):
     async def backup(self, sink: ByteSink) -> Position:
         async with contextlib.aclosing(self.load()) as snapshot:
             return await write_backup(snapshot, sink, self._identity.cluster_uuid)
+
+    async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
+        self._check_lease(lease)
+        node = self._identity.node_uuid
+        accepted = Accepted(lease.epoch, 0, node, frozenset((node,)), ceiling)
+        request = AcceptRequest(self._identity.cluster_uuid, accepted)
+        await self._electorate.accept(request, CampaignKind.VOTE)
+        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+        await self.commit(lease, Transaction((row,)))
+        self._registered_ceiling = max(self._registered_ceiling, ceiling)
 
     # Members
 

@@ -24,8 +24,6 @@ from ganeti.store.interface import (
     META_KIND,
     Identity,
     Lease,
-    LogEntry,
-    Lost,
     Position,
     Row,
     StoreStatistics,
@@ -48,7 +46,7 @@ class Options:
 
 
 class SqliteStore(SoleMember):
-    """The `Store` of one member: the master holds the state alone."""
+    """The `StateBackend` of one member: the master holds the state alone."""
 
     def __init__(
         self, path: Path, identity: Identity, electorate: Electorate, options: Options
@@ -115,7 +113,6 @@ class SqliteStore(SoleMember):
 
     def _reached(self, history: History) -> None:
         self._position, self._digest = history.position, history.digest
-        self._news.reached(history.position)
 
     def _add(self, lease: Lease, txn: Transaction, size: int) -> asyncio.Future[Position]:
         return self._commits.add(lease.epoch, txn, size)
@@ -157,18 +154,6 @@ class SqliteStore(SoleMember):
                 self._reader.post(snapshot.close)
             self._snapshots.discard(snapshot)
 
-    async def watch(self, after: Position) -> AsyncGenerator[LogEntry, None]:
-        while not self._closed:
-            self._check_readable()
-            entries = await self._read(partial(self._log_reader.after, after))
-            for entry in entries:
-                yield entry
-                after = entry.position
-            if not entries and not await self._news.beyond(after):
-                break
-        if isinstance(self._roles.role, Lost):
-            raise StoreError(self._roles.role.reason)
-
     async def _read(self, function: Callable[[], T]) -> T:
         """Run on the reader; damage found there ends the writing too (G3)."""
         try:
@@ -199,7 +184,6 @@ class SqliteStore(SoleMember):
         self._closed = True
         await self._commits.close(self._open_files.close)
         self._roles.close()
-        self._news.close()
         for snapshot in self._snapshots:
             self._reader.post(snapshot.close)
         self._reader.post(self._log_reader.close)

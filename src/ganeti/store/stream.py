@@ -9,12 +9,15 @@
 A message is a length and msgpack. The ports at the end are wired by `daemons`.
 """
 
+import asyncio
+import logging
 import struct
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from ganeti.base.errors import ProtocolError
+from ganeti.base.errors import NotMaster, ProtocolError, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.election import NoVote, Vote
 from ganeti.store.encoding import EncodedEntry
@@ -23,6 +26,10 @@ from ganeti.store.register import AcceptRequest, PromiseRequest
 
 LENGTH = struct.Struct(">I")
 MESSAGE_LIMIT = 64 << 20
+HELLO_S = 5.0
+"""How long a caller may take to say who it is."""
+
+_log = logging.getLogger(__name__)
 
 Purpose = Literal["replicate", "fence", "hand-over", "archive"]
 
@@ -212,3 +219,32 @@ class Voters(Protocol):
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
         """Say that this node is the master still."""
         ...
+
+
+Handler: TypeAlias = Callable[[Channel, Hello], Awaitable[None]]
+"""Answers one caller that has said hello, until the connection ends; closes nothing."""
+
+
+class StreamServer:
+    """Gives each caller of this cluster to the handler of its purpose."""
+
+    def __init__(self, cluster_uuid: str, handlers: Mapping[Purpose, Handler]) -> None:
+        self._cluster_uuid, self._handlers = cluster_uuid, handlers
+
+    async def serve(self, channel: Channel) -> None:
+        """Answer one caller on its connection, until it ends."""
+        try:
+            async with asyncio.timeout(HELLO_S):
+                hello = await channel.receive()
+            if not isinstance(hello, Hello) or hello.cluster_uuid != self._cluster_uuid:
+                await channel.send(Sorry("this is another cluster"))
+            elif (handler := self._handlers.get(hello.purpose)) is None:
+                await channel.send(Sorry(f"this node does not answer calls to {hello.purpose}"))
+            else:
+                await handler(channel, hello)
+        except (ChannelClosed, TimeoutError) as err:
+            _log.debug("a connection ended: %s", err)
+        except (StoreError, NotMaster, ProtocolError) as err:
+            _log.warning("a connection failed: %s", err)
+        finally:
+            channel.close()

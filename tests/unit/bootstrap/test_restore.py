@@ -18,7 +18,6 @@ from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import ErrorCode, GanetiError, PrereqError, StoreError
 from ganeti.base.files import exclusive_file
 from ganeti.base.paths import Paths
-from ganeti.bootstrap import restore as restore_module
 from ganeti.bootstrap.membership import make_directories, write_identity
 from ganeti.bootstrap.restore import restore
 from ganeti.config.transaction import put_row
@@ -28,6 +27,7 @@ from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import ConfigObject, Node, NodeUuid
 from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.store import restoring as restoring_module
 from ganeti.store.archive import JobArchive
 from ganeti.store.backup import read_backup, write_backup
 from ganeti.store.database import History
@@ -405,7 +405,7 @@ def test_a_death_before_the_register_is_written_is_mended_by_doing_it_again(
 
     before = RegisterFile(paths.register).read()
     with monkeypatch.context() as patched:
-        patched.setattr(restore_module, "register_restored", die)
+        patched.setattr(restoring_module, "register_restored", die)
         with pytest.raises(Death):
             restored(paths, backup_of(content()))
     assert RegisterFile(paths.register).read() == before

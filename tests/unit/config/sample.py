@@ -18,8 +18,9 @@ from ganeti.model.objects import (
     NodeGroup,
     NodeUuid,
 )
+from ganeti.store.backend import become_master
 from ganeti.store.faulty import FaultyStore, MemoryDisk
-from ganeti.store.interface import Campaign, Lease, Transaction
+from ganeti.store.interface import Lease, Transaction
 from tests.support.virtual_time import LoopClock
 
 CLUSTER_UUID = "00000000-0000-4000-9000-000000000001"
@@ -98,7 +99,7 @@ async def store_with(
 ) -> tuple[FaultyStore, Lease]:
     """A store whose master we are, with these objects."""
     store = FaultyStore(disk or MemoryDisk())
-    lease = await store.campaign(Campaign())
+    lease = await become_master(store)
     for start in range(0, len(objects), 50):
         rows = tuple(put_row(one) for one in objects[start : start + 50])
         await store.commit(lease, Transaction(rows))

@@ -21,8 +21,9 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.model import wire
 from ganeti.model.objects import Instance, Nic
+from ganeti.store.backend import become_master
 from ganeti.store.faulty import Crash, FaultyStore, Refuse, Unknown
-from ganeti.store.interface import Campaign, Put, Transaction
+from ganeti.store.interface import Put, Transaction
 from tests.support.virtual_time import WALL_START, LoopClock
 from tests.unit.config.sample import (
     CLUSTER_UUID,
@@ -266,7 +267,7 @@ async def test_a_store_without_a_cluster_is_refused() -> None:
 @pytest.mark.requirement("S89", "S90", "S80")
 async def test_old_rows_get_uuids_once_and_stay_stable() -> None:
     store = FaultyStore()
-    lease = await store.campaign(Campaign())
+    lease = await become_master(store)
     node = {"name": "node1.example.com", "primary_ip": "192.0.2.1", "secondary_ip": "192.0.2.1",
             "group": GROUP, "certificate": "", "master_candidate": True}  # fmt: skip
     nic = {"mac": "aa:00:00:00:00:01", "bridge": "br7"}

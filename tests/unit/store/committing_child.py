@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 from ganeti.model.objects import NodeUuid
+from ganeti.store.backend import become_master
 from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import Campaign, Identity, Lease, Put, Transaction
+from ganeti.store.interface import Identity, Lease, Put, Transaction
 from ganeti.store.register import PromiseRequest, RegisterFile
 from ganeti.store.sqlite import SqliteStore
 
@@ -27,7 +28,7 @@ async def main(path: Path) -> None:
     voter = SoleVoter(RegisterFile(path.with_name("register")))
     await voter.found(PromiseRequest(IDENTITY.cluster_uuid, 0, IDENTITY.node_uuid))
     store = await SqliteStore.open(path, IDENTITY, voter)
-    lease = await store.campaign(Campaign())
+    lease = await become_master(store)
     numbers = itertools.count()
     await asyncio.gather(*(write(store, lease, numbers) for _ in range(WRITERS)))
 

@@ -11,8 +11,9 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store import archive_feed
 from ganeti.store import reign as reign_module
 from ganeti.store.archive import JobArchive, ranges_of
-from ganeti.store.archive_feed import ReplicatedArchive, serve_archive
-from ganeti.store.interface import Delete, Lease, MemberChange, Transaction
+from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive, serve_archive
+from ganeti.store.backend import become_master
+from ganeti.store.interface import Delete, Identity, Lease, MemberChange, Transaction
 from ganeti.store.stream import ArchiveHave, ArchiveJobs, ArchiveMissing, ChannelClosed, Ping
 from ganeti.store.worker import Worker
 from tests.support.replicas import MemoryChannel, Replicas
@@ -38,6 +39,7 @@ class Candidates:
         self.directory, self.worker = directory, worker
         self.archives: dict[NodeUuid, JobArchive] = {}
         self.lease = Lease(0)
+        self.feeds: list[ArchiveFeed] = []
 
     async def open(self, node: NodeUuid) -> None:
         path = self.directory / f"{node}-archive.db"
@@ -48,28 +50,35 @@ class Candidates:
         for node in (N1, N2, N3):
             await self.open(node)
         store = self.replicas.stores[N1]
-        self.lease = await store.campaign(VOTE)
+        self.lease = await become_master(store, VOTE)
         for node in (N2, N3):
             await store.change_members(self.lease, MemberChange(node, True, True))
         await all_in_set(store)
-        return self.of(N1)
+        return await self.of(N1)
 
-    def of(self, node: NodeUuid) -> ReplicatedArchive:
-        return ReplicatedArchive(self.archives[node], self.replicas.stores[node].archived)
+    async def of(self, node: NodeUuid) -> ReplicatedArchive:
+        """The archive of this node as the master, fed to the other candidates from now on."""
+        store = self.replicas.stores[node]
+        members = await store.members()
+        identity, links = Identity(self.replicas.cluster, node), self.replicas.links(node)
+        feed = ArchiveFeed(identity, members.epoch, links, self.archives[node])
+        self.feeds.append(feed)
+        archive = ReplicatedArchive(self.archives[node], feed, store.members)
+        archive.candidates_are(members.candidates)
+        return archive
 
-    async def feeds(self, node: NodeUuid = N1) -> None:
+    async def are_fed(self) -> None:
         """All followers are fed."""
 
         def is_so() -> bool:
-            reign = self.replicas.stores[node]._reign
-            assert reign is not None
-            assert reign._archive is not None
-            fed = reign._archive.statistics()
+            fed = self.feeds[-1].statistics()
             return len(fed) == 2 and all(fed.values())
 
         await eventually(is_so)
 
     async def close(self) -> None:
+        for feed in self.feeds:
+            await feed.close()
         await self.replicas.close()
         for archive in self.archives.values():
             await archive.close()
@@ -99,7 +108,7 @@ async def test_followers_have_what_was_archived_before_it_leaves_the_state(
     candidates: Candidates,
 ) -> None:
     archive = await candidates.begin()
-    await candidates.feeds()
+    await candidates.are_fed()
     await archive.append(jobs(1, 50))
     for node in (N2, N3):
         assert await candidates.archives[node].get(50) == jobs(50, 50)[0][1]
@@ -112,7 +121,7 @@ async def test_wherever_the_master_dies_the_next_one_has_each_job_live_or_archiv
     candidates: Candidates, steps: int
 ) -> None:
     archive = await candidates.begin()
-    await candidates.feeds()
+    await candidates.are_fed()
     store = candidates.replicas.stores[N1]
     await store.commit(candidates.lease, put("7", "done", "job"))
     if steps >= 1:
@@ -128,7 +137,7 @@ async def test_wherever_the_master_dies_the_next_one_has_each_job_live_or_archiv
     assert live or archived
     assert (live, archived) == (steps < 3, steps >= 2)
     # Archived again by the next master, which may have another content of it by then.
-    await candidates.of(N2).append(jobs(8, 8))
+    await (await candidates.of(N2)).append(jobs(8, 8))
     candidates.replicas.mend()
     await has(candidates.archives[N1], 2 if steps else 1 + archived)
 
@@ -138,7 +147,7 @@ async def test_a_follower_that_was_away_gets_what_it_lacks_and_keeps_what_it_has
 ) -> None:
     monkeypatch.setattr(archive_feed, "CHUNK_BYTES", 10_000)
     archive = await candidates.begin()
-    await candidates.feeds()
+    await candidates.are_fed()
     candidates.replicas.cut_off(N3)
     await candidates.archives[N3].append([(5, b"its own")])
     await archive.append(jobs(1, 700, 100))
@@ -154,7 +163,7 @@ async def test_a_follower_whose_archive_hangs_holds_archiving_up_for_a_second_at
 ) -> None:
     monkeypatch.setattr(archive_feed, "DELIVERY_S", 0.05)
     archive = await candidates.begin()
-    await candidates.feeds()
+    await candidates.are_fed()
     gate = asyncio.Event()
     real = candidates.archives[N3].add
 
@@ -187,10 +196,11 @@ async def test_ten_thousand_equal_ids_take_few_and_small_messages(
         await candidates.open(node)
         await candidates.archives[node].append([(n, b"") for n in range(1, 10_001)])
     store = candidates.replicas.stores[N1]
-    lease = await store.campaign(VOTE)
+    lease = await become_master(store, VOTE)
     await store.change_members(lease, MemberChange(N2, True, True))
+    archive = await candidates.of(N1)
     await eventually(lambda: len(sent) >= 20)
-    await candidates.of(N1).append([(10_001, b"")])
+    await archive.append([(10_001, b"")])
     await has(candidates.archives[N2], 10_001)
     assert len(sent) <= 25
     assert sum(len(m.ranges) for m in sent if isinstance(m, ArchiveHave)) <= 11

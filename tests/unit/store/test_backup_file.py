@@ -8,6 +8,7 @@ import pytest
 
 from ganeti.base.errors import HostError, StoreError
 from ganeti.base.files import AtomicFile
+from ganeti.store.backend import become_master
 from ganeti.store.backup import read_backup
 from ganeti.store.backup_file import BackupFiles
 from ganeti.store.faulty import FaultyStore
@@ -25,7 +26,7 @@ async def worker() -> AsyncIterator[Worker]:
 
 async def store_with_rows(count: int) -> FaultyStore:
     store = FaultyStore()
-    lease = await store.campaign(VOTE)
+    lease = await become_master(store, VOTE)
     for number in range(count):
         await store.commit(lease, put(f"{number}", bytes(700_000)))
     return store

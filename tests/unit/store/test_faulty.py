@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
+from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.electorate import SoleVoter
 from ganeti.store.faulty import (
     Break,
@@ -19,14 +20,12 @@ from ganeti.store.faulty import (
     Unknown,
 )
 from ganeti.store.interface import (
-    ZERO,
     Follower,
     Identity,
     Lease,
     Lost,
     Position,
     Put,
-    Store,
     Transaction,
 )
 from tests.unit.store.conformance import (
@@ -35,7 +34,6 @@ from tests.unit.store.conformance import (
     VOTE,
     Harness,
     StoreConformance,
-    entries_of,
     keys_of,
     put,
 )
@@ -46,19 +44,19 @@ class MemoryHarness(Harness):
         self.disk = MemoryDisk(Identity(CLUSTER, NODE))
         self.electorate = SoleVoter(self.disk.register)
 
-    async def open(self, *, log_entries: int = 20_000) -> Store:
+    async def open(self, *, log_entries: int = 20_000) -> StateBackend:
         self.disk.log_entries = log_entries
         return FaultyStore(self.disk)
 
-    def fill(self, store: Store) -> None:
+    def fill(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)
         store.set_full(True)
 
-    async def free(self, store: Store) -> None:
+    async def free(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)
         store.set_full(False)
 
-    def hold_sync(self, store: Store) -> None:
+    def hold_sync(self, store: StateBackend) -> None:
         assert isinstance(store, FaultyStore)
         store.inject(Delay(1.0))
 
@@ -75,7 +73,7 @@ class TestFaultyStore(StoreConformance):
 
 async def opened() -> tuple[FaultyStore, Lease]:
     store = FaultyStore(MemoryDisk(Identity(CLUSTER, NODE)))
-    return store, await store.campaign(VOTE)
+    return store, await become_master(store, VOTE)
 
 
 async def test_a_refused_transaction_takes_those_behind_it_along() -> None:
@@ -99,7 +97,7 @@ async def test_after_an_unknown_commit_a_new_epoch_and_a_load_tell(written: bool
     assert isinstance(store.statistics().role, Follower)
     with pytest.raises(NotMaster):
         await store.commit(lease, put("b"))
-    await store.campaign(VOTE)
+    await become_master(store, VOTE)
     assert await keys_of(store) == (["a"] if written else [])
     await store.close()
 
@@ -111,23 +109,11 @@ async def test_a_broken_disk_ends_the_store_for_good() -> None:
     with pytest.raises(CommitUnknown):
         await store.commit(lease, put("a"))
     assert isinstance(store.statistics().role, Lost)
-    for call in (store.commit(lease, put("b")), store.campaign(VOTE), store.resign()):
+    for call in (store.commit(lease, put("b")), become_master(store, VOTE)):
         with pytest.raises(NotMaster, match="closed for good"):
             await call
     with pytest.raises(StoreError):
         await keys_of(store)
-    await store.close()
-
-
-async def test_a_watch_on_a_lost_store_fails() -> None:
-    store, lease = await opened()
-    watching = asyncio.create_task(entries_of(store, ZERO, 1))
-    await asyncio.sleep(0)
-    store.inject(Break())
-    with pytest.raises(CommitUnknown):
-        await store.commit(lease, put("a"))
-    with pytest.raises(StoreError, match="disk failed"):
-        await watching
     await store.close()
 
 
@@ -142,7 +128,7 @@ async def test_a_crash_keeps_what_was_synced_and_nothing_else() -> None:
         await pending
     again = FaultyStore(disk)
     assert await keys_of(again) == ["synced"]
-    assert (await again.campaign(VOTE)).epoch == lease.epoch + 1
+    assert (await become_master(again, VOTE)).epoch == lease.epoch + 1
     await again.close()
 
 
@@ -181,7 +167,7 @@ class Historian:
     async def campaign(self) -> None:
         if isinstance(self.store.statistics().role, Lost):
             self.store = FaultyStore(self.disk)
-        self.lease = await self.store.campaign(VOTE)
+        self.lease = await become_master(self.store, VOTE)
 
     async def commit(self, number: int) -> None:
         txn = Transaction((Put("n", str(number), b""), Put("last", "n", str(number).encode())))
@@ -231,7 +217,7 @@ FAULTS = st.one_of(
 )
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["burst", "burst", "campaign", "resign", "crash", "full", "free"]),
+        st.sampled_from(["burst", "burst", "campaign", "step down", "crash", "full", "free"]),
         st.integers(1, 6),
         st.lists(st.tuples(st.integers(0, 7), FAULTS), max_size=2),
     ),
@@ -255,8 +241,8 @@ def test_random_histories_lose_nothing_acknowledged_and_keep_the_order(
                 historian.store.crash()
             elif step in {"full", "free"}:
                 historian.store.set_full(step == "full")
-            elif step == "resign" and not isinstance(historian.store.statistics().role, Lost):
-                await historian.store.resign()
+            elif step == "step down" and not isinstance(historian.store.statistics().role, Lost):
+                await historian.store.step_down("asked to")
             elif step == "campaign":
                 historian.store.set_full(False)
                 await historian.campaign()

@@ -11,10 +11,11 @@ import pytest
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
-from ganeti.store import election, sync_set
+from ganeti.store import election, fence, sync_set
 from ganeti.store import following as following_module
 from ganeti.store import reign as reign_module
 from ganeti.store import replicated as replicated_module
+from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.database import History, Limits
 from ganeti.store.database_reader import SLICE_ROWS
 from ganeti.store.election import NoVote, Vote
@@ -28,7 +29,6 @@ from ganeti.store.interface import (
     MemberChange,
     NotYet,
     Position,
-    Store,
 )
 from ganeti.store.register import AcceptRequest
 from ganeti.store.replicated import ReplicatedStore
@@ -64,15 +64,15 @@ class ReplicatedHarness(Harness):
         options = Options(Limits(log_entries=log_entries), 0.01, self.script.connect)
         return await self.replicas.open(NODE, options)
 
-    def fill(self, store: Store) -> None:
+    def fill(self, store: StateBackend) -> None:
         self.script.max_pages = 0
 
-    async def free(self, store: Store) -> None:
+    async def free(self, store: StateBackend) -> None:
         self.script.max_pages = 1 << 30
         while store.statistics().is_full:  # noqa: ASYNC110 - the store tells nobody when it probes
             await asyncio.sleep(0.005)
 
-    def hold_sync(self, store: Store) -> None:
+    def hold_sync(self, store: StateBackend) -> None:
         self.script.waits["COMMIT"] = until(lambda: store.statistics().waiting > 0)
 
     def silence_others(self, *, is_silent: bool) -> None:
@@ -98,7 +98,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Safety does not depend on times (R14)."""
     monkeypatch.setattr(reign_module, "TICK_S", 0.01)
     monkeypatch.setattr(reign_module, "PING_S", 0.02)
-    monkeypatch.setattr(reign_module, "RENEW_S", 0.05)
+    monkeypatch.setattr(fence, "RENEW_S", 0.05)
     monkeypatch.setattr(reign_module, "RETRY_S", 0.02)
     monkeypatch.setattr(sync_set, "SILENT_AFTER_S", 0.3)
     monkeypatch.setattr(sync_set, "RETURNS_AFTER_S", 0.5)
@@ -122,7 +122,7 @@ async def three(replicas: Replicas) -> tuple[ReplicatedStore, Lease]:
     for name in replicas.names:
         await replicas.open(name)
     store = replicas.stores[N1]
-    lease = await store.campaign(VOTE)
+    lease = await become_master(store, VOTE)
     for node in (N2, N3):
         await store.change_members(lease, MemberChange(node, is_voter=True, is_candidate=True))
     await all_in_set(store)
@@ -143,7 +143,7 @@ async def take_over(replicas: Replicas, node: NodeUuid) -> Lease:
             replicas.heard.clear()
             replicas.stores[node]._followed = None
             try:
-                return await replicas.stores[node].campaign(VOTE)
+                return await become_master(replicas.stores[node], VOTE)
             except NotYet:
                 await asyncio.sleep(0)
 
@@ -171,14 +171,14 @@ async def test_a_node_that_lost_its_database_gets_it_from_another_master(
     replicas: Replicas,
 ) -> None:
     store, lease = await three(replicas)
-    await store.raise_ceiling(lease, 1000)
+    await store.raise_job_id_ceiling(lease, 1000)
     await store.commit(lease, put("kept"))
     await without_database(replicas, N1)
     again = await replicas.open(N1)
     replicas.heard.clear()
     for how in (VOTE, FORCE):
         with pytest.raises(NotMaster, match="this node holds no state"):
-            await again.campaign(how)
+            await become_master(again, how)
     await take_over(replicas, N2)
     await eventually(lambda: again.statistics().position > Position(0, 0))
     assert "kept" in await keys_of(again)
@@ -191,7 +191,7 @@ async def test_a_member_that_lost_its_database_is_not_asked_for_the_state(
     replicas: Replicas,
 ) -> None:
     store, lease = await three(replicas)
-    await store.raise_ceiling(lease, 1000)
+    await store.raise_job_id_ceiling(lease, 1000)
     replicas.cut_off(N3)
     await store.commit(lease, put("kept"))  # once the third is out of the sync set
     replicas.cut_off(N1)
@@ -210,7 +210,7 @@ async def test_a_new_master_has_the_members_that_it_copied(replicas: Replicas) -
     store, lease = await three(replicas)
     replicas.cut_off(N3)
     await store.change_members(lease, MemberChange(N2, is_voter=True, is_candidate=False))
-    await store.resign()
+    await store.step_down("asked to")
     replicas.mend()
     lease = await take_over(replicas, N3)
     late = replicas.stores[N3]
@@ -268,16 +268,15 @@ async def test_another_takes_over_with_everything_and_the_old_master_follows(
 async def test_a_living_master_is_not_deposed_by_a_vote(replicas: Replicas) -> None:
     _, _ = await three(replicas)
     with pytest.raises(NotYet, match="was heard"):
-        await replicas.stores[N2].campaign(VOTE)
+        await become_master(replicas.stores[N2], VOTE)
 
 
 async def test_a_master_hands_over_without_losing_a_write(replicas: Replicas) -> None:
     store, lease = await three(replicas)
     await store.commit(lease, put("a"))
     second = replicas.stores[N2]
-    await second.ask_for_hand_over(N1)
+    new = await become_master(second, Campaign(CampaignKind.HAND_OVER))
     assert isinstance(store.statistics().role, Follower)
-    new = await second.campaign(Campaign(CampaignKind.HAND_OVER))
     await second.commit(new, put("b"))
     assert await keys_of(second) == ["a", "b"]
 
@@ -308,9 +307,8 @@ async def test_a_busy_master_hands_over_at_once(replicas: Replicas) -> None:
         await asyncio.sleep(0.001)
     second = replicas.stores[N2]
     async with asyncio.timeout(2):
-        await second.ask_for_hand_over(N1)
+        await become_master(second, Campaign(CampaignKind.HAND_OVER))
     await asyncio.gather(*writers)
-    await second.campaign(Campaign(CampaignKind.HAND_OVER))
     assert await keys_of(second) == sorted(written)
 
 
@@ -329,7 +327,7 @@ async def test_a_hand_over_to_a_node_that_falls_silent_leaves_the_master_at_work
     await asyncio.sleep(0)
     while is_behind and store.statistics().position == begun:  # noqa: ASYNC110 - no news of that
         await asyncio.sleep(0.001)
-    giving = asyncio.create_task(store.resign(N2))
+    giving = asyncio.create_task(store._hand_over(N2))
     await asyncio.sleep(0.05)
     held = asyncio.create_task(store.commit(lease, put("c")))
     with pytest.raises(NotMaster, match="does not have everything"):
@@ -364,7 +362,7 @@ async def test_a_master_that_is_alone_says_so_and_needs_a_member_to_be_replaced(
     await replicas.open(N2)
     with pytest.raises(NotMaster, match="n1"):
         await take_over(replicas, N2)
-    forced = await replicas.stores[N2].campaign(FORCE)
+    forced = await become_master(replicas.stores[N2], FORCE)
     assert (await replicas.stores[N2].commit(forced, put("forced"))).degraded
 
 
@@ -373,12 +371,12 @@ async def test_the_other_one_of_two_nodes_needs_force(replicas: Replicas) -> Non
     for name in (N1, N2):
         await replicas.open(name)
     store = replicas.stores[N1]
-    lease = await store.campaign(VOTE)
+    lease = await become_master(store, VOTE)
     await store.change_members(lease, MemberChange(N2, is_voter=True, is_candidate=True))
     replicas.cut_off(N1)
     with pytest.raises(NotMaster, match="--no-voting"):
         await take_over(replicas, N2)
-    forced = await replicas.stores[N2].campaign(FORCE)
+    forced = await become_master(replicas.stores[N2], FORCE)
     assert forced.epoch > lease.epoch
     assert (await store.commit(lease, put("survivor"))).degraded
 
@@ -389,9 +387,9 @@ async def forced_past(replicas: Replicas, *others: NodeUuid) -> tuple[Replicated
     for node in others:
         await store.change_members(lease, MemberChange(node, is_voter=True, is_candidate=False))
     await store.change_members(lease, MemberChange(N3, is_voter=True, is_candidate=False))
-    await store.resign()
+    await store.step_down("asked to")
     replicas.silent_voters |= {N3, *others}
-    lease = await store.campaign(FORCE)
+    lease = await become_master(store, FORCE)
     await eventually(lambda: store._reign is not None and len(store._reign.sync_set.members) == 2)
     return store, lease
 
@@ -410,10 +408,10 @@ async def test_a_forced_master_is_degraded_until_a_majority_has_registered_it(
     """However many hold what it writes: those it was forced past may have a master of their own."""
     store, lease = await forced_past(five, N4, N5)
     assert (await store.commit(lease, put("forced"))).degraded
-    assert store.is_degraded
+    assert store.statistics().degraded
     assert (await store.members()).degraded
     five.silent_voters.clear()
-    await eventually(lambda: not store.is_degraded)
+    await eventually(lambda: not store.statistics().degraded)
     assert not (await store.commit(lease, put("elected"))).degraded
     assert not (await store.members()).degraded
     accepted = [five.registers[node].read() for node in (N3, N4, N5)]
@@ -430,7 +428,7 @@ async def test_a_forced_master_that_was_elected_needs_its_majority_from_then_on(
     monkeypatch.setattr(election, "SILENCE_S", 0.5)
     store, _ = await forced_past(five, N4, N5)
     five.silent_voters.clear()
-    await eventually(lambda: not store.is_degraded)
+    await eventually(lambda: not store.statistics().degraded)
     five.silent_voters |= {N3, N4, N5}
     await eventually(lambda: isinstance(store.statistics().role, Follower))
 
@@ -538,7 +536,7 @@ async def away_for_long(
     """A master, and a follower, opened with these options, that lacks more than the log has."""
     store = await replicas.open(N1, Options(Limits(log_entries=10)))
     second = await replicas.open(N2, options)
-    lease = await store.campaign(VOTE)
+    lease = await become_master(store, VOTE)
     await store.change_members(lease, MemberChange(N2, is_voter=True, is_candidate=True))
     replicas.cut_off(N2)
     for number in range(60):
@@ -609,21 +607,21 @@ async def test_a_master_that_cannot_write_its_register_refuses_job_ids_and_goes_
     store, lease = await three(replicas)
     replicas.full.add(N1)
     with pytest.raises(Refused, match=r"no more job ids can be reserved: .*no space left"):
-        await store.raise_ceiling(lease, 3000)
+        await store.raise_job_id_ceiling(lease, 3000)
     for name in replicas.names:
         register = replicas.registers[name].read()
         assert register is not None
         assert register.job_id_ceiling < 3000, "nobody may have heard of it"
     await store.commit(lease, put("x"))
     replicas.full.clear()
-    await store.raise_ceiling(lease, 4000)
+    await store.raise_job_id_ceiling(lease, 4000)
     assert (await store.members()).job_id_ceiling == 4000
 
 
 @pytest.mark.requirement("G8")
 async def test_job_ids_of_a_new_master_are_above_those_of_the_old_one(replicas: Replicas) -> None:
     store, lease = await three(replicas)
-    await store.raise_ceiling(lease, 3000)
+    await store.raise_job_id_ceiling(lease, 3000)
     replicas.cut_off(N1)
     await take_over(replicas, N3)
     assert (await replicas.stores[N3].members()).job_id_ceiling >= 3000

@@ -15,19 +15,20 @@ import pytest
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.model.objects import NodeUuid
+from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.database import Limits
+from ganeti.store.database_reader import LogReader
 from ganeti.store.electorate import SoleVoter
+from ganeti.store.encoding import EncodedEntry, decode_transaction
 from ganeti.store.interface import (
     ZERO,
     Delete,
     Identity,
     Lease,
-    LogEntry,
     Lost,
     Master,
     Position,
     Put,
-    Store,
     Transaction,
 )
 from ganeti.store.register import (
@@ -46,7 +47,6 @@ from tests.unit.store.conformance import (
     VOTE,
     Harness,
     StoreConformance,
-    entries_of,
     keys_of,
     put,
     rows_of,
@@ -71,15 +71,15 @@ class SqliteHarness(Harness):
         options = Options(Limits(log_entries=log_entries), 0.01, self.script.connect)
         return await SqliteStore.open(self.path, Identity(CLUSTER, NODE), self.electorate, options)
 
-    def fill(self, store: Store) -> None:
+    def fill(self, store: StateBackend) -> None:
         self.script.max_pages = 0
 
-    async def free(self, store: Store) -> None:
+    async def free(self, store: StateBackend) -> None:
         self.script.max_pages = 1 << 30
         while store.statistics().is_full:  # noqa: ASYNC110 - the store tells nobody when it probes
             await asyncio.sleep(0.005)
 
-    def hold_sync(self, store: Store) -> None:
+    def hold_sync(self, store: StateBackend) -> None:
         self.script.waits["COMMIT"] = until(lambda: store.statistics().waiting > 0)
 
 
@@ -105,7 +105,7 @@ class TestSqliteStore(StoreConformance):
 
 async def opened(harness: SqliteHarness) -> tuple[SqliteStore, Lease]:
     store = await harness.open()
-    return store, await store.campaign(VOTE)
+    return store, await become_master(store, VOTE)
 
 
 @pytest.mark.requirement("G23", "A59")
@@ -179,7 +179,7 @@ async def test_a_damaged_row_is_never_given_out(harness: SqliteHarness) -> None:
         connection.execute("UPDATE rows SET value = X'61616162'")
     connection.close()
     store = await harness.open()
-    lease = await store.campaign(VOTE)
+    lease = await become_master(store, VOTE)
     with pytest.raises(StoreError, match="instance/web1 is damaged"):
         await rows_of(store)
     assert isinstance(store.statistics().role, Lost)
@@ -203,7 +203,7 @@ async def test_a_failed_sync_is_unknown_and_ends_the_store(harness: SqliteHarnes
         await second
     assert isinstance(store.statistics().role, Lost)
     with pytest.raises(NotMaster, match="closed for good"):
-        await store.campaign(VOTE)
+        await become_master(store, VOTE)
     with pytest.raises(StoreError, match="closed for good"):
         await rows_of(store)
     await store.close()
@@ -258,11 +258,11 @@ async def test_a_campaign_on_a_full_disk_is_refused(harness: SqliteHarness) -> N
     store, lease = await opened(harness)
     harness.script.failures["COMMIT"] = sqlite_error(sqlite3.SQLITE_FULL)
     with pytest.raises(Refused):
-        await store.campaign(VOTE)
+        await become_master(store, VOTE)
     with pytest.raises(NotMaster):
         await store.commit(lease, put("a"))
     await harness.free(store)
-    new = await store.campaign(VOTE)
+    new = await become_master(store, VOTE)
     assert new.epoch == lease.epoch + 2, "an epoch that was promised is never taken again"
     await store.close()
 
@@ -285,7 +285,7 @@ async def test_the_register_refuses_a_campaign(harness: SqliteHarness) -> None:
     harness.electorate = SoleVoter(keeper)
     store = await harness.open()
     with pytest.raises(NotMaster, match="belongs to cluster cluster-2"):
-        await store.campaign(VOTE)
+        await become_master(store, VOTE)
     await store.close()
 
 
@@ -322,7 +322,7 @@ async def test_the_register_may_be_a_file_beside_the_database(
 
 async def test_deleted_rows_give_their_space_back(harness: SqliteHarness) -> None:
     store = await harness.open(log_entries=1)
-    lease = await store.campaign(VOTE)
+    lease = await become_master(store, VOTE)
     for number in range(20):
         await store.commit(lease, put(str(number), bytes(200_000)))
     keys = tuple(Delete("instance", str(number)) for number in range(20))
@@ -356,7 +356,7 @@ def test_kill_9_loses_no_acknowledged_commit(tmp_path: Path) -> None:
     written = [
         operation.key
         for entry in entries
-        for operation in entry.transaction.operations
+        for operation in decode_transaction(entry.content).operations
         if isinstance(operation, Put)
     ]
     assert sorted(written) == sorted(keys), "nothing is written twice or torn"
@@ -380,11 +380,12 @@ def run_and_kill(path: Path, *, after_lines: int) -> list[str]:
     return [line.strip() for line in lines if line.endswith("\n")]
 
 
-async def history_of(path: Path) -> tuple[list[LogEntry], list[str]]:
+async def history_of(path: Path) -> tuple[list[EncodedEntry], list[str]]:
     electorate = SoleVoter(registered())
     store = await SqliteStore.open(path, Identity(CLUSTER, NODE), electorate)
     keys = await keys_of(store)
-    count = store.statistics().log_entries
-    entries = await entries_of(store, ZERO, count)
+    reader = LogReader(path)
+    entries = reader.encoded_after(ZERO, store.statistics().log_entries)
+    reader.close()
     await store.close()
     return entries, keys

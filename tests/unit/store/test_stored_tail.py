@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from ganeti.jobs.record import JOB_KIND, job_key
+from ganeti.store.backend import become_master
 from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import Campaign, Identity, Put, Transaction
+from ganeti.store.interface import Identity, Put, Transaction
 from ganeti.store.register import MemoryRegister, Promise, Register
 from ganeti.store.sqlite import SqliteStore
 from ganeti.store.stored_tail import read_stored_tail
@@ -19,7 +20,7 @@ async def test_the_tail_is_that_of_the_owner_while_it_has_the_file_open(tmp_path
     voter = SoleVoter(MemoryRegister(Register(CLUSTER, Promise(0, NODE))))
     store = await SqliteStore.open(path, Identity(CLUSTER, NODE), voter)
     try:
-        lease = await store.campaign(Campaign())
+        lease = await become_master(store)
         rows = [Put(JOB_KIND, job_key(number), b"{}") for number in (9, 100, 11)]
         receipt = await store.commit(lease, Transaction((*rows, Put("node", "9999", b"{}"))))
         found = read_stored_tail(path)

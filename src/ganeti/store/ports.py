@@ -1,0 +1,108 @@
+"""What connects a back end with the other nodes, and with its own node's register; `daemons` wires it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ganeti.base.errors import GanetiError
+from ganeti.model.objects import NodeUuid
+from ganeti.store.backend import Fence, StateBackend
+from ganeti.store.election import NoVote, Vote, Voter, vote
+from ganeti.store.interface import CampaignKind
+from ganeti.store.register import (
+    AcceptRequest,
+    Answer,
+    PromiseRequest,
+    Register,
+    RegisterKeeper,
+    accept,
+    check_epoch,
+)
+from ganeti.store.stream import Channel, ChannelClosed, Handler, Peers, Purpose, Voters
+from ganeti.store.worker import Worker
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The registers of all nodes, the daemons of the candidates, and this node's own register."""
+
+    voters: Voters
+    peers: Peers
+    register: RegisterKeeper
+    worker: Worker | None = None
+    """Where the register is read and decided, since it syncs; without one it is at once."""
+
+    async def beside(self, function: Callable[[], T]) -> T:
+        """Run what may block on the register's file."""
+        return await self.worker.call(function) if self.worker else function()
+
+
+@dataclass(frozen=True)
+class OpenedState:
+    """A back end that is open on this node, a follower at first."""
+
+    backend: StateBackend
+    fence: Fence
+    handlers: Mapping[Purpose, Handler]
+    """What it answers to the daemons of other candidates, by the purpose of their calls."""
+
+
+class LocalVoter:
+    """The register of this node as one of the voters; all others give no answer."""
+
+    def __init__(
+        self,
+        own: NodeUuid,
+        keeper: RegisterKeeper,
+        worker: Worker | None = None,
+        describe: Callable[[], Voter] = Voter,
+    ) -> None:
+        """`describe` says what this node says of itself with each vote."""
+        self._own, self._keeper, self._worker = own, keeper, worker
+        self._describe = describe
+
+    async def read(self, node: NodeUuid) -> Vote | NoVote:
+        return await self._decide(node, lambda old: Answer(granted=old is not None, register=old))
+
+    async def promise(
+        self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
+    ) -> Vote | NoVote:
+        return await self._decide(node, lambda old: vote(old, request, kind, None))
+
+    async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
+        return await self._decide(node, lambda old: accept(old, request))
+
+    async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
+        del cluster_uuid  # the register on this node is of the cluster of its daemon
+        return await self._decide(node, lambda old: check_epoch(old, epoch, self._own))
+
+    async def _decide(
+        self, node: NodeUuid, rule: Callable[[Register | None], Answer]
+    ) -> Vote | NoVote:
+        if node != self._own:
+            return NoVote("it was not asked")
+        keeper = self._keeper
+        try:
+            if self._worker:
+                answer = await self._worker.call(lambda: keeper.decide(rule))
+            else:
+                answer = keeper.decide(rule)
+        except GanetiError as err:
+            return NoVote(err.message)
+        if answer.register is None:
+            return NoVote(answer.reason or "it has joined no cluster")
+        return Vote(answer.granted, answer.register, answer.reason, voter=self._describe())
+
+
+class NoPeers:
+    """The other candidates of a cluster that is being made: there are none."""
+
+    async def connect(self, node: NodeUuid) -> Channel:
+        raise ChannelClosed(f"node {node} cannot be reached while the cluster is made")
+
+
+def alone(own: NodeUuid, keeper: RegisterKeeper, worker: Worker | None = None) -> Ports:
+    """The ports of a cluster of one node, whose own register is the only voter."""
+    return Ports(LocalVoter(own, keeper, worker), NoPeers(), keeper, worker)
