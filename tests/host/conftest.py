@@ -47,16 +47,13 @@ def authority() -> Authority:
 
 
 @pytest_asyncio.fixture
-async def nodes(
-    tmp_path: Path, acceleration: bytes, authority: Authority
-) -> AsyncIterator[list[Node]]:
+async def nodes(tmp_path: Path, acceleration: bytes) -> AsyncIterator[list[Node]]:
     """Two nodes that share this host; whatever they still run at the end is ended."""
     made = []
     for name in ("a", "b"):
         paths = Paths(tmp_path / name)
         paths.kvm.mkdir(parents=True)
         (paths.kvm / "acceleration").write_bytes(acceleration)
-        authority.equip(paths, f"{name}.example.com")
         made.append(Node(paths, KvmHypervisor(paths, run)))
     yield made
     for node in made:

@@ -1,18 +1,26 @@
 """Moves between two real QEMU processes: encrypted, with the disks or without, and broken off."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from ganeti.base import certificates
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import run
+from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.hypervisor.kvm.migration_tls import CREDENTIALS, SHARED_DIRECTORY
 from ganeti.model.instance_spec import InstanceSpec
 from tests.support.kvm_nodes import Node, accept, boot, nothing_is_left, send
 from tests.support.node_certificates import Authority
@@ -129,7 +137,7 @@ async def test_a_target_that_dies_while_the_disk_is_sent_leaves_the_guest_alone(
 
 @pytest.mark.requirement("A62")
 async def test_strangers_are_refused_and_the_right_node_still_gets_through(
-    nodes: list[Node], guest: Path, disk: Path, copy: Path, tmp_path: Path, authority: Authority
+    nodes: list[Node], guest: Path, disk: Path, copy: Path, tmp_path: Path
 ) -> None:
     here, there = nodes
     instance = await booted(here, guest, disk)
@@ -141,26 +149,26 @@ async def test_strangers_are_refused_and_the_right_node_still_gets_through(
         with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger:
             stranger.sendall(b"no TLS at all\n" * 100)
 
-    # Another node of the same cluster: its certificate is good, but it is not the one.
+    # A guest of the same name on another node of the cluster: it has a key, but it is not the one.
     third = Node(Paths(tmp_path / "c"), KvmHypervisor(Paths(tmp_path / "c"), run))
-    authority.equip(third.paths, "c.example.com")
     other = await third_guest(third, guest, tmp_path)
     try:
+        await third.driver.migration_info(other)
         result = await send(third, other, msgspec.structs.replace(incoming, disks_port=0))
         assert result.status == "failed"
         result = await send(third, other, incoming)
         assert result.status == "failed"
         assert await there.state(instance) == "incoming"
         # Nor does the right node send its guest to anybody else than it was told.
-        impostor = msgspec.structs.replace(
-            incoming, certificate=third.paths.node_certificate.read_text()
+        forged = certificates.for_migration(
+            certificates.new_key(), "target", instance.uuid, time.time()
         )
+        impostor = msgspec.structs.replace(incoming, certificate=forged.decode())
         result = await send(here, instance, impostor)
         assert result.status == "failed"
     finally:
         await third.driver.stop(other, 0)
-    for node in (here, there, third):  # no key stays where QEMU read it
-        assert not list(node.paths.kvm_tls.glob("*"))
+    assert not list(SHARED_DIRECTORY.glob("*"))  # no key stays where QEMU read it
     assert (await send(here, instance, incoming)).status == "completed"
     assert disk.read_bytes() == copy.read_bytes()
     await finish(there, instance, is_source=False, success=True)
@@ -173,13 +181,13 @@ async def test_strangers_are_refused_and_the_right_node_still_gets_through(
 
 async def third_guest(node: Node, guest: Path, tmp_path: Path) -> InstanceSpec:
     disk = make_disk(tmp_path / "third-disk")
-    instance = tiny_instance(guest, "web3.example.com", accelerator="tcg")
+    instance = tiny_instance(guest, accelerator="tcg")
     install(guest, disk, instance.name)
     await boot(node, instance, disk)
     return instance
 
 
-async def test_a_node_without_a_certificate_moves_nothing(
+async def test_who_does_not_say_who_it_is_is_not_waited_for(
     nodes: list[Node], guest: Path, disk: Path, copy: Path
 ) -> None:
     here, there = nodes
@@ -190,6 +198,116 @@ async def test_a_node_without_a_certificate_moves_nothing(
     with pytest.raises(HypervisorError, match="of no use"):
         await accept(there, instance, copy, info | {"certificate": "no PEM"}, copies_disks=True)
     assert nothing_is_left(there, instance)
-    here.paths.node_certificate.unlink()
-    with pytest.raises(HypervisorError, match="over TLS only"):
-        await here.driver.migration_info(instance)
+
+
+def memory(pid: int) -> Iterator[bytes]:
+    """All that a process has in memory and can read, in pieces that overlap a little."""
+    size, overlap = 16 << 20, 4096
+    with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", 0) as mem:
+        for line in maps:
+            area, rights, *_ = line.split()
+            if not rights.startswith("r") or "[v" in line:
+                continue
+            at, end = (int(number, 16) for number in area.split("-"))
+            while at < end:
+                with contextlib.suppress(OSError):
+                    mem.seek(at)
+                    yield mem.read(min(size, end - at))
+                at += size - overlap
+
+
+def private_numbers(pem: bytes) -> list[bytes]:
+    """The forms in which a process may hold a private key: both byte orders, and the file."""
+    key = serialization.load_pem_private_key(pem, password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    number = key.private_numbers().private_value
+    return [number.to_bytes(32, "big"), number.to_bytes(32, "little"), pem.splitlines()[1]]
+
+
+def holds(pid: int, secrets: list[bytes]) -> bool:
+    return any(secret in piece for piece in memory(pid) for secret in secrets)
+
+
+@pytest.mark.requirement("G22", "G23")
+async def test_no_node_key_reaches_a_qemu_and_the_key_of_the_migration_leaves_it(
+    nodes: list[Node],
+    guest: Path,
+    disk: Path,
+    copy: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, there = nodes
+    for node in nodes:
+        authority.equip(node.paths, "node.example.com")
+    made: list[bytes] = []
+    new_key = certificates.new_key
+
+    def remembered() -> bytes:
+        made.append(new_key())
+        return made[-1]
+
+    monkeypatch.setattr(certificates, "new_key", remembered)
+    instance = await booted(here, guest, disk)
+    info = await here.driver.migration_info(instance)
+    incoming = await accept(there, instance, copy, info, copies_disks=True)
+    slow = msgspec.structs.replace(
+        instance, hvparams=instance.hvparams | {"migration_bandwidth": 8}
+    )
+    source, target = here.record(instance).pid, there.record(instance).pid
+    own = [private_numbers(node.paths.node_key.read_bytes()) for node in nodes]
+    of_source, of_target = (private_numbers(key) for key in made)
+
+    def check() -> None:
+        for pid in (source, target):
+            assert not any(holds(pid, secrets) for secrets in own)
+
+    sending = asyncio.ensure_future(send(here, slow, incoming))
+    for _ in range(600):
+        objects = await here.ask(instance)("qom-list", {"path": "/objects"})
+        if any(one["name"] == CREDENTIALS for one in objects):
+            break
+        await asyncio.sleep(0.05)
+    # Found where they are, so that not finding them later says something.
+    assert holds(source, of_source)
+    assert holds(target, of_target)
+    check()
+    result = await sending
+    assert (result.status, result.error) == ("completed", "")
+    check()
+    await finish(there, instance, is_source=False, success=True)
+    assert not holds(source, of_source)
+    assert not holds(target, of_target)
+    check()
+    await finish(here, instance, is_source=True, success=True)
+    await there.beats(instance)
+    assert not list(SHARED_DIRECTORY.glob("*"))
+
+
+@pytest.mark.requirement("G23")
+async def test_the_key_of_a_migration_that_broke_off_leaves_the_process_with_the_next_daemon(
+    nodes: list[Node], guest: Path, disk: Path
+) -> None:
+    here, there = nodes
+    instance = await booted(here, guest, disk)
+    info = await here.driver.migration_info(instance)
+    incoming = await accept(there, instance, disk, info)
+    sending = asyncio.ensure_future(send(here, instance, incoming))
+    ask = here.ask(instance)
+
+    async def names() -> set[str]:
+        return {one["name"] for one in await ask("qom-list", {"path": "/objects"})}
+
+    for _ in range(3000):
+        if CREDENTIALS in await names():
+            break
+        await asyncio.sleep(0.01)
+    sending.cancel()  # as if the daemon were killed: nothing of what it would do is done
+    with contextlib.suppress(asyncio.CancelledError):
+        await sending
+    os.kill(there.record(instance).pid, signal.SIGKILL)
+    await migration.stop_sending(ask)
+    successor = Node(here.paths, KvmHypervisor(here.paths, run))
+    await successor.driver.find_out()
+    assert CREDENTIALS not in await names()
+    assert await successor.state(instance) in ("running", "postmigrate")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
+from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -37,6 +38,10 @@ class Node:
 
     def console(self, instance: InstanceSpec) -> Path:
         return self.files(instance).console_log
+
+    def ask(self, instance: InstanceSpec) -> Monitor:
+        """The second control socket, beside whatever the driver asks."""
+        return Monitor(self.files(instance).people_monitor)
 
     async def state(self, instance: InstanceSpec) -> str | None:
         for one in await self.driver.running():

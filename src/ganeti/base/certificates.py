@@ -8,7 +8,6 @@ times are seconds since the epoch.
 import datetime as dt
 import hashlib
 import ipaddress
-import re
 from typing import NoReturn
 
 from cryptography import x509
@@ -25,7 +24,8 @@ AUTHORITY_LIFETIME_S = 10 * 365 * DAY_S
 BACKDATED_S = DAY_S
 """Certificates begin in the past, so that a host whose clock is behind accepts a fresh one (G27)."""
 PEM_LIMIT = 64 * 1024
-_PLAIN = re.compile(r"[A-Za-z0-9._-]+")
+MIGRATION_LIFETIME_S = DAY_S
+"""A guest whose disks are taken along may be on its way for hours before its memory is sent."""
 
 
 def new_key() -> bytes:
@@ -33,6 +33,15 @@ def new_key() -> bytes:
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def sec1(key: bytes) -> bytes:
+    """The same key in SEC 1 form ("EC PRIVATE KEY")."""
+    return _private(key).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
         serialization.NoEncryption(),
     )
 
@@ -130,6 +139,38 @@ def self_signed(key: bytes, name: str, now: float, lifetime_s: float) -> bytes:
     return _signed(builder, private)
 
 
+def for_migration(key: bytes, end: str, instance_uuid: str, now: float) -> bytes:
+    """A certificate for one end (`source` or `target`) of one migration of one instance.
+
+    It signs itself and nothing else, so only who was given this very certificate can accept it.
+    """
+    private = _private(key)
+    name = migration_name(end, instance_uuid)
+    subject = _name(name, "")
+    builder = _builder(subject, subject, now, MIGRATION_LIFETIME_S).public_key(private.public_key())
+    is_server = end == "target"
+    usage = ExtendedKeyUsageOID.SERVER_AUTH if is_server else ExtendedKeyUsageOID.CLIENT_AUTH
+    for extension, is_critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(signs=False), True),
+        (x509.ExtendedKeyUsage([usage]), False),
+        (x509.SubjectAlternativeName([x509.DNSName(name)]), False),
+    ):
+        builder = builder.add_extension(extension, critical=is_critical)
+    return _signed(builder, private)
+
+
+def migration_name(end: str, instance_uuid: str) -> str:
+    """The name in the certificate of one end of a migration."""
+    return f"{end}.{instance_uuid}.migration"
+
+
+def is_for_migration(certificate: bytes, end: str, instance_uuid: str) -> bool:
+    """Whether a certificate was made for this end of a migration of this instance."""
+    names = _certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return [one.value for one in names] == [migration_name(end, instance_uuid)]
+
+
 def not_after(certificate: bytes) -> float:
     """When a certificate expires."""
     return _certificate(certificate).not_valid_after_utc.timestamp()
@@ -150,19 +191,6 @@ def node_identity(certificate: bytes) -> tuple[str, str]:
     if len(uuids) != 1 or not uuids[0].startswith("urn:uuid:") or len(hosts) != 1:
         raise InputError("this certificate does not name a node")
     return uuids[0].removeprefix("urn:uuid:"), hosts[0]
-
-
-def distinguished_name(certificate: bytes) -> str:
-    """The subject of a node's certificate as GnuTLS writes it, `CN=…,serialNumber=…` in order."""
-    short = {NameOID.COMMON_NAME: "CN", NameOID.SERIAL_NUMBER: "serialNumber"}
-    parts = []
-    for attribute in _certificate(certificate).subject:
-        value = str(attribute.value)
-        # Anything else would have to be escaped; names of nodes never need it.
-        if attribute.oid not in short or not _PLAIN.fullmatch(value):
-            raise InputError("this certificate's subject is not that of a node")
-        parts.append(f"{short[attribute.oid]}={value}")
-    return ",".join(parts)
 
 
 def is_pair(certificate: bytes, key: bytes) -> bool:

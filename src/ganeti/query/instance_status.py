@@ -12,6 +12,8 @@ class PrimaryNode(enum.Enum):
     SILENT = "silent"
     RUNS = "runs"
     """The instance runs there."""
+    STANDS_STILL = "stands still"
+    """The guest is there, paused."""
     SHUT_DOWN = "shut down"
     """Its guest has shut itself down; nothing else ended it."""
     HAS_NOT = "has not"
@@ -19,12 +21,15 @@ class PrimaryNode(enum.Enum):
 
 _IN_ITS_PLACE = {
     (AdminState.UP, PrimaryNode.RUNS): InstanceStatus.RUNNING,
+    (AdminState.UP, PrimaryNode.STANDS_STILL): InstanceStatus.ERROR_DOWN,
     (AdminState.UP, PrimaryNode.SHUT_DOWN): InstanceStatus.USER_DOWN,
     (AdminState.UP, PrimaryNode.HAS_NOT): InstanceStatus.ERROR_DOWN,
     (AdminState.DOWN, PrimaryNode.RUNS): InstanceStatus.ERROR_UP,
+    (AdminState.DOWN, PrimaryNode.STANDS_STILL): InstanceStatus.ERROR_UP,
     (AdminState.DOWN, PrimaryNode.SHUT_DOWN): InstanceStatus.ADMIN_DOWN,
     (AdminState.DOWN, PrimaryNode.HAS_NOT): InstanceStatus.ADMIN_DOWN,
     (AdminState.OFFLINE, PrimaryNode.RUNS): InstanceStatus.ERROR_UP,
+    (AdminState.OFFLINE, PrimaryNode.STANDS_STILL): InstanceStatus.ERROR_UP,
     (AdminState.OFFLINE, PrimaryNode.SHUT_DOWN): InstanceStatus.ADMIN_OFFLINE,
     (AdminState.OFFLINE, PrimaryNode.HAS_NOT): InstanceStatus.ADMIN_OFFLINE,
 }
@@ -33,7 +38,7 @@ _IN_ITS_PLACE = {
 def instance_status(
     wanted: AdminState, primary: PrimaryNode, *, runs_elsewhere: bool, by_user: bool = False
 ) -> InstanceStatus:
-    """The status; an instance that is being migrated runs in its place, whoever else has it.
+    """The status, in upstream's words, as programs that read it know no others; an instance that is being migrated runs in its place, whoever else has it.
 
     With `by_user` it is wanted down because its guest had shut itself down.
     """
@@ -41,8 +46,9 @@ def instance_status(
         return InstanceStatus.ERROR_NODE_OFFLINE
     if primary is PrimaryNode.SILENT:
         return InstanceStatus.ERROR_NODE_DOWN
-    if runs_elsewhere and primary is not PrimaryNode.RUNS:
+    is_there = primary in (PrimaryNode.RUNS, PrimaryNode.STANDS_STILL)
+    if runs_elsewhere and not is_there:
         return InstanceStatus.ERROR_WRONG_NODE
-    if by_user and wanted is AdminState.DOWN and primary is not PrimaryNode.RUNS:
+    if by_user and wanted is AdminState.DOWN and not is_there:
         return InstanceStatus.USER_DOWN
     return _IN_ITS_PLACE[wanted, primary]

@@ -62,19 +62,21 @@ def test_a_node_certificate_serves_both_ends_and_signs_nothing(
     assert not extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
 
 
-@pytest.mark.requirement("A62")
-def test_the_subject_of_a_node_is_written_as_gnutls_writes_it(
+@pytest.mark.requirement("A62", "G22")
+def test_a_certificate_for_one_end_of_a_migration_is_for_nothing_else(
     authority: tuple[bytes, bytes],
 ) -> None:
-    certificate = node_certificate(authority, ca.new_key())
-    assert ca.distinguished_name(certificate) == f"CN=node1.example,serialNumber={NODE}"
-    for foreign in (
-        node_certificate(authority, ca.new_key(), "node1,CN=node2"),
-        node_certificate(authority, ca.new_key(), "node 1"),
-        b"no certificate",
-    ):
-        with pytest.raises(InputError):
-            ca.distinguished_name(foreign)
+    key = ca.new_key()
+    made = ca.for_migration(key, "source", NODE, NOW)
+    assert ca.is_pair(made, key)
+    assert ca.is_for_migration(made, "source", NODE)
+    assert not ca.is_for_migration(made, "target", NODE)
+    assert not ca.is_for_migration(made, "source", "another")
+    assert not ca.is_for_migration(node_certificate(authority, key), "source", NODE)
+    assert not ca.is_signed_by(made, authority[0])
+    assert ca.not_after(made) - NOW <= ca.DAY_S
+    with pytest.raises(InputError):
+        ca.is_for_migration(b"no certificate", "source", NODE)
 
 
 @pytest.mark.requirement("A24")

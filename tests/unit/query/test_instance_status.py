@@ -11,6 +11,9 @@ UP, DOWN, OFFLINE = AdminState.UP, AdminState.DOWN, AdminState.OFFLINE
     [
         (UP, PrimaryNode.RUNS, False, "running"),
         (UP, PrimaryNode.RUNS, True, "running"),
+        (UP, PrimaryNode.STANDS_STILL, False, "ERROR_down"),
+        (UP, PrimaryNode.STANDS_STILL, True, "ERROR_down"),
+        (DOWN, PrimaryNode.STANDS_STILL, False, "ERROR_up"),
         (UP, PrimaryNode.HAS_NOT, False, "ERROR_down"),
         (UP, PrimaryNode.SHUT_DOWN, False, "USER_down"),
         (UP, PrimaryNode.HAS_NOT, True, "ERROR_wrongnode"),
@@ -38,6 +41,7 @@ def test_the_status_says_what_is_wanted_and_what_is(
         (DOWN, PrimaryNode.HAS_NOT, "USER_down"),
         (DOWN, PrimaryNode.SHUT_DOWN, "USER_down"),
         (DOWN, PrimaryNode.RUNS, "ERROR_up"),
+        (DOWN, PrimaryNode.STANDS_STILL, "ERROR_up"),
         (DOWN, PrimaryNode.OFFLINE, "ERROR_nodeoffline"),
         (UP, PrimaryNode.HAS_NOT, "ERROR_down"),
         (OFFLINE, PrimaryNode.HAS_NOT, "ADMIN_offline"),

@@ -61,6 +61,10 @@ class House:
         key = ca.new_key()
         return self.files("stranger", ca.self_signed(key, "master.example", NOW, 1e8), key)
 
+    def end_of_migration(self, end: str) -> tuple[Path, Path]:
+        key = ca.new_key()
+        return self.files(end, ca.for_migration(key, end, CLUSTER, NOW), key)
+
     def files(self, name: str, certificate: bytes, key: bytes) -> tuple[Path, Path]:
         paths = self.directory / f"{name}.pem", self.directory / f"{name}.key"
         for path, data in zip(paths, (certificate, key), strict=True):
@@ -159,10 +163,14 @@ async def test_a_candidate_that_is_removed_is_refused_on_its_open_connection(wor
     assert world.deeds == []
 
 
-@pytest.mark.requirement("A24")
-@pytest.mark.parametrize("who", ["stranger", "expired"])
+@pytest.mark.requirement("A24", "G22", "G23")
+@pytest.mark.parametrize("who", ["stranger", "expired", "source", "target"])
 async def test_a_certificate_that_tls_refuses_does_nothing(world: World, who: str) -> None:
-    pair = world.house.stranger() if who == "stranger" else world.house.member(who, now=1e9)
+    """Nor does one for an end of a migration open a node."""
+    if who in ("source", "target"):
+        pair = world.house.end_of_migration(who)
+    else:
+        pair = world.house.stranger() if who == "stranger" else world.house.member(who, now=1e9)
     world.allowed.add(tls.fingerprint(pair[0].read_bytes()))
     async with world.client(pair) as client:
         # Which of the two depends on whether the server's alert arrives before its reset.

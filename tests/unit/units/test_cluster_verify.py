@@ -257,7 +257,6 @@ SILENT = RpcFailed("node1.example.com", "no connection")
     ("one", "running"),
     [
         (UP, {NODES[0]: [guest(UP)], NODES[1]: []}),
-        (UP, {NODES[0]: [guest(UP, "paused")], NODES[1]: []}),
         (UP, {NODES[0]: [guest(UP, "shutdown")], NODES[1]: []}),  # USER_down
         (DOWN, {NODES[0]: [], NODES[1]: []}),
         (DOWN, {NODES[0]: [guest(DOWN, "shutdown")], NODES[1]: []}),
@@ -272,6 +271,7 @@ def test_an_instance_as_it_should_be_has_no_findings(one: Instance, running: Any
     ("one", "running", "code", "text", "is_error"),
     [
         (UP, {NODES[0]: [], NODES[1]: []}, "EINSTANCEDOWN", "is not running on node1", True),
+        (UP, {NODES[0]: [guest(UP, "paused")]}, "EINSTANCEDOWN", "is paused on node1", False),
         (UP, {NODES[0]: [guest(UP, "postmigrate")]}, "EINSTANCEDOWN", "is not running", True),
         (DOWN, {NODES[0]: [guest(DOWN)]}, "EINSTANCEWRONGNODE", "but should be down", False),
         (

@@ -108,6 +108,26 @@ async def test_starting_what_runs_never_stops_it(master: Master) -> None:
     assert master.rpc.acts() == []
 
 
+@pytest.mark.requirement("F23")
+async def test_a_guest_that_never_began_is_shown_as_paused_and_goes_on(master: Master) -> None:
+    uuid = await stopped(master)
+    succeeded(await master.run(startup(startup_paused=True)))
+    shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME], use_locking=True)))
+    assert shown[NAME]["run_state"] == "paused"
+    view = await master.run(startup(startup_paused=True))
+    assert "is there already, paused" in said(view)
+    for fault in Fault:  # an answer that is lost stops nobody
+        master.rpc.fail(1, fault)
+        failed(await master.run(startup()))
+        assert list(master.world.where(uuid)) == ["node1.example.com"]
+        master.world.node(1).guests[uuid].state = "paused"
+    view = await master.run(startup())
+    succeeded(view)
+    assert "letting instance" in said(view)
+    assert master.world.where(uuid) == {"node1.example.com": "running"}
+    master.check()
+
+
 async def test_a_guest_that_powered_itself_off_is_started(master: Master) -> None:
     uuid = await running(master)
     master.world.node(1).guests[uuid].state = "shutdown"

@@ -102,10 +102,26 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         return await self._version_of(find_program({}))
 
     async def find_out(self) -> None:
+        await self._clean_up_migrations()
         program = find_program({})
         await self._version_of(program)
         await self._guests.confinement.abilities(program)
         await self._guests.acceleration.kvm_works(program)
+
+    async def _clean_up_migrations(self) -> None:
+        """Keys that an earlier daemon was about to take from guests, or to remove, are removed now."""
+        short_uuids = {files.short_uuid for files in self._guests.known()}
+        for short_uuid in sorted(short_uuids | set(self._moves.leftovers())):
+            files = self._guests.files(short_uuid)
+            async with self._guests.lock(files):
+                try:
+                    guest = self._guests.peek(files)
+                    if guest is None:
+                        self._moves.remove_files(short_uuid)
+                    else:
+                        await self._moves.clean_up(guest)
+                except HypervisorError as err:
+                    logger.warning("keys of an earlier migration may be left: %s", err)
 
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
@@ -122,7 +138,7 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
-            if guest is not None and not await self._ended_if_shut_down(guest):
+            if guest is not None and not await self._ended_if_useless(guest):
                 await self._go_on(guest, paused=paused)
                 return
             hvparams = complete(instance.hvparams)
@@ -189,7 +205,7 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
             "accelerator": guest.record.accelerator,
             "running": await guest.status() == "running",
             "mirrors_disks": True,
-            CERTIFICATE: self._moves.certificate(),
+            CERTIFICATE: self._moves.certificate(instance.uuid),
         }
 
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
@@ -197,7 +213,7 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self._guests.live(files)
-            if guest is not None:
+            if guest is not None and not await self._ended_if_half_accepted(guest):
                 return await self._accepted_before(guest, wanted.address)
             hvparams = complete(instance.hvparams)
             program = find_program(hvparams)
@@ -220,7 +236,12 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
             )
             try:
                 incoming = await self._moves.listen(guest, wanted)
-                self._guests.change(guest, port=incoming.port, disks_port=incoming.disks_port)
+                self._guests.change(
+                    guest,
+                    port=incoming.port,
+                    disks_port=incoming.disks_port,
+                    certificate=incoming.certificate,
+                )
             except BaseException:
                 await self._guests.end(guest)
                 raise
@@ -328,6 +349,8 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
             return None
         if guest.record.is_incoming and state != "running":
             state = "incoming"  # it may have arrived, but was not let go on
+        elif guest.record.stopped_to_move and state == "paused":
+            state = "migrating"
         instance = guest.instance
         return RunningInstance(
             name=instance.name,
@@ -355,15 +378,16 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         except MonitorGone:
             return None if self._guests.peek(guest.files) is None else "running"
 
-    async def _ended_if_shut_down(self, guest: Guest) -> bool:
-        """End a QEMU that only stands because its guest has shut itself down: it cannot go on."""
+    async def _ended_if_useless(self, guest: Guest) -> bool:
+        """End a QEMU whose guest cannot go on: it has shut itself down, or was never made ready to begin."""
         if guest.record.is_incoming:
             return False
         try:
             status = await self._first_status(guest)
         except MonitorSilent:
             return False
-        if _STATES.get(status) != "shutdown":
+        was_never_ready = status == "prelaunch" and not guest.record.is_prepared
+        if _STATES.get(status) != "shutdown" and not was_never_ready:
             return False
         await self._guests.end(guest)
         return True
@@ -391,14 +415,26 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
                 " find out on which node it runs, and finish or clean up that migration"
             )
         if status != "running" and not paused:
-            await guest.ask("cont")
+            await self._run_on(guest)
 
     async def _first_go(self, guest: Guest) -> None:
         try:
-            await guest.ask("cont")
+            await self._run_on(guest)
         except BaseException:
             await self._guests.end(guest)
             raise
+
+    async def _run_on(self, guest: Guest) -> None:
+        """Let a guest run; HypervisorError if it then stands still."""
+        await guest.ask("cont")
+        status = await guest.status()
+        if status == "suspended":
+            await guest.ask("system_wakeup")
+        elif _STATES.get(status, "paused") == "paused":
+            raise HypervisorError(
+                f"{guest.instance.name} was told to run and stands still: QEMU says {status};"
+                f" its log is {guest.files.qemu_log}"
+            )
 
     async def _ends_when_asked(self, guest: Guest, timeout_s: float) -> bool:
         """Press the power button until the guest has ended; False after `timeout_s`."""
@@ -432,13 +468,20 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
                 press_at = loop.time() + ASK_AGAIN_S
             await asyncio.sleep(LOOK_EVERY_S)
 
+    async def _ended_if_half_accepted(self, guest: Guest) -> bool:
+        """End a QEMU of which nobody was ever told where it waits: an earlier daemon died over it."""
+        if not guest.record.is_incoming or guest.record.port:
+            return False
+        await self._guests.end(guest)
+        return True
+
     async def _accepted_before(self, guest: Guest, address: str) -> Incoming:
         if guest.record.is_incoming and guest.record.port and await guest.status() == "inmigrate":
             return Incoming(
                 address=address,
                 port=guest.record.port,
                 disks_port=guest.record.disks_port,
-                certificate=self._moves.certificate(),
+                certificate=guest.record.certificate,
             )
         raise HypervisorError(
             f"{guest.instance.name} has a QEMU process on this node already; if it is the rest of a"
@@ -449,6 +492,8 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
         self, files: GuestFiles, instance: InstanceSpec, *, success: bool
     ) -> None:
         guest = await self._guests.live(files)
+        if success:
+            self._moves.over(instance.uuid)
         if guest is None:
             if success:
                 return

@@ -190,7 +190,7 @@ class Guests:
             self.confinement.prepare(files, hvparams)
             guest = await self._spawn(files, record, confined.descriptors)
             await self._make_ready(guest, hvparams)
-            return guest
+            return self.change(guest, is_prepared=True)
         except BaseException:
             if record is not None:
                 await self._abandon(files, record)

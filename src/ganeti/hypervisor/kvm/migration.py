@@ -12,8 +12,8 @@ from typing import Any
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.capabilities import set_capabilities
+from ganeti.hypervisor.kvm.migration_tls import Link
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
-from ganeti.hypervisor.kvm.node_tls import Link
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.migration import MigrationResult
 
@@ -92,6 +92,14 @@ async def has_begun(ask: Ask) -> bool:
     """On the source: whether the guest is being sent, or was."""
     # `completed` says nothing here: QEMU also says it of the guest's arrival on this node.
     return await _status(ask) == _GONE or await _is_under_way(ask)
+
+
+async def is_over(ask: Ask, *, is_incoming: bool) -> bool:
+    """On either end: whether the guest runs here, and is neither being sent nor waited for."""
+    status = await _status(ask)
+    if is_incoming:
+        return status == "running"
+    return status not in _LEAVING and not await _is_under_way(ask)
 
 
 async def _is_under_way(ask: Ask) -> bool:

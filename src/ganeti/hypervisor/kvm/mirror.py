@@ -18,8 +18,8 @@ from typing import Any
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.command_line import node_name
+from ganeti.hypervisor.kvm.migration_tls import CREDENTIALS, Link
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
-from ganeti.hypervisor.kvm.node_tls import CREDENTIALS, PEER, Link
 from ganeti.model.instance_spec import DiskSpec
 
 LOOK_EVERY_S = 0.05
@@ -87,7 +87,7 @@ async def _serve(ask: Ask, address: str) -> int:
 
 async def _serve_at(ask: Ask, address: str, port: int) -> None:
     where = {"type": "inet", "data": {"host": address, "port": str(port)}}
-    await ask("nbd-server-start", {"addr": where, "tls-creds": CREDENTIALS, "tls-authz": PEER})
+    await ask("nbd-server-start", {"addr": where, "tls-creds": CREDENTIALS})
 
 
 def free_port(address: str) -> int:
@@ -119,7 +119,10 @@ async def withdraw(ask: Ask, disks: Sequence[DiskSpec]) -> None:
 async def bring_in_step(ask: Ask, disks: Sequence[DiskSpec], to: Receiver) -> None:
     """Begin to mirror all disks, and return once the other side has all but what is being written."""
     for disk in disks:
-        await _begin(ask, disk, to)
+        try:
+            await _begin(ask, disk, to)
+        except CommandRefused as err:
+            raise HypervisorError(f"disk {disk.index} could not be sent: {err}") from err
     patience_s = NO_PROGRESS_S + BURST_MIB / to.bandwidth_mib_s
     loop = asyncio.get_running_loop()
     moved, seen = loop.time(), -1

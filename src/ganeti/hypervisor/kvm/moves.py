@@ -1,5 +1,6 @@
 """The two ends of a move: what a QEMU is told so that a guest, and perhaps its disks, change hosts."""
 
+import contextlib
 from collections.abc import Sequence
 
 from ganeti.base.errors import HypervisorError
@@ -7,7 +8,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor.kvm import capabilities, migration, mirror
 from ganeti.hypervisor.kvm.guests import Guest, complete
 from ganeti.hypervisor.kvm.migration import Limits
-from ganeti.hypervisor.kvm.node_tls import Link, NodeTls
+from ganeti.hypervisor.kvm.migration_tls import Link, MigrationTls
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
 
@@ -19,14 +20,31 @@ class Moves:
     """Moves guests of this node, to exactly one other and from exactly one other."""
 
     def __init__(self, paths: Paths) -> None:
-        self._tls = NodeTls(paths)
+        self._tls = MigrationTls(paths)
 
-    def certificate(self) -> str:
-        """This node's certificate, for the other end."""
-        return self._tls.certificate()
+    def certificate(self, instance_uuid: str) -> str:
+        """What a guest that is about to be sent will show to the other end: new each time."""
+        return self._tls.identity(instance_uuid)
+
+    def over(self, instance_uuid: str) -> None:
+        """No migration of this guest is under way from here."""
+        self._tls.discard(instance_uuid)
+
+    def leftovers(self) -> list[str]:
+        """The short UUIDs of guests of which an earlier daemon has left files behind."""
+        return self._tls.leftovers()
+
+    def remove_files(self, short_uuid: str) -> None:
+        """Of a guest that does not live any more."""
+        self._tls.remove_files(short_uuid)
+
+    async def clean_up(self, guest: Guest) -> None:
+        """After a crash of a daemon: the keys of a migration that is over leave the process."""
+        if await migration.is_over(guest.ask, is_incoming=guest.record.is_incoming):
+            await self._tls.clean_up(guest)
 
     async def listen(self, guest: Guest, wanted: IncomingArgs) -> Incoming:
-        """Wait for a guest from the node whose certificate came with the request."""
+        """Wait for a guest from the one end whose certificate came with the request."""
         peer = str(wanted.info.get(CERTIFICATE, ""))
         if not peer:
             raise HypervisorError(
@@ -34,7 +52,7 @@ class Moves:
             )
         if wanted.copies_disks:
             mirror.check_can_copy(guest.instance.disks)
-        link = await self._tls.receiving(guest, peer)
+        link, certificate = await self._tls.receiving(guest, peer)
         hvparams = complete(wanted.instance.hvparams)
         disks_port = 0
         if wanted.copies_disks:
@@ -50,7 +68,7 @@ class Moves:
             address=wanted.address,
             port=port,
             disks_port=disks_port,
-            certificate=self.certificate(),
+            certificate=certificate,
         )
 
     async def send(self, guest: Guest, where: MigrateArgs) -> MigrationResult:
@@ -83,6 +101,8 @@ class Moves:
             )
         if disks:
             await mirror.clear(ask, disks)
+        with contextlib.suppress(HypervisorError):  # it may have ended, with all that it had
+            await self._tls.forget(ask)
         return result
 
     async def _prepare(self, guest: Guest, where: MigrateArgs, limits: Limits) -> Link:
@@ -99,6 +119,7 @@ class Moves:
         await migration.stop_sending(guest.ask)
         if disks:
             await mirror.clear(guest.ask, disks)
+        await self._tls.forget(guest.ask)
 
     async def take_back(self, guest: Guest) -> None:
         """On the source: make the guest run here again, with its own disks alone."""
@@ -108,6 +129,7 @@ class Moves:
         )
         await mirror.clear(guest.ask, guest.instance.disks)
         await self._tls.forget(guest.ask)
+        self.over(guest.instance.uuid)
 
     async def activate(self, guest: Guest) -> None:
         """On the target: let the guest that arrived go on, its disks its own."""

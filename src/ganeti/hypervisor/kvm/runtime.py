@@ -46,6 +46,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Where its disks and NICs sit (`ganeti.hypervisor.kvm.places`)."""
     memory: int = 0
     """MiB that were left to the running guest; 0: all that it was started with."""
+    is_prepared: bool = False
+    """Was told all that it must know before the guest's first instruction."""
     is_incoming: bool = False
     """Waits for a guest from another node, or has it and was not told yet to go on."""
     resume: bool = True
@@ -56,6 +58,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Where an incoming guest is waited for."""
     disks_port: int = 0
     """Where its disks are waited for."""
+    certificate: str = ""
+    """What it shows to the guest's node (PEM)."""
     pid: int = 0
     start_ticks: int = 0
 

@@ -46,7 +46,7 @@ def _of_running(value: Callable[[RunningInstance], Any]) -> Callable[[InstanceRo
         found = row.on_primary
         if isinstance(found, Missing):
             return found
-        if found is None or row.primary_says is not PrimaryNode.RUNS:
+        if found is None or row.primary_says not in (PrimaryNode.RUNS, PrimaryNode.STANDS_STILL):
             return UNAVAILABLE
         return value(found)
 
@@ -248,11 +248,18 @@ _ASKED: tuple[Field[InstanceRow], ...] = (
         "Status",
         _TEXT,
         "What is wanted and what is: running; ADMIN_down, ADMIN_offline or USER_down where it is"
-        " rightly down; ERROR_down, ERROR_up or ERROR_wrongnode where it is not as wanted;"
+        " rightly down; ERROR_down (not there, or paused), ERROR_up or ERROR_wrongnode where it is"
+        " not as wanted;"
         " ERROR_nodedown or ERROR_nodeoffline where its node cannot be asked",
         lambda r: r.status,
     ),
-    _live("oper_state", "Running", _BOOL, "Whether the instance runs now", _oper_state),
+    _live(
+        "oper_state",
+        "Running",
+        _BOOL,
+        "Whether the instance runs now; a paused one does not",
+        _oper_state,
+    ),
     _live(
         "oper_ram",
         "Memory",

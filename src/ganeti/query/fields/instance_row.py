@@ -12,6 +12,8 @@ from ganeti.query.instance_status import PrimaryNode, instance_status
 from ganeti.query.world import World
 from ganeti.rpc.procedures.instances import RunningInstance
 
+_SAYS = {"shutdown": PrimaryNode.SHUT_DOWN, "paused": PrimaryNode.STANDS_STILL}
+
 
 @dataclass
 class InstanceRow:
@@ -65,7 +67,7 @@ class InstanceRow:
             return PrimaryNode.OFFLINE if found is OFFLINE else PrimaryNode.SILENT
         if not found.has_guest:
             return PrimaryNode.HAS_NOT
-        return PrimaryNode.SHUT_DOWN if found.state == "shutdown" else PrimaryNode.RUNS
+        return _SAYS.get(found.state, PrimaryNode.RUNS)
 
     @property
     def status(self) -> str:

@@ -261,6 +261,9 @@ def _state_findings(
         return  # its user has shut it down
     elif instance.admin_state is AdminState.UP and not is_up and not runs_elsewhere:
         yield ("EINSTANCEDOWN", f"is not running on {primary.name}", True)
+    elif here is not None and here.state == "paused" and instance.admin_state is AdminState.UP:
+        text = f"is paused on {primary.name}; gnt-instance startup {instance.name} lets it go on"
+        yield ("EINSTANCEDOWN", text, False)
     elif instance.admin_state is not AdminState.UP and is_up:
         yield ("EINSTANCEWRONGNODE", f"runs on {primary.name}, but should be down", False)
 

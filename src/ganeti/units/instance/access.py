@@ -64,7 +64,11 @@ async def running_state(ctx: UnitContext, node: Node, instance: Instance) -> Run
 
 async def is_running(ctx: UnitContext, node: Node, instance: Instance) -> bool:
     """Whether the guest is up on `node`, be it paused; one that has powered itself off is not."""
-    state = await running_state(ctx, node, instance)
+    return has_running_guest(await running_state(ctx, node, instance))
+
+
+def has_running_guest(state: RunningInstance | None) -> bool:
+    """Whether a node that says this has the guest, be it paused; one that has powered itself off is none."""
     return state is not None and state.has_guest and state.state != "shutdown"
 
 

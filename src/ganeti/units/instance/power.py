@@ -27,8 +27,10 @@ from ganeti.units.instance.access import (
     check_not_offline,
     check_settled,
     check_shutdown_timeout,
+    has_running_guest,
     is_running,
     primary_node,
+    running_state,
     set_admin_state,
     spec_of,
 )
@@ -58,14 +60,15 @@ async def start_instance(
 
 @dataclass(frozen=True)
 class StartPlan:
-    """The instance with its parameters for this start, and whether it is up already."""
+    """The instance with its parameters for this start, and whether it is up already, or paused."""
 
     instance: Instance
     is_up: bool
+    is_paused: bool
 
 
 class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
-    """Start an instance, with parameters for this one start if some are given."""
+    """Start an instance, with parameters for this one start if some are given; let a paused one go on."""
 
     async def check_prereq(self, ctx: UnitContext) -> StartPlan:
         instance = self.instance(ctx.snapshot)
@@ -75,13 +78,14 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
         check_online(node)
         check_may_set(ctx, instance.hypervisor, self.op.hvparams)
         instance = self._with_given_params(instance)
-        is_up = await is_running(ctx, node, instance)
+        state = await running_state(ctx, node, instance)
+        is_up = has_running_guest(state)
         if not is_up:
             if self.op.hvparams:
                 check_confinement(ctx, instance)
                 await check_hvparams_on_node(ctx, node, instance)
             await check_can_start(ctx, node, instance)
-        return StartPlan(instance, is_up)
+        return StartPlan(instance, is_up, is_up and state is not None and state.state == "paused")
 
     def _with_given_params(self, instance: Instance) -> Instance:
         hvparams = check_hypervisor_params(
@@ -101,7 +105,14 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
             await start_instance(ctx, instance, paused=self.op.startup_paused, remember=remember)
             return Outcome()
         # Nothing to undo: a guest that ran before must not be stopped because an answer was lost.
-        ctx.info(f"instance {instance.name} is running already")
+        if not plan.is_paused:
+            ctx.info(f"instance {instance.name} is running already")
+        elif self.op.startup_paused:
+            ctx.info(f"instance {instance.name} is there already, paused")
+        else:
+            node = primary_node(ctx, instance)
+            ctx.step(f"letting instance {instance.name} go on, which is paused on {node.name}")
+            await ctx.call(node, INSTANCE_START, StartArgs(instance=spec_of(ctx, instance)))
         return Outcome(change=set_admin_state(instance.uuid, AdminState.UP) if remember else None)
 
 

@@ -122,10 +122,10 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
 
 
 def run_state(found: RunningInstance | None) -> str:
-    """How a guest is, in one word or two: up, down, or down by its own will."""
+    """How a guest is, in one word or two: up, there but paused, down, or down by its own will."""
     if found is None or not found.has_guest:
         return "down"
-    return "user down" if found.state == "shutdown" else "up"
+    return {"shutdown": "user down", "paused": "paused"}.get(found.state, "up")
 
 
 def _nic(cluster: Cluster, index: int, instance: Instance) -> dict[str, Any]:

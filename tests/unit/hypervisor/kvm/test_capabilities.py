@@ -15,7 +15,7 @@ from ganeti.hypervisor.kvm.capabilities import (
     set_capabilities,
 )
 from ganeti.hypervisor.kvm.migration import Destination, Limits
-from ganeti.hypervisor.kvm.node_tls import Link
+from ganeti.hypervisor.kvm.migration_tls import Link
 
 OLD_QEMU = ("xbzrle", "auto-converge", "late-block-activate", "pause-before-switchover", "events")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ganeti.base import certificates
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
@@ -20,7 +22,6 @@ from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model import wire
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
-from tests.support.node_certificates import Authority
 
 pytestmark = pytest.mark.virtual_time
 
@@ -125,9 +126,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    paths = Paths(tmp_path)
-    Authority().equip(paths, "node1.example.com")
-    return paths
+    return Paths(tmp_path)
 
 
 @pytest.fixture
@@ -147,6 +146,9 @@ async def test_a_start_is_recorded_with_what_another_node_must_know(
     assert kept is not None
     assert (kept.machine, kept.qemu_version, kept.accelerator) == ("pc-i440fx-7.2", "7.2.22", "tcg")
     info = await kvm.migration_info(INSTANCE)
+    certificate = str(info.pop("certificate"))
+    assert certificates.is_for_migration(certificate.encode(), "source", UUID)
+    assert (await kvm.migration_info(INSTANCE))["certificate"] != certificate  # new each time
     assert info == {
         "instance": wire.plain(INSTANCE),
         "places": {},
@@ -156,7 +158,6 @@ async def test_a_start_is_recorded_with_what_another_node_must_know(
         "accelerator": "tcg",
         "running": True,
         "mirrors_disks": True,
-        "certificate": paths.node_certificate.read_text(),
     }
     [listed] = await kvm.running()
     assert (listed.name, listed.state, listed.cpu_time_s) == ("web1", "running", 1.5)
@@ -297,7 +298,9 @@ async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
         "accelerator": "tcg",
         "qemu_version": "7.2.22",
         "machine": "pc-i440fx-7.2",
-        "certificate": paths.node_certificate.read_text(),
+        "certificate": certificates.for_migration(
+            certificates.new_key(), "source", UUID, time.time()
+        ).decode(),
     }
     with pytest.raises(HypervisorError, match="migrate-incoming"):
         await kvm.accept(IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info), [])

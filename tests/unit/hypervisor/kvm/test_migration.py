@@ -8,8 +8,8 @@ import pytest
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.migration import Destination, Limits
+from ganeti.hypervisor.kvm.migration_tls import Link
 from ganeti.hypervisor.kvm.monitor import CommandRefused
-from ganeti.hypervisor.kvm.node_tls import Link
 
 pytestmark = pytest.mark.virtual_time
 LIMITS = Limits(bandwidth_mib_s=32, downtime_ms=30)
@@ -66,9 +66,8 @@ async def test_a_guest_is_sent_within_its_limits() -> None:
     assert parameters == {
         "max-bandwidth": 32 * 1024 * 1024,
         "downtime-limit": 30,
-        "tls-creds": "move-credentials",
+        "tls-creds": "migration-credentials",
         "tls-hostname": "node2.example.com",
-        "tls-authz": "",
     }
     assert dict(qemu.asked)["migrate"] == {"uri": "tcp:10.0.0.2:8102"}
 
@@ -140,7 +139,7 @@ async def test_a_node_listens_on_the_given_address_only_and_takes_a_free_port_if
     assert await migration.listen(qemu, "10.0.0.2", 8102, Link()) == 8102
     assert dict(qemu.asked)["migrate-incoming"] == {"uri": "tcp:10.0.0.2:8102"}
     parameters = dict(qemu.asked)["migrate-set-parameters"]
-    assert (parameters["tls-creds"], parameters["tls-authz"]) == ("move-credentials", "move-peer")
+    assert parameters["tls-creds"] == "migration-credentials"
     qemu = Qemu(listening("40001"))
     qemu.busy_ports = {"tcp:[fd00::2]:8102"}
     assert await migration.listen(qemu, "fd00::2", 8102, Link()) == 40001

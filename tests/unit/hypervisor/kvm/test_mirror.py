@@ -8,9 +8,9 @@ import pytest
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm import mirror
+from ganeti.hypervisor.kvm.migration_tls import Link
 from ganeti.hypervisor.kvm.mirror import Receiver
 from ganeti.hypervisor.kvm.monitor import CommandRefused
-from ganeti.hypervisor.kvm.node_tls import Link
 from ganeti.model.instance_spec import DiskSpec
 
 pytestmark = pytest.mark.virtual_time
@@ -70,7 +70,7 @@ async def test_all_disks_are_mirrored_over_the_encrypted_link() -> None:
     await mirror.bring_in_step(qemu, DISKS, TO)
     assert qemu.commands() == ["blockdev-add", "blockdev-mirror"] * 2
     node, job = dict(qemu.asked)["blockdev-add"], dict(qemu.asked)["blockdev-mirror"]
-    assert node["tls-creds"] == "move-credentials"
+    assert node["tls-creds"] == "migration-credentials"
     assert node["tls-hostname"] == "node2.example.com"
     assert (job["sync"], job["speed"]) == ("full", 32 << 20)
     assert all(len(str(one)) <= 31 for one in (node["node-name"], job["job-id"], job["device"]))
@@ -160,7 +160,7 @@ async def test_disks_are_offered_at_one_address_to_one_peer() -> None:
     port = await mirror.offer(qemu, "127.0.0.1", DISKS)
     server = dict(qemu.asked)["nbd-server-start"]
     assert server["addr"]["data"] == {"host": "127.0.0.1", "port": str(port)}
-    assert (server["tls-creds"], server["tls-authz"]) == ("move-credentials", "move-peer")
+    assert server["tls-creds"] == "migration-credentials"
     exports = [args for command, args in qemu.asked if command == "block-export-add"]
     assert [args["name"] for args in exports] == [disk.uuid for disk in DISKS]
 

@@ -1,0 +1,251 @@
+"""TLS between the two QEMU processes of one migration, with keys that are good for nothing else.
+
+Each end makes a key and a certificate that signs itself, for this migration of this instance. The
+certificates travel by the master's own calls; each end accepts the other's very certificate and no
+other. So what a guest that has taken its QEMU over finds there opens no door: no authority has
+signed it, and it is in no list of candidates (G22, G23).
+
+The source's key waits in this daemon's memory from `identity` to `sending`; the target's is made
+when it is needed. A QEMU reads the files the moment it is told of them, so they exist only for that
+moment, readable by that process alone (A62).
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base import certificates
+from ganeti.base.errors import HypervisorError, InputError
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.kvm.guests import Guest
+from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
+from ganeti.hypervisor.kvm.processes import PROC
+
+CREDENTIALS = "migration-credentials"
+"""Name of the object in QEMU."""
+SOURCE, TARGET = "source", "target"
+SHARED_DIRECTORY = Path("/run/ganeti-kvm-tls")
+"""Where QEMU processes without an empty root of their own find the files.
+
+The way to it is open for every user, which that to a local cluster's own directory is not. Only root
+can make anything here.
+"""
+DH_PARAMETERS = b"""-----BEGIN DH PARAMETERS-----
+MIIBCAKCAQEA//////////+t+FRYortKmq/cViAnPTzx2LnFg84tNpWp4TZBFGQz
++8yTnc4kmz75fS/jY2MMddj2gbICrsRhetPfHtXV/WVhJDP1H18GbtCFY2VVPe0a
+87VXE15/V8k1mE8McODmi3fipona8+/och3xWKE2rec1MKzKT0g6eXq8CrGCsyT7
+YdEIqUuyyOP7uWrat2DX9GgdT0Kj3jlN9K5W7edjcrsZCwenyO4KbXCeAvzhzffi
+7MA0BM0oNC9hkXL+nOmFg/+OTxIy7vKBg8P+OxtMb61zO7X8vC7CIAXFjvGDfRaD
+ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
+-----END DH PARAMETERS-----
+"""
+"""The public group ffdhe2048 (RFC 7919). Without it, a receiving QEMU looks for a prime of its own,
+and stands still for up to some seconds meanwhile."""
+SEARCHABLE, FILE_MODE = 0o711, 0o400
+
+
+@dataclass(frozen=True)
+class Link:
+    """One end of an encrypted connection, as QEMU's commands want it."""
+
+    hostname: str = ""
+    """The name in the other end's certificate; '' at the receiving end."""
+
+    def migration_parameters(self) -> dict[str, str]:
+        """What `migrate-set-parameters` is told."""
+        return {"tls-creds": CREDENTIALS, "tls-hostname": self.hostname}
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """Key and certificate of one end of one migration, in PEM form."""
+
+    key: bytes
+    certificate: bytes
+
+    @classmethod
+    def new(cls, end: str, instance_uuid: str, now: float) -> "_Identity":
+        key = certificates.new_key()
+        # Of a key in PKCS 8 form, GnuTLS 3.7 leaves a copy in freed memory.
+        return cls(certificates.sec1(key), certificates.for_migration(key, end, instance_uuid, now))
+
+
+class MigrationTls:
+    """Makes, hands over and forgets what the QEMU processes of this node show each other."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        shared: Path = SHARED_DIRECTORY,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._shared = shared if os.geteuid() == 0 else paths.kvm_tls
+        self._node = hashlib.sha256(bytes(paths.kvm)).hexdigest()[:8]
+        self._now = now
+        self._sources: dict[str, _Identity] = {}
+
+    def identity(self, instance_uuid: str) -> str:
+        """A new certificate (PEM) for a guest that is about to be sent; its key waits in memory."""
+        made = _Identity.new(SOURCE, instance_uuid, self._now())
+        self._sources[instance_uuid] = made
+        return made.certificate.decode("ascii")
+
+    async def receiving(self, guest: Guest, peer: str) -> tuple[Link, str]:
+        """Let a QEMU accept the one peer that has this certificate; and the certificate it will show."""
+        accepted = _checked(peer, SOURCE, guest.instance.uuid)
+        made = _Identity.new(TARGET, guest.instance.uuid, self._now())
+        await self.forget(guest.ask)
+        await self._install(guest, "server", made, accepted)
+        return Link(), made.certificate.decode("ascii")
+
+    async def sending(self, guest: Guest, peer: str) -> Link:
+        """Let a QEMU connect to the one peer that has this certificate."""
+        uuid = guest.instance.uuid
+        accepted = _checked(peer, TARGET, uuid)
+        made = self._sources.get(uuid)
+        if made is None:
+            raise HypervisorError(
+                "the node daemon was started anew since this migration began, and its key is gone;"
+                " nothing has moved: migrate again"
+            )
+        await self.forget(guest.ask)
+        await self._install(guest, "client", made, accepted)
+        return Link(certificates.migration_name(TARGET, uuid))
+
+    async def forget(self, ask: Ask) -> None:
+        """Take out of a QEMU what it was told for a migration; no-op if there is none."""
+        with contextlib.suppress(CommandRefused):
+            await ask("object-del", {"id": CREDENTIALS})
+
+    def discard(self, instance_uuid: str) -> None:
+        """Forget the key of a migration that is over."""
+        self._sources.pop(instance_uuid, None)
+
+    def leftovers(self) -> list[str]:
+        """The short UUIDs of guests for which files were put down and not yet removed."""
+        return [path.name.rpartition(f"{self._node}-")[2] for path in self._placed("*")]
+
+    def remove_files(self, short_uuid: str) -> None:
+        """Remove the files of a guest that reads none now; no-op if there are none."""
+        for path in self._placed(short_uuid):
+            _remove(path)
+
+    def _placed(self, short_uuid: str) -> list[Path]:
+        return sorted(self._shared.glob(f"tls-{self._node}-{short_uuid}"))
+
+    async def clean_up(self, guest: Guest) -> None:
+        """Take out of a live guest, which is in no migration, what an earlier daemon left there."""
+        _remove(self._directory(guest))
+        objects = await guest.ask("qom-list", {"path": "/objects"})
+        if any(one["name"] == CREDENTIALS for one in objects):
+            await self.forget(guest.ask)
+
+    async def _install(self, guest: Guest, endpoint: str, own: _Identity, accepted: bytes) -> None:
+        """Hand certificates and key to the process.
+
+        Our own checks decide who is accepted; those that QEMU makes of its files beforehand do not
+        know that a peer's certificate can stand for itself.
+        """
+        files = {
+            "ca-cert.pem": accepted,
+            f"{endpoint}-cert.pem": own.certificate,
+            f"{endpoint}-key.pem": own.key,
+        }
+        if endpoint == "server":
+            files["dh-params.pem"] = DH_PARAMETERS
+        with self._readable_by(guest, files) as directory:
+            arguments = {
+                "qom-type": "tls-creds-x509",
+                "id": CREDENTIALS,
+                "dir": directory,
+                "endpoint": endpoint,
+                "verify-peer": True,
+                "sanity-check": False,
+            }
+            await guest.ask("object-add", arguments)
+
+    def _directory(self, guest: Guest) -> Path:
+        """Where this guest's process finds the files, as this daemon sees it."""
+        name = f"tls-{self._node}-{guest.files.short_uuid}"
+        if _root_of(guest) == Path("/"):
+            return self._shared / name
+        return guest.files.chroot / name
+
+    @contextlib.contextmanager
+    def _readable_by(self, guest: Guest, files: Mapping[str, bytes]) -> Iterator[str]:
+        """Have files that only the guest's process can read; yields their directory as that process sees it."""
+        try:
+            directory = self._directory(guest)
+            is_shared = directory.parent == self._shared
+            if is_shared:
+                self._shared.mkdir(mode=SEARCHABLE, parents=True, exist_ok=True)
+                self._shared.chmod(SEARCHABLE)
+            _remove(directory)
+            directory.mkdir(mode=SEARCHABLE)
+            directory.chmod(SEARCHABLE)
+        except OSError as err:
+            raise HypervisorError(f"certificates for QEMU cannot be put down: {err}") from err
+        try:
+            _fill(directory, files, *_owner(PROC / str(guest.record.pid)))
+            yield str(directory) if is_shared else f"/{directory.name}"
+        except OSError as err:
+            raise HypervisorError(f"certificates for QEMU cannot be put down: {err}") from err
+        finally:
+            _remove(directory)
+
+
+def _checked(peer: str, end: str, instance_uuid: str) -> bytes:
+    """The other end's certificate; HypervisorError unless it is for this end and instance."""
+    pem = peer.encode()
+    try:
+        is_right = certificates.is_for_migration(pem, end, instance_uuid)
+    except InputError as err:
+        raise HypervisorError(f"the other node's certificate is of no use: {err.message}") from err
+    if not is_right:
+        raise HypervisorError(
+            f"the other node's certificate is of no use: it is not for the {end} of this migration"
+        )
+    return pem
+
+
+def _root_of(guest: Guest) -> Path:
+    """What the guest's process has as the root of all files."""
+    try:
+        return (PROC / str(guest.record.pid) / "root").readlink()
+    except OSError as err:
+        raise HypervisorError(f"QEMU of {guest.instance.name} cannot be seen: {err}") from err
+
+
+def _owner(process: Path) -> tuple[int, int]:
+    """The user and group with whose rights a process opens files, whoever started it."""
+    found = re.findall(
+        r"^[UG]id:(?:\s+\d+){3}\s+(\d+)$", (process / "status").read_text(), re.MULTILINE
+    )
+    uid, gid = (int(number) for number in found)
+    return uid, gid
+
+
+def _fill(directory: Path, files: Mapping[str, bytes], uid: int, gid: int) -> None:
+    """The directory stays root's, so that the files' owner cannot put anything in the way."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for name, content in files.items():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(name, flags, FILE_MODE, dir_fd=opened), "wb") as file:
+                file.write(content)
+                os.fchown(file.fileno(), uid, gid)
+    finally:
+        os.close(opened)
+
+
+def _remove(directory: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            path.unlink()
+        directory.rmdir()
