@@ -63,7 +63,7 @@ async def _serve(
     try:
         async with serving(server, context, args.bind_address, args.port) as port:
             ready()
-            early = asyncio.create_task(node.find_out(), name="find out early")
+            early = asyncio.create_task(node.look_after_guests(), name="look after guests")
             log.info(
                 "serving at %s port %d (process %d)", args.bind_address or "*", port, os.getpid()
             )

@@ -34,6 +34,14 @@ class FindsOutEarly(abc.ABC):
         """Ask the host for what holds until it boots again, or its programs are replaced."""
 
 
+class ShortensLogs(abc.ABC):
+    """Keeps logs that guests write, as much as they like, below a limit."""
+
+    @abc.abstractmethod
+    async def shorten_logs(self) -> None:
+        """Cut what has grown too big since the last call."""
+
+
 class KeepsFirmware(abc.ABC):
     """Keeps variables of a guest's firmware while the guest is down."""
 

@@ -29,7 +29,7 @@ from ganeti.node import (
     transfers,
     uids,
 )
-from ganeti.node.early import find_out
+from ganeti.node.early import find_out, shorten_logs
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
@@ -75,9 +75,10 @@ class NodeApplication:
         own.append(candidate.handlers(paths, Daemons(paths)))
         self.handlers = Repeats().wrap(merged(own))
 
-    async def find_out(self) -> None:
-        """Let the hypervisors of the cluster find out what takes a while; never raises."""
+    async def look_after_guests(self) -> None:
+        """Find out what takes a while, then keep the guests' logs small, until it is cancelled."""
         await find_out(self._paths, self._drivers)
+        await shorten_logs(self._drivers)
 
     async def close(self) -> None:
         """Stop; programs that tasks run go on."""

@@ -1,13 +1,16 @@
-"""What a node finds out of itself while nobody waits for it."""
+"""What a node does of itself while nobody waits for it."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
 from ganeti import ssconf
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import FindsOutEarly
+from ganeti.hypervisor.abilities import FindsOutEarly, ShortensLogs
 from ganeti.hypervisor.interface import Hypervisor
+
+LOGS_EVERY_S = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +25,19 @@ async def find_out(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> None:
             await hypervisor.find_out()
         except GanetiError as err:
             log.warning("hypervisor %s: %s", name, err)
+
+
+async def shorten_logs(hypervisors: Mapping[str, Hypervisor]) -> None:
+    """Keep what guests write into logs below its limit, for as long as the daemon lives."""
+    while True:
+        await asyncio.sleep(LOGS_EVERY_S)
+        for name, hypervisor in hypervisors.items():
+            able: object = hypervisor
+            if isinstance(able, ShortensLogs):
+                try:
+                    await able.shorten_logs()
+                except OSError as err:
+                    log.warning("logs of the guests of %s: %s", name, err)
 
 
 def _used(paths: Paths) -> list[str]:

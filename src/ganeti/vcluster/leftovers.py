@@ -1,5 +1,6 @@
 """What a node leaves running when its daemons have ended: guests, and long work such as OS scripts."""
 
+import contextlib
 import os
 import select
 import signal
@@ -12,6 +13,8 @@ from ganeti.base.process import run
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.instances import RunningInstance
+from ganeti.uidpool import DIRECTORY_VARIABLE
+from ganeti.vcluster.layout import VirtualNode
 
 AT_ONCE_S = 0.0
 END_LIMIT_S = 5.0
@@ -21,16 +24,32 @@ PROCESSES = Path("/proc")
 Say = Callable[[str], None]
 
 
-async def end_guests(paths: Paths, hypervisor: str, node: str, say: Say) -> list[str]:
+async def end_guests(node: VirtualNode, hypervisor: str, say: Say) -> list[str]:
     """End all guests of a node whose daemon is down; why some could not be ended."""
-    driver = hypervisors(paths, run)[hypervisor]
+    with _uid_locks_of(node):
+        driver = hypervisors(node.paths, run)[hypervisor]
     try:
         for guest in await driver.running():
             await driver.stop(_only_known(guest), AT_ONCE_S)
-            say(f"ended instance {guest.name} on {node}")
+            say(f"ended instance {guest.name} on {node.name}")
     except GanetiError as err:
         return [str(err)]
     return []
+
+
+@contextlib.contextmanager
+def _uid_locks_of(node: VirtualNode) -> Iterator[None]:
+    """Find the lock files of user ids where the node's daemon had them, so that those of its guests go."""
+    before = os.environ.get(DIRECTORY_VARIABLE)
+    try:
+        os.environ |= {
+            name: value for name, value in node.environment().items() if name == DIRECTORY_VARIABLE
+        }
+        yield
+    finally:
+        os.environ.pop(DIRECTORY_VARIABLE, None)
+        if before is not None:
+            os.environ[DIRECTORY_VARIABLE] = before
 
 
 def end_tasks(paths: Paths, node: str, say: Say) -> None:

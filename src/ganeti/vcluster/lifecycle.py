@@ -327,7 +327,7 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
                 problems.append(str(err))
     for node in cluster.nodes:
         end_tasks(node.paths, node.name, say)
-        problems += await end_guests(node.paths, cluster.hypervisor, node.name, say)
+        problems += await end_guests(node, cluster.hypervisor, say)
     return problems
 
 

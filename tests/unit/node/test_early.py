@@ -1,13 +1,16 @@
 """What takes a while is found out before somebody waits for it."""
 
+import asyncio
 from pathlib import Path
+
+import pytest
 
 from ganeti import ssconf
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import FindsOutEarly
+from ganeti.hypervisor.abilities import FindsOutEarly, ShortensLogs
 from ganeti.hypervisor.fake import FakeHypervisor
-from ganeti.node.early import find_out
+from ganeti.node.early import LOGS_EVERY_S, find_out, shorten_logs
 
 
 class Curious(FakeHypervisor, FindsOutEarly):
@@ -31,3 +34,24 @@ async def test_only_hypervisors_of_the_cluster_look_and_failures_wait_for_who_ne
     ssconf.write_set(paths, 1, {"hypervisor_list": "used\nplain\ngone\n"})
     await find_out(paths, known)
     assert (used.looks, unused.looks) == (1, 0)
+
+
+class Talkative(FakeHypervisor, ShortensLogs):
+    """Its logs cannot be cut at first."""
+
+    calls = 0
+
+    async def shorten_logs(self) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            raise OSError("disk full")
+
+
+@pytest.mark.virtual_time
+async def test_logs_are_kept_short_as_long_as_the_daemon_lives(tmp_path: Path) -> None:
+    talkative = Talkative(Paths(tmp_path))
+    known = {"talkative": talkative, "plain": FakeHypervisor(Paths(tmp_path))}
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(LOGS_EVERY_S * 3.5):
+            await shorten_logs(known)
+    assert talkative.calls == 3

@@ -8,6 +8,7 @@ plugged in later is handed over as an open file.
 import asyncio
 import contextlib
 import json
+import os
 import pwd
 import shutil
 from collections.abc import AsyncIterator, Sequence
@@ -27,6 +28,10 @@ from ganeti.model.params import Params
 CHROOT_MODE = 0o555
 """Nobody can write into the directory that a guest's QEMU sees as its root."""
 PROBE_S = 20.0
+SETPRIV = "/usr/bin/setpriv"
+"""Of util-linux, which every Debian has."""
+_UID_LOCK_SET = 0x48000
+"""Number of a set of descriptors that meets no others."""
 _QUESTIONS = ("qmp_capabilities", "query-command-line-options", "quit")
 
 
@@ -56,6 +61,8 @@ class Confined:
 
     words: Sequence[str]
     """For QEMU's command line."""
+    launcher: Sequence[str] = ()
+    """What starts QEMU with few capabilities."""
     lock: uidpool.LockedUid | None = None
     """Of the id from the pool, until QEMU runs with it."""
 
@@ -88,11 +95,13 @@ class Confinement:
         chroot = files.chroot if hvparams["use_chroot"] else None
         if hvparams["security_model"] != "pool":
             user = user_of(hvparams)
-            yield Confined(words(user, chroot, abilities))
+            yield Confined(words(user, chroot, abilities), _launcher(user, chroot))
             return
         lock = await self._take_uid()
         try:
-            yield Confined(words(_pool_user(lock.GetUid()), chroot, abilities), lock)
+            user = _pool_user(lock.GetUid())
+            found = [*words(user, chroot, abilities), *_closes(lock)]
+            yield Confined(found, _launcher(user, chroot), lock)
         except BaseException:
             uidpool.ReleaseUid(lock)
             raise
@@ -193,6 +202,34 @@ def words(user: User | None, chroot: Path | None, abilities: Abilities) -> list[
             denied["elevateprivileges"] = "deny"
         found += ["-sandbox", option("on", **denied)]
     return found
+
+
+def _closes(lock: uidpool.LockedUid) -> list[str]:
+    """Have QEMU take the lock's descriptor for one of its own, which it closes once the guest runs.
+
+    It is unused, and QEMU closes such files when a conversation with its monitor ends.
+    """
+    return ["-add-fd", option(fd=lock.fileno(), set=_UID_LOCK_SET, opaque="uid-lock")]
+
+
+def _launcher(user: User | None, chroot: Path | None) -> list[str]:
+    """Only root has any rights to give up."""
+    return capability_words(user, chroot) if os.geteuid() == 0 else []
+
+
+def capability_words(user: User | None, chroot: Path | None) -> list[str]:
+    """What starts a program as root without the capabilities that QEMU does not need.
+
+    One without a user of its own keeps them for life; with one it loses them all.
+    """
+    # Images may belong to whomever, in directories that are not open to everybody.
+    kept = ["dac_override"]
+    if user is not None:
+        kept += ["setgid", "setuid"]
+    if chroot is not None:
+        kept.append("sys_chroot")
+    bounds = ",".join(["-all", *(f"+{name}" for name in kept)])
+    return [SETPRIV, f"--bounding-set={bounds}", "--inh-caps=-all", "--"]
 
 
 def user_of(hvparams: Params) -> User | None:

@@ -1,10 +1,9 @@
-"""The console of a guest: where it is, and that its log stays small."""
+"""The console of a guest, and where it is."""
 
 from ipaddress import ip_address
 
 from ganeti.hypervisor.kvm.display import vnc_socket
 from ganeti.hypervisor.kvm.guests import Guest, complete
-from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo
@@ -44,8 +43,3 @@ def _host(bound: str) -> str:
         return "" if ip_address(bound).is_unspecified else bound
     except ValueError:
         return ""  # an interface
-
-
-def shorten_logs(files: GuestFiles) -> None:
-    """Cut a console log that a talkative guest has made too big."""
-    files.shorten_console_log()

@@ -12,11 +12,17 @@ from typing import ClassVar
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
-from ganeti.hypervisor.abilities import FindsOutEarly, KeepsFirmware, PinsMachine, TakesScreenshots
+from ganeti.hypervisor.abilities import (
+    FindsOutEarly,
+    KeepsFirmware,
+    PinsMachine,
+    ShortensLogs,
+    TakesScreenshots,
+)
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import firmware, links, migration
-from ganeti.hypervisor.kvm.console import console_info, shorten_logs
+from ganeti.hypervisor.kvm.console import console_info
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
@@ -55,7 +61,9 @@ _STATES = {
 _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
-class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, KeepsFirmware):
+class KvmHypervisor(
+    Hypervisor, FindsOutEarly, ShortensLogs, PinsMachine, TakesScreenshots, KeepsFirmware
+):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
     name: ClassVar[str] = "kvm"
@@ -122,6 +130,10 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
                         await self._moves.clean_up(guest)
                 except HypervisorError as err:
                     logger.warning("keys of an earlier migration may be left: %s", err)
+
+    async def shorten_logs(self) -> None:
+        for files in self._guests.known():
+            await asyncio.to_thread(files.shorten_logs)
 
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
@@ -338,7 +350,6 @@ class KvmHypervisor(Hypervisor, FindsOutEarly, PinsMachine, TakesScreenshots, Ke
             guest = await self._cleaned(files)
             if guest is None:
                 return None
-            shorten_logs(files)
             state = await self._state(guest)
             if state is None:
                 await self._cleaned(files)

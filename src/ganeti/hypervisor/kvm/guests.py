@@ -188,7 +188,7 @@ class Guests:
                 self._run, self._paths.root, what.instance, self._paths.etc, queues=queues
             )
             self.confinement.prepare(files, hvparams)
-            guest = await self._spawn(files, record, confined.descriptors)
+            guest = await self._spawn(files, record, confined)
             await self._make_ready(guest, hvparams)
             return self.change(guest, is_prepared=True)
         except BaseException:
@@ -244,9 +244,9 @@ class Guests:
             self._monitors[files.monitor] = self._monitor(files.monitor)
         return self._monitors[files.monitor]
 
-    async def _spawn(self, files: GuestFiles, record: Record, keep: Sequence[int]) -> Guest:
-        argv = _in_own_scope(record, files)
-        process = self._processes.spawn(argv, files.qemu_log, keep=keep)
+    async def _spawn(self, files: GuestFiles, record: Record, confined: Confined) -> Guest:
+        argv = [*_own_scope(record, files), *confined.launcher, *record.argv]
+        process = self._processes.spawn(argv, files.qemu_log, keep=confined.descriptors)
         record = replace(record, pid=process.pid, start_ticks=process.start_ticks)
         files.write(record)
         guest = Guest(files, record, self._ask(files))
@@ -320,13 +320,11 @@ def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record
     )
 
 
-def _in_own_scope(record: Record, files: GuestFiles) -> list[str]:
-    """Out of the node daemon's control group where systemd would end it together with the daemon."""
-    argv = list(record.argv)
+def _own_scope(record: Record, files: GuestFiles) -> list[str]:
+    """What starts it out of the node daemon's control group, where systemd would end both together."""
     if not Path("/run/systemd/system").is_dir() or (PROC / "1/comm").read_text() != "systemd\n":
-        return argv
+        return []
     # Both ends of a migration may be virtual nodes of one host.
     node = hashlib.sha256(bytes(files.directory)).hexdigest()[:8]
     unit = f"ganeti-kvm-{record.instance.uuid}-{node}"
-    scope = ["systemd-run", "--scope", "--quiet", "--collect", f"--unit={unit}", "--"]
-    return [*scope, *argv]
+    return ["systemd-run", "--scope", "--quiet", "--collect", f"--unit={unit}", "--"]

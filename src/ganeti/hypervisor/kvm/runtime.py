@@ -24,9 +24,9 @@ SOCKET_PATH_LIMIT = 107
 """Bytes that the kernel leaves for the name of a unix socket."""
 SHORT_UUID = 13
 """Characters of an instance's UUID in the names of its files: socket names must be short."""
-CONSOLE_LOG_LIMIT = 16 * 1024 * 1024
-"""Bytes of a guest's console kept; a guest must not fill the node's disk."""
-CONSOLE_LOG_KEPT = 1024 * 1024
+LOG_LIMIT = 16 * 1024 * 1024
+"""Bytes of each log of a guest; a guest must not fill the node's disk."""
+LOG_KEPT = 1024 * 1024
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,20 +184,23 @@ class GuestFiles:
         except FileNotFoundError:
             return ""
 
-    def shorten_console_log(self) -> None:
-        """Keep the end of a console log that has grown too big; QEMU goes on appending."""
-        try:
-            if self.console_log.stat().st_size <= CONSOLE_LOG_LIMIT:
-                return
-            with self.console_log.open("r+b") as log:
-                log.seek(-CONSOLE_LOG_KEPT, os.SEEK_END)
-                end = log.read(CONSOLE_LOG_KEPT)
-                log.truncate(0)
-            # Through O_APPEND like QEMU itself, so that neither overwrites the other.
-            with self.console_log.open("ab") as log:
-                log.write(end)
-        except FileNotFoundError:
-            return
+    def shorten_logs(self) -> None:
+        """Keep the end of each log that has grown too big; QEMU goes on appending."""
+        for log in (self.console_log, self.qemu_log):
+            with contextlib.suppress(FileNotFoundError):
+                _shorten(log)
+
+
+def _shorten(path: Path) -> None:
+    if path.stat().st_size <= LOG_LIMIT:
+        return
+    with path.open("r+b") as log:
+        log.seek(-LOG_KEPT, os.SEEK_END)
+        end = log.read(LOG_KEPT)
+        log.truncate(0)
+    # Through O_APPEND like QEMU itself, so that neither overwrites the other.
+    with path.open("ab") as log:
+        log.write(end)
 
 
 def all_guest_files(paths: Paths) -> Iterator[GuestFiles]:

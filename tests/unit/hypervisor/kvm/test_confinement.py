@@ -19,6 +19,7 @@ from ganeti.hypervisor.kvm.confinement import (
     Confinement,
     User,
     abilities_of,
+    capability_words,
     user_problems,
     words,
 )
@@ -206,11 +207,13 @@ async def test_a_guest_of_the_pool_has_an_id_and_a_directory_until_it_ends(
     kept = record(paths)
     assert kept is not None
     assert kept.pool_uid == 61400
-    assert kept.argv[-6:-2] == (
+    assert kept.argv[-8:-4] == (
         *("-chroot", str(GuestFiles.of(paths, UUID).chroot)),
         *("-runas", "61400:61400"),
     )
-    assert len(host.kept) == 1
+    (lock_file,) = host.kept
+    assert kept.argv[-2] == "-add-fd"
+    assert kept.argv[-1].startswith(f"fd={lock_file},")
     lock = uidpool.lock_directory(paths) / "61400"
     assert lock.exists()
     lock.unlink()
@@ -312,3 +315,20 @@ async def test_verify_tells_of_people_who_have_ids_of_the_pool(
     ssconf.write_set(paths, 2, {"uid_pool": str(service.pw_uid)})
     found = [problem for problem in await kvm.verify() if "pool" in problem]
     assert found[0].endswith(f"user id {service.pw_uid} belongs to {service.pw_name}")
+
+
+@pytest.mark.requirement("S228")
+@pytest.mark.parametrize(
+    ("user", "chroot", "kept"),
+    [
+        (None, None, "-all,+dac_override"),
+        (None, Path("/r"), "-all,+dac_override,+sys_chroot"),
+        (User(7, 7), None, "-all,+dac_override,+setgid,+setuid"),
+        (User(7, 7), Path("/r"), "-all,+dac_override,+setgid,+setuid,+sys_chroot"),
+    ],
+)
+def test_qemu_begins_with_the_capabilities_that_it_needs(
+    user: User | None, chroot: Path | None, kept: str
+) -> None:
+    words = capability_words(user, chroot)
+    assert words[1:] == [f"--bounding-set={kept}", "--inh-caps=-all", "--"]

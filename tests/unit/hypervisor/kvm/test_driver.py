@@ -15,6 +15,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
 from ganeti.hypervisor.kvm import driver as driver_module
+from ganeti.hypervisor.kvm.confinement import SETPRIV
 from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import ProcessId
@@ -35,6 +36,11 @@ INSTANCE = InstanceSpec(
     vcpus=1,
     hvparams={"accelerator": "tcg"},
 )
+
+
+def executed(argv: Sequence[str]) -> Sequence[str]:
+    """The words of a process once what only gives rights up has executed it."""
+    return argv[argv.index("--") + 1 :] if argv[0] == SETPRIV else argv
 
 
 class Host:
@@ -58,7 +64,7 @@ class Host:
         if self.dies_at_start:
             log_path.write_text("cannot set up guest memory")
         else:
-            self.alive[process] = argv
+            self.alive[process] = executed(argv)
         return process
 
     def is_alive(self, process: ProcessId) -> bool:

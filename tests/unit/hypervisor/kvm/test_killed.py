@@ -7,7 +7,8 @@ files are copied, and put back once the dead driver has unwound; whatever it ask
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs
+from tests.unit.hypervisor.kvm.test_driver import executed
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G5", "G11", "F20", "F23")]
 
@@ -146,7 +148,7 @@ class Host:
     def spawn(self, argv: Sequence[str], log_path: Path, *, keep: Sequence[int] = ()) -> ProcessId:
         self._check_alive()
         process = ProcessId(os.getpid(), 1 + len(self.qemus) + self.asked)
-        self.qemus[process] = Qemu(argv)
+        self.qemus[process] = Qemu(executed(argv))
         return process
 
     def is_alive(self, process: ProcessId) -> bool:
@@ -222,6 +224,13 @@ async def no_commands(
 ) -> Completed:  # fmt: skip
     text = b"QEMU emulator version 7.2.22 (Debian)\n" if argv[1:] == ["--version"] else b""
     return Completed(tuple(argv), 0, text, b"")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Short enough for the names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="gnt-") as name:
+        yield Path(name)
 
 
 @pytest.fixture(autouse=True)

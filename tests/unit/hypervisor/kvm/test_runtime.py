@@ -7,8 +7,8 @@ import pytest
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.kvm.runtime import (
-    CONSOLE_LOG_KEPT,
-    CONSOLE_LOG_LIMIT,
+    LOG_KEPT,
+    LOG_LIMIT,
     GuestFiles,
     Record,
     all_guest_files,
@@ -72,14 +72,17 @@ def test_old_sockets_and_logs_are_gone_before_a_start(files: GuestFiles) -> None
     assert files.directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_console_log_that_has_grown_keeps_its_end(files: GuestFiles) -> None:
-    with files.console_log.open("wb") as log:
-        log.truncate(CONSOLE_LOG_LIMIT + 1)
-        log.seek(0, 2)
-        log.write(b"the end")
-    files.shorten_console_log()
-    data = files.console_log.read_bytes()
-    assert len(data) == CONSOLE_LOG_KEPT
-    assert data.endswith(b"the end")
-    files.shorten_console_log()
-    assert files.console_log.read_bytes() == data
+def test_logs_that_have_grown_keep_their_end(files: GuestFiles) -> None:
+    for path in (files.console_log, files.qemu_log):
+        with path.open("wb") as log:
+            log.truncate(LOG_LIMIT + 1)
+            log.seek(0, 2)
+            log.write(b"the end")
+    for _ in range(2):
+        files.shorten_logs()
+        for path in (files.console_log, files.qemu_log):
+            data = path.read_bytes()
+            assert len(data) == LOG_KEPT
+            assert data.endswith(b"the end")
+    files.qemu_log.unlink()
+    files.shorten_logs()
