@@ -1,6 +1,8 @@
 """Completion for bash, made from the tables of commands."""
 
-from ganeti.cli.command import Command, CommandTable
+from collections.abc import Iterable
+
+from ganeti.cli.command import Argument, Command, CommandTable, Option
 
 _NAMES = {
     "instance": "gnt-instance list --no-headers -o name",
@@ -42,3 +44,41 @@ def _case(name: str, command: Command) -> str:
     kinds = [one.completion for one in command.arguments if one.completion in _NAMES]
     names = _NAMES[kinds[0]] if kinds else ""
     return f'        {name}) options="{options} --help" names="{names}" ;;'
+
+
+_KINDS = {
+    "file": "file",
+    "directory": "dir",
+    "host": "host",
+    "node": "onenode",
+    "nodes": "manynodes",
+    "group": "onegroup",
+    "instances": "manyinstances",
+}
+_TYPES = {int: "integer", float: "float"}
+_ALWAYS = ("-V,--version", "-h,--help", "--help-completion")
+
+
+def option_lines(options: Iterable[Option], arguments: Iterable[Argument]) -> list[str]:
+    """What `--help-completion` of the placement commands prints: flags and kind of each option, then the arguments.
+
+    Kinds are the words of Ganeti's completion: `none`, `file`, `integer`, `onenode`, `choices=a,b` and so on.
+    """
+    lines = [f"{','.join(one.flags)} {_kind(one)}" for one in options]
+    lines += [f"{flags} none" for flags in _ALWAYS]
+    return lines + [f"{_KINDS.get(one.completion, 'string')} {_range(one)}" for one in arguments]
+
+
+def _kind(one: Option) -> str:
+    settings = one.settings
+    if choices := settings.get("choices"):
+        return f"choices={','.join(choices)}"
+    if one.completion in _KINDS:
+        return _KINDS[one.completion]
+    if settings.get("action", "append") != "append" or settings.get("nargs") == "?":
+        return "none"
+    return _TYPES.get(settings.get("type", str), "string")
+
+
+def _range(argument: Argument) -> str:
+    return {None: "1 1", "?": "0 1", "*": "0 none", "+": "1 none"}[argument.nargs]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ganeti import __version__
-from ganeti.base.terminal import Parser
+from ganeti.base.terminal import Parser, say
 from ganeti.cli.command import Argument, Option, option, run_guarded
 
 YES_NO = ("yes", "no")
@@ -19,7 +19,13 @@ def _optional(*flags: str, help: str, metavar: str, **settings: Any) -> Option: 
 
 TEXT_DATA = option("-t", "--text-data", dest="text", metavar="FILE", completion="file",
                    help="read the cluster from a text file")  # fmt: skip
-LUXI = _optional("-L", "--luxi", metavar="SOCKET", help="ask the master daemon of this cluster")
+LUXI = _optional(
+    "-L",
+    "--luxi",
+    metavar="SOCKET",
+    completion="file",
+    help="ask the master daemon of this cluster",
+)
 RAPI = option("-m", "--master", dest="rapi", metavar="ADDRESS",
               help="ask a cluster's RAPI daemon: a host name, or https://[user:password@]host:port")  # fmt: skip
 IALLOC = option("-I", "--ialloc-src", dest="message", metavar="FILE", completion="file",
@@ -109,6 +115,12 @@ class Tool(NamedTuple):
         )  # fmt: skip
         version = f"{self.prog} (ganeti) version {__version__}"
         parser.add_argument("-V", "--version", action="version", version=version)
+        parser.add_argument(
+            "--help-completion",
+            action=_Completion,
+            tool=self,
+            help="show what completion has to know",
+        )
         for one in self.arguments:
             settings: dict[str, Any] = {} if one.nargs is None else {"nargs": one.nargs}
             parser.add_argument(one.name, help=one.help, **settings)
@@ -129,6 +141,20 @@ class Tool(NamedTuple):
         args = self.parser().parse_args([bare.get(word, word) for word in words])
         args.prog = args.command = self.prog
         return run_guarded(lambda: self.function(args))
+
+
+class _Completion(argparse.Action):
+    """Prints what completion has to know of a command, and ends it."""
+
+    def __init__(self, tool: Tool, **settings: Any) -> None:
+        super().__init__(nargs=0, **settings)
+        self._tool = tool
+
+    def __call__(self, parser: argparse.ArgumentParser, *_words: object) -> None:
+        from ganeti.cli.completion import option_lines
+
+        say("\n".join(option_lines(self._tool.options, self._tool.arguments)))
+        parser.exit()
 
 
 def verbosity(args: argparse.Namespace) -> int:
