@@ -8,7 +8,9 @@ from ganeti import __version__
 from ganeti.config.fill import all_diskparams, cluster_hvparams
 from ganeti.config.snapshot import Snapshot
 from ganeti.model import wire
+from ganeti.model.data_collectors import collecting
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.objects import Cluster
 from ganeti.model.params import (
     BACKEND_DEFAULTS,
     IPOLICY_DEFAULTS,
@@ -24,9 +26,7 @@ _32_BITS = 2**32
 
 _ABSENT: dict[str, Any] = {
     "compression_tools": ["gzip"],
-    "data_collector_interval": {},
     "drbd_usermode_helper": None,
-    "enabled_data_collectors": {},
     "enabled_user_shutdown": False,
     "gluster_storage_dir": "",
     "install_image": "",
@@ -83,6 +83,7 @@ def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
         "primary_ip_version": 6 if ":" in cluster.master_ip else 4,
         "default_iallocator": cluster.default_iallocator,
         "default_iallocator_params": cluster.default_iallocator_params,
+        **_data_collectors(cluster),
         "remote_hvparams": list(cluster.remote_hvparams),
         "file_storage_dir": cluster.file_storage_dir,
         "shared_file_storage_dir": cluster.shared_file_storage_dir,
@@ -91,3 +92,11 @@ def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
     }
     answer: dict[str, Any] = wire.plain({**_ABSENT, **described})
     return answer
+
+
+def _data_collectors(cluster: Cluster) -> dict[str, dict[str, Any]]:
+    every = collecting(cluster.enabled_data_collectors, cluster.data_collector_interval)
+    return {
+        "enabled_data_collectors": {name: one.active for name, one in every.items()},
+        "data_collector_interval": {name: one.interval_us for name, one in every.items()},
+    }

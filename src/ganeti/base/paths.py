@@ -7,6 +7,7 @@ from pathlib import Path
 
 NODED_PORT = 1811
 CONFD_PORT = 1814
+MOND_PORT = 1815
 RAPI_PORT = 5080
 
 

@@ -23,7 +23,14 @@ from ganeti.base.users import (
 )
 
 ROOT = "root"
-LOG_FILES = {MASTERD: "master-daemon.log", RAPI: "rapi-daemon.log", CONFD: "conf-daemon.log"}
+MASTER_LOG, MOND_LOG = "master-daemon.log", "monitoring-daemon.log"
+LOG_FILES = {
+    MASTER_LOG: MASTERD,
+    "rapi-daemon.log": RAPI,
+    "conf-daemon.log": CONFD,
+    MOND_LOG: CONFD,
+}
+"""Whose the logs of daemons without the rights of root are; the monitoring daemon is confd's user."""
 ETCD_LOGS = ("etcd-daemon.log", "etcd.log")
 """Of what watches over this candidate's etcd server, and the server's own."""
 _DATABASE_PARTS = ("", "-wal", "-shm", ".lock")
@@ -72,7 +79,7 @@ def table(paths: Paths) -> list[Rule]:
         Rule(paths.rapi_users, RAPI, DAEMONS, 0o600, is_secret=True),
         Rule(paths.tasks, ROOT, ROOT, 0o700),
         Rule(paths.log, ROOT, DAEMONS, 0o750),
-        *(Rule(paths.log / name, role, DAEMONS, 0o640) for role, name in LOG_FILES.items()),
+        *(Rule(paths.log / name, role, DAEMONS, 0o640) for name, role in LOG_FILES.items()),
         *(Rule(paths.log / name, MASTERD, DAEMONS, 0o640) for name in ETCD_LOGS),
         Rule(paths.log / "node-daemon.log", ROOT, DAEMONS, 0o640),
         Rule(paths.log / "kvm", ROOT, ROOT, 0o700),
@@ -133,7 +140,9 @@ def begin_as(paths: Paths, role: str) -> ServiceUsers | None:
         return users
     account = users.accounts[role]
     if os.geteuid() == 0:
-        make_log(paths.log / LOG_FILES[role])
+        for name, owner in LOG_FILES.items():
+            if owner == role:
+                make_log(paths.log / name)
         mend(paths, users)
         become(account)
     elif os.geteuid() != account.uid:

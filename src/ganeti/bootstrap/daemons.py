@@ -19,8 +19,12 @@ from ganeti.base.paths import Paths
 from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file, serving_process
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 
-NODED, MASTERD = "ganeti-noded", "ganeti-masterd"
-MODULES = {NODED: "ganeti.daemons.noded", MASTERD: "ganeti.daemons.masterd"}
+NODED, MASTERD, MOND = "ganeti-noded", "ganeti-masterd", "ganeti-mond"
+MODULES = {
+    NODED: "ganeti.daemons.noded",
+    MASTERD: "ganeti.daemons.masterd",
+    MOND: "ganeti.daemons.mond",
+}
 
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 30.0

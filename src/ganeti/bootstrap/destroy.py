@@ -7,7 +7,7 @@ from pathlib import Path
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.bootstrap.daemons import MASTERD, MOND, NODED, Daemons
 
 
 def is_member(paths: Paths) -> bool:
@@ -47,6 +47,7 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
 async def destroy(paths: Paths, daemons: Daemons) -> None:
     """The end of a cluster on its last node: stop the daemons, then remove its data."""
     await daemons.stop(MASTERD)
+    await daemons.stop(MOND)
     await daemons.stop(NODED)
     forget_cluster(paths)
 

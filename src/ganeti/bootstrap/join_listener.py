@@ -23,7 +23,7 @@ from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError, P
 from ganeti.base.identifiers import host_name
 from ganeti.base.paths import NODED_PORT, Paths, hostname
 from ganeti.base.terminal import Parser, say
-from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.bootstrap.daemons import MASTERD, MOND, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
 from ganeti.bootstrap.join_messages import (
     MESSAGE_LIMIT,
@@ -228,6 +228,7 @@ async def _main(args: argparse.Namespace) -> int:
     daemons = Daemons(paths)
     if args.reset:
         await daemons.stop(MASTERD)
+        await daemons.stop(MOND)
         await daemons.stop(NODED)
         forget_cluster(paths, storage_list=False)
     check_not_member(paths, "if it is to leave that one, run this with --reset")

@@ -63,6 +63,10 @@ MODIFY_OPTIONS = (
            " the host; '' for none"),
     *POLICY_OPTIONS,
     UID_POOL,
+    option("--enabled-data-collectors", dest="data_collectors", action="append", metavar="NAME=BOOL,...",
+           help="switch collectors of the monitoring daemon on or off, as lv=false"),
+    option("--data-collector-interval", dest="collector_interval", action="append",
+           metavar="NAME=SECONDS,...", help="how often each collects at most, as drbd=30"),
     option("--add-uids", metavar="UID,LOW-HIGH,...", help="more user ids for the pool"),
     option("--remove-uids", metavar="UID,LOW-HIGH,...",
            help="user ids that no new guest gets any more"),
@@ -112,6 +116,7 @@ def modify(args: argparse.Namespace) -> int:
         given["default_iallocator_params"] = merged_key_values(
             args.allocator_params, "default_iallocator_params"
         )
+    given |= _data_collectors(args)
     for name in ("uid_pool", "add_uids", "remove_uids"):
         if (text := getattr(args, name)) is not None:
             given[name] = ParseUidPool(text)
@@ -120,6 +125,31 @@ def modify(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         run_job(client, OpClusterSetParams(**given, force=args.force), args)
     return 0
+
+
+def _data_collectors(args: argparse.Namespace) -> dict[str, Any]:
+    from ganeti.model.data_collectors import MICROSECONDS
+
+    given: dict[str, Any] = {}
+    if args.data_collectors:
+        words = {"true": True, "false": False}
+        found = merged_key_values(args.data_collectors, "enabled_data_collectors")
+        given["enabled_data_collectors"] = {
+            name: words.get(value.lower(), value) if isinstance(value, str) else value
+            for name, value in found.items()
+        }
+    if args.collector_interval:
+        found = merged_key_values(args.collector_interval, "data_collector_interval")
+        try:
+            given["data_collector_interval"] = {
+                name: None if value is None else int(float(value) * MICROSECONDS)
+                for name, value in found.items()
+            }
+        except (ValueError, OverflowError) as err:
+            raise InputError(
+                f"an interval is a number of seconds: {err}", "data_collector_interval"
+            ) from err
+    return given
 
 
 def redist_conf(args: argparse.Namespace) -> int:

@@ -217,6 +217,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
                     ", ".join(found.get("remote_hvparams", [])),
                 ),
                 ("uid pool", FormatUidPool(found["uid_pool"])),
+                ("data collectors", _collectors(found)),
                 ("primary ip version", found["primary_ip_version"]),
                 ("OS search path", ", ".join(map(str, Paths().os_search_path))),
                 ("enabled disk templates", ", ".join(found["enabled_disk_templates"])),
@@ -227,6 +228,15 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Default nic parameters", {k: _sorted(v) for k, v in found["nicparams"].items()}),
         ("Default disk parameters", {k: _sorted(v) for k, v in found["diskparams"].items()}),
         ("Instance policy - limits for instances", _policy(found["ipolicy"])),
+    ]
+
+
+def _collectors(found: dict[str, Any]) -> list[tuple[str, str]]:
+    intervals = found.get("data_collector_interval", {})
+    return [
+        (name, f"{'on' if active else 'off'}, every {intervals[name] / 1e6:g} s")
+        for name, active in found.get("enabled_data_collectors", {}).items()
+        if name in intervals
     ]
 
 

@@ -16,6 +16,7 @@ PROGRAMS = (
     "gnt-os",
     "gnt-job",
     "gnt-debug",
+    "mon-collector",
 )
 
 _HOW = "long options may be abbreviated, and options may stand between arguments."

@@ -9,6 +9,7 @@ from ganeti import uidpool
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, os_name
 from ganeti.config import os_states
+from ganeti.model.data_collectors import check_enabled, check_intervals
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import (
@@ -46,6 +47,7 @@ _SETTABLE = frozenset(
         "default_iallocator_params",
         *("master_netmask", "file_storage_dir", "shared_file_storage_dir", "force"),
         *("uid_pool", "add_uids", "remove_uids", "remote_hvparams"),
+        *("enabled_data_collectors", "data_collector_interval"),
         *os_states.FIELDS,
         *OpCode.__struct_fields__,
     )
@@ -65,6 +67,8 @@ def check_cluster_wish(op: OpClusterSetParams) -> None:
     if op.default_iallocator:
         parse_defaults(op.default_iallocator)
     check_allocator_options(op.default_iallocator_params or {})
+    check_enabled(op.enabled_data_collectors or {})
+    check_intervals(op.data_collector_interval or {})
     if op.master_netdev:
         interface_name(op.master_netdev, "master_netdev")
     if op.mac_prefix is not None:
@@ -163,6 +167,8 @@ def changed_cluster(cluster: Cluster, op: OpClusterSetParams) -> dict[str, Any]:
         "default_iallocator_params": lambda old, given: changed(
             old.default_iallocator_params, given
         ),
+        "enabled_data_collectors": lambda old, given: changed(old.enabled_data_collectors, given),
+        "data_collector_interval": lambda old, given: changed(old.data_collector_interval, given),
         "ipolicy": lambda old, given: changed_policy(old.ipolicy, given),
     }
     for name, make in makers.items():

@@ -12,6 +12,7 @@ from ganeti.config.config import Config
 from ganeti.config.fill import cluster_hvparams
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_farewell import Farewells
+from ganeti.model.data_collectors import collecting, format_lines
 from ganeti.model.objects import Node
 
 INTERVAL_S = 1.0
@@ -35,6 +36,9 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
     values = {
         "cluster_name": cluster.name,
         "cluster_tags": _lines(sorted(cluster.tags)),
+        "data_collectors": format_lines(
+            collecting(cluster.enabled_data_collectors, cluster.data_collector_interval)
+        ),
         "file_storage_dir": cluster.file_storage_dir,
         "hypervisor_list": _lines(sorted(cluster.enabled_hypervisors)),
         "instance_list": _lines(sorted(one.name for one in snapshot.instances.values())),

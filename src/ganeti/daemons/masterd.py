@@ -7,15 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import LOG_FILES
+from ganeti.base.permissions import MASTER_LOG
 from ganeti.base.users import MASTERD, ServiceUsers
 from ganeti.daemons.member import Member
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 
 EXIT_CONFIRMATION = 13
-PROGRAM = DaemonProgram(
-    "ganeti-masterd", "The master daemon of a cluster.", LOG_FILES[MASTERD], MASTERD
-)
+PROGRAM = DaemonProgram("ganeti-masterd", "The master daemon of a cluster.", MASTER_LOG, MASTERD)
 
 _log = logging.getLogger(__name__)
 

@@ -62,6 +62,10 @@ class Cluster(Stored, frozen=True, kw_only=True):
     max_running_jobs: int = 1000
     remote_hvparams: tuple[str, ...] = ()
     """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
+    enabled_data_collectors: dict[str, bool] = {}
+    """Those that were switched on or off; see `ganeti.model.data_collectors`."""
+    data_collector_interval: dict[str, int] = {}
+    """Microseconds."""
     uid_pool: tuple[tuple[int, int], ...] = ()
     """First and last user id of ranges that guests run under (S103)."""
     tags: tuple[str, ...] = ()

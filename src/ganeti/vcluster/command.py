@@ -42,6 +42,9 @@ def parser() -> argparse.ArgumentParser:
         help="give each node a network namespace (root) in place of a loopback address",
     )
     make.add_argument(
+        "--monitoring", action="store_true", help="start the monitoring daemon of each node too"
+    )
+    make.add_argument(
         "--guest",
         type=Path,
         metavar="DIR",
@@ -95,7 +98,12 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
     cluster, is_new = lifecycle.ensure(
         directory,
         lambda: plan(
-            directory, args.nodes, hypervisor=args.hypervisor, netns=args.netns, guest=guest
+            directory,
+            args.nodes,
+            hypervisor=args.hypervisor,
+            netns=args.netns,
+            guest=guest,
+            monitoring=args.monitoring,
         ),
         announce,
     )

@@ -75,6 +75,8 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The bridge between the nodes' namespaces; '' with loopback addresses."""
     guest: str = ""
     """Where the test guest's kernel and OS definition are; '' without."""
+    has_monitoring: bool = False
+    """Whether the nodes have the monitoring daemon."""
     is_complete: bool = False
     """False while it is being made: then nobody relies on it, and it may be removed."""
 
@@ -118,7 +120,13 @@ def load(directory: Path) -> VirtualCluster | None:
 
 
 def plan(
-    directory: Path, count: int, *, hypervisor: str, netns: bool, guest: Path | None
+    directory: Path,
+    count: int,
+    *,
+    hypervisor: str,
+    netns: bool,
+    guest: Path | None,
+    monitoring: bool = False,
 ) -> VirtualCluster:
     """A cluster of `count` nodes in `directory`, with addresses that nobody uses."""
     if not 1 <= count <= MAX_NODES:
@@ -136,6 +144,7 @@ def plan(
         hypervisor=hypervisor,
         bridge=f"gnt-{tag}" if netns else "",
         guest=str(guest) if guest else "",
+        has_monitoring=monitoring,
         nodes=tuple(
             VirtualNode(
                 name=f"{name}.{DOMAIN}",

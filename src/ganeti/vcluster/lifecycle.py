@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
-from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.bootstrap.daemons import MASTERD, MOND, NODED, Daemons
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode, load
 from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
@@ -167,6 +167,9 @@ def up(cluster: VirtualCluster, say: Say) -> None:
     commands.run(cluster.master, init_command(cluster))
     for node in cluster.nodes[1:]:
         join(commands, node)
+    if cluster.has_monitoring:
+        for node in cluster.nodes:
+            _start(node, MOND, say)
 
 
 def start(cluster: VirtualCluster, say: Say) -> None:
@@ -181,10 +184,13 @@ def start(cluster: VirtualCluster, say: Say) -> None:
         )
     nodes = {node.name: node for node in cluster.nodes}
     for node_name, name, _down in sorted(missing, key=lambda row: row[1] == MASTERD):
-        node = nodes[node_name]
-        daemons = Daemons(node.paths, environment=node.environment())
-        process = asyncio.run(daemons.start(name))
-        say(f"started {name} of {node_name} (process {process.pid})")
+        _start(nodes[node_name], name, say)
+
+
+def _start(node: VirtualNode, name: str, say: Say) -> None:
+    daemons = Daemons(node.paths, environment=node.environment())
+    process = asyncio.run(daemons.start(name))
+    say(f"started {name} of {node.name} (process {process.pid})")
 
 
 def _make_network(cluster: VirtualCluster) -> None:
@@ -316,7 +322,7 @@ def down(cluster: VirtualCluster, say: Say) -> None:
 
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
     problems = []
-    for name in (MASTERD, NODED):
+    for name in (MOND, MASTERD, NODED):
         for node in cluster.nodes:
             daemons = Daemons(node.paths, environment=node.environment())
             try:
@@ -335,7 +341,9 @@ def status(cluster: VirtualCluster) -> list[tuple[str, str, str]]:
     """(node, daemon, process or DOWN) of every daemon that should be there."""
     rows = []
     for node in cluster.nodes:
-        for name in (MASTERD, NODED) if node.paths.authority_key.exists() else (NODED,):
+        masterd = (MASTERD,) if node.paths.authority_key.exists() else ()
+        mond = (MOND,) if cluster.has_monitoring else ()
+        for name in (*masterd, NODED, *mond):
             process = Daemons(node.paths, environment=node.environment()).status(name).process
             rows.append((node.name, name, str(process.pid) if process else DOWN))
     return rows

@@ -93,6 +93,9 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     hidden_os: list[tuple[str, str]] | None = None
     """Pairs of `add` or `remove` and the name of an OS, without variant."""
     blacklisted_os: list[tuple[str, str]] | None = None
+    enabled_data_collectors: dict[str, bool | None] | None = None
+    data_collector_interval: dict[str, int | None] | None = None
+    """Microseconds."""
     force: bool = False
     # Clients of Ganeti name all that they know, without values; what has one is refused.
     hv_state: Any = None
@@ -112,8 +115,6 @@ class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_
     zeroing_image: Any = None
     compression_tools: Any = None
     enabled_user_shutdown: Any = None
-    enabled_data_collectors: Any = None
-    data_collector_interval: Any = None
 
 
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REDIST_CONF"):

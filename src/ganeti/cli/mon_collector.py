@@ -1,0 +1,144 @@
+"""`mon-collector`: what one data collector of the monitoring daemon finds, printed as its report."""
+
+import argparse
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.terminal import say
+from ganeti.cli.command import CommandTable, Handler, option
+
+if TYPE_CHECKING:  # asyncio takes longer to load than `--help` may
+    from ganeti.monitoring.collectors import Collectors
+
+SAMPLE_S = 1.0
+"""Seconds over which a load is averaged here; the daemon has minutes."""
+
+INPUT = option(
+    "-f", "--file", dest="input", metavar="FILE", completion="file", help="read this file instead"
+)
+
+table = CommandTable("mon-collector", "Shows what a data collector of this node finds, as JSON.")
+
+
+def _print(name: str, data: Any) -> int:
+    import json
+    import time
+
+    from ganeti.monitoring.collectors import DESCRIPTIONS
+
+    say(json.dumps(DESCRIPTIONS[name].report(data, time.time_ns())))
+    return 0
+
+
+def _read(name: str) -> str:
+    from pathlib import Path
+
+    try:
+        return Path(name).read_text(encoding="utf-8", errors="replace")
+    except OSError as err:
+        raise PrereqError(f"{name} cannot be read: {err.strerror}", ErrorCode.ENVIRONMENT) from err
+
+
+def _collect(name: str, *, samples: bool = False) -> int:
+    """The report of a collector as the daemon would make it."""
+    import asyncio
+    import json
+
+    from ganeti.base.paths import Paths
+    from ganeti.model.data_collectors import collecting
+    from ganeti.monitoring.collectors import DESCRIPTIONS, Collectors, Host
+
+    every = collecting({}, {})
+    collectors = Collectors(Host(Paths.from_environment()), lambda: every)
+
+    async def report() -> dict[str, Any]:
+        if samples:
+            await _sample_twice(collectors, name)
+        return await collectors.report(DESCRIPTIONS[name])
+
+    found = asyncio.run(report())
+    if why := found["data"].get("error") if isinstance(found["data"], dict) else None:
+        raise PrereqError(why, ErrorCode.ENVIRONMENT)
+    say(json.dumps(found))
+    return 0
+
+
+async def _sample_twice(collectors: "Collectors", name: str) -> None:
+    import asyncio
+
+    await collectors.sample(name)
+    await asyncio.sleep(SAMPLE_S)
+    await collectors.sample(name)
+
+
+@table.command("diskstats", INPUT)
+def diskstats(args: argparse.Namespace) -> int:
+    """Show what block devices have read and written."""
+    from ganeti.monitoring.disks import parse_diskstats
+
+    return _print("diskstats", parse_diskstats(_read(args.input or "/proc/diskstats")))
+
+
+@table.command(
+    "drbd",
+    option("-s", "--drbd-status", dest="status", metavar="FILE", completion="file",
+           help="read this file in place of /proc/drbd"),
+    option("-p", "--drbd-pairing", dest="pairing", metavar="FILE", completion="file",
+           help="a file that says whose the disks are: [node, minor, instance, disk, role, peer] each, as JSON"),
+)  # fmt: skip
+def drbd(args: argparse.Namespace) -> int:
+    """Show the state of mirrored disks, and what to think of it."""
+    from ganeti.monitoring.drbd import parse
+
+    owners = _pairing(_read(args.pairing)) if args.pairing else {}
+    return _print("drbd", parse(_read(args.status or "/proc/drbd"), owners))
+
+
+def _pairing(text: str) -> dict[int, str]:
+    import json
+
+    from ganeti.base.errors import InputError
+
+    try:
+        return {int(row[1]): str(row[2]) for row in json.loads(text)}
+    except (ValueError, TypeError, IndexError, KeyError) as err:
+        raise InputError(
+            f"is not a list of [node, minor, instance, ...]: {err}", "drbd-pairing"
+        ) from err
+
+
+@table.command("lv", INPUT)
+def lv(args: argparse.Namespace) -> int:
+    """Show the logical volumes of this node, and whose they are."""
+    from ganeti.monitoring.disks import parse_lvs
+
+    return _print("lv", parse_lvs(_read(args.input))) if args.input else _collect("lv")
+
+
+def _add(name: str, what: str, *, samples: bool = False) -> None:
+    """A command without options for a collector."""
+
+    def command(_args: argparse.Namespace) -> int:
+        return _collect(name, samples=samples)
+
+    command.__doc__ = what
+    handler: Handler = command
+    table.command(name)(handler)
+
+
+_add(
+    "cpu-avg-load",
+    "Show how many processors were busy in the last second, each and in all.",
+    samples=True,
+)
+_add("inst-status-kvm", "Show the KVM guests that run on this node.")
+_add("kvm-inst-rss", "Show how many pages of memory each KVM guest of this node has.")
+
+
+def main() -> NoReturn:
+    """The program."""
+    table.main()
+
+
+if __name__ == "__main__":
+    main()

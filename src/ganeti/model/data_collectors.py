@@ -1,0 +1,84 @@
+"""The data collectors of the monitoring daemon: their names, and what the cluster says of each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ganeti.base.errors import InputError
+
+CPU_LOAD = "cpu-avg-load"
+XEN_CPU_LOAD = "xen-cpu-avg-load"
+DISKSTATS = "diskstats"
+DRBD = "drbd"
+LV = "lv"
+KVM_STATUS = "inst-status-kvm"
+KVM_MEMORY = "kvm-inst-rss"
+NAMES = (CPU_LOAD, DISKSTATS, DRBD, KVM_STATUS, KVM_MEMORY, LV, XEN_CPU_LOAD)
+
+MICROSECONDS = 1_000_000
+"""Intervals are microseconds on the wire, as clients send them."""
+DEFAULT_INTERVAL_US = 5 * MICROSECONDS
+INTERVALS_US = (MICROSECONDS, 3600 * MICROSECONDS)
+
+
+class Collecting(msgspec.Struct, frozen=True):
+    """Whether a collector is asked, and how often at most."""
+
+    active: bool = True
+    interval_us: int = DEFAULT_INTERVAL_US
+
+
+def collecting(enabled: Mapping[str, bool], intervals: Mapping[str, int]) -> dict[str, Collecting]:
+    """Every collector, with what is set and defaults for the rest."""
+    return {
+        name: Collecting(enabled.get(name, True), intervals.get(name, DEFAULT_INTERVAL_US))
+        for name in NAMES
+    }
+
+
+def check_enabled(given: Mapping[str, Any]) -> None:
+    """InputError unless it is collectors with true or false; None takes the default again."""
+    _check_names(given, "enabled_data_collectors")
+    for name, value in given.items():
+        if value is not None and not isinstance(value, bool):
+            raise InputError(
+                f"{name}: {value!r:.40} is not true or false", "enabled_data_collectors"
+            )
+
+
+def check_intervals(given: Mapping[str, Any]) -> None:
+    """InputError unless it is collectors with microseconds in range; None takes the default again."""
+    _check_names(given, "data_collector_interval")
+    least, most = INTERVALS_US
+    for name, value in given.items():
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (is_number and least <= value <= most):
+            raise InputError(
+                f"{name}: an interval is from {least // MICROSECONDS} to {most // MICROSECONDS} seconds",
+                "data_collector_interval",
+            )
+
+
+def _check_names(given: Mapping[str, Any], field: str) -> None:
+    if unknown := [name for name in given if name not in NAMES]:
+        raise InputError(
+            f"{unknown[0]!r:.80} is no data collector; there are {', '.join(NAMES)}", field
+        )
+
+
+def format_lines(wanted: Mapping[str, Collecting]) -> str:
+    """What nodes are told (ssconf `data_collectors`): name, active, microseconds, a line each."""
+    return "\n".join(f"{name} {one.active} {one.interval_us}" for name, one in wanted.items())
+
+
+def parse_lines(text: str) -> dict[str, Collecting]:
+    """What `format_lines` wrote, with defaults for what is not there or not understood."""
+    found = collecting({}, {})
+    for line in text.splitlines():
+        match line.split():
+            case [name, "True" | "False" as active, interval] if (
+                name in found and interval.isdecimal()
+            ):
+                found[name] = Collecting(active == "True", int(interval))
+    return found

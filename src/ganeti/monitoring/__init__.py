@@ -1,0 +1,1 @@
+"""What a node can tell about itself: data collectors, read-only."""

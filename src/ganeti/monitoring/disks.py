@@ -1,0 +1,85 @@
+"""Figures of block devices and logical volumes. Pure."""
+
+from typing import Any
+
+from ganeti.base.errors import HostError
+
+_DISKSTATS = (
+    *("readsNum", "mergedReads", "secRead", "timeRead"),
+    *("writes", "mergedWrites", "secWritten", "timeWrite", "ios", "timeIO", "wIOmillis"),
+)
+"""What follows a device's numbers and name; newer kernels tell more, which is left out."""
+
+_LV_FIELDS = (
+    *(
+        "lv_uuid",
+        "lv_name",
+        "lv_attr",
+        "lv_major",
+        "lv_minor",
+        "lv_kernel_major",
+        "lv_kernel_minor",
+    ),
+    *(
+        "lv_size",
+        "seg_count",
+        "lv_tags",
+        "lv_modules",
+        "vg_uuid",
+        "vg_name",
+        "segtype",
+        "seg_start",
+    ),
+    *("seg_start_pe", "seg_size", "seg_tags", "seg_pe_ranges", "devices"),
+)
+_LV_NUMBERS = frozenset(
+    (
+        *("major", "minor", "kernel_major", "kernel_minor", "size", "seg_count"),
+        *("seg_start", "seg_start_pe", "seg_size"),
+    )
+)
+_SEPARATOR = ";"
+_OWNER_TAG = "originstname+"
+"""A volume's tag that names the instance whose disk it is."""
+LVS = (
+    *("lvs", "--noheadings", "--units=B", f"--separator={_SEPARATOR}", "--unbuffered"),
+    f"--options={','.join(_LV_FIELDS)}",
+)
+
+
+def parse_diskstats(text: str) -> list[dict[str, Any]]:
+    """The devices of `/proc/diskstats`; HostError."""
+    found = []
+    for line in filter(str.strip, text.splitlines()):
+        words = line.split()
+        try:
+            major, minor, name, *figures = words
+            numbers = [int(one) for one in figures[: len(_DISKSTATS)]]
+            device: dict[str, Any] = {"major": int(major), "minor": int(minor), "name": name}
+            found.append(device | dict(zip(_DISKSTATS, numbers, strict=True)))
+        except ValueError:
+            raise HostError(f"/proc/diskstats has the line {line!r:.100}") from None
+    return found
+
+
+def parse_lvs(text: str) -> list[dict[str, Any]]:
+    """The logical volumes, a segment each, that `LVS` prints; HostError."""
+    names = [name.removeprefix("lv_") for name in _LV_FIELDS]
+    found = []
+    for line in filter(str.strip, text.splitlines()):
+        words = line.strip().split(_SEPARATOR)
+        try:
+            volume: dict[str, Any] = {
+                name: _number(word) if name in _LV_NUMBERS else word
+                for name, word in zip(names, words, strict=True)
+            }
+        except ValueError:
+            raise HostError(f"lvs prints the line {line.strip()!r:.100}") from None
+        tags = volume["tags"].split(",")
+        owners = [tag.removeprefix(_OWNER_TAG) for tag in tags if tag.startswith(_OWNER_TAG)]
+        found.append(volume | {"instance": owners[0] if owners else None})
+    return found
+
+
+def _number(word: str) -> int:
+    return int(word.removesuffix("B"))

@@ -1,0 +1,70 @@
+"""The form of a collector's report, as monitoring systems read it."""
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+BUILT_IN = "B"
+NO_CATEGORY = "default"
+"""Stands for "no category" in addresses."""
+STORAGE, INSTANCE = "storage", "instance"
+
+
+class Kind(IntEnum):
+    """Whether a collector gives figures, or judges."""
+
+    PERFORMANCE = 0
+    STATUS = 1
+
+
+class Code(IntEnum):
+    """What a judging collector finds; codes of several can be combined by `or`."""
+
+    GOOD = 0
+    MENDING = 1
+    """Something is wrong for a time, and is being mended."""
+    UNKNOWN = 2
+    BAD = 4
+    """Somebody must act."""
+
+
+class Status(NamedTuple):
+    """A code, and why."""
+
+    code: Code = Code.GOOD
+    message: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        return {"code": int(self.code), "message": self.message}
+
+
+class Description(NamedTuple):
+    """What a collector is."""
+
+    name: str
+    category: str | None
+    kind: Kind
+
+    def report(self, data: Any, timestamp_ns: int) -> dict[str, Any]:
+        """A report with this data."""
+        return {
+            "name": self.name,
+            "version": BUILT_IN,
+            "format_version": 1,
+            "timestamp": timestamp_ns,
+            "category": self.category,
+            "kind": int(self.kind),
+            "data": data,
+        }
+
+    def failed(self, why: str) -> Any:
+        """The data of a collector that could not do its work."""
+        if self.kind is Kind.STATUS:
+            return {"status": Status(Code.UNKNOWN, why).plain()}
+        return {"error": why}
+
+
+def brief(report: dict[str, Any]) -> dict[str, Any]:
+    """Of a judging collector's report only the judgement."""
+    if report["kind"] != Kind.STATUS:
+        return report
+    return {**report, "data": {"status": report["data"]["status"]}}
