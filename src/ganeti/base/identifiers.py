@@ -5,6 +5,8 @@ import re
 from ganeti.base.errors import InputError
 
 NAME_LIMIT = 253
+PATH_LIMIT, COMPONENT_LIMIT = 1023, 255
+"""Bytes of a path and of one name in it; Linux takes no longer names, and below a path there is more."""
 
 _HOST_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_HOST_LABEL}(?:\.{_HOST_LABEL})*", re.ASCII)
@@ -20,6 +22,18 @@ _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.ASCII)
 def is_uuid(text: str) -> bool:
     """Whether `text` is a UUID in lower case."""
     return _UUID.fullmatch(text) is not None
+
+
+def is_absolute_path(text: str) -> bool:
+    """Whether `text` is a path that a host may have: absolute, printable, without `.` and `..`."""
+    parts = text.split("/")
+    return (
+        text.startswith("/")
+        and text.isprintable()
+        and not {"..", "."} & set(parts)
+        and len(text.encode()) <= PATH_LIMIT
+        and all(len(part.encode()) <= COMPONENT_LIMIT for part in parts)
+    )
 
 
 def host_name(text: str, field: str) -> str:

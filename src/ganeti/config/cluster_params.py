@@ -7,7 +7,7 @@ from typing import Any
 
 from ganeti import uidpool
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import interface_name, os_name
+from ganeti.base.identifiers import interface_name, is_absolute_path, os_name
 from ganeti.config import os_states
 from ganeti.model.data_collectors import check_enabled, check_intervals
 from ganeti.model.disk_params import check_disk_params
@@ -127,8 +127,7 @@ def _check_range(value: int | None, most: int, field: str) -> None:
 
 
 def _check_directory(path: str, field: str) -> None:
-    is_sound = path.startswith("/") and path != "/" and path.isprintable()
-    if not is_sound or {"..", "."} & set(path.split("/")) or "#" in path:
+    if not is_absolute_path(path) or not path.strip("/") or "#" in path:
         raise InputError(f"{path!r:.200} is not an absolute path without '..' and '#'", field)
 
 

@@ -3,6 +3,7 @@
 from ganeti.config.fill import cluster_hvparams
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.params import Params
 
 
 def named_files(snapshot: Snapshot) -> list[str]:
@@ -10,22 +11,25 @@ def named_files(snapshot: Snapshot) -> list[str]:
     cluster = snapshot.cluster
     found: set[str] = set()
     for hypervisor in cluster.enabled_hypervisors:
-        names = _shared(hypervisor)
         for os in ("", *cluster.os_hvp):
             filled = cluster_hvparams(cluster, hypervisor, os)
-            found |= {str(filled[name]) for name in names}
+            found |= _of(hypervisor, filled)
     for instance in snapshot.instances.values():
-        own = instance.hvparams
-        if own:
-            found |= {str(own[name]) for name in _shared(instance.hypervisor) if name in own}
+        if instance.hvparams:
+            found |= _of(instance.hypervisor, instance.hvparams)
     return sorted(found - {""})
 
 
-def _shared(hypervisor: str) -> tuple[str, ...]:
-    return _SHARED.get(hypervisor, ())
+def _of(hypervisor: str, hvparams: Params) -> set[str]:
+    """What was set before its check was as strict as it is now is not sent to anybody."""
+    return {
+        str(hvparams[param.name])
+        for param in _SHARED.get(hypervisor, ())
+        if param.name in hvparams and param.check and not param.check(hvparams[param.name])
+    }
 
 
 _SHARED = {
-    hypervisor: tuple(name for name, param in params.items() if param.is_shared_file)
+    hypervisor: tuple(param for param in params.values() if param.is_shared_file)
     for hypervisor, params in HYPERVISOR_PARAMS.items()
 }

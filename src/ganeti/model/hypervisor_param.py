@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
+from ganeti.base.identifiers import is_absolute_path
+
 PORT_MAX = 65535
+PASSWORD_DIRECTORY = "/etc/ganeti"  # noqa: S105 - where they are
+IMAGE_DEPTH = 2
+"""Levels that a directory of images is below the root at least."""
+
+_LISTS = ("file-storage-paths", "distributed-files", "allowed-uploads")
+_NOT_FOR_IMAGES = (
+    *("/proc", "/sys", "/dev", "/etc", "/root", "/boot", "/run", "/bin", "/sbin", "/lib"),
+    *("/usr/bin", "/usr/sbin", "/usr/lib", "/var/run", "/var/lib/ganeti", "/var/log", "/var/spool"),
+)
 
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,62}", re.ASCII)
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}", re.ASCII)
@@ -46,17 +57,42 @@ def absolute_or_empty(value: str) -> str | None:
     """A path of the host."""
     if not value:
         return None
-    parts = value.split("/")
-    if not value.startswith("/") or {"..", "."} & set(parts) or not value.isprintable():
+    if not is_absolute_path(value):
         return "must be an absolute path without '..', or empty"
     return None
 
 
-def directories(value: str) -> str | None:
-    """Absolute directories, with colons between them."""
+def password_file(value: str) -> str | None:
+    """A file of the cluster's own directory: no other is read, or sent to all nodes (A45)."""
+    if not value:
+        return None
+    inside = value.removeprefix(f"{PASSWORD_DIRECTORY}/")
+    if not is_absolute_path(value) or inside == value or not inside.strip("/"):
+        return f"must be a file in {PASSWORD_DIRECTORY}, or empty"
+    if inside in _LISTS:
+        return f"must be a file of its own: {value} has another purpose"
+    return None
+
+
+def image_directories(value: str) -> str | None:
+    """Absolute directories, with colons between them, in which images may be (A45)."""
     for part in value.split(":") if value else ():
-        if not part.strip("/") or absolute_or_empty(part):
-            return "must be absolute directories with ':' between them, and not '/'"
+        if not is_absolute_path(part):
+            return "must be absolute directories with ':' between them"
+        if wrong := unfit_for_images(part):
+            return wrong
+    return None
+
+
+def unfit_for_images(directory: str) -> str | None:
+    """Why a guest must not read just any file below this absolute directory; None if it may."""
+    parts = [part for part in directory.split("/") if part]
+    path = "/" + "/".join(parts)
+    if len(parts) < IMAGE_DEPTH:
+        return f"{path} holds more than images; make a directory for them, as /srv/images"
+    for one in _NOT_FOR_IMAGES:
+        if path == one or path.startswith(f"{one}/"):
+            return f"{one} belongs to the host, no images may be there"
     return None
 
 

@@ -14,9 +14,10 @@ from ganeti.model.hypervisor_param import (
     ciphers,
     cpu_mask,
     cpu_type,
-    directories,
+    image_directories,
     one_line,
     one_of,
+    password_file,
     port,
     positive,
     shell_words,
@@ -97,7 +98,7 @@ _IMAGES = (
         "directories of the nodes in which images of CDs and floppies may be, with ':' between them",
         is_global=True,
         touches_host=True,
-        check=directories,
+        check=image_directories,
     ),
 )
 
@@ -139,7 +140,12 @@ _DISKS = (
 
 _NETWORK = (
     HypervisorParam("nic_type", "paravirtual", "how the guest sees its network", choices=_NICS),
-    HypervisorParam("vhost_net", False, "let the host's kernel move packets; needs paravirtual"),
+    HypervisorParam(
+        "vhost_net",
+        False,
+        "let the host's kernel move packets; needs paravirtual",
+        touches_host=True,
+    ),
     HypervisorParam(
         "virtio_net_queues", 1, "queues of a paravirtual interface", check=between(1, 8)
     ),
@@ -165,17 +171,17 @@ _DISPLAY = (
         touches_host=True,
         check=address_or_directory,
     ),
-    HypervisorParam("vnc_tls", False, "encrypt VNC"),
+    HypervisorParam("vnc_tls", False, "encrypt VNC", touches_host=True),
     _file("vnc_x509_path", "directory with server-cert.pem, server-key.pem and ca-cert.pem for VNC"),
-    HypervisorParam("vnc_x509_verify", False, "ask VNC clients for a certificate of vnc_x509_path"),
+    HypervisorParam("vnc_x509_verify", False, "ask VNC clients for a certificate of vnc_x509_path", touches_host=True),
     HypervisorParam(
         "vnc_password_file",
         VNC_PASSWORD_FILE,
-        "file whose first line is the password of VNC; empty is no password",
+        "file in /etc/ganeti whose first line is the password of VNC; empty is no password",
         is_path=True,
         is_shared_file=True,
         touches_host=True,
-        check=absolute_or_empty,
+        check=password_file,
     ),
     HypervisorParam(
         "vga", "", "the graphics card; empty is the usual one where there is a display",
@@ -212,8 +218,8 @@ _SPICE = (
     ),
     HypervisorParam(
         "spice_password_file", "",
-        "file whose first line is the password of SPICE; empty is none",
-        is_path=True, is_shared_file=True, touches_host=True, check=absolute_or_empty,
+        "file in /etc/ganeti whose first line is the password of SPICE; empty is none",
+        is_path=True, is_shared_file=True, touches_host=True, check=password_file,
     ),
     HypervisorParam(
         "spice_image_compression", "", "lossless compression of images",
@@ -227,9 +233,9 @@ _SPICE = (
         "spice_streaming_video", "", "how videos are found", choices=("", "off", "all", "filter")
     ),
     HypervisorParam("spice_playback_compression", True, "compress sound"),
-    HypervisorParam("spice_use_tls", False, "encrypt SPICE with the cluster's SPICE certificate"),
+    HypervisorParam("spice_use_tls", False, "encrypt SPICE with the cluster's SPICE certificate", touches_host=True),
     HypervisorParam(
-        "spice_tls_ciphers", "HIGH:-DES:-3DES:-EXPORT:-DH", "ciphers for SPICE", check=ciphers
+        "spice_tls_ciphers", "HIGH:-DES:-3DES:-EXPORT:-DH", "ciphers for SPICE", touches_host=True, check=ciphers
     ),
     HypervisorParam("spice_use_vdagent", True, "offer SPICE's agent to the guest"),
 )  # fmt: skip
@@ -243,6 +249,7 @@ _CPU = (
         "cpu_mask",
         "all",
         "CPUs of the host for the guest, as 0-2,4; with ':' one set for each CPU of the guest",
+        touches_host=True,
         check=cpu_mask,
     ),
     HypervisorParam("cpu_cores", 0, "cores of a socket; 0 leaves it to QEMU", check=between(0, MOST_CPUS)),
@@ -266,6 +273,7 @@ _MIGRATION = (
         8102,
         "TCP port on which a node receives a guest; another free one if taken",
         is_global=True,
+        touches_host=True,
         check=port,
     ),
     HypervisorParam(

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ganeti.base.errors import ErrorCode, PrereqError, RpcError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.model import wire
 from ganeti.model.iallocator import (
     BUILT_IN,
@@ -158,6 +158,11 @@ async def ask(
 
     Answers that rest on what nodes said some seconds ago are asked for again if there was no room.
     """
+    if not allocators:
+        raise InputError(
+            "no allocator is named, and the cluster has no default one (gnt-cluster modify -I hail)",
+            "iallocator",
+        )
     if ctx.services.node_data.is_remembering:
         try:
             return await _first(ctx, allocators, await make(fresh=False), read, options)

@@ -42,3 +42,15 @@ def test_an_empty_name_is_no_file() -> None:
         hvparams={"kvm": {"vnc_password_file": ""}},
     )
     assert named_files(dataclasses.replace(found, cluster=cluster, instances={})) == []
+
+
+@pytest.mark.requirement("A45")
+def test_what_a_former_check_let_in_is_sent_to_nobody() -> None:
+    found = snapshot()
+    cluster = replace(
+        found.cluster,
+        enabled_hypervisors=("kvm",),
+        hvparams={"kvm": {"vnc_password_file": "/var/lib/ganeti/ca.key"}},
+        os_hvp={"tiny": {"kvm": {"spice_password_file": "/etc/shadow"}}},
+    )
+    assert named_files(dataclasses.replace(found, cluster=cluster, instances={})) == []

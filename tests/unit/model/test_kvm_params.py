@@ -3,6 +3,7 @@
 import pytest
 
 from ganeti.base.errors import InputError
+from ganeti.model.hypervisor_param import HypervisorParam
 from ganeti.model.hypervisor_params import (
     HYPERVISOR_PARAMS,
     check_hypervisor_params,
@@ -54,6 +55,67 @@ def test_a_global_parameter_is_refused_for_one_instance(name: str) -> None:
     value = HYPERVISOR_PARAMS["kvm"][name].default
     with pytest.raises(InputError, match="only be set for the whole cluster"):
         check_hypervisor_params("kvm", {name: value}, of_instance=True, field="hvparams")
+
+
+TOUCHES_HOST = """
+cdrom2_image_path cdrom_image_path cpu_mask floppy_image_path image_directories initrd_path kernel_path
+kvm_extra kvm_path mem_path migration_port security_domain security_model spice_bind
+spice_password_file spice_tls_ciphers spice_use_tls usb_devices use_chroot vhost_net vnc_bind_address
+vnc_password_file vnc_tls vnc_x509_path vnc_x509_verify
+"""
+GUEST_ONLY = """
+accelerator acpi boot_order cdrom_disk_type cpu_cores cpu_sockets cpu_threads cpu_type disk_aio
+disk_cache disk_discard disk_type firmware kernel_args keymap kvm_flag kvm_pci_reservations
+machine_version migration_bandwidth migration_caps migration_downtime migration_mode nic_type
+reboot_behavior root_path scsi_controller_type serial_console serial_speed soundhw
+spice_image_compression spice_ip_version spice_jpeg_wan_compression spice_playback_compression
+spice_streaming_video spice_use_vdagent spice_zlib_glz_wan_compression usb_mouse use_guest_agent
+use_localtime user_shutdown vga virtio_net_queues vnet_hdr
+"""
+
+
+@pytest.mark.requirement("A44")
+@pytest.mark.parametrize("param", KVM_PARAMS, ids=[param.name for param in KVM_PARAMS])
+def test_of_every_parameter_it_is_decided_whether_it_touches_the_host(
+    param: HypervisorParam,
+) -> None:
+    host, guest = TOUCHES_HOST.split(), GUEST_ONLY.split()
+    assert (param.name in host, param.name in guest) == (param.touches_host, not param.touches_host)
+
+
+@pytest.mark.requirement("A45")
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("vnc_password_file", "/etc/shadow", "/etc/ganeti"),
+        ("vnc_password_file", "/var/lib/ganeti/ca.key", "/etc/ganeti"),
+        ("spice_password_file", "/etc/ganeti", "/etc/ganeti"),
+        ("spice_password_file", "/etc/ganeti/", "/etc/ganeti"),
+        ("spice_password_file", "/etc/ganeti/../shadow", "/etc/ganeti"),
+        ("vnc_password_file", "/etc/ganetix/a", "/etc/ganeti"),
+        ("vnc_password_file", "/etc/ganeti/allowed-uploads", "another purpose"),
+        ("image_directories", "/", "more than images"),
+        ("image_directories", "/srv", "more than images"),
+        ("image_directories", "//etc/", "more than images"),
+        ("image_directories", "/srv/iso:/proc/1", "/proc"),
+        ("image_directories", "/sys/class", "/sys"),
+        ("image_directories", "//dev//disk", "/dev"),
+        ("image_directories", "/etc/ganeti", "/etc"),
+        ("image_directories", "/var/lib/ganeti", "/var/lib/ganeti"),
+    ],
+)
+def test_paths_of_the_host_stay_where_they_may_be(name: str, value: str, word: str) -> None:
+    with pytest.raises(InputError, match=f"hvparams.{name}: .*{word}"):
+        check(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "name", ["kernel_path", "cdrom_image_path", "vnc_x509_path", "image_directories", "mem_path"]
+)
+@pytest.mark.parametrize("value", [f"/srv/{'x' * 256}", f"/srv/{'ä' * 128}", "/srv" + "/x" * 510])
+def test_a_path_that_no_host_can_have_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"hvparams.{name}"):
+        check(**{name: value})
 
 
 def test_what_names_a_file_of_the_host_touches_the_host() -> None:

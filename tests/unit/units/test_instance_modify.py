@@ -398,3 +398,32 @@ async def test_on_an_offline_node_parameters_change_and_disks_do_not(master: Mas
     _, (text, _) = failed(await master.run(modify(disks=[["add", {"size": 1}]])))
     assert "is marked offline" in text
     assert master.rpc.acts() == []
+
+
+@pytest.mark.parametrize("name", ["link", "mode"])
+async def test_what_a_nic_must_have_cannot_be_empty(master: Master, name: str) -> None:
+    await master.run(create())
+    view = await master.run(modify(nics=[["modify", 0, {name: ""}]]))
+    assert f"nics[0].{name}: cannot be empty; 'default' takes the cluster's" in str(
+        view.ops[0].result
+    )
+
+
+async def test_an_empty_vlan_is_none_whatever_the_cluster_has(master: Master) -> None:
+    await master.run(create(nics=[NicRequest(vlan="10")]))
+    assert master.instance(NAME).nics[0].nicparams["vlan"] == ".10"
+    await master.run(modify(nics=[["modify", 0, {"vlan": ""}]]))
+    assert master.instance(NAME).nics[0].nicparams["vlan"] == ""
+    await master.run(modify(nics=[["modify", 0, {"vlan": "default"}]]))
+    assert "vlan" not in master.instance(NAME).nics[0].nicparams
+
+
+@pytest.mark.parametrize("directory", ["", "/", "//", ".", "a/./b", "x/" * 300, "x" * 200])
+async def test_a_subdirectory_that_is_none_makes_no_disk(master: Master, directory: str) -> None:
+    view = await master.run(create(file_storage_dir=directory))
+    assert "file_storage_dir" in str(view.ops[0].result)
+    assert master.rpc.acts() == []
+    await master.run(create())
+    add = modify(disks=[["add", -1, {"size": 64}]], file_storage_dir=directory)
+    assert "file_storage_dir" in str((await master.run(add)).ops[0].result)
+    await master.nothing_is_left()

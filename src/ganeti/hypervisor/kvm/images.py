@@ -9,6 +9,7 @@ from pathlib import Path
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.machine import is_q35
 from ganeti.hypervisor.kvm.options import option
+from ganeti.model.hypervisor_param import unfit_for_images
 from ganeti.model.params import Params
 
 IDE_PLACES, SATA_PLACES = 4, 6
@@ -32,7 +33,7 @@ def image_problem(name: str, hvparams: Params) -> str | None:
         real = Path(path).resolve(strict=True)
     except OSError as err:
         return f"{name}: {path} cannot be found on this node: {err.strerror}"
-    homes = [Path(one).resolve() for one in directories]
+    homes = [Path(one).resolve() for one in directories if not image_directory_problem(one)]
     if not any(real.is_relative_to(home) for home in homes):
         known = ", ".join(directories) or "none"
         return (
@@ -41,6 +42,19 @@ def image_problem(name: str, hvparams: Params) -> str | None:
         )
     if not real.is_file():
         return f"{name}: {path} is not a file"
+    return None
+
+
+def image_directory_problem(directory: str) -> str | None:
+    """Why no image may be in a directory, as this node has it: links are followed. None if it may."""
+    try:
+        real = Path(directory).resolve()
+        if real.exists() and not real.is_dir():
+            return f"image_directories: {directory} is not a directory"
+    except OSError as err:
+        return f"image_directories: {directory} cannot be looked at: {err.strerror}"
+    if wrong := unfit_for_images(str(real)):
+        return f"image_directories: {directory}: {wrong}"
     return None
 
 

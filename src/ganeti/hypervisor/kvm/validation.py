@@ -13,7 +13,7 @@ from ganeti.base.process import Run
 from ganeti.hypervisor.kvm import firmware
 from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm.display import devices_needed, has_spice
-from ganeti.hypervisor.kvm.images import IMAGES, image_problem
+from ganeti.hypervisor.kvm.images import IMAGES, image_directory_problem, image_problem
 from ganeti.hypervisor.kvm.passwords import password_files, read_password
 from ganeti.hypervisor.kvm.pinning import mask_problem
 from ganeti.hypervisor.kvm.rules import contradictions
@@ -80,6 +80,8 @@ def _files(paths: Paths, hvparams: Params) -> list[str]:
         if hvparams[name] and not _is_readable_file(Path(str(hvparams[name])))
     ]
     found += [problem for name in IMAGES if (problem := image_problem(name, hvparams))]
+    directories = str(hvparams["image_directories"]).split(":")
+    found += [text for one in directories if one and (text := image_directory_problem(one))]
     for _, name, path in password_files(hvparams):
         try:
             read_password(paths, name, path)

@@ -164,12 +164,23 @@ def check_instances(view: View, new: Cluster) -> None:
         if getattr(old, field) and getattr(old, field) != getattr(new, field):
             users = [one for one in instances if one.disk_template == template]
             _refuse(users, f"directory {getattr(old, field)}", field)
+        if getattr(old, field) and not getattr(new, field):
+            _check_not_needed(new, field, template)
     if new.nicparams != old.nicparams:
         users = [one for one in instances if _lacks_address(new, one)]
         if users:
             raise InputError(
                 f"routed network interfaces need an IP address: {_shown(users)}", "nicparams.mode"
             )
+
+
+def _check_not_needed(new: Cluster, field: str, template: str) -> None:
+    if template in new.enabled_disk_templates:
+        raise InputError(
+            f"disk template {template} needs a directory; take the template from"
+            " enabled_disk_templates first, or together with it",
+            field,
+        )
 
 
 def _refuse(users: Sequence[Instance], what: str, field: str) -> None:

@@ -87,7 +87,7 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
     directory = ""
     if template.in_files:
         directory = storage_directory(cluster, template, op.file_storage_dir, op.instance_name)
-    elif op.file_storage_dir:
+    elif op.file_storage_dir is not None:
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
     if op.os_type and is_blacklisted(cluster, op.os_type):
         raise PrereqError(

@@ -86,7 +86,7 @@ def _modified(
             nicparams.pop(name, None)
             value = "default"
         else:
-            value = nicparams[name] = nic_params(request)[name]
+            value = nicparams[name] = _own_param(request, name, field)
         results.append((f"nic.{name}/{at}", value))
     changed = replace(changed, nicparams=nicparams)
     link = filled_nicparams(ctx.snapshot.cluster, nic)["link"]
@@ -94,6 +94,14 @@ def _modified(
         changed = _reserved(ctx, changed, at)
     check_routed(changed, filled_nicparams(ctx.snapshot.cluster, changed), at)
     return changed, results
+
+
+def _own_param(request: NicRequest, name: str, field: str) -> str:
+    """What a NIC sets itself: an empty VLAN is none, whatever the cluster's is; others cannot be empty."""
+    value: str | None = nic_params(request).get(name)
+    if value is None and name != "vlan":
+        raise InputError("cannot be empty; 'default' takes the cluster's", f"{field}.{name}")
+    return value or ""
 
 
 def _reserved_mac(ctx: UnitContext, mac: str) -> str:

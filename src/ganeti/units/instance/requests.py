@@ -17,6 +17,8 @@ from ganeti.model.params import Params
 MAX_DISKS, MAX_NICS = 16, 8
 MAX_DISK_MIB = 64 * 1024 * 1024
 TAG_LIMIT = 128
+DIRECTORY_LIMIT = 512
+"""Characters of a subdirectory; the names of the instance and its disks come behind it."""
 _TAG_CHARACTERS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+*/:@_-"
 )
@@ -147,10 +149,14 @@ def storage_directory(
     if given is None:
         return f"{base}/{instance_name}"
     inner = PurePosixPath(given)
-    if inner.is_absolute() or any(part in ("..", ".") for part in given.split("/")):
+    parts = given.split("/")
+    if inner.is_absolute() or {"..", "."} & set(parts) or not inner.parts:
         raise InputError(
-            "must be a relative path without '..' below the cluster's directory", "file_storage_dir"
+            "must be a relative path without '..' below the cluster's directory, and not empty",
+            "file_storage_dir",
         )
+    if len(given) > DIRECTORY_LIMIT:
+        raise InputError(f"must have at most {DIRECTORY_LIMIT} characters", "file_storage_dir")
     for part in inner.parts:
         plain_name(part, "file_storage_dir")
     return f"{base}/{inner}/{instance_name}"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.kvm.images import image_problem, image_words
+from ganeti.hypervisor.kvm.images import image_directory_problem, image_problem, image_words
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.params import Params
 from tests.unit.hypervisor.kvm.test_command_line import parsed, values
@@ -35,6 +35,21 @@ def test_only_files_in_the_directories_for_images_are_shown_to_guests(tmp_path: 
     assert "is not a file" in (problem(home / "inner") or "")
     assert "cannot be found" in (problem(home / "none.iso") or "")
     assert "cannot be found" in (problem("http://169.254.169.254/latest") or "")
+
+
+@pytest.mark.requirement("A45")
+def test_a_directory_for_images_is_one_and_does_not_lead_to_the_host(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "fine").mkdir()
+    (tmp_path / "link").symlink_to("/etc")
+    (tmp_path / "proc").symlink_to("/proc/self")
+    assert image_directory_problem(str(tmp_path / "fine")) is None
+    assert image_directory_problem(str(tmp_path / "none-yet")) is None
+    assert "not a directory" in (image_directory_problem(str(tmp_path / "file")) or "")
+    assert "more than images" in (image_directory_problem(str(tmp_path / "link")) or "")
+    assert "belongs to the host" in (image_directory_problem(str(tmp_path / "proc")) or "")
+    given = params(cdrom_image_path="/etc/hostname", image_directories=str(tmp_path / "link"))
+    assert "is not in a directory for images" in (image_problem("cdrom_image_path", given) or "")
 
 
 def test_images_are_read_only_and_raw_by_name() -> None:
