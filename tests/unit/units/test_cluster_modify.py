@@ -223,7 +223,8 @@ async def test_changes_at_the_same_time_lose_nothing(master: Master) -> None:
 async def test_a_directory_that_an_enabled_template_needs_cannot_be_taken_away(
     master: Master, field: str, template: str
 ) -> None:
-    view = await master.run(OpClusterSetParams(**{field: ""}))
+    gone: dict[str, Any] = {field: ""}
+    view = await master.run(OpClusterSetParams(**gone))
     assert f"{field}: disk template {template} needs a directory" in str(view.ops[0].result)
     both: dict[str, Any] = {field: "", "enabled_disk_templates": ["diskless"]}
     assert (await master.run(OpClusterSetParams(**both))).status == "success"

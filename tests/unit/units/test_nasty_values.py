@@ -36,7 +36,20 @@ TEXTS = (
     ":", ",", "=", "a=b", "/", "//", "/proc/self", "@", "#", "٣", "²", "1:2:3", "-0-", "0-", ".", "4095",
 )  # fmt: skip
 NUMBERS = (0, -1, 1, 2**31, 2**63 - 1, -(2**63), 0.5, -0.0, 1e308)
-OTHERS: tuple[Any, ...] = (None, True, False, [], {}, [None], [[]], [{}], {"": None}, {"x": {}}, [1, 2], [True])
+OTHERS: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+    {"": None},
+    {"x": {}},
+    [1, 2],
+    [True],
+)
 NASTY: tuple[Any, ...] = (*TEXTS, *NUMBERS, *OTHERS)
 FEW: tuple[Any, ...] = (
     *(
