@@ -1,13 +1,17 @@
 """`hail`: the built-in allocator as a program, called as any allocator is (seed 004)."""
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from ganeti.base.terminal import say
 from ganeti.cli import placement_options as options
 from ganeti.cli.command import Argument, option
 from ganeti.cli.placement_input import read_file
+
+if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
+    from ganeti.placement.state import State
 
 RESTRICT = option(
     "--restrict-allocation-to",
@@ -18,39 +22,44 @@ RESTRICT = option(
 
 
 def hail(args: argparse.Namespace) -> int:
-    """Answer the message; 0 even if the answer is no."""
+    """Answer the message; 0 even if the answer is no, 1 if the message cannot be read."""
     import msgspec
 
-    from ganeti.base.errors import InputError
     from ganeti.cli import placement_input
     from ganeti.placement.allocate import Rules
-    from ganeti.placement.answers import Settings, answer_request, refusal
+    from ganeti.placement.answers import Settings, answered, state_of
     from ganeti.placement.load.message import read
-    from ganeti.placement.load.text import parse
 
-    try:
-        cluster, request = read(read_file(args.message_file))
-    except InputError as err:
-        sys.stdout.write(f"{json.dumps(refusal(err.message))}\n")
-        return 0
+    cluster, request = read(read_file(args.message_file))
+    if options.verbosity(args) > 1:
+        say(f"Received request: {msgspec.json.encode(request).decode()}", file=sys.stderr)
     if args.text:
-        cluster = parse(read_file(args.text).decode())
+        cluster = placement_input.text_cluster(args.text)
     elif args.simulate:
         cluster = placement_input.simulated_cluster(args.simulate)
     cluster = placement_input.monitored(cluster, args)
-    only = frozenset(args.only_nodes.split(",")) if args.only_nodes else None
+    known = [node.name for node in cluster.nodes]
+    only = placement_input.split_names(args.only_nodes)
     rules = Rules(
         capacity=not args.no_capacity,
         ignore_soft_errors=args.ignore_soft_errors,
-        only_nodes=only,
+        only_nodes=frozenset(placement_input.resolved(known, only, "node")) if only else None,
     )
     settings = Settings(rules=rules, ignore_load=args.ignore_load)
-    found, state = answer_request(cluster, request, settings)
-    if state is not None:
-        placement_input.save(state, args.save, "pre-ialloc", "before iallocator run", sys.stderr)
-        placement_input.print_nodes(state, args, "Initial cluster", sys.stderr)
+    before = state_of(cluster, settings)
+    after = before.copy()
+    _show(before, args, "pre-ialloc", "before iallocator run", "Initial cluster")
+    found = answered(after, request, settings)
     sys.stdout.write(f"{msgspec.json.encode(found).decode()}\n")
+    _show(after, args, "post-ialloc", "after iallocator run", "Final cluster")
     return 0
+
+
+def _show(state: "State", args: argparse.Namespace, suffix: str, when: str, title: str) -> None:
+    from ganeti.cli import placement_input
+
+    placement_input.print_nodes(state, args, title, sys.stderr)
+    placement_input.save(state, args.save, suffix, when, sys.stderr)
 
 
 TOOL = options.Tool(
@@ -68,7 +77,8 @@ TOOL = options.Tool(
         ),
     ),
     "The answer is JSON on standard output: success, info, result. For a node that was not chosen because"
-    " no place was found, info has the first rule that excluded it.",
+    " no place was found, info has the first rule that excluded it. The exit code is 0 with any answer, 1 if the message cannot be read."
+    " -S writes the cluster before and, with what was decided, after: FILE.pre-ialloc, FILE.post-ialloc.",
 )
 
 

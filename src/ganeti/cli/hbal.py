@@ -25,9 +25,14 @@ def hbal(args: argparse.Namespace) -> int:
     from ganeti.placement.balance import balance
     from ganeti.placement.score import best_possible, components, score
 
+    if args.priority not in (None, *PRIORITIES):
+        raise InputError(f"unknown priority {args.priority!r:.40}: low, normal or high", "priority")
     if args.execute and args.luxi is None:
         raise InputError("execution of commands is possible only with -L", "exec")
     state = source.state_of(source.load(args), args)
+    wanted = goals(args, state)
+    if options.verbosity(args) > 1:
+        say(f"Loaded cluster tags: {','.join(state.cluster.tags)}")
     if not state.names:
         say("Cluster is empty, exiting.")
         return 0
@@ -35,6 +40,7 @@ def hbal(args: argparse.Namespace) -> int:
     source.save(state, args.save, "original", "before balancing")
     scope = source.group_scope(state, args.group)
     _introduce(state, scope, args)
+    _warn_of_policies(state, scope, force=args.ignore_soft_errors)
     source.print_state(state, args, "Initial cluster", scope)
     before = state.copy()
     first = score(state, scope)
@@ -53,7 +59,7 @@ def hbal(args: argparse.Namespace) -> int:
         return 0
     say("Trying to minimize the CV...")
     steps: list[Step] = []
-    for step in balance(state, goals(args), scope):
+    for step in balance(state, wanted, scope):
         steps.append(step)
         say(_line(before, step, len(steps), scope), flush=True)
     _conclude(state, steps, first, args)
@@ -62,10 +68,13 @@ def hbal(args: argparse.Namespace) -> int:
     return _execute(state, steps, args) if args.execute and steps else 0
 
 
-def goals(args: argparse.Namespace) -> "Goals":
-    """What the options say."""
+def goals(args: argparse.Namespace, state: "State") -> "Goals":
+    """What the options say; InputError for an instance that is not known."""
     from ganeti.placement.balance import Goals
     from ganeti.placement.candidates import Options
+
+    def instances(text: str) -> list[str]:
+        return source.resolved(state.names, source.split_names(text), "instance")
 
     return Goals(
         options=Options(
@@ -79,16 +88,22 @@ def goals(args: argparse.Namespace) -> "Goals":
         min_gain=args.min_gain,
         min_gain_limit=args.min_gain_limit,
         only_evacuate=args.evacuate,
-        selected=tuple(filter(None, args.selected.split(","))),
-        excluded=tuple(filter(None, args.excluded.split(","))),
+        selected=instances(args.selected),
+        excluded=instances(args.excluded),
     )
 
 
 def _introduce(state: "State", scope: "Bools", args: argparse.Namespace) -> None:
     inside = scope[state.primary]
     say(f"Group size {int(scope.sum())} nodes, {int(inside.sum())} instances")
-    group = state.groups[state.group[scope.argmax()]].name
+    group = state.groups[state.group[scope.argmax()]].name if scope.any() else args.group
     say(f"Selected node group: {group}")
+    split = (state.secondary >= 0) & (state.group[state.primary] != state.group[state.secondary])
+    if split.any() and options.verbosity(args) > 1:
+        say("Found instances belonging to multiple node groups:", file=sys.stderr)
+        for index in split.nonzero()[0]:
+            say(f"  {state.names[index]}", file=sys.stderr)
+        say("These instances will not be moved.", file=sys.stderr)
     bad = scope & state.fails & ~state.offline
     touched = bad[state.primary] | (bad[state.secondary] & (state.secondary >= 0))
     if options.verbosity(args) >= 1:
@@ -97,6 +112,19 @@ def _introduce(state: "State", scope: "Bools", args: argparse.Namespace) -> None
         say(
             "Cluster is not N+1 happy, continuing but no guarantee that the cluster will end N+1 happy."
         )
+
+
+def _warn_of_policies(state: "State", scope: "Bools", *, force: bool) -> None:
+    """Say that nodes have more than their policy allows: moves are few then."""
+    from ganeti.placement.score import above_policy
+
+    above = scope & ~(state.fails & ~state.offline) & above_policy(state)
+    if not above.any():
+        return
+    say(f"The cluster contains {int(above.sum())} policy-violating nodes.")
+    say("Continuing, ignoring soft errors." if force else
+        "Continuing, but the set of moves might be too restricted; consider using the"
+        " --ignore-soft-errors option.")  # fmt: skip
 
 
 def _line(before: "State", step: "Step", number: int, scope: "Bools") -> str:
@@ -215,7 +243,7 @@ TOOL = options.Tool(
         option("--first-job-group", dest="first_group", action="store_true",
                        help="only the first set of jobs"),
         option("--reason", metavar="REASON", help="why; kept with the jobs"),
-        option("--priority", choices=tuple(PRIORITIES), metavar="PRIO", help="priority of the jobs"),
+        option("--priority", metavar="PRIO", help="priority of the jobs: low, normal or high"),
         option("--restricted-migration", dest="restricted", action="store_true",
                        help="migrate only off nodes that are offline or drained"),
         options.GROUP, options.VERBOSE, options.QUIET, options.SAVE, *options.BALANCING,

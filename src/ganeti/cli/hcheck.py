@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
@@ -12,73 +12,96 @@ from ganeti.cli.command import EXIT_FAILURE, option
 from ganeti.cli.hbal import goals
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
+    from ganeti.placement.balance import Goals
     from ganeti.placement.check import Health
     from ganeti.placement.state import State
 
 
-def hcheck(args: argparse.Namespace) -> int:
-    """Check, balance a copy, check again; the exit code says whether all is well in the end."""
-    from ganeti.placement.balance import balance
-    from ganeti.placement.check import cluster_health, group_health
-    from ganeti.placement.score import group_scope
+class _Found(NamedTuple):
+    """What is wrong, by group index and in the whole cluster."""
 
+    groups: "dict[int, Health]"
+    whole: "Health"
+
+
+def hcheck(args: argparse.Namespace) -> int:
+    """Check, balance a copy if that is needed, check again."""
     state = source.state_of(source.load(args), args)
-    is_machine = str(args.machine) == "yes"
-    used = sorted({int(group) for group in state.group})
+    wanted = goals(args, state)
+    is_machine, is_human = str(args.machine) == "yes", options.verbosity(args) >= 1
+    first = last = _checked(state, args)
+    simulates = first.whole.is_bad and not args.no_simulation
+    if simulates:
+        last = _checked(_balanced(state, wanted), args)
     if is_machine:
         for number, one in enumerate(state.groups):
             say(f"HCHECK_GROUP_UUID_{number}='{one.uuid}'")
-
-    def check(phase: str, after: "State") -> bool:
-        found = [group_health(after, group, capacity=not args.no_capacity) for group in used]
-        whole = cluster_health(found)
-        names = [state.groups[group].name for group in used]
-        if not (is_machine or args.no_simulation or phase != "initially" or whole.is_bad):
-            say("No need to rebalance cluster, no problems found.")
-        (_keys if is_machine else _lines)(phase, names, found, whole)
-        return whole.is_bad
-
-    is_bad = check("initially", state)
-    if args.no_simulation and not is_machine:
-        say("Running in no-simulation mode.")
-    if is_bad and not args.no_simulation:
-        after = state.copy()
-        for group in used:
-            for _step in balance(after, goals(args), group_scope(after, group)):
-                pass
-        is_bad = check("after rebalancing", after)
-    if is_machine:
+        _keys("HCHECK_INIT", first)
+        _keys("HCHECK_FINAL", last)
         say("HCHECK_OK=1")
-    return EXIT_FAILURE if is_bad else 0
+    elif is_human:
+        say(_verdict(is_bad=first.whole.is_bad, simulates=not args.no_simulation))
+        _lines("initially", state, first)
+        if simulates:
+            _lines("after rebalancing", state, last)
+    return EXIT_FAILURE if simulates else 0
 
 
-def _lines(phase: str, names: list[str], found: "list[Health]", whole: "Health") -> None:
+def _used_groups(state: "State") -> list[int]:
+    return sorted({int(group) for group in state.group})
+
+
+def _checked(state: "State", args: argparse.Namespace) -> _Found:
+    from ganeti.placement.check import cluster_health, group_health
+
+    capacity = not args.no_capacity
+    found = {group: group_health(state, group, capacity=capacity) for group in _used_groups(state)}
+    return _Found(found, cluster_health(list(found.values())))
+
+
+def _balanced(state: "State", wanted: "Goals") -> "State":
+    from ganeti.placement.balance import balance
+    from ganeti.placement.score import group_scope
+
+    after = state.copy()
+    for group in _used_groups(state):
+        for _step in balance(after, wanted, group_scope(after, group)):
+            pass
+    return after
+
+
+def _verdict(*, is_bad: bool, simulates: bool) -> str:
+    if not simulates:
+        return "Running in no-simulation mode."
+    if is_bad:
+        return "Cluster needs rebalancing."
+    return "No need to rebalance cluster, no problems found."
+
+
+def _lines(phase: str, state: "State", found: _Found) -> None:
     from ganeti.placement.check import TITLES
 
-    if phase == "initially" and whole.is_bad:
-        say("Cluster needs rebalancing.")
-    for name, health in zip(names, found, strict=True):
-        say(f"\nStatistics for group {name} {phase}")
+    for group, health in found.groups.items():
+        say(f"\nStatistics for group {state.groups[group].name} {phase}")
         for (_key, title), value in zip(TITLES, health[:5], strict=True):
             say(f"    {title}: {value}")
         say(f"    Group score: {health.score:.8f}")
     say(f"\nCluster statistics {phase}")
-    for (_key, title), value in zip(TITLES, whole[:5], strict=True):
+    for (_key, title), value in zip(TITLES, found.whole[:5], strict=True):
         say(f"    {title}: {value}")
-    say(f"    Cluster is not healthy: {whole.is_bad}")
+    say(f"    Cluster is not healthy: {found.whole.is_bad}")
 
 
-def _keys(phase: str, _names: list[str], found: "list[Health]", whole: "Health") -> None:
+def _keys(head: str, found: _Found) -> None:
     from ganeti.placement.check import TITLES
 
-    head = "HCHECK_INIT" if phase == "initially" else "HCHECK_FINAL"
-    for number, health in enumerate(found):
+    for number, health in found.groups.items():
         for (key, _title), value in zip(TITLES, health[:5], strict=True):
             say(f"{head}_GROUP_{number}_{key}={value}")
         say(f"{head}_GROUP_{number}_SCORE={health.score:.8f}")
-    for (key, _title), value in zip(TITLES, whole[:5], strict=True):
+    for (key, _title), value in zip(TITLES, found.whole[:5], strict=True):
         say(f"{head}_CLUSTER_{key}={value}")
-    say(f"{head}_CLUSTER_NEED_REBALANCE={int(whole.is_bad)}")
+    say(f"{head}_CLUSTER_NEED_REBALANCE={int(found.whole.is_bad)}")
 
 
 TOOL = options.Tool(
@@ -91,7 +114,8 @@ TOOL = options.Tool(
         options.VERBOSE, options.QUIET,
     ),
     hcheck,
-    text="Exit code 0: nothing is wrong, or balancing mends it. Nothing is changed.",
+    text="Exit code 0: nothing is wrong, or --no-simulation was given; 1: something is, whether balancing would mend it"
+    " or not (HCHECK_FINAL_CLUSTER_NEED_REBALANCE tells). Nothing is changed.",
 )  # fmt: skip
 
 

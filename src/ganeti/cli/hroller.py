@@ -23,10 +23,7 @@ def hroller(args: argparse.Namespace) -> int:
     from ganeti.placement.rolling import non_redundant, reboot_groups
 
     state = source.state_of(source.load(args), args)
-    if not any(node.is_master for node in state.nodes) and not args.force:
-        raise InputError(
-            "no master node found (perhaps the backend does not tell); -f goes on without", "data"
-        )
+    _check_master(state, force=args.force)
     nodes = ~state.offline
     if args.group is not None:
         nodes &= source.group_scope(state, args.group)
@@ -35,20 +32,33 @@ def hroller(args: argparse.Namespace) -> int:
         nodes &= np.array([bool(wanted & set(one.tags)) for one in state.nodes], dtype=bool)
     if args.skip_alone:
         nodes &= ~non_redundant(state)
+    if not nodes.any():
+        raise InputError("cannot create node graph: no node is to be rebooted", "nodes")
     groups = reboot_groups(state, nodes, is_offline=args.is_offline)
     needs_no_moves = args.is_offline or (args.ignore_alone and not args.full)
     steps = (
         [(group, []) for group in groups] if needs_no_moves else _with_moves(state, groups, args)
     )
     if not args.no_headers:
-        say("'Node Reboot Groups'")
+        say("'First Reboot Group'" if args.one_step else "'Node Reboot Groups'")
     for group, moves in steps[:1] if args.one_step else steps:
-        say(",".join(state.nodes[node].name for node in group))
+        say(*(state.nodes[node].name for node in group), sep="\n" if args.one_step else ",")
         for index, *places in moves if args.print_moves else ():
             names = (state.nodes[node].name for node in places if node >= 0)
             say(f"  {state.names[index]} {' '.join(names)}")
     source.save(state, args.save, "hroller", "after hroller", sys.stderr)
     return 0
+
+
+def _check_master(state: "State", *, force: bool) -> None:
+    masters = [node.name for node in state.nodes if node.is_master]
+    if len(masters) > 1:
+        raise InputError(f"found more than one master node: {', '.join(masters)}", "data")
+    if not masters:
+        what = "no master node found (perhaps the backend does not tell)"
+        if not force:
+            raise InputError(f"{what}; -f goes on without", "data")
+        say(f"Warning: {what}.", file=sys.stderr)
 
 
 def _with_moves(
@@ -76,20 +86,21 @@ TOOL = options.Tool(
         option("--offline-maintenance", dest="is_offline", action="store_true",
                        help="all instances are shut down meanwhile"),
         option("--skip-non-redundant", dest="skip_alone", action="store_true",
-                       help="leave out nodes with instances that cannot go elsewhere"),
+                       help="leave out nodes with instances that have no secondary node"),
         option("--ignore-non-redundant", dest="ignore_alone", action="store_true",
-                       help="take no notice of instances that cannot go elsewhere"),
+                       help="take no notice of instances that have no secondary node"),
         option("--print-moves", dest="print_moves", action="store_true",
                        help="show under each group where its instances are meanwhile: primary, secondary node"),
         option("--full-evacuation", dest="full", action="store_true",
                        help="move all instances off the nodes, those that can fail over too"),
-        option("--one-step-only", dest="one_step", action="store_true", help="only the first group"),
+        option("--one-step-only", dest="one_step", action="store_true",
+                       help="only the first group, a node a line"),
         option("-f", "--force", action="store_true", help="go on without a master node"),
     ),
     hroller,
     text="Nodes of one line are not primary and secondary of one instance, and would not fail over to the same"
-    " node. The master is last. Instances that cannot fail over are moved away first; a group is no larger than there"
-    " is room for them.",
+    " node. The master is last. Instances without a secondary node are moved away first, whatever soft limits say; a group is"
+    " no larger than there is room for them. The exit code is 1 if no node is left to be rebooted.",
 )  # fmt: skip
 
 

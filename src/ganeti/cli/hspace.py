@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
-from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli import placement_input as source
 from ganeti.cli import placement_options as options
@@ -99,7 +98,8 @@ def _given(text: str | None, spec: dict[str, Any]) -> dict[str, Any]:
         cpus = int(parts[2])
     except ValueError as err:
         raise InputError(str(err), "size") from err
-    sizes = {"disk-size": parse_mib(parts[0], "disk"), "memory-size": parse_mib(parts[1], "memory")}
+    unit_mib = source.unit_mib
+    sizes = {"disk-size": unit_mib(parts[0], "disk"), "memory-size": unit_mib(parts[1], "memory")}
     return {**spec, **sizes, "cpu-count": cpus, "spindle-use": 1}
 
 

@@ -3,7 +3,9 @@
 import argparse
 import base64
 import json
+import math
 import os
+import re
 import ssl
 import sys
 import urllib.request
@@ -24,6 +26,7 @@ if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
 RAPI_PORT = 5080
 RAPI_TIMEOUT_S = 60.0
 LOAD_COLUMNS = 5
+MIB = 1024 * 1024
 MISSING_MEMORY_MIB, MISSING_DISK_MIB = 512, 1024
 
 
@@ -45,7 +48,8 @@ def read_file(name: str) -> bytes:
         raise PrereqError(f"failed to load data: {err}", ErrorCode.ENVIRONMENT) from err
 
 
-def _text(name: str) -> "Cluster":
+def text_cluster(name: str) -> "Cluster":
+    """The cluster of a text file; PrereqError."""
     from ganeti.placement.load.text import parse
 
     try:
@@ -63,7 +67,19 @@ def _message(name: str) -> "Cluster":
 def _simulated(descriptions: list[str]) -> "Cluster":
     from ganeti.placement.load.simulated import simulated
 
-    return simulated(descriptions, lambda text: parse_mib(text, "simulate"))
+    return simulated(descriptions, lambda text: unit_mib(text, "simulate"))
+
+
+def unit_mib(text: str, field: str) -> float:
+    """A size in MiB as the placement commands have it; PrereqError.
+
+    Capital letters and `MB`, `GB`, `TB` are powers of 1000; small letters and `MiB` and so on are powers of 1024.
+    """
+    found = re.fullmatch(r"([0-9]{1,15})\s*([MGT]B?)", text.strip())
+    if found is None:
+        return parse_mib(text, field)
+    power = {"M": 2, "G": 3, "T": 4}[found[2][0]]
+    return float(int(found[1]) * 1000**power // MIB)
 
 
 def luxi_client(address: str) -> LuxiClient:
@@ -123,7 +139,7 @@ def _get(url: str, path: str, kind: type) -> Any:
 
 
 _BACKENDS: dict[str, Callable[[Any], Any]] = {
-    "text": _text,
+    "text": text_cluster,
     "luxi": _luxi,
     "rapi": _rapi,
     "message": _message,
@@ -168,12 +184,27 @@ def _with_static_memory(cluster: "Cluster", args: argparse.Namespace) -> "Cluste
     return msgspec.structs.replace(cluster, nodes=nodes)
 
 
-def _offline(cluster: "Cluster", names: Sequence[str]) -> list[Any]:
+def resolved(known: Sequence[str], wanted: Sequence[str], what: str) -> list[str]:
+    """The full names of what is wanted, given whole or up to a dot; InputError names what is unknown or ambiguous."""
+    found = []
+    for name in wanted:
+        alike = [name] if name in known else [one for one in known if one.startswith(f"{name}.")]
+        if len(alike) != 1:
+            why = f"it may be {' or '.join(alike)}" if alike else "none has that name"
+            raise InputError(f"unknown {what} {name!r:.80}: {why}", what)
+        found += alike
+    return found
+
+
+def split_names(text: str | None) -> list[str]:
+    """Names with commas between them."""
+    return [name for name in (text or "").split(",") if name]
+
+
+def _offline(cluster: "Cluster", wanted: Sequence[str]) -> list[Any]:
     import msgspec
 
-    known = {node.name for node in cluster.nodes}
-    if unknown := [name for name in names if name not in known]:
-        raise InputError(f"node {unknown[0]!r:.80} is not known", "offline")
+    names = resolved([node.name for node in cluster.nodes], wanted, "node")
     return [
         msgspec.structs.replace(node, offline=True) if node.name in names else node
         for node in cluster.nodes
@@ -185,14 +216,18 @@ def _loads(cluster: "Cluster", text: str) -> Mapping[str, tuple[float, ...]]:
     loads = {}
     for line in filter(str.strip, text.splitlines()):
         name, *values = line.split()
-        if name not in known or len(values) != LOAD_COLUMNS - 1:
+        if len(values) != LOAD_COLUMNS - 1:
             raise InputError(
-                f"line {line!r:.80} is not a known instance and four numbers", "dynu-file"
+                f"cannot parse line {line!r:.80}: not an instance and four numbers", "dynu-file"
             )
         try:
-            loads[name] = tuple(map(float, values))
+            numbers = tuple(map(float, values))
         except ValueError as err:
-            raise InputError(str(err), "dynu-file") from err
+            raise InputError(f"cannot parse line {line!r:.80}: {err}", "dynu-file") from err
+        if not all(0 <= one < math.inf for one in numbers):
+            raise InputError(f"cannot parse line {line!r:.80}: that is no load", "dynu-file")
+        if name in known:  # Instances may have gone since they were measured.
+            loads[name] = numbers
     return loads
 
 
@@ -249,12 +284,10 @@ def group_scope(state: "State", wanted: str | None) -> Any:
     if wanted is None:
         if len(used) > 1:
             names = ", ".join(state.groups[group].name for group in used)
-            raise InputError(f"found several node groups ({names}): name one", "group")
+            raise InputError(f"found multiple node groups ({names}): name one", "group")
         return scope_of(state, used[0] if used else 0)
     for number, group in enumerate(state.groups):
         if wanted in (group.name, group.uuid):
-            if number not in used:
-                raise InputError(f"node group {wanted} has no nodes", "group")
             return scope_of(state, number)
     names = ", ".join(group.name for group in state.groups)
     raise InputError(f"node group {wanted!r:.80} not found; there are: {names}", "group")

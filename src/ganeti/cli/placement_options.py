@@ -1,15 +1,34 @@
 """Options of the placement commands, once for all of them; names and meanings are upstream's."""
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from ganeti import __version__
 from ganeti.base.terminal import Parser, say
-from ganeti.cli.command import Argument, Option, option, run_guarded
+from ganeti.cli.command import EXIT_FAILURE, EXIT_USAGE, Argument, Option, option, run_guarded
 
 YES_NO = ("yes", "no")
+
+
+def _at_least(least: float, most: float = math.inf) -> Callable[[str], float]:
+    """A number in these bounds."""
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not least <= value <= most:
+            upper = f" to {most:g}" if most < math.inf else " or more"
+            raise argparse.ArgumentTypeError(f"{text!r:.40} is not {least:g}{upper}")
+        return value
+
+    return number
+
+
+def _count(text: str) -> int:
+    """A number of things."""
+    return int(_at_least(0)(str(int(text))))
 
 
 def _optional(*flags: str, help: str, metavar: str, **settings: Any) -> Option:  # noqa: A002
@@ -51,9 +70,9 @@ NO_HEADERS = option(
 )
 MACHINE = option("--machine-readable", dest="machine", nargs="?", const="yes", default="no", choices=YES_NO,
                  metavar="CHOICE", help="print KEY=value lines (yes or no)")  # fmt: skip
-MAX_CPU = option("--max-cpu", dest="max_cpu", type=float, metavar="RATIO",
+MAX_CPU = option("--max-cpu", dest="max_cpu", type=_at_least(0), metavar="RATIO",
                  help="most virtual per physical processor, in place of the policy's")  # fmt: skip
-MIN_DISK = option("--min-disk", dest="min_disk", type=float, metavar="RATIO",
+MIN_DISK = option("--min-disk", dest="min_disk", type=_at_least(0, 1), metavar="RATIO",
                   help="share of each node's disk that stays free (0)")  # fmt: skip
 IGNORE_LOAD = option(
     "--ignore-dynu", dest="ignore_load", action="store_true", help="take all loads as nothing"
@@ -74,18 +93,18 @@ SOFT_ERRORS = option("--ignore-soft-errors", dest="ignore_soft_errors", action="
                      help="ignore limits that policies set")  # fmt: skip
 NO_CAPACITY = option("--no-capacity-checks", dest="no_capacity", action="store_true",
                      help="do not ask whether any one node may fail")  # fmt: skip
-MAX_LENGTH = option("-l", "--max-length", dest="max_length", type=int, default=-1, metavar="N",
+MAX_LENGTH = option("-l", "--max-length", dest="max_length", type=_count, default=-1, metavar="N",
                     help="at most so many moves or allocations")  # fmt: skip
 
 BALANCING = (
     option("-E", "--evac-mode", dest="evacuate", action="store_true",
            help="move only instances that are on offline or drained nodes"),
     MAX_LENGTH,
-    option("-e", "--min-score", dest="min_score", type=float, default=1e-9, metavar="EPSILON",
+    option("-e", "--min-score", dest="min_score", type=_at_least(0), default=1e-9, metavar="EPSILON",
            help="good enough: so much above the best possible score (1e-9)"),
-    option("-g", "--min-gain", dest="min_gain", type=float, default=0.01, metavar="DELTA",
+    option("-g", "--min-gain", dest="min_gain", type=_at_least(0), default=0.01, metavar="DELTA",
            help="least gain of a move (0.01)"),
-    option("--min-gain-limit", dest="min_gain_limit", type=float, default=0.1, metavar="SCORE",
+    option("--min-gain-limit", dest="min_gain_limit", type=_at_least(0), default=0.1, metavar="SCORE",
            help="ask for the least gain only below this score (0.1)"),
     option("--no-disk-moves", dest="no_disk_moves", action="store_true", help="never copy disks"),
     option("--no-instance-moves", dest="no_instance_moves", action="store_true",
@@ -95,6 +114,21 @@ BALANCING = (
     SOFT_ERRORS, MAX_CPU, MIN_DISK, LOAD_FILE, IGNORE_LOAD, EXCLUSION, OFFLINE, *MONITORING,
     STATIC_MEMORY,
 )  # fmt: skip
+
+
+class _Parser(Parser):
+    """argparse with upstream's exit codes: 2 for options, 1 for arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        is_argument = message.startswith("the following arguments are required")
+        if message.startswith("unrecognized arguments: "):
+            words = message.removeprefix("unrecognized arguments: ").split()
+            is_argument = not any(word.startswith("-") for word in words)
+        if is_argument:
+            message = f"This program takes no such arguments or needs some: {message}"
+        self.print_usage(sys.stderr)
+        say(f"Error: {message}", file=sys.stderr)
+        raise SystemExit(EXIT_FAILURE if is_argument else EXIT_USAGE)
 
 
 class Tool(NamedTuple):
@@ -109,7 +143,7 @@ class Tool(NamedTuple):
 
     def parser(self) -> argparse.ArgumentParser:
         """Abbreviated options and options between arguments, as everywhere."""
-        parser = Parser(
+        parser = _Parser(
             prog=self.prog, description=f"{self.purpose}\n\n{self.text}".strip(),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )  # fmt: skip
@@ -128,6 +162,19 @@ class Tool(NamedTuple):
             parser.add_argument(*each.flags, help=each.help.replace("%", "%%"), **each.settings)
         return parser
 
+    def _parsed(self, words: list[str]) -> argparse.Namespace:
+        """What is said; an unknown option is the first thing to be complained about."""
+        parser = self.parser()
+        if self.arguments and not any(
+            word in ("-h", "--help", "-V", "--version") for word in words
+        ):
+            named = {flag for one in self.options for flag in one.flags}
+            for word in words:
+                flag = word.partition("=")[0]
+                if word.startswith("--") and not any(one.startswith(flag) for one in named):
+                    parser.error(f"unrecognized arguments: {word}")
+        return parser.parse_args(words)
+
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Carry it out; the exit code."""
         words = sys.argv[1:] if argv is None else list(argv)
@@ -138,7 +185,7 @@ class Tool(NamedTuple):
             for flag in one.flags
             if one.settings.get("nargs") == "?"
         }
-        args = self.parser().parse_args([bare.get(word, word) for word in words])
+        args = self._parsed([bare.get(word, word) for word in words])
         args.prog = args.command = self.prog
         return run_guarded(lambda: self.function(args))
 

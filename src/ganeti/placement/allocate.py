@@ -66,6 +66,12 @@ class Place:
     scores: Floats | None = None
     """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
 
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The primary and the secondary node, NO_NODE if there is none."""
+        first, *rest = self.nodes
+        return first, rest[0] if rest else NO_NODE
+
     def describe(self, state: State) -> str:
         """As `hail` says it."""
         count = ", ".join(
@@ -159,7 +165,8 @@ class _Search:
         self.state, self.wanted, self.open, self.rules = state, wanted, open_, rules
         self.place = Place(0, doomed=suspects)
         self.index = len(state.names) - 1
-        self.chunk = Chunk(Field(state, everywhere(state)), np.array([self.index]))
+        field = Field(state, everywhere(state))
+        self.chunk = Chunk(field, np.array([self.index]), force=rules.ignore_soft_errors)
         self.partners = open_ & (state.group[:, None] == state.group) if self.is_pair else open_
 
     @property
@@ -209,7 +216,8 @@ class _Search:
         scores = np.full((len(fits),) * 2, np.inf)
         if len(rows):
             part = np.ix_(rows, columns)
-            causes = secondary_causes(self.chunk)[part]
+            force = self.rules.ignore_soft_errors
+            causes = secondary_causes(self.chunk, force=force)[part]
             others = self.partners[part] & (rows[:, None] != columns[None, :])
             counted = np.bincount(causes[others], minlength=len(CAUSES))
             for number, cause in enumerate(CAUSES[1:], start=1):
@@ -338,20 +346,25 @@ def primary_causes(chunk: Chunk, *, force: bool) -> Causes:
     return causes
 
 
-def secondary_causes(chunk: Chunk) -> npt.NDArray[np.int8]:
+def secondary_causes(chunk: Chunk, *, force: bool = False) -> npt.NDArray[np.int8]:
     """(primary, secondary): the number in CAUSES of the first reason against the secondary."""
     demands, field = chunk.demands, chunk.field
     state, room = field.state, field.room
     reserve = float(demands.reserve[0, 0])
     alone = np.zeros(len(field.live), dtype=np.int8)
-    rules = (
-        ((demands.disk < room.disk) & (demands.disk <= room.disk_above_low), Failure.DISK),
+    rules = [
+        (
+            (demands.disk < room.disk) & (force | (demands.disk <= room.disk_above_low)),
+            Failure.DISK,
+        ),
         (demands.spindles <= room.spindles, Failure.SPINDLES),
-        (demands.spindle_use <= room.spindle_use, Failure.DISK),
-        (demands.reserve < state.free, Failure.MEMORY),
-    )
+        (force | (demands.spindle_use <= room.spindle_use), Failure.DISK),
+        (force | (demands.reserve < state.free), Failure.MEMORY),
+    ]
     for fits, cause in reversed(rules):
         alone = np.where(fits[0], alone, CAUSES.index(cause)).astype(np.int8)
+    if force:
+        return alone
     reserved = field.peers_by_primary + reserve
     np.maximum(reserved, state.reserved, out=reserved)
     too_little = (state.free <= reserved) & ~state.fails

@@ -35,40 +35,40 @@ class Settings:
 
 def answer(message: bytes | Mapping[str, Any], settings: Settings | None = None) -> Answer:
     """The answer to a message; never raises for what a message can hold."""
+    settings = settings or Settings()
     try:
         cluster, request = messages.read(message)
-    except InputError as err:
-        return refusal(err.message)
-    return answer_request(cluster, request, settings or Settings())[0]
-
-
-def answer_request(
-    cluster: Cluster, request: Request, settings: Settings
-) -> tuple[Answer, State | None]:
-    """(the answer, the state before it or None if the description is contradictory)."""
-    state: State | None = None
-    try:
-        state = State(_described(cluster, settings))
-        kind = request.get("type")
-        work = _KINDS.get(str(kind))
-        if work is None:
-            raise InputError(f"is {kind!r:.40}; known: {', '.join(_KINDS)}", "request.type")
-        info, result = work(state.copy(), request, settings)
+        return answered(state_of(cluster, settings), request, settings)
     except PrereqError as err:
-        return refusal(err.message), state
-    return {"success": True, "info": f"Request successful: {info}", "result": result}, state
+        return refusal(err.message)
+
+
+def state_of(cluster: Cluster, settings: Settings) -> State:
+    """The arrays of a cluster; PrereqError if its description is contradictory."""
+    if settings.ignore_load:
+        nothing = {one.name: (0.0, 0.0, 0.0, 0.0) for one in cluster.instances}
+        cluster = msgspec.structs.replace(cluster, utilisation=nothing)
+    return State(cluster)
+
+
+def answered(state: State, request: Request, settings: Settings) -> Answer:
+    """The answer to a request, which `state` then shows as done; InputError for one that cannot be read."""
+    kind = request.get("type")
+    work = _KINDS.get(str(kind))
+    if work is None:
+        raise InputError(f"is {kind!r:.40}; known: {', '.join(_KINDS)}", "request.type")
+    try:
+        info, result = work(state, request, settings)
+    except InputError:
+        raise
+    except PrereqError as err:
+        return refusal(err.message)
+    return {"success": True, "info": f"Request successful: {info}", "result": result}
 
 
 def refusal(info: str) -> Answer:
     """The answer "no"."""
     return {"success": False, "info": f"Request failed: {info}", "result": []}
-
-
-def _described(cluster: Cluster, settings: Settings) -> Cluster:
-    if not settings.ignore_load:
-        return cluster
-    nothing = {one.name: (0.0, 0.0, 0.0, 0.0) for one in cluster.instances}
-    return msgspec.structs.replace(cluster, utilisation=nothing)
 
 
 def _index(state: State, name: str) -> int:
@@ -120,6 +120,7 @@ def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, 
     wanted = messages.wanted_instance(request)
     rules = _rules(state, request, settings)
     place, info = _placed(state, wanted, rules)
+    state.append(wanted, *place.pair)
     return info, [state.nodes[node].name for node in place.nodes]
 
 
@@ -153,13 +154,13 @@ def _multi_allocate(state: State, request: Request, settings: Settings) -> tuple
             failed.append(wanted.name)
             reasons.append(f"{wanted.name}: {err.message}")
             continue
-        state.append(wanted, place.nodes[0], place.nodes[1] if len(place.nodes) > 1 else NO_NODE)
+        state.append(wanted, *place.pair)
         done.append((wanted.name, [state.nodes[node].name for node in place.nodes]))
     info = f"{len(failed)} instances failed to allocate and {len(done)} were allocated successfully"
     return "; ".join([info, *reasons]), [done, failed]
 
 
-def _relocate(state: State, request: Request, _settings: Settings) -> tuple[str, Any]:
+def _relocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
     index = _index(state, str(request.get("name")))
     names = [one.name for one in state.nodes]
     leave = messages.names(request, "relocate_from")
@@ -167,7 +168,8 @@ def _relocate(state: State, request: Request, _settings: Settings) -> tuple[str,
         raise InputError(f"node {unknown[0]!r:.80} is not known", "request.relocate_from")
     if request.get("required_nodes", 1) != 1:
         raise InputError("only one node can be replaced", "request.required_nodes")
-    step = relocate(state, index, [names.index(name) for name in leave])
+    force = settings.rules.ignore_soft_errors
+    step = relocate(state, index, [names.index(name) for name in leave], force=force)
     return f"{state.names[index]} to {names[step.move.target]}", [names[step.move.target]]
 
 

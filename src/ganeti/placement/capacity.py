@@ -16,7 +16,7 @@ from ganeti.placement.allocate import Place, Rules, allocate_on
 from ganeti.placement.description import Failure, Instance, Mirror, facts
 from ganeti.placement.policy_fit import policy_failure
 from ganeti.placement.redundancy import is_redundant, surely_doomed
-from ganeti.placement.state import NO_NODE, Bools, State
+from ganeti.placement.state import Bools, State
 
 MEMORY_UNIT_MIB, DISK_UNIT_MIB = 64, 256
 FEWEST_AT_ONCE, SMALL_STEP = 20, 10
@@ -114,8 +114,7 @@ def _place(
         if not place.nodes:
             filled.failures = place.failures or Counter({Failure.INTERNAL: 1})
             return
-        secondary = place.nodes[1] if len(place.nodes) > 1 else NO_NODE
-        state.append(one, place.nodes[0], secondary)
+        state.append(one, *place.pair)
         filled.instances.append(one)
         filled.nodes.append(place.nodes)
         number = None if number is None else number - 1

@@ -1,4 +1,7 @@
-"""What leaves nodes before they are rebooted: instances that only live there, or all of them."""
+"""What leaves nodes before they are rebooted: instances without a secondary node, or all of them.
+
+They come back afterwards, so soft limits are waived.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -7,7 +10,10 @@ import numpy as np
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.placement import fit
+from ganeti.placement.allocate import primary_causes
+from ganeti.placement.description import Failure
 from ganeti.placement.evacuate import Mode, evacuate
+from ganeti.placement.explain import short_of
 from ganeti.placement.fit import Demands, Room
 from ganeti.placement.rolling import stranded
 from ganeti.placement.score import everywhere
@@ -49,18 +55,24 @@ def cleared(state: State, nodes: Sequence[int], *, full: bool = False) -> list[R
 
 def _copy_elsewhere(state: State, index: int) -> None:
     which, node = np.array([index]), int(state.primary[index])
-    chunk = Chunk(Field(state, everywhere(state)), which)
-    demands, room = Demands.of(state, which), Room.of(state)
-    fits = fit.hard(demands, room) & fit.soft(demands, room, chunk.clashes)
-    fits &= ~state.offline & (state.group == state.group[node])
+    chunk = Chunk(Field(state, everywhere(state)), which, force=True)
+    open_ = ~state.offline & (state.group == state.group[node])
+    fits = fit.hard(Demands.of(state, which), Room.of(state)) & open_
     target = last_of_equals(np.where(fits, added_scores(chunk), np.inf)[0])
     if target is None:
-        raise _no_room(state, index, "no other node of its group has room")
+        causes = primary_causes(chunk, force=True)
+        wanted = state.descriptions[index]
+        shown = (
+            f"{state.nodes[one].name}: {short_of(state, wanted, int(one), Failure(str(causes[one])))}"
+            for one in np.flatnonzero(open_)
+        )
+        why = "; ".join(shown) or "all are offline or down at the same time"
+        raise _no_room(state, index, f"no other node of its group has room ({why})")
     state.settle_at(index, target, NO_NODE)
 
 
 def _leave(state: State, index: int, mode: Mode) -> None:
-    for _index, why in evacuate(state, [index], mode).failed:
+    for _index, why in evacuate(state, [index], mode, force=True).failed:
         raise _no_room(state, index, why)
 
 

@@ -124,7 +124,7 @@ def change_group(
     return result
 
 
-def relocate(state: State, index: int, leave: Sequence[int]) -> Step:
+def relocate(state: State, index: int, leave: Sequence[int], *, force: bool = False) -> Step:
     """Replace the node that an instance is to leave: its secondary if it is mirrored, else its primary (S172)."""
     mirror = facts(state.descriptions[index].template).mirror
     if mirror is Mirror.NONE:
@@ -140,7 +140,7 @@ def relocate(state: State, index: int, leave: Sequence[int]) -> Step:
     group = int(state.group[state.primary[index]])
     open_ = (state.group == group) & ~state.offline
     open_[node] = False
-    [step] = _leave(state, index, mode, group, open_, force=False)
+    [step] = _leave(state, index, mode, group, open_, force=force)
     return step
 
 
@@ -198,17 +198,19 @@ def _one_node(
     scores = np.where(open_, _scores(state, index, kind, scope, force=force), np.inf)
     target = last_of_equals(scores)
     if target is None:
-        raise _cannot(f"Can't find any good node: {_reasons(state, index, kind, open_)}")
+        reasons = _reasons(state, index, kind, open_, force=force)
+        raise _cannot(f"Can't find any good node: {reasons}")
     return apply(state, Move(index, kind, target, float(scores[target])))
 
 
-def _reasons(state: State, index: int, kind: Kind, open_: Bools) -> str:
+def _reasons(state: State, index: int, kind: Kind, open_: Bools, *, force: bool) -> str:
     """Why none of the open nodes will do."""
     chunk = Chunk(Field(state, everywhere(state)), np.array([index]))
     if kind is Kind.REPLACE_SECONDARY:
-        causes = [CAUSES[number] for number in secondary_causes(chunk)[state.primary[index]]]
+        found = secondary_causes(chunk, force=force)[state.primary[index]]
+        causes = [CAUSES[number] for number in found]
     else:
-        causes = list(primary_causes(chunk, force=False))
+        causes = list(primary_causes(chunk, force=force))
     there = [node for node in np.flatnonzero(open_) if node != state.primary[index]]
     listed = [f"Node {_name(state, int(node))} failed: {causes[node]}" for node in there]
     return "; ".join(listed) or "no nodes available"
@@ -221,9 +223,10 @@ def _both_nodes(state: State, index: int, group: int, open_: Bools, *, force: bo
     without.remove_secondary(index, secondary, primary)
     without.remove_primary(index, primary)
     without.primary[index] = without.secondary[index] = NO_NODE
-    chunk = Chunk(Field(without, group_scope(without, group)), np.array([index]))
+    field = Field(without, group_scope(without, group))
+    chunk = Chunk(field, np.array([index]), force=force)
     fits = (primary_causes(chunk, force=force) == "") & open_
-    possible = fits[:, None] & open_[None, :] & (secondary_causes(chunk) == 0)
+    possible = fits[:, None] & open_[None, :] & (secondary_causes(chunk, force=force) == 0)
     np.fill_diagonal(possible, val=False)
     scores = np.where(possible, pair_scores(chunk), np.inf)
     for _ in range(PAIR_TRIES):

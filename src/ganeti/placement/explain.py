@@ -20,7 +20,7 @@ def explain(
     try:
         chunk = Chunk(Field(state, everywhere(state)), np.array([len(state.names) - 1]))
         primary = primary_causes(chunk, force=rules.ignore_soft_errors)
-        secondary = secondary_causes(chunk)
+        secondary = secondary_causes(chunk, force=rules.ignore_soft_errors)
     finally:
         state.dismiss()
     groups = range(len(state.groups))

@@ -29,12 +29,12 @@ def conflicts(state: State, *, is_offline: bool) -> Bools:
 
 
 def stranded(state: State) -> Bools:
-    """By instance: whether no other node can take it over."""
-    return np.asarray(~state.instances.is_movable & (state.primary != NO_NODE))
+    """By instance: whether it has no secondary node that could take it over."""
+    return np.asarray((state.secondary == NO_NODE) & (state.primary != NO_NODE))
 
 
 def non_redundant(state: State) -> Bools:
-    """By node: whether it has an instance that no other node can take over."""
+    """By node: whether it has an instance without a secondary node."""
     alone = stranded(state)
     found = np.zeros(len(state.nodes), dtype=bool)
     found[state.primary[alone]] = True

@@ -55,6 +55,12 @@ def spreads(state: State) -> Floats:
     )
 
 
+def above_policy(state: State) -> Bools:
+    """The nodes with more spindles or virtual processors in use than the ratios of their policy allow."""
+    cpus = _ratio(state.used_cpus, state.total_cpus)
+    return np.asarray((state.used_spindles > state.most_spindles) | (cpus > state.cpu_ratio))
+
+
 def everywhere(state: State) -> Bools:
     """All nodes, as a scope."""
     return np.ones(len(state.nodes), dtype=bool)

@@ -10,7 +10,7 @@ from ganeti.placement.state import NO_NODE, State
 
 
 def allocate_secondary(state: State, index: int, rules: Rules) -> Place:
-    """The best partner of the instance's primary node; PrereqError if there is none; `state` is changed."""
+    """The best partner of the instance's primary node, which `state` then has; PrereqError if there is none."""
     primary = int(state.primary[index])
     one = state.descriptions[index]
     if int(state.secondary[index]) != NO_NODE:
@@ -23,4 +23,7 @@ def allocate_secondary(state: State, index: int, rules: Rules) -> Place:
     place = allocate_on(state, wanted, open_, replace(rules, only_primary=primary))
     if not place.nodes:
         raise PrereqError(place.note or place.describe(state), ErrorCode.NO_RESOURCES)
+    state.primary[index], state.secondary[index] = place.pair
+    state.add_primary(index, primary)
+    state.add_secondary(index, place.nodes[1], primary)
     return place

@@ -86,7 +86,7 @@ def pair_scores(chunk: Chunk) -> Floats:
         if shared is not None:
             part += shared[rows]
         scores[rows] = part
-    if field.is_risky:
+    if field.is_risky or chunk.force:
         scores += _secondary_failing(chunk, reserve)
     return scores
 

@@ -1,7 +1,7 @@
 """Rules that tags make: instances that exclude each other, failure domains, wanted places, migration.
 
-Cluster tags switch them on: `htools:iextags:P` (instances that share a tag `P…` exclude each other),
-`htools:nlocation:P` (nodes that share a tag `P…` fail together), `htools:desiredlocation:P` (instances want nodes
+Cluster tags switch them on: `htools:iextags:P` (instances that share a tag `P:…` exclude each other),
+`htools:nlocation:P` (nodes that share a tag `P:…` fail together), `htools:desiredlocation:P` (instances want nodes
 with the location tag), `htools:migration:P` and `htools:allowmigration:X::Y` (who can migrate where).
 """
 
@@ -134,7 +134,9 @@ def _suffixes(tags: Iterable[str], prefix: str) -> tuple[str, ...]:
 
 
 def _under(tags: Sequence[str], prefixes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(tag for tag in tags if tag.startswith(tuple(prefixes))) if tags else ()
+    """The tags `P:…` of the prefixes P; a prefix ends at a colon, so `rack` is not one of `rack-2:a`."""
+    whole = tuple(f"{one.removesuffix(':')}:" for one in prefixes)
+    return tuple(tag for tag in tags if tag.startswith(whole)) if tags else ()
 
 
 def _known(groups: Iterable[Iterable[str]]) -> dict[str, int]:

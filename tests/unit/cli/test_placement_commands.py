@@ -154,8 +154,10 @@ def test_hinfo_shows_what_the_score_is_made_of(data: str, capsys: Printed) -> No
 def test_hcheck_says_what_is_wrong(data: str, capsys: Printed) -> None:
     assert hcheck.main(["-t", data, "--machine-readable"]) == 0
     assert "HCHECK_INIT_CLUSTER_NEED_REBALANCE=0" in capsys.readouterr().out
-    assert hcheck.main(["-t", data, "-O", "node0001", "--no-simulation"]) == 1
+    assert hcheck.main(["-t", data, "-O", "node0001", "--no-simulation"]) == 0
     assert "Cluster is not healthy: True" in capsys.readouterr().out
+    assert hcheck.main(["-t", data, "-O", "node0001", "--machine-readable"]) == 1
+    assert "HCHECK_FINAL_CLUSTER_OFFLINE_SEC=" in capsys.readouterr().out
 
 
 def test_hroller_refuses_to_take_down_what_finds_no_room(data: str, capsys: Printed) -> None:
@@ -164,7 +166,8 @@ def test_hroller_refuses_to_take_down_what_finds_no_room(data: str, capsys: Prin
     full.write_text(format_cluster(fill(state, SMALL, Rules(capacity=False)).state.described()))
     assert hroller.main(["-t", str(full)]) != 0
     err = capsys.readouterr().err
-    assert "Not enough capacity to move inst" in err
+    assert "Not enough capacity to move new-" in err
+    assert "MiB of memory short" in err
     assert "--skip-non-redundant" in err
     assert hroller.main(["-t", data, "--ignore-non-redundant", "--no-headers"]) == 0
     names = capsys.readouterr().out.replace("\n", ",").strip(",").split(",")
@@ -173,8 +176,9 @@ def test_hroller_refuses_to_take_down_what_finds_no_room(data: str, capsys: Prin
 
 def test_hroller_shows_where_instances_are_meanwhile(data: str, capsys: Printed) -> None:
     assert hroller.main(["-t", data, "--print-moves", "--no-headers", "--one-step-only"]) == 0
-    group, *moves = capsys.readouterr().out.splitlines()
-    down = set(group.split(","))
+    lines = capsys.readouterr().out.splitlines()
+    down = {line for line in lines if not line.startswith(" ")}
+    moves = [line for line in lines if line.startswith(" ")]
     places = dict(line.split() for line in moves)
     alone = {
         one.name for one in clusters.cluster(5).instances

@@ -13,6 +13,7 @@ from ganeti.placement.score import everywhere
 from ganeti.placement.state import NO_NODE, State
 from tests.support.htools_fixtures import fixture_state
 
+SMALL = Instance("small", 512, 1024, 1, template="plain", disks=(1024,))
 LARGE = Instance("large", 8192, 10240, 1, template="plain", disks=(10240,))
 
 
@@ -51,6 +52,7 @@ def test_mirrored_instances_stay_unless_all_are_to_leave() -> None:
 
 def test_a_full_cluster_is_said_to_be_full() -> None:
     state = fill(State(clusters.cluster(4)), LARGE, Rules(capacity=False)).state
+    state = fill(state, SMALL, Rules(capacity=False, ignore_soft_errors=True)).state
     with pytest.raises(PrereqError, match=r"Not enough capacity to move .* has room"):
         split_by_room(state, [[0]])
 

@@ -1,19 +1,25 @@
 """The allocator's message, version 2 (seed 004), as a description and a request."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from ganeti.base.errors import InputError
 from ganeti.placement.description import Cluster, Group, Instance, Node
+from ganeti.placement.load.text import DEFAULT_POLICY
+from ganeti.placement.policy_form import AllocationPolicy, checked_policy
 
 _STATUS = {"up": "running", "down": "ADMIN_down", "offline": "ADMIN_offline"}
 
 
+Number = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+"""Beyond these bounds floats are no longer exact."""
+
+
 class _Disk(msgspec.Struct):
-    size: float
-    spindles: float | None = None
+    size: Number
+    spindles: Number | None = None
 
 
 class _Nic(msgspec.Struct):
@@ -23,14 +29,14 @@ class _Nic(msgspec.Struct):
 class Wanted(msgspec.Struct):
     """An instance as messages have it; a request has a name and the number of nodes, too."""
 
-    memory: float
-    vcpus: float
+    memory: Number
+    vcpus: Number
     disk_template: str
-    disk_space_total: float
+    disk_space_total: Number
     disks: list[_Disk] = []
     nics: list[_Nic] = []
     tags: tuple[str, ...] = ()
-    spindle_use: float = 1
+    spindle_use: Number = 1
     nodes: list[str] = []
     admin_state: str = "up"
     name: str = ""
@@ -60,7 +66,7 @@ class Wanted(msgspec.Struct):
 
 
 class _NodeParameters(msgspec.Struct, frozen=True):
-    spindle_count: float = 1
+    spindle_count: Number = 1
     exclusive_storage: bool = False
 
 
@@ -69,15 +75,15 @@ class _Node(msgspec.Struct):
     offline: bool = False
     drained: bool = False
     vm_capable: bool | None = True
-    total_memory: float = 0
-    reserved_memory: float = 0
-    free_memory: float = 0
-    total_disk: float = 0
-    free_disk: float = 0
-    total_cpus: float = 0
-    reserved_cpus: float = 1
-    total_spindles: float = 0
-    free_spindles: float = 0
+    total_memory: Number = 0
+    reserved_memory: Number = 0
+    free_memory: Number = 0
+    total_disk: Number = 0
+    free_disk: Number = 0
+    total_cpus: Number = 0
+    reserved_cpus: Number = 1
+    total_spindles: Number = 0
+    free_spindles: Number = 0
     tags: tuple[str, ...] = ()
     ndparams: _NodeParameters = _NodeParameters()
 
@@ -121,10 +127,16 @@ class _Node(msgspec.Struct):
 
 class _Group(msgspec.Struct):
     name: str
-    alloc_policy: str = "preferred"
+    alloc_policy: AllocationPolicy = "preferred"
     networks: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    ipolicy: dict[str, Any] = {}
+    ipolicy: dict[str, Any] | None = None
+
+    def described(self, uuid: str) -> Group:
+        policy = DEFAULT_POLICY
+        if self.ipolicy is not None:
+            policy = checked_policy(self.ipolicy, f"nodegroups[{uuid}].ipolicy")
+        return Group(self.name, uuid, self.alloc_policy, self.tags, self.networks, policy)
 
 
 class _Message(msgspec.Struct):
@@ -133,7 +145,6 @@ class _Message(msgspec.Struct):
     instances: dict[str, Wanted]
     request: dict[str, Any]
     cluster_tags: tuple[str, ...] = ()
-    ipolicy: dict[str, Any] = {}
 
 
 def read(message: bytes | Mapping[str, Any]) -> tuple[Cluster, dict[str, Any]]:
@@ -149,14 +160,11 @@ def read(message: bytes | Mapping[str, Any]) -> tuple[Cluster, dict[str, Any]]:
         if not wanted.nodes:
             raise InputError("has no nodes", f"instances[{name}]")
     cluster = Cluster(
-        groups=[
-            Group(one.name, uuid, one.alloc_policy, one.tags, one.networks, one.ipolicy)
-            for uuid, one in parsed.nodegroups.items()
-        ],
+        groups=[one.described(uuid) for uuid, one in parsed.nodegroups.items()],
         nodes=[one.described(name) for name, one in parsed.nodes.items()],
         instances=[one.described(name) for name, one in parsed.instances.items()],
         tags=parsed.cluster_tags,
-        policy=parsed.ipolicy,
+        policy=DEFAULT_POLICY,  # upstream's tools do not read the cluster's here either
     )
     return cluster, parsed.request
 

@@ -6,6 +6,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.placement.description import TEMPLATES, Cluster, Group, Instance, Node
 from ganeti.placement.load.text import DEFAULT_POLICY
+from ganeti.placement.policy_form import checked_allocation_policy, checked_policy
 
 Row = Mapping[str, Any]
 """Values by field name; what is not known is missing or None."""
@@ -41,7 +42,9 @@ def cluster_of(
     for what, rows in (("group", groups), ("node", nodes), ("instance", instances)):
         if any(not isinstance(row, Mapping) for row in rows):
             raise InputError("is not an object", what)
-    policy = info.get("ipolicy") or DEFAULT_POLICY
+    policy = DEFAULT_POLICY
+    if info.get("ipolicy"):
+        policy = checked_policy(info["ipolicy"], "cluster: ipolicy")
     try:
         return Cluster(
             groups=[_group(row, policy) for row in groups],
@@ -70,14 +73,16 @@ def _number(row: Row, *fields: str, default: float = 0.0) -> float:
 
 
 def _group(row: Row, policy: Mapping[str, Any]) -> Group:
-    name = _must(row, "name", "group")
+    name, own = _must(row, "name", "group"), row.get("ipolicy")
     return Group(
         name=name,
         uuid=_must(row, "uuid", f"group {name}"),
-        alloc_policy=str(row.get("alloc_policy") or "preferred"),
+        alloc_policy=checked_allocation_policy(
+            row.get("alloc_policy") or "preferred", f"group {name}"
+        ),
         tags=tuple(row.get("tags") or ()),
         networks=tuple(row.get("networks") or ()),
-        policy=row.get("ipolicy") or policy,
+        policy=checked_policy(own, f"group {name}: ipolicy") if own else policy,
     )
 
 

@@ -40,6 +40,7 @@ def simulated(descriptions: Sequence[str], size: Callable[[str], float]) -> Clus
                 free_disk=disk,
                 total_cpus=cpus,
                 total_spindles=spindles,
+                is_master=(number, index) == (1, 1),
             )
             for index in range(1, count + 1)
         ]

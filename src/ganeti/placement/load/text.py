@@ -4,14 +4,18 @@ Sections are separated by empty lines: groups, nodes, instances, cluster tags (a
 Columns are separated by `|`; later columns may be missing. A `?` among a node's numbers makes it offline.
 """
 
+import contextlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.placement.description import Cluster, Group, Instance, Node, Policy, facts
+from ganeti.placement.policy_form import checked_policy
 
 SPEC_KEYS = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
 SECTIONS = 5
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?", re.ASCII)
 DEFAULT_POLICY: Policy = {
     "std": dict(zip(SPEC_KEYS, (128, 1, 1024, 1, 1, 1), strict=True)),
     "minmax": [
@@ -35,13 +39,25 @@ def parse(text: str) -> Cluster:
     found = _policies(policies)
     cluster_policy = found.get("", DEFAULT_POLICY)
     made = [_group(line, found, cluster_policy) for line in groups]
+    _refuse_twins("group", [one.name for one in made])
+    _refuse_twins("group", [one.uuid for one in made])
+    every_node = [_node(line) for line in nodes]
+    _refuse_twins("node", [one.name for one in every_node])
+    every_instance = [_instance(line) for line in instances]
+    _refuse_twins("instance", [one.name for one in every_instance])
     return Cluster(
         groups=made,
-        nodes=[_node(line) for line in nodes],
-        instances=[_instance(line) for line in instances],
+        nodes=every_node,
+        instances=every_instance,
         tags=[line.strip() for line in tags],
         policy=cluster_policy,
     )
+
+
+def _refuse_twins(what: str, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        twin = next(name for number, name in enumerate(names) if name in names[:number])
+        raise InputError(f"{what} {twin} is described twice", "text")
 
 
 def _sections(text: str) -> list[list[str]]:
@@ -77,10 +93,10 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _number(text: str, what: str, kind: Callable[[str], float] = float) -> float:
-    try:
-        value = kind(text)
-    except ValueError:
-        value = float("nan")
+    value = float("nan")
+    if _NUMBER.fullmatch(text):
+        with contextlib.suppress(ValueError):
+            value = kind(text)
     if not abs(value) < 1e15:  # noqa: PLR2004 - beyond that, floats are no longer exact
         raise InputError(f"{text!r:.40} is not a number", what)
     return value
@@ -160,10 +176,12 @@ def _policies(lines: Sequence[str]) -> dict[str, Policy]:
     for line in lines:
         owner, std, minmax, templates, vcpu_ratio, spindle_ratio = _columns(line, 6, "policy")[:6]
         what = f"policy of {owner or 'the cluster'}"
+        if owner in found:
+            raise InputError("is described twice", what)
         bounds = [_spec(one, what) for one in minmax.split(";")]
         if len(bounds) % 2:
             raise InputError("a minimum has no maximum", what)
-        found[owner] = {
+        policy = {
             "std": _spec(std, what),
             "minmax": [
                 {"min": low, "max": high}
@@ -173,6 +191,7 @@ def _policies(lines: Sequence[str]) -> dict[str, Policy]:
             "vcpu-ratio": _number(vcpu_ratio, what),
             "spindle-ratio": _number(spindle_ratio, what),
         }
+        found[owner] = checked_policy(policy, what)
     return found
 
 
