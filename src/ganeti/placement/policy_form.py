@@ -48,6 +48,7 @@ def checked_policy(value: Mapping[str, Any], what: str) -> Policy:
 def checked_allocation_policy(value: Any, what: str) -> AllocationPolicy:
     """The allocation policy of a group; InputError."""
     try:
-        return msgspec.convert(value, AllocationPolicy)
+        policy: AllocationPolicy = msgspec.convert(value, AllocationPolicy)
     except msgspec.ValidationError as err:
         raise InputError(f"{value!r:.40} is not an allocation policy", what) from err
+    return policy

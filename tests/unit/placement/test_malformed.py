@@ -14,13 +14,13 @@ from ganeti.placement.load.text import format_cluster, parse
 from ganeti.placement.state import State
 from tests.support.generated_clusters import Kind, cluster
 
-JUNK = (None, True, -1, 0, 1.5, 1e300, "", "x", [], ["x"], {}, {"x": 1}, [[]], "drbd", 10**30)
+JUNK: tuple[Any, ...] = (None, True, -1, 0, 1.5, 1e300, "", "x", [], ["x"], {}, {"x": 1}, [[]], "drbd", 10**30)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     found = [path] if path else []
-    items = value.items() if isinstance(value, dict) else []
-    items = enumerate(value) if isinstance(value, list) else items
+    items: list[tuple[Any, Any]] = list(value.items()) if isinstance(value, dict) else []
+    items += enumerate(value) if isinstance(value, list) else []
     return found + [one for key, inner in items for one in places(inner, (*path, key))]
 
 
