@@ -14,7 +14,7 @@ from ganeti.placement.load.text import format_cluster, parse
 from ganeti.placement.state import State
 from tests.support.generated_clusters import Kind, cluster
 
-JUNK: tuple[Any, ...] = (None, True, -1, 0, 1.5, 1e300, "", "x", [], ["x"], {}, {"x": 1}, [[]], "drbd", 10**30)
+JUNK: tuple[Any, ...] = (None, True, -1, 0, 1.5, 1e300, "", "x", [], ["x"], {}, {"x": 1}, [[]], "drbd", 10**30)  # fmt: skip
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
