@@ -35,14 +35,18 @@ CONNECT_S, VOTE_S = 3.0, 2.0
 class MemoryChannel:
     """One end of a pair of queues; what is sent while the line is hushed waits for its end."""
 
-    def __init__(self, is_hushed: Callable[[], bool]) -> None:
+    def __init__(
+        self, is_hushed: Callable[[], bool], is_full: Callable[[], bool] = lambda: False
+    ) -> None:
         self.incoming: asyncio.Queue[Message | None] = asyncio.Queue()
         self.other: MemoryChannel | None = None
         self.is_open = True
-        self._is_hushed = is_hushed
+        self._is_hushed, self._is_full = is_hushed, is_full
         self._held: list[Message | None] = []
 
     async def send(self, message: Message) -> None:
+        while self.is_open and self._is_full():  # noqa: ASYNC110 - whoever takes it tells nobody
+            await asyncio.sleep(0.005)
         if not self.is_open or self.other is None:
             raise ChannelClosed("closed")
         self._held.append(message)
@@ -88,6 +92,8 @@ class Replicas:
         self.heard: dict[NodeUuid, tuple[NodeUuid, float]] = {}
         self.cut: set[NodeUuid] = set()
         self.hushed: set[NodeUuid] = set()
+        self.stalled: set[NodeUuid] = set()
+        """Nodes that take nothing of what they are sent, so that whoever sends more waits."""
         self.silent_voters: set[NodeUuid] = set()
         self.full: set[NodeUuid] = set()
         """Nodes whose registers cannot be written."""
@@ -196,7 +202,7 @@ class Links:
         await asyncio.sleep(CONNECT_S if self._is_hushed(node) else 0)
         if self._is_cut(node) or self._is_hushed(node) or node not in self._all.stores:
             raise ChannelClosed("no connection")
-        ours = MemoryChannel(lambda: self._is_hushed(node))
+        ours = MemoryChannel(lambda: self._is_hushed(node), lambda: node in self._all.stalled)
         theirs = MemoryChannel(lambda: self._is_hushed(node))
         ours.other, theirs.other = theirs, ours
         self._all.channels.append((self._node, node, ours))

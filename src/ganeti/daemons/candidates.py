@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from ganeti import __version__
+from ganeti.base.connections import watch_other_end
 from ganeti.base.errors import GanetiError, HostError, RpcError
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
@@ -55,6 +56,7 @@ CONNECT_S = 3.0
 HANDSHAKE_S = 10.0
 VOTE_S = 2.0
 READ_LIMIT = 4 << 20
+AHEAD_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -217,7 +219,11 @@ class TlsChannel:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._ahead: asyncio.Queue[Message | ChannelClosed] = asyncio.Queue(64)
+        self._ahead: asyncio.Queue[tuple[Message | ChannelClosed, int]] = asyncio.Queue(64)
+        self._ahead_bytes = 0
+        self._has_room = asyncio.Event()
+        if (connection := writer.get_extra_info("socket")) is not None:
+            watch_other_end(connection)
         self._reading = asyncio.create_task(self._read(), name="state stream")
 
     async def send(self, message: Message) -> None:
@@ -232,10 +238,12 @@ class TlsChannel:
     async def receive(self) -> Message:
         if self._writer.is_closing() and self._ahead.empty():
             raise ChannelClosed("the connection is closed")
-        message = await self._ahead.get()
+        message, size = await self._ahead.get()
         if isinstance(message, ChannelClosed):
-            self._ahead.put_nowait(message)  # for whoever asks again
+            self._ahead.put_nowait((message, 0))  # for whoever asks again
             raise ChannelClosed(str(message))
+        self._ahead_bytes -= size
+        self._has_room.set()
         return message
 
     def has_more(self) -> bool:
@@ -254,12 +262,17 @@ class TlsChannel:
                 if size > MESSAGE_LIMIT:
                     why = f"a message of {size} bytes is too long"
                     break
-                await self._ahead.put(decode_message(await self._reader.readexactly(size)))
+                message = decode_message(await self._reader.readexactly(size))
+                self._ahead_bytes += size
+                await self._ahead.put((message, size))
+                while self._ahead_bytes > AHEAD_BYTES:
+                    self._has_room.clear()
+                    await self._has_room.wait()
         except asyncio.IncompleteReadError:
             pass
         except (OSError, GanetiError) as err:
             why = str(err) or type(err).__name__
-        await self._ahead.put(ChannelClosed(why))
+        await self._ahead.put((ChannelClosed(why), 0))
 
 
 class TlsPeers:

@@ -5,7 +5,6 @@ not seen it, `NoAnswer` if it may have.
 """
 
 import asyncio
-import contextlib
 import os
 import socket
 import ssl
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
+from ganeti.base.connections import watch_other_end
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import Lane
 
@@ -28,8 +28,6 @@ CONNECTIONS = {Lane.QUICK: 8, Lane.NORMAL: 32, Lane.LONG: 128}
 CONNECT_TIMEOUT_S = 5.0
 KEEPALIVE_S = 60.0
 """Shorter than the server's."""
-SILENCE_LIMIT_MS = 20_000
-"""A peer whose host is gone is noticed after this long, also in the middle of a long call."""
 
 
 class NotSent(Exception):
@@ -186,11 +184,7 @@ class HttpsTransport:
 def _watched_socket(info: Any) -> socket.socket:
     family, kind, protocol, _, _ = info
     made = socket.socket(family, kind, protocol)
-    with contextlib.suppress(OSError):
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_LIMIT_MS)
+    watch_other_end(made)
     return made
 
 

@@ -37,6 +37,7 @@ from ganeti.store.stream import (
 
 SNAPSHOT_S = 60.0
 BATCH_ENTRIES = 2000
+BATCH_BYTES = 16 << 20
 
 T = TypeVar("T")
 
@@ -90,12 +91,15 @@ class FollowingStore(SqliteStore):
     async def _append_all(self, channel: Channel, message: Append) -> Message | None:
         """Write these transactions and all that have arrived behind them; what came after them."""
         entries = entries_of(message)
-        while channel.has_more() and len(entries) < BATCH_ENTRIES:
+        size = _size(entries)
+        while channel.has_more() and len(entries) < BATCH_ENTRIES and size < BATCH_BYTES:
             following = await channel.receive()
             if not isinstance(following, Append):
                 await self._append(entries)
                 return following
-            entries += entries_of(following)
+            more = entries_of(following)
+            entries += more
+            size += _size(more)
         await self._append(entries)
         return None
 
@@ -170,6 +174,10 @@ class FollowingStore(SqliteStore):
 
         self._sessions.add(task)
         task.add_done_callback(ended)
+
+
+def _size(entries: list[EncodedEntry]) -> int:
+    return sum(len(entry.content) for entry in entries)
 
 
 async def _snapshot_rows(channel: Channel) -> AsyncGenerator[list[Row], None]:

@@ -46,7 +46,12 @@ ANSWER_S = 5.0
 CHUNK_ENTRIES = 100
 CHUNK_BYTES = 4 << 20
 BEHIND_ENTRIES = 20_000
-"""A follower that lags by more is served from the log again instead of from memory."""
+BEHIND_BYTES = 32 << 20
+"""A follower that lags by more than either is served from the log again instead of from memory."""
+SEND_S = 30.0
+"""How long a follower may take nothing of what it is sent."""
+SNAPSHOT_S = 600.0
+"""How long a snapshot may take in all: what is read for it keeps the write-ahead log from shrinking."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,13 +88,25 @@ class _Feed:
         self.entries: deque[EncodedEntry] = deque()
         self.is_live = False
         self.news = asyncio.Event()
+        self._bytes = 0
+
+    def begin(self) -> None:
+        """Collect what is written from now on."""
+        self.end()
+        self.is_live = True
+
+    def end(self) -> None:
+        """Collect nothing: the follower is served from the log."""
+        self.is_live = False
+        self.entries.clear()
+        self._bytes = 0
 
     def add(self, entries: list[EncodedEntry]) -> None:
         if self.is_live:
             self.entries.extend(entries)
-            if len(self.entries) > BEHIND_ENTRIES:
-                self.is_live = False
-                self.entries.clear()
+            self._bytes += sum(len(entry.content) for entry in entries)
+            if len(self.entries) > BEHIND_ENTRIES or self._bytes > BEHIND_BYTES:
+                self.end()
         self.news.set()
 
     def take(self, after: Position) -> list[EncodedEntry]:
@@ -97,6 +114,7 @@ class _Feed:
         size = 0
         while self.entries and len(taken) < CHUNK_ENTRIES and size < CHUNK_BYTES:
             entry = self.entries.popleft()
+            self._bytes -= len(entry.content)
             if entry.position > after:
                 taken.append(entry)
                 size += len(entry.content)
@@ -458,7 +476,7 @@ class Reign:
                 if why != said:
                     _log.info("follower %s: %s", node, why)
                 said = why
-            self._feeds[node].is_live = False
+            self._feeds[node].end()
             await asyncio.sleep(RETRY_S)
 
     async def _serve(self, node: NodeUuid, channel: Channel) -> None:
@@ -513,18 +531,18 @@ class Reign:
         next_ping = 0.0
         while True:
             if not feed.is_live:
-                feed.entries.clear()
-                feed.is_live = True  # what is written from now on is collected
+                feed.begin()
                 entries = await self._means.history.entries_after(sent)
-                feed.is_live = feed.is_live and not entries
+                if entries:
+                    feed.end()
             else:
                 entries = feed.take(sent)
             if entries:
-                await channel.send(append_of(entries))
+                await _give(channel, append_of(entries))
                 sent = entries[-1].position
                 continue
             if loop.time() >= next_ping:
-                await channel.send(Ping())
+                await _give(channel, Ping())
                 next_ping = loop.time() + PING_S
             feed.news.clear()
             if feed.entries:
@@ -547,15 +565,28 @@ async def send_snapshot(
 ) -> Position:
     """Send a snapshot; its position."""
     position = ZERO
-    async with aclosing(slices):
-        async for part in slices:
-            if isinstance(part, History):
-                position = part.position
-                await channel.send(SnapshotBegin(position.as_int(), part.digest))
-            else:
-                await channel.send(SnapshotRows([(r.kind, r.key, r.value) for r in part]))
-    await channel.send(SnapshotEnd())
+    try:
+        async with asyncio.timeout(SNAPSHOT_S), aclosing(slices):
+            async for part in slices:
+                if isinstance(part, History):
+                    position = part.position
+                    await _give(channel, SnapshotBegin(position.as_int(), part.digest))
+                else:
+                    rows = [(row.kind, row.key, row.value) for row in part]
+                    await _give(channel, SnapshotRows(rows))
+    except TimeoutError:
+        raise ChannelClosed(f"it has not taken the state within {SNAPSHOT_S:g} s") from None
+    await _give(channel, SnapshotEnd())
     return position
+
+
+async def _give(channel: Channel, message: Message) -> None:
+    """Send a message; ChannelClosed where the other end stands still."""
+    try:
+        async with asyncio.timeout(SEND_S):
+            await channel.send(message)
+    except TimeoutError:
+        raise ChannelClosed(f"it has taken nothing for {SEND_S:g} s") from None
 
 
 async def send_log(
@@ -563,5 +594,5 @@ async def send_log(
 ) -> None:
     """Send all that follows a position; ChannelClosed or NotInLog."""
     while entries := await read(after):
-        await channel.send(append_of(entries))
+        await _give(channel, append_of(entries))
         after = entries[-1].position

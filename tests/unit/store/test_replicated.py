@@ -551,6 +551,50 @@ async def test_a_follower_that_was_away_for_long_gets_a_snapshot(replicas: Repli
     assert await rows_of(second) == await rows_of(store)
 
 
+@pytest.mark.requirement("G17", "F18")
+async def test_a_follower_that_stands_still_costs_the_master_little(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is counted in bytes what waits for it, and its connection ends."""
+    monkeypatch.setattr(reign_module, "BEHIND_BYTES", 1 << 20)
+    monkeypatch.setattr(reign_module, "SEND_S", 0.2)
+    store, lease = await three(replicas)
+    reign = store._reign
+    assert reign is not None
+    replicas.stalled.add(N3)
+    feed, most = reign._feeds[N3], 0
+    for number in range(30):
+        await store.commit(lease, put(f"{number}", bytes(100_000)))
+        most = max(most, sum(len(entry.content) for entry in feed.entries))
+    assert most <= 1 << 20
+    await eventually(lambda: not feed.is_live)
+    replicas.stalled.clear()
+    third = replicas.stores[N3]
+    await eventually(lambda: third.statistics().digest == store.statistics().digest)
+
+
+@pytest.mark.requirement("G17", "F18")
+async def test_a_follower_that_stands_still_in_a_snapshot_lets_the_log_shrink(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read for it is one transaction, and SQLite's log goes on growing beside that."""
+    monkeypatch.setattr(reign_module, "SEND_S", 0.2)
+    store, second = await away_for_long(replicas, Options())
+    send = reign_module.send_snapshot
+
+    async def stall(*args: object) -> Position:
+        replicas.stalled.add(N2)
+        return await send(*args)  # type: ignore[arg-type] # as it was given
+
+    monkeypatch.setattr(reign_module, "send_snapshot", stall)
+    replicas.mend()
+    await eventually(lambda: bool(store._snapshots))
+    await eventually(lambda: not store._snapshots)
+    monkeypatch.setattr(reign_module, "send_snapshot", send)
+    replicas.stalled.clear()
+    await eventually(lambda: second.statistics().digest == store.statistics().digest)
+
+
 @pytest.mark.requirement("G2", "G3")
 @pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "DELETE", "INSERT INTO rows", "COMMIT"])
 async def test_a_snapshot_that_is_interrupted_anywhere_is_begun_again(

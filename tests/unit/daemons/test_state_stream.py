@@ -1,0 +1,64 @@
+"""The connection between the master daemons of two candidates."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ganeti.base.connections import SILENCE_LIMIT_MS
+from ganeti.daemons import candidates
+from ganeti.daemons.candidates import TlsChannel
+from ganeti.store.stream import Append
+
+
+@contextlib.asynccontextmanager
+async def two_ends() -> AsyncIterator[tuple[TlsChannel, TlsChannel]]:
+    accepted: asyncio.Queue[TlsChannel] = asyncio.Queue()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.put_nowait(TlsChannel(reader, writer))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    one = TlsChannel(*await asyncio.open_connection(*address))
+    other = await accepted.get()
+    try:
+        yield one, other
+    finally:
+        for end in (one, other):
+            end.close()
+            await end._writer.wait_closed()
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.mark.requirement("G17")
+async def test_both_ends_find_out_that_the_other_system_is_gone() -> None:
+    async with two_ends() as ends:
+        for end in ends:
+            connection = end._writer.get_extra_info("socket")
+            limit_ms = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            assert limit_ms == SILENCE_LIMIT_MS
+
+
+@pytest.mark.requirement("G17", "F18")
+async def test_what_nobody_takes_is_read_ahead_only_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidates, "AHEAD_BYTES", 1 << 20)
+    content = bytes(300_000)
+    async with two_ends() as (one, other):
+        count = 0
+        with contextlib.suppress(TimeoutError):
+            while count < 100:
+                async with asyncio.timeout(0.5):
+                    await one.send(Append([(count, 0, b"", content)]))
+                count += 1
+        assert count < 100, "the sender is held up"
+        assert other._ahead_bytes < (1 << 20) + 2 * len(content)
+        for number in range(count):
+            message = await other.receive()
+            assert isinstance(message, Append)
+            assert message.entries[0][0] == number
