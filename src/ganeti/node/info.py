@@ -33,6 +33,7 @@ from ganeti.rpc.procedures.host import (
     VerifyReport,
 )
 from ganeti.storage.space import directory_space, disk_files, storage_problems
+from ganeti.store.asides import asides_of, read_aside
 
 CPUS_OF_THE_HOST = 1
 """Processors that are kept for the host itself."""
@@ -171,9 +172,8 @@ class _Node:
             file_checksums=await asyncio.to_thread(checksums_of, self.paths, args.files),
             authority=authority,
             authority_not_after=authority_not_after,
-            states_aside=sorted(
-                str(path) for path in self.paths.data.glob(f"{self.paths.state.name}.aside-*")
-            ),
+            states_aside=[str(path) for path in asides_of(self.paths.state)],
+            asides_hold=await asyncio.to_thread(self._asides_hold),
         )
 
     async def disk_files(self, args: DiskFilesArgs, _call: Call) -> list[DiskFile]:
@@ -183,6 +183,11 @@ class _Node:
             for template, directory in wanted
             for file in await asyncio.to_thread(disk_files, self.paths, template, directory)
         ]
+
+    def _asides_hold(self) -> dict[str, str]:
+        state, archive = self.paths.state, self.paths.job_archive
+        found = [read_aside(path, state, archive) for path in asides_of(state)]
+        return {str(aside.path): aside.told() for aside in found if aside is not None}
 
     def _spaces(self, wanted: list[tuple[DiskTemplate, str]]) -> list[StorageSpace]:
         """What can be used; why something cannot is for `verify` to say."""

@@ -247,17 +247,15 @@ class Database:
 
     # A snapshot takes the place of everything, in one transaction of SQLite
 
-    def begin_snapshot(self, aside: Path | None) -> None:
-        """Begin to replace all content, which is first copied `aside` where it must be kept (R9).
+    def begin_snapshot(self, keep: Callable[[sqlite3.Connection], object] | None = None) -> None:
+        """Begin to replace all content, of which `keep` first makes a copy where that is wanted (R9).
 
         On a connection of its own: what reads meanwhile sees what was there before.
         """
         connection = self._open_connection()
         try:
-            if aside is not None:
-                aside.unlink(missing_ok=True)
-                create_private(aside)
-                connection.execute("VACUUM INTO ?", (str(aside),))
+            if keep is not None:
+                keep(connection)
             incoming = self._incoming = self._connect(self._path)
             configure(incoming)
             incoming.execute("BEGIN IMMEDIATE")
@@ -265,6 +263,8 @@ class Database:
             incoming.execute("DELETE FROM rows")
         except sqlite3.Error as error:
             self._snapshot_failed(error)
+        except OSError as error:
+            raise CannotWriteNow(str(error)) from error
 
     def add_snapshot_rows(self, rows: Sequence[Row]) -> None:
         """The next rows; CannotWriteNow or DiskBroken, and then nothing has changed."""

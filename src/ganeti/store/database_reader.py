@@ -1,13 +1,14 @@
 """The reading side of the SQLite file: snapshots, and the log; on a thread of its own."""
 
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ganeti.base.errors import StoreError
 from ganeti.store.database import Connect, DiskBroken, History, connect, read_history, will_pass
 from ganeti.store.encoding import EncodedEntry, chain_digest, row_checksum
-from ganeti.store.interface import NotInLog, Position, Row
+from ganeti.store.interface import ZERO, NotInLog, Position, Row
 
 SLICE_ROWS = 500
 SLICE_BYTES = 4 << 20
@@ -83,8 +84,42 @@ class LogReader:
         first = following[0]
         return chain_digest(history.digest, first.position, first.content) == first.digest
 
+    def shared_with(self, history: History) -> Position:
+        """How far another history may go together with this one; ZERO where that is not known.
+
+        If that is all of it, it surely is a beginning of this one: an epoch has one writer, so whoever
+        has more of an epoch has all that others have of it.
+        """
+        with self._reading() as connection:
+            before = connection.execute(
+                "SELECT position, digest FROM log WHERE position <= ? ORDER BY position DESC LIMIT 1",
+                (history.position.as_int(),),
+            ).fetchone()
+            oldest = connection.execute(
+                "SELECT previous FROM log ORDER BY position LIMIT 1"
+            ).fetchone()
+            end = read_history(connection).position
+        if before is not None:
+            at = Position.from_int(before[0])
+            return at if at < history.position or before[1] == history.digest else ZERO
+        base = Position.from_int(oldest[0]) if oldest else end
+        if base <= history.position:
+            return base if base < history.position else ZERO
+        return history.position if base.epoch == history.position.epoch else ZERO
+
     def encoded_after(self, position: Position, limit: int = SLICE_ROWS) -> list[EncodedEntry]:
         """The transactions that follow; NotInLog where the log does not reach back to that."""
+        with self._reading() as connection:
+            found = _read_log(connection, position, limit)
+            self._history = read_history(connection)
+        expected = found[0].previous if found else self._history.position
+        if position != expected:
+            raise NotInLog(f"the log does not go on from {position}; load a snapshot")
+        return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """One read transaction; StoreError or DiskBroken."""
         try:
             if self._connection is None:
                 self._connection = self._connect(self._path)
@@ -92,16 +127,11 @@ class LogReader:
             connection = self._connection
             connection.execute("BEGIN")
             try:
-                found = _read_log(connection, position, limit)
-                self._history = read_history(connection)
+                yield connection
             finally:
                 connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise read_failure(error) from error
-        expected = found[0].previous if found else self._history.position
-        if position != expected:
-            raise NotInLog(f"the log does not go on from {position}; load a snapshot")
-        return found
 
     def close(self) -> None:
         """May be repeated."""

@@ -23,6 +23,7 @@ from ganeti.store.register import (
 )
 from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.restoring import EmbeddedRestorer
+from ganeti.store.sqlite import Options
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class _BackEnd:
 
 
 async def _open_embedded(paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
-    store = await ReplicatedStore.join(paths.state, identity, ports)
+    options = Options(archive=paths.job_archive)
+    store = await ReplicatedStore.join(paths.state, identity, ports, options)
     return OpenedState(store, store, store.handlers)
 
 

@@ -6,6 +6,7 @@ and what was here is kept aside (R9).
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from ganeti.base.errors import NotMaster, Refused
 from ganeti.base.whole import to_the_end
 from ganeti.model.objects import NodeUuid
+from ganeti.store.asides import keep_aside, read_aside
 from ganeti.store.database import History, HistoryDiffers
 from ganeti.store.election import Ballot, Heard, Vote
 from ganeti.store.electorate import SoleVoter
@@ -122,22 +124,21 @@ class FollowingStore(SqliteStore):
             await to_the_end(append())
 
     async def _install(self, channel: Channel, begin: SnapshotBegin, epoch: int) -> None:
-        """Take a snapshot; what was here is kept aside where it is more than an older copy (R9)."""
+        """Take a snapshot; what was here is kept aside where it is not a beginning of that (R9)."""
         history = History(Position.from_int(begin.position), begin.digest)
-        database, aside = self._database, None
-        if self._position > ZERO:
-            name = f"{self._path.name}.aside-{self._position.epoch}-{self._position.serial}"
-            aside = self._path.with_name(name)
-            _log.warning(
-                "this node's state is replaced by the master's; the old one is in %s", aside
-            )
+        old, shared = History(self._position, self._digest), Position.from_int(begin.shared)
+        database, kept = self._database, list[Path]()
+
+        def keep(connection: sqlite3.Connection) -> None:
+            kept.append(keep_aside(connection, self._path, old, shared))
 
         async def end() -> None:
             await self._commits.run(lambda: database.end_snapshot(history))
             self._reached(history)
 
         try:
-            await self._commits.run(lambda: database.begin_snapshot(aside))
+            is_missed = old.position not in (ZERO, shared)
+            await self._commits.run(lambda: database.begin_snapshot(keep if is_missed else None))
             async for rows in _snapshot_rows(channel):
                 await self._commits.run(partial(database.add_snapshot_rows, rows))
             self._check_met(epoch)
@@ -145,6 +146,17 @@ class FollowingStore(SqliteStore):
             await to_the_end(self._commits.run(database.abandon_snapshot))
             raise
         await to_the_end(end())
+        for path in kept:
+            await self._tell_what_is_missed(path)
+
+    async def _tell_what_is_missed(self, path: Path) -> None:
+        archive = self._options.archive
+        aside = await self._read(lambda: read_aside(path, self._path, archive))
+        _log.warning(
+            "the master's state took the place of this node's, which is in %s: %s",
+            path,
+            aside.told() if aside else "it cannot be read",
+        )
 
     def _with_own_ears(self, ballot: Ballot) -> Ballot:
         """This daemon hears its master by the stream, wherever its node daemon may be (R8)."""

@@ -62,6 +62,10 @@ class Source(Protocol):
     @property
     def tail(self) -> History: ...
     async def goes_on_from(self, history: History) -> bool: ...
+    async def shared_with(self, history: History) -> Position:
+        """How far another history may go with this one; ZERO where that is not known."""
+        ...
+
     async def entries_after(self, position: Position) -> list[EncodedEntry]: ...
     def slices(self) -> AsyncGenerator[History | list[Row], None]: ...
     async def move_on(self) -> None:
@@ -495,7 +499,7 @@ class Reign:
             self._acked(node, sent)
         else:
             self._sync.forgot(node, ZERO)
-            sent = await self._send_snapshot(channel, history)
+            sent = await self._send_snapshot(node, channel, history)
         acks = asyncio.create_task(self._receive_acks(node, channel), name=f"acks {node}")
         sending = asyncio.create_task(self._send(node, channel, sent), name=f"send {node}")
         try:
@@ -553,24 +557,34 @@ class Reign:
             except TimeoutError:
                 continue
 
-    async def _send_snapshot(self, channel: Channel, theirs: History) -> Position:
+    async def _send_snapshot(self, node: NodeUuid, channel: Channel, theirs: History) -> Position:
         """Everything; first the position goes beyond theirs, so that it never goes back there (G2)."""
         if theirs.position >= self._means.history.tail.position:
             await self._means.history.move_on()
-        return await send_snapshot(channel, self._means.history.slices())
+        shared = await self._means.history.shared_with(theirs)
+        if shared != theirs.position:
+            _log.warning(
+                "node %s has written up to %s what is not in the history of this master (they go"
+                " together up to %s at most); its state is replaced, and kept aside there",
+                node,
+                theirs.position,
+                shared,
+            )
+        return await send_snapshot(channel, self._means.history.slices(), shared)
 
 
 async def send_snapshot(
-    channel: Channel, slices: AsyncGenerator[History | list[Row], None]
+    channel: Channel, slices: AsyncGenerator[History | list[Row], None], shared: Position
 ) -> Position:
-    """Send a snapshot; its position."""
+    """Send a snapshot to whose history goes with this one up to `shared` at most; its position."""
     position = ZERO
     try:
         async with asyncio.timeout(SNAPSHOT_S), aclosing(slices):
             async for part in slices:
                 if isinstance(part, History):
                     position = part.position
-                    await _give(channel, SnapshotBegin(position.as_int(), part.digest))
+                    begin = SnapshotBegin(position.as_int(), part.digest, shared.as_int())
+                    await _give(channel, begin)
                 else:
                     rows = [(row.kind, row.key, row.value) for row in part]
                     await _give(channel, SnapshotRows(rows))

@@ -452,7 +452,7 @@ class ReplicatedStore(FollowingStore):
         if await source.goes_on_from(theirs):
             await send_log(channel, source.entries_after, theirs.position)
         else:
-            await send_snapshot(channel, source.slices())
+            await send_snapshot(channel, source.slices(), await source.shared_with(theirs))
         await channel.send(Done())
         await channel.receive()  # the other end closes
 
@@ -541,6 +541,10 @@ class _Source:
             # everything that was acknowledged while it was a member (`election.choose_source`).
             return False
         return await store._read(partial(store._log_reader.goes_on_from, history))  # noqa: SLF001
+
+    async def shared_with(self, history: History) -> Position:
+        store = self._store
+        return await store._read(partial(store._log_reader.shared_with, history))  # noqa: SLF001
 
     async def entries_after(self, position: Position) -> list[EncodedEntry]:
         store = self._store

@@ -7,6 +7,7 @@ does both again.
 """
 
 import contextlib
+import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,7 @@ from ganeti.base.errors import Refused, StoreError
 from ganeti.base.files import exclusive_file, sync_directory
 from ganeti.base.paths import Paths
 from ganeti.model.objects import NodeUuid
+from ganeti.store.asides import keep_aside
 from ganeti.store.backend import Found, Restoration
 from ganeti.store.database import (
     CannotWriteNow,
@@ -27,7 +29,7 @@ from ganeti.store.database import (
 )
 from ganeti.store.database_reader import Snapshot
 from ganeti.store.encoding import decode_ceiling
-from ganeti.store.interface import JOB_ID_CEILING_KEY, META_KIND, Identity, Position, Row
+from ganeti.store.interface import JOB_ID_CEILING_KEY, META_KIND, ZERO, Identity, Position, Row
 from ganeti.store.register import (
     Accepted,
     AcceptRequest,
@@ -150,11 +152,12 @@ def replace_state(
     database = Database(path, Limits(), connect)
     try:
         database.open(identity.cluster_uuid, identity.node_uuid)
-        old = database.history.position
-        aside = None
-        if old > Position(0, 0):
-            aside = path.with_name(f"{path.name}.aside-{old.epoch}-{old.serial}")
-        database.begin_snapshot(aside)
+        old, kept = database.history, list[Path]()
+
+        def keep(connection: sqlite3.Connection) -> None:
+            kept.append(keep_aside(connection, path, old, ZERO))
+
+        database.begin_snapshot(keep if old.position > ZERO else None)
         try:
             iterator = iter(rows)
             while part := list(islice(iterator, _SLICE_ROWS)):
@@ -170,7 +173,7 @@ def replace_state(
         raise StoreError(f"the database {path} failed: {err}") from err
     finally:
         database.close()
-    return aside
+    return kept[0] if kept else None
 
 
 def register_restored(

@@ -43,6 +43,8 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     probe_interval_s: float = 1.0
     connect: Connect = connect
+    archive: Path | None = None
+    """The archive of jobs: what is there is not missed when this state is replaced."""
 
 
 class SqliteStore(SoleMember):

@@ -82,6 +82,8 @@ class SnapshotBegin(_Message, frozen=True):
 
     position: int
     digest: bytes
+    shared: int = 0
+    """How far the receiver's history may go with the sender's; all of it is the beginning of this one."""
 
 
 class SnapshotRows(_Message, frozen=True):

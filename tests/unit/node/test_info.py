@@ -11,6 +11,8 @@ from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
+from ganeti.jobs.record import JOB_KIND, job_key
+from ganeti.model.objects import NodeUuid
 from ganeti.node import info
 from ganeti.node.info import Facts, Host, parse_cpuinfo, parse_meminfo
 from ganeti.rpc.calls import Call, Handlers
@@ -25,6 +27,9 @@ from ganeti.rpc.procedures.host import (
     VerifyArgs,
     VerifyReport,
 )
+from ganeti.store.asides import keep_aside
+from ganeti.store.database import Database, History, Limits
+from ganeti.store.interface import ZERO, Position, Put, Transaction
 
 ROOT = "/srv/ganeti/file-storage"
 MEMINFO = """MemTotal:        8192000 kB
@@ -159,10 +164,26 @@ async def test_a_hypervisor_that_cannot_say_its_version_does_not_hide_the_rest(n
 
 @pytest.mark.virtual_time
 async def test_verifying_names_the_states_of_old_masters(node: Node) -> None:
-    for name in ("state.db.aside-3-17", "state.db", "state.db-wal"):
+    aside = node.paths.data / "state.db.aside-3-17"
+    for name in (aside.name, "state.db.aside-3-17-wal", "state.db", "state.db-wal"):
         (node.paths.data / name).write_text("")
     report = await node.verify(VerifyArgs(hypervisors=[]))
-    assert report.states_aside == [str(node.paths.data / "state.db.aside-3-17")]
+    assert report.states_aside == [str(aside)]
+    assert report.asides_hold == {}
+    for path in (node.paths.state, aside):
+        path.unlink()
+    database = Database(node.paths.state, Limits())
+    database.open("cluster-1", NodeUuid("node-1"))
+    database.apply([(3, Transaction((Put(JOB_KIND, job_key(8), b"{}"),)))])
+    kept = []
+    database.begin_snapshot(
+        lambda opened: kept.append(keep_aside(opened, node.paths.state, database.history, ZERO))
+    )
+    database.end_snapshot(History(Position(4, 1)))
+    database.close()
+    report = await node.verify(VerifyArgs(hypervisors=[]))
+    assert report.states_aside == [str(path) for path in kept]
+    assert report.asides_hold[str(kept[0])].endswith("only it has jobs 8")
 
 
 @pytest.mark.virtual_time

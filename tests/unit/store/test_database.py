@@ -23,7 +23,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def begin(database: Database) -> None:
-    database.begin_snapshot(None)
+    database.begin_snapshot()
     database.add_snapshot_rows([Row(META_KIND, MEMBERS_KEY, NEW)])
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused
+from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election, fence, sync_set
 from ganeti.store import following as following_module
 from ganeti.store import reign as reign_module
 from ganeti.store import replicated as replicated_module
+from ganeti.store.asides import asides_of
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.database import History, Limits
 from ganeti.store.database_reader import SLICE_ROWS
@@ -262,6 +264,28 @@ async def test_another_takes_over_with_everything_and_the_old_master_follows(
     await eventually(lambda: store.statistics().digest == second.statistics().digest)
     assert "lost" not in await keys_of(store)
     assert list(replicas.directory.glob("n1.db.aside-*"))  # R9: moved aside, not merged
+
+
+@pytest.mark.requirement("G1", "F3")
+async def test_at_healing_it_is_said_what_of_which_side_is_dropped(
+    replicas: Replicas, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An administrator forced the third node while the others went on."""
+    store, lease = await three(replicas)
+    shared = (await store.commit(lease, put("before"))).position
+    await eventually(lambda: replicas.stores[N3].statistics().position == shared)
+    replicas.cut_off(N3)
+    last = await store.commit(lease, put(job_key(17), b"{}", JOB_KIND))
+    third = replicas.stores[N3]
+    forced = await third.campaign(FORCE)
+    assert (await third.commit(forced, put("forced"))).degraded
+    replicas.mend()
+    await eventually(lambda: not third.is_degraded)
+    await eventually(lambda: store.statistics().digest == third.statistics().digest)
+    await eventually(lambda: "only it has jobs 17" in caplog.text)
+    assert f"node {N1} has written up to {last.position}" in caplog.text
+    assert f"after position {shared.as_int()} (epoch {shared.epoch}" in caplog.text
+    assert f"up to position {last.position.as_int()} (epoch" in caplog.text
 
 
 @pytest.mark.requirement("G4")
@@ -549,6 +573,7 @@ async def test_a_follower_that_was_away_for_long_gets_a_snapshot(replicas: Repli
     replicas.mend()
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
     assert await rows_of(second) == await rows_of(store)
+    assert not asides_of(replicas.directory / f"{N2}.db"), "the master has all that it had"
 
 
 @pytest.mark.requirement("G17", "F18")

@@ -31,7 +31,7 @@ def test_there_are_as_many_codes_as_interfaces_has() -> None:
 def test_a_state_that_was_moved_aside_is_shown_until_it_is_removed() -> None:
     answers: list[tuple[Node, VerifyReport | RpcError]] = [
         (node(1), report()),
-        (node(2), report(states_aside=[ASIDE])),
+        (node(2), report(states_aside=[ASIDE], asides_hold={ASIDE: "only it has jobs 17"})),
         (node(3), RpcFailed("node3", "no")),
     ]
     (found,) = aside_findings(answers)
@@ -40,7 +40,7 @@ def test_a_state_that_was_moved_aside_is_shown_until_it_is_removed() -> None:
         "node2.example.com",
         False,
     )
-    assert ASIDE in found.text
+    assert f"{ASIDE}, a state that another master's took the place of: only it" in found.text
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     authority_not_after: float | None = None
     states_aside: list[str] = []
     """Files with the state of an old master, kept when this node took the new one's (R9)."""
+    asides_hold: dict[str, str] = {}
+    """What each of them has that the present state has not, where that can be read."""
 
 
 class TestDelayArgs(Message, frozen=True, kw_only=True):

@@ -55,8 +55,9 @@ def aside_findings(answers: Iterable[tuple[Node, VerifyReport | RpcError]]) -> I
         if isinstance(report, RpcError):
             continue
         for path in report.states_aside:
+            what = report.asides_hold.get(path, "it cannot be read")
             text = (
-                f"has {path}: what it had written as the master and no other node had; look whether"
+                f"has {path}, a state that another master's took the place of: {what}; look whether"
                 " anything in it is missed, then remove it"
             )
             yield Finding("ENODEFILECHECK", "node", node.name, text, is_error=False)
