@@ -495,10 +495,11 @@ class Reign:
             raise ChannelClosed("it does not speak the protocol")
         history = History(Position.from_int(answer.position), answer.digest)
         sent = history.position
-        if await self._means.history.goes_on_from(history):
+        goes_on = await self._means.history.goes_on_from(history)
+        self._sync.has_only(node, sent if goes_on else ZERO)
+        if goes_on:
             self._acked(node, sent)
         else:
-            self._sync.forgot(node, ZERO)
             sent = await self._send_snapshot(node, channel, history)
         acks = asyncio.create_task(self._receive_acks(node, channel), name=f"acks {node}")
         sending = asyncio.create_task(self._send(node, channel, sent), name=f"send {node}")

@@ -115,10 +115,13 @@ class SyncSet:
             follower.mark = self._written
         return self._advance()
 
-    def forgot(self, node: NodeUuid, position: Position) -> None:
-        """A follower has less than it had (its disk was replaced): it must not count with that."""
+    def has_only(self, node: NodeUuid, position: Position) -> None:
+        """A follower that connects says what it has: less than it had must not count any more.
+
+        Its disk was replaced, or has an older copy.
+        """
         follower = self._followers.get(node)
-        if follower and (follower.acked > position or node in self.must_acknowledge):
+        if follower and follower.acked > position:
             follower.acked = follower.mark = min(follower.acked, position)
             follower.proved_at, follower.was_dropped = float("-inf"), True
 

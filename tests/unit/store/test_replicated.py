@@ -22,6 +22,7 @@ from ganeti.store.database import History, Limits
 from ganeti.store.database_reader import SLICE_ROWS
 from ganeti.store.election import NoVote, Vote
 from ganeti.store.electorate import SoleVoter
+from ganeti.store.following import FollowingStore
 from ganeti.store.interface import (
     Campaign,
     CampaignKind,
@@ -552,6 +553,35 @@ async def test_a_change_of_members_whose_caller_is_gone_is_registered(five: Repl
     await eventually(lambda: store.statistics().waiting > 0 or N4 in store._members.voters)
     changing.cancel()
     await eventually(lambda: registered_voters(five).count(frozenset((N1, N2, N3, N4))) >= 3)
+
+
+@pytest.mark.requirement("G1")
+async def test_a_node_with_an_older_copy_of_its_database_counts_with_that(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be behind for a while: what was acknowledged before the restore is no news of it."""
+    store, lease = await three(replicas)
+    await replicas.stores[N3].close()
+    copies = [
+        (path, path.read_bytes()) for path in replicas.directory.glob("n3.db*") if path.is_file()
+    ]
+    await replicas.open(N3)
+    await all_in_set(store)
+    last = await store.commit(lease, put("later"))
+    await replicas.stores.pop(N3).close()
+    for path, content in copies:
+        path.write_bytes(content)
+    sync = store._reign.sync_set if store._reign else None
+    assert sync is not None
+    assert sync.statistics().acked[N3] == last.position
+    monkeypatch.setattr(FollowingStore, "_append", to_nowhere)
+    await replicas.open(N3)
+    await eventually(lambda: sync.statistics().acked[N3] < last.position)
+
+
+async def to_nowhere(_store: FollowingStore, _entries: object) -> None:
+    """Nothing is written."""
+    await asyncio.Event().wait()
 
 
 async def away_for_long(

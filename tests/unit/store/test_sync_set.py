@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganeti.model.objects import NodeUuid
-from ganeti.store.interface import Position
+from ganeti.store.interface import ZERO, Position
 from ganeti.store.sync_set import SyncSet
 
 M, A, B, C = (NodeUuid(name) for name in "mabc")
@@ -93,15 +93,22 @@ def test_one_that_keeps_acknowledging_late_is_silent() -> None:
 def test_what_a_follower_has_lost_does_not_count() -> None:
     made = set_of(A)
     made.written(at(5))
-    made.forgot(A, at(0))
-    assert made.acknowledged == at(0)
-    assert made.tick(0.1) == frozenset((M,))
+    made.acked(A, at(5), 0.1)
+    made.has_only(A, at(5))
+    assert made.tick(0.2) is None
+    made.has_only(A, at(3))  # an older copy was restored there
+    made.acked(A, at(3), 0.2)
+    assert made.written(at(6)) == at(5)
+    assert made.acked(A, at(5), 0.3) == at(5)
+    made.has_only(A, ZERO)
+    assert made.tick(0.4) == frozenset((M,))
 
 
 _EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("written"), st.integers(0, 3)),
         st.tuples(st.just("acked"), st.sampled_from((A, B, C)), st.integers(0, 30)),
+        st.tuples(st.just("connects"), st.sampled_from((A, B, C)), st.integers(0, 30)),
         st.tuples(st.just("tick"), st.sampled_from((0.1, 0.6, 1.5, 31.0))),
         st.tuples(st.just("registered")),
         st.tuples(st.just("candidates"), st.sets(st.sampled_from((A, B, C)))),
@@ -124,6 +131,8 @@ def test_in_any_order_every_member_has_what_is_acknowledged(
                 made.written(at(serial))
             case ("acked", str(node), int(number)):
                 made.acked(NodeUuid(node), at(min(number, serial)), now)
+            case ("connects", str(node), int(number)):
+                made.has_only(NodeUuid(node), at(min(number, serial)))
             case ("tick", float(passed)):
                 now += passed
                 wanted = made.tick(now) or wanted
