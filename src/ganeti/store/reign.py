@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.database import History
 from ganeti.store.election import Mandate, NoVote, Vote, carries, is_majority, next_voters
 from ganeti.store.encoding import EncodedEntry, MemberList
+from ganeti.store.feeding import Feed, give, send_snapshot
 from ganeti.store.interface import ZERO, Identity, Position, Row
 from ganeti.store.register import Accepted, AcceptRequest
 from ganeti.store.stream import (
@@ -28,9 +28,6 @@ from ganeti.store.stream import (
     Message,
     Peers,
     Ping,
-    SnapshotBegin,
-    SnapshotEnd,
-    SnapshotRows,
     Sorry,
     Voters,
     Welcome,
@@ -43,15 +40,6 @@ HAND_OVER_TICK_S = 0.01
 PING_S = 0.25
 RETRY_S = 0.5
 ANSWER_S = 5.0
-CHUNK_ENTRIES = 100
-CHUNK_BYTES = 4 << 20
-BEHIND_ENTRIES = 20_000
-BEHIND_BYTES = 32 << 20
-"""A follower that lags by more than either is served from the log again instead of from memory."""
-SEND_S = 30.0
-"""How long a follower may take nothing of what it is sent."""
-SNAPSHOT_S = 600.0
-"""How long a snapshot may take in all: what is read for it keeps the write-ahead log from shrinking."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,46 +73,6 @@ class Means:
     """Called once, where the reign ends by itself."""
 
 
-class _Feed:
-    """What was written and one follower has not been sent."""
-
-    def __init__(self) -> None:
-        self.entries: deque[EncodedEntry] = deque()
-        self.is_live = False
-        self.news = asyncio.Event()
-        self._bytes = 0
-
-    def begin(self) -> None:
-        """Collect what is written from now on."""
-        self.end()
-        self.is_live = True
-
-    def end(self) -> None:
-        """Collect nothing: the follower is served from the log."""
-        self.is_live = False
-        self.entries.clear()
-        self._bytes = 0
-
-    def add(self, entries: list[EncodedEntry]) -> None:
-        if self.is_live:
-            self.entries.extend(entries)
-            self._bytes += sum(len(entry.content) for entry in entries)
-            if len(self.entries) > BEHIND_ENTRIES or self._bytes > BEHIND_BYTES:
-                self.end()
-        self.news.set()
-
-    def take(self, after: Position) -> list[EncodedEntry]:
-        taken: list[EncodedEntry] = []
-        size = 0
-        while self.entries and len(taken) < CHUNK_ENTRIES and size < CHUNK_BYTES:
-            entry = self.entries.popleft()
-            self._bytes -= len(entry.content)
-            if entry.position > after:
-                taken.append(entry)
-                size += len(entry.content)
-        return taken
-
-
 class Reign:
     """One epoch of one master."""
 
@@ -141,7 +89,7 @@ class Reign:
         """Who votes and may follow, as the state has it; the registers may not know all voters yet."""
         self._waiting: deque[tuple[Position, asyncio.Future[None]]] = deque()
         self._waking = Waking()
-        self._feeds: dict[NodeUuid, _Feed] = {}
+        self._feeds: dict[NodeUuid, Feed] = {}
         self._links: dict[NodeUuid, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._registering = asyncio.Lock()
@@ -215,7 +163,7 @@ class Reign:
             self._links.pop(node).cancel()
             del self._feeds[node]
         for node in others - self._links.keys():
-            self._feeds[node] = _Feed()
+            self._feeds[node] = Feed()
             self._links[node] = asyncio.create_task(self._link(node), name=f"link {node}")
 
     def written(self, entries: list[EncodedEntry]) -> None:
@@ -543,11 +491,11 @@ class Reign:
             else:
                 entries = feed.take(sent)
             if entries:
-                await _give(channel, append_of(entries))
+                await give(channel, append_of(entries))
                 sent = entries[-1].position
                 continue
             if loop.time() >= next_ping:
-                await _give(channel, Ping())
+                await give(channel, Ping())
                 next_ping = loop.time() + PING_S
             feed.news.clear()
             if feed.entries:
@@ -572,42 +520,3 @@ class Reign:
                 shared,
             )
         return await send_snapshot(channel, self._means.history.slices(), shared)
-
-
-async def send_snapshot(
-    channel: Channel, slices: AsyncGenerator[History | list[Row], None], shared: Position
-) -> Position:
-    """Send a snapshot to whose history goes with this one up to `shared` at most; its position."""
-    position = ZERO
-    try:
-        async with asyncio.timeout(SNAPSHOT_S), aclosing(slices):
-            async for part in slices:
-                if isinstance(part, History):
-                    position = part.position
-                    begin = SnapshotBegin(position.as_int(), part.digest, shared.as_int())
-                    await _give(channel, begin)
-                else:
-                    rows = [(row.kind, row.key, row.value) for row in part]
-                    await _give(channel, SnapshotRows(rows))
-    except TimeoutError:
-        raise ChannelClosed(f"it has not taken the state within {SNAPSHOT_S:g} s") from None
-    await _give(channel, SnapshotEnd())
-    return position
-
-
-async def _give(channel: Channel, message: Message) -> None:
-    """Send a message; ChannelClosed where the other end stands still."""
-    try:
-        async with asyncio.timeout(SEND_S):
-            await channel.send(message)
-    except TimeoutError:
-        raise ChannelClosed(f"it has taken nothing for {SEND_S:g} s") from None
-
-
-async def send_log(
-    channel: Channel, read: Callable[[Position], Awaitable[list[EncodedEntry]]], after: Position
-) -> None:
-    """Send all that follows a position; ChannelClosed or NotInLog."""
-    while entries := await read(after):
-        await _give(channel, append_of(entries))
-        after = entries[-1].position

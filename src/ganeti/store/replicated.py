@@ -24,6 +24,7 @@ from ganeti.store import election
 from ganeti.store.database import History, HistoryDiffers
 from ganeti.store.election import Ballot, Electing, NoVote, Refusal, Tail, Vote
 from ganeti.store.encoding import EncodedEntry, MemberList, encode_ceiling
+from ganeti.store.feeding import send_log, send_snapshot
 from ganeti.store.following import SNAPSHOT_S, FollowingStore
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
@@ -56,7 +57,7 @@ from ganeti.store.register import (
     Register,
     check_epoch,
 )
-from ganeti.store.reign import ANSWER_S, Means, Reign, send_log, send_snapshot
+from ganeti.store.reign import ANSWER_S, Means, Reign
 from ganeti.store.sqlite import Options
 from ganeti.store.stream import (
     Channel,

@@ -12,7 +12,7 @@ import pytest
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model.objects import NodeUuid
-from ganeti.store import election, fence, sync_set
+from ganeti.store import election, feeding, fence, sync_set
 from ganeti.store import following as following_module
 from ganeti.store import reign as reign_module
 from ganeti.store import replicated as replicated_module
@@ -611,8 +611,8 @@ async def test_a_follower_that_stands_still_costs_the_master_little(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is counted in bytes what waits for it, and its connection ends."""
-    monkeypatch.setattr(reign_module, "BEHIND_BYTES", 1 << 20)
-    monkeypatch.setattr(reign_module, "SEND_S", 0.2)
+    monkeypatch.setattr(feeding, "BEHIND_BYTES", 1 << 20)
+    monkeypatch.setattr(feeding, "SEND_S", 0.2)
     store, lease = await three(replicas)
     reign = store._reign
     assert reign is not None
@@ -633,19 +633,18 @@ async def test_a_follower_that_stands_still_in_a_snapshot_lets_the_log_shrink(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is read for it is one transaction, and SQLite's log goes on growing beside that."""
-    monkeypatch.setattr(reign_module, "SEND_S", 0.2)
+    monkeypatch.setattr(feeding, "SEND_S", 0.2)
     store, second = await away_for_long(replicas, Options())
-    send = reign_module.send_snapshot
 
     async def stall(*args: object) -> Position:
         replicas.stalled.add(N2)
-        return await send(*args)  # type: ignore[arg-type] # as it was given
+        return await feeding.send_snapshot(*args)  # type: ignore[arg-type] # as it was given
 
     monkeypatch.setattr(reign_module, "send_snapshot", stall)
     replicas.mend()
     await eventually(lambda: bool(store._snapshots))
     await eventually(lambda: not store._snapshots)
-    monkeypatch.setattr(reign_module, "send_snapshot", send)
+    monkeypatch.setattr(reign_module, "send_snapshot", feeding.send_snapshot)
     replicas.stalled.clear()
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
 
