@@ -48,8 +48,8 @@ class Archiver:
             if not ended:
                 return []
             missing = [job for job in ended if await self._archive.get(job.id) is None]
-            if missing:
-                await self._archive.append([(job.id, archive_content(job)) for job in missing])
+            # Also with none: those that are there already may have been refused by others.
+            await self._archive.append([(job.id, archive_content(job)) for job in missing])
             await self._delete(ended)
             return [job.id for job in ended]
 

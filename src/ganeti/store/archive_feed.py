@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from ganeti.base.errors import ProtocolError, StoreError
+from ganeti.base.errors import ProtocolError, Refused, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.archive import MOST_IDS, JobArchive
 from ganeti.store.interface import Identity, Membership
@@ -35,12 +35,13 @@ from ganeti.store.worker import Worker
 
 ANSWER_S = 10.0
 RETRY_S = 2.0
-DELIVERY_S = 1.0
-"""How long archiving waits for followers; who takes longer catches up by itself."""
+DELIVERY_S = 10.0
+"""How long archiving waits for the followers that surely have the last state, before it is refused."""
+DELIVERY_TICK_S = 0.01
 CHUNK_BYTES = 4 << 20
 CHUNK_JOBS = 500
-QUEUED_JOBS = 2_000
-"""A follower that lags by more compares ids again."""
+QUEUED_JOBS, QUEUED_BYTES = 2_000, 32 << 20
+"""A follower that lags by more than either compares ids again."""
 
 Jobs = list[tuple[int, bytes]]
 
@@ -49,28 +50,58 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Link:
-    """What one follower has not been sent; nothing is queued for one that is not caught up."""
+    """What one follower has not been sent; nothing is queued for one that is not connected."""
 
     is_live: bool = False
-    queue: deque[tuple[Jobs, asyncio.Future[None]]] = field(default_factory=deque)
+    has_caught_up: bool = False
+    """Whether it had all that was archived here before it connected."""
+    refused: str = ""
+    """Why it takes no jobs, as it says; '' if it takes them, or says nothing."""
+    queue: deque[tuple[int, Jobs]] = field(default_factory=deque)
+    added: int = 0
+    sent: int = -1
+    """How many deliveries there were, and how many of them it has; -1 if it has not caught up once."""
     queued_jobs: int = 0
+    queued_bytes: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def add(self, jobs: Jobs) -> asyncio.Future[None]:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.queue.append((jobs, done))
+    def add(self, jobs: Jobs) -> None:
+        """Send these too; one that lags by too much starts again."""
+        self.added += 1
+        if not self.is_live:
+            return
+        self.queue.append((self.added, jobs))
         self.queued_jobs += len(jobs)
+        self.queued_bytes += _size(jobs)
+        if self.queued_jobs > QUEUED_JOBS or self.queued_bytes > QUEUED_BYTES:
+            self.end()
         self.news.set()
-        return done
 
-    def drop(self) -> None:
-        """Nobody waits for this follower any more."""
-        self.is_live = False
-        for _, done in self.queue:
-            if not done.done():
-                done.set_result(None)
+    def begin(self) -> int:
+        """Queue what is archived from now on; how many deliveries there were before."""
+        self.is_live = True
+        return self.added
+
+    def has(self, upto: int) -> None:
+        """It has so many deliveries."""
+        self.has_caught_up = True
+        self.sent = max(self.sent, upto)
+
+    def taken(self) -> tuple[int, Jobs] | None:
+        """The next delivery, or None while there is none."""
+        if not self.queue:
+            return None
+        number, jobs = self.queue.popleft()
+        self.queued_jobs -= len(jobs)
+        self.queued_bytes -= _size(jobs)
+        return number, jobs
+
+    def end(self) -> None:
+        """It is not connected, or not to be fed this way any more."""
+        self.is_live = self.has_caught_up = False
         self.queue.clear()
-        self.queued_jobs = 0
+        self.queued_jobs = self.queued_bytes = 0
+        self.news.set()
 
 
 class ArchiveFeed:
@@ -93,17 +124,36 @@ class ArchiveFeed:
         followers = set(followers) - {self._identity.node_uuid}
         for node in self._links.keys() - followers:
             self._tasks.pop(node).cancel()
-            self._links.pop(node).drop()
+            self._links.pop(node).end()
         for node in sorted(set(followers) - self._links.keys()):
             self._links[node] = _Link()
             self._tasks[node] = asyncio.create_task(self._feed(node), name=f"archive {node}")
 
-    async def deliver(self, jobs: Jobs, awaited: Collection[NodeUuid]) -> None:
-        """Send what has been archived here, and wait a moment for those followers to have it."""
-        sent = [(node, link.add(jobs)) for node, link in self._links.items() if link.is_live]
-        waits = [done for node, done in sent if node in awaited]
-        if waits:
-            await asyncio.wait(waits, timeout=DELIVERY_S)
+    async def deliver(
+        self, jobs: Jobs, awaited: Callable[[], Awaitable[Collection[NodeUuid]]]
+    ) -> None:
+        """Send what has been archived here, and return once those followers have all that is here.
+
+        Refused if one of them does not take it in time. One that cannot open its archive is not
+        waited for: it cannot be the master until it gets all from this one.
+        """
+        for link in self._links.values():
+            link.add(jobs)
+        upto = {node: link.added for node, link in self._links.items()}
+        loop = asyncio.get_running_loop()
+        end = loop.time() + DELIVERY_S
+        while lacking := [n for n in await awaited() if not self._has(n, upto.get(n, 0))]:
+            if loop.time() > end:
+                why = "; ".join(f"node {node} has not got them" for node in sorted(lacking))
+                raise Refused(
+                    f"the jobs stay where they are, since they would be lost with this node: {why}"
+                    f" within {DELIVERY_S:g} s"
+                )
+            await asyncio.sleep(DELIVERY_TICK_S)
+
+    def _has(self, node: NodeUuid, upto: int) -> bool:
+        link = self._links.get(node)
+        return link is None or bool(link.refused) or link.sent >= upto
 
     async def close(self) -> None:
         tasks = list(self._tasks.values())
@@ -112,7 +162,7 @@ class ArchiveFeed:
 
     def statistics(self) -> dict[NodeUuid, bool]:
         """Which followers are fed, and whether each has everything but what is on its way."""
-        return {node: link.is_live for node, link in self._links.items()}
+        return {node: link.has_caught_up for node, link in self._links.items()}
 
     async def _feed(self, node: NodeUuid) -> None:
         link, said = self._links[node], ""
@@ -120,7 +170,7 @@ class ArchiveFeed:
             try:
                 channel = await self._peers.connect(node)
                 try:
-                    await self._greet(channel)
+                    await self._greet(channel, link)
                     said = ""
                     await self._serve(channel, link)
                 finally:
@@ -131,29 +181,31 @@ class ArchiveFeed:
                     _log.info("the archive of node %s is not fed: %s", node, why)
                 said = why
             finally:
-                link.drop()
+                link.end()
             await asyncio.sleep(RETRY_S)
 
-    async def _greet(self, channel: Channel) -> None:
+    async def _greet(self, channel: Channel, link: _Link) -> None:
         identity = self._identity
         hello = Hello(identity.cluster_uuid, self._epoch, identity.node_uuid, "archive")
         answer = await _asked(channel, hello)
+        link.refused = answer.reason if isinstance(answer, Sorry) else ""
         if not isinstance(answer, Welcome):
             raise ChannelClosed(_reason(answer))
 
     async def _serve(self, channel: Channel, link: _Link) -> None:
-        link.is_live = True  # what is archived while ids are compared is sent afterwards
+        before = link.begin()  # what is archived while ids are compared is sent afterwards
         await self._catch_up(channel)
-        while link.queued_jobs <= QUEUED_JOBS:
-            while link.queue:
-                jobs, done = link.queue[0]
-                await _send(channel, jobs)
-                link.queue.popleft()
-                link.queued_jobs -= len(jobs)
-                if not done.done():
-                    done.set_result(None)
+        if link.is_live:
+            link.has(before)
+        while link.is_live:
             link.news.clear()
-            await link.news.wait()
+            if (delivery := link.taken()) is None:
+                await link.news.wait()
+                continue
+            number, jobs = delivery
+            await _send(channel, jobs)
+            if link.is_live:
+                link.has(number)
         raise ChannelClosed("it is too slow, and compares its archive again")
 
     async def _catch_up(self, channel: Channel) -> None:
@@ -228,6 +280,10 @@ async def _send(channel: Channel, jobs: Jobs) -> None:
             raise ChannelClosed(_reason(answer))
 
 
+def _size(jobs: Jobs) -> int:
+    return sum(len(content) for _, content in jobs)
+
+
 def _parts(jobs: Sequence[tuple[int, bytes]]) -> list[Jobs]:
     """No part is much longer than CHUNK_BYTES."""
     parts: list[Jobs] = []
@@ -268,9 +324,16 @@ class ReplicatedArchive:
         self._feed.followers_are(candidates)
 
     async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None:
-        """Raises like `JobArchive.append`; never for what followers do."""
-        await self._archive.append(jobs)
-        await self._feed.deliver(list(jobs), (await self._members()).holders)
+        """Raises like `JobArchive.append`; Refused also where holders do not get all that is here.
+
+        So jobs that are here already, since they were refused before, are given to them with none.
+        """
+        if jobs:
+            await self._archive.append(jobs)
+        await self._feed.deliver(list(jobs), self._holders)
+
+    async def _holders(self) -> Collection[NodeUuid]:
+        return (await self._members()).holders
 
     async def get(self, job_id: int) -> bytes | None:
         return await self._archive.get(job_id)

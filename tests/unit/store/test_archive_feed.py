@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ganeti.base.errors import ProtocolError
+from ganeti.base.errors import ProtocolError, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store import archive_feed
 from ganeti.store import reign as reign_module
@@ -14,7 +14,14 @@ from ganeti.store.archive import JobArchive, ranges_of
 from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive, serve_archive
 from ganeti.store.backend import become_master
 from ganeti.store.interface import Delete, Identity, Lease, MemberChange, Transaction
-from ganeti.store.stream import ArchiveHave, ArchiveJobs, ArchiveMissing, ChannelClosed, Ping
+from ganeti.store.stream import (
+    ArchiveHave,
+    ArchiveJobs,
+    ArchiveMissing,
+    Channel,
+    ChannelClosed,
+    Ping,
+)
 from ganeti.store.worker import Worker
 from tests.support.replicas import MemoryChannel, Replicas
 from tests.unit.store.conformance import VOTE, keys_of, put
@@ -71,8 +78,8 @@ class Candidates:
         """All followers are fed."""
 
         def is_so() -> bool:
-            fed = self.feeds[-1].statistics()
-            return len(fed) == 2 and all(fed.values())
+            found = self.feeds[-1].statistics()
+            return len(found) == 2 and all(found.values())
 
         await eventually(is_so)
 
@@ -157,8 +164,8 @@ async def test_a_follower_that_was_away_gets_what_it_lacks_and_keeps_what_it_has
     assert await candidates.archives[N3].get(5) == b"its own"
 
 
-@pytest.mark.requirement("G17")
-async def test_a_follower_whose_archive_hangs_holds_archiving_up_for_a_second_at_most(
+@pytest.mark.requirement("G1", "G17")
+async def test_jobs_stay_in_the_state_while_a_holder_of_it_does_not_archive_them(
     candidates: Candidates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_feed, "DELIVERY_S", 0.05)
@@ -172,11 +179,64 @@ async def test_a_follower_whose_archive_hangs_holds_archiving_up_for_a_second_at
         await real(given)
 
     monkeypatch.setattr(candidates.archives[N3], "add", slow)
-    await archive.append(jobs(1, 10))
+    for given in (jobs(1, 10), []):
+        with pytest.raises(Refused, match="node n3 has not got them"):
+            await archive.append(given)
     assert await candidates.archives[N2].count() == 10
     assert await candidates.archives[N3].count() == 0
     gate.set()
     await has(candidates.archives[N3], 10)
+    await archive.append([])
+
+
+@pytest.mark.requirement("G1", "F10")
+async def test_archiving_waits_for_a_follower_whose_link_is_down(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = await candidates.begin()
+    await candidates.are_fed()
+    connected = asyncio.Event()
+    serve = archive_feed.serve_archive
+
+    async def down_at_first(channel: Channel, kept: JobArchive) -> None:
+        await connected.wait()
+        await serve(channel, kept)
+
+    monkeypatch.setattr(archive_feed, "serve_archive", down_at_first)
+    for one, two, channel in candidates.replicas.channels:
+        if {one, two} == {N1, N3}:
+            channel.close()
+    await all_in_set(candidates.replicas.stores[N1])
+    archiving = asyncio.create_task(archive.append(jobs(1, 5)))
+    await has(candidates.archives[N2], 5)
+    assert not archiving.done()
+    connected.set()
+    await archiving
+    assert await candidates.archives[N3].count() == 5
+
+
+@pytest.mark.requirement("G17")
+async def test_nobody_waits_for_a_node_whose_archive_is_damaged(candidates: Candidates) -> None:
+    """It cannot be the master until it has all of this one's."""
+    archive = await candidates.begin()
+    await candidates.are_fed()
+    await candidates.replicas.stores.pop(N3).close()
+    await candidates.replicas.open(N3)
+    await all_in_set(candidates.replicas.stores[N1])
+    await archive.append(jobs(1, 5))
+    assert await candidates.archives[N2].count() == 5
+
+
+@pytest.mark.requirement("F18")
+async def test_what_waits_for_a_slow_archive_is_bounded_in_bytes(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_feed, "QUEUED_BYTES", 1_000)
+    archive = await candidates.begin()
+    await candidates.are_fed()
+    await archive.append(jobs(1, 100, 100))
+    for node in (N2, N3):
+        assert await candidates.archives[node].count() == 100
 
 
 async def test_ten_thousand_equal_ids_take_few_and_small_messages(
