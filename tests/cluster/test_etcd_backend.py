@@ -127,7 +127,7 @@ async def die(backend: EtcdBackend) -> None:
 
 
 def _belongs(task: asyncio.Task[object], backend: EtcdBackend) -> bool:
-    return task in {backend._task, backend._view._task}
+    return task in {*backend._tasks, backend._view._task}
 
 
 @pytest.mark.requirement("G4", "G19")

@@ -104,11 +104,16 @@ class EtcdServers:
             time.sleep(0.05)
 
 
+def require_etcd() -> None:
+    """Skip the test where etcd is not installed."""
+    if shutil.which("etcd") is None:
+        pytest.skip("etcd is not installed: apt-get install etcd-server")
+
+
 @contextmanager
 def etcd_servers(count: int = 3, *, options: tuple[str, ...] = ()) -> Iterator[EtcdServers]:
     """A cluster that is gone afterwards; skips the test where etcd is not installed."""
-    if shutil.which("etcd") is None:
-        pytest.skip("etcd is not installed: apt-get install etcd-server")
+    require_etcd()
     fast = Path("/dev/shm")
     base = fast if os.access(fast, os.W_OK) else None
     directory = Path(tempfile.mkdtemp(prefix="ganeti-etcd-", dir=base))

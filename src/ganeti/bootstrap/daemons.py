@@ -20,10 +20,12 @@ from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file, serving_
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 
 NODED, MASTERD, MOND = "ganeti-noded", "ganeti-masterd", "ganeti-mond"
+ETCD = "ganeti-etcd"
 MODULES = {
     NODED: "ganeti.daemons.noded",
     MASTERD: "ganeti.daemons.masterd",
     MOND: "ganeti.daemons.mond",
+    ETCD: "ganeti.daemons.etcd",
 }
 
 START_LIMIT_S = 30.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import MASTERD, MOND, NODED, Daemons
+from ganeti.bootstrap.daemons import ETCD, MASTERD, MOND, NODED, Daemons
 
 
 def is_member(paths: Paths) -> bool:
@@ -33,7 +33,8 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
     ]
     ssconf = [paths.ssconf, *sorted(paths.data.glob("ssconf[._-]*"))]
     try:
-        for path in (*keys, *ssconf, *databases, paths.tasks):
+        etcd = (paths.state_settings, paths.etcd_directory)
+        for path in (*keys, *ssconf, *databases, *etcd, paths.tasks):
             _remove(path)
         if storage_list:
             _remove(paths.file_storage_paths)
@@ -48,6 +49,7 @@ async def destroy(paths: Paths, daemons: Daemons) -> None:
     """The end of a cluster on its last node: stop the daemons, then remove its data."""
     await daemons.stop(MASTERD)
     await daemons.stop(MOND)
+    await daemons.stop(ETCD)
     await daemons.stop(NODED)
     forget_cluster(paths)
 

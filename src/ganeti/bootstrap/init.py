@@ -22,8 +22,9 @@ from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import host_name, plain_name
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
-from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.bootstrap.daemons import ETCD, MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
+from ganeti.bootstrap.etcd import ExternalEtcd, begin_etcd
 from ganeti.bootstrap.membership import (
     allow_storage,
     check_not_member,
@@ -41,7 +42,7 @@ from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import Params
 from ganeti.store.backend import become_master
-from ganeti.store.factory import open_alone
+from ganeti.store.factory import BACK_ENDS, open_alone
 from ganeti.store.interface import Identity, Transaction
 
 DEFAULT_FILE_DIR = "/srv/ganeti/file-storage"
@@ -77,6 +78,10 @@ class InitOptions:
     file_storage_dir: str = DEFAULT_FILE_DIR
     shared_file_storage_dir: str = DEFAULT_SHARED_DIR
     uid_pool: Sequence[uidpool.UidRange] = ()
+    state: str = "embedded"
+    """The kind of back end (`StateSettings`)."""
+    external_etcd: ExternalEtcd | None = None
+    """Where the state is, if in an etcd that the candidates do not run."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,22 @@ async def make_identity(new: Founding) -> None:
     write_identity(new.paths, key, new.certificate, authority)
 
 
+async def begin_state(new: Founding) -> None:
+    """What keeps the state runs; nothing is needed for the embedded one."""
+    if new.options.state != "etcd":
+        return
+    new.undo.push_async_callback(new.daemons.stop, ETCD)
+    await begin_etcd(
+        new.paths,
+        new.daemons,
+        new.clock,
+        cluster_uuid=new.cluster_uuid,
+        node_uuid=new.node_uuid,
+        address=new.options.primary_ip,
+        external=new.options.external_etcd,
+    )
+
+
 async def make_state(new: Founding) -> None:
     """The register, the first rows of the configuration, and the files that show them."""
     node = NodeUuid(new.node_uuid)
@@ -176,6 +197,7 @@ async def start_master(new: Founding) -> None:
 STEPS: tuple[Step, ...] = (
     make_places,
     make_identity,
+    begin_state,
     make_state,
     make_storage_list,
     start_node_daemon,
@@ -256,6 +278,10 @@ def check_options(options: InitOptions) -> None:
     if options.cluster_name == options.node_name:
         raise InputError("the cluster needs a name of its own, not the node's", "cluster_name")
     _check_addresses(options)
+    if options.state not in BACK_ENDS:
+        raise InputError(f"{options.state!r:.40} keeps no state", "state")
+    if options.external_etcd is not None:
+        options.external_etcd.check()
     plain_name(options.group_name, "group_name")
     _configured(_BLANK, options)
     if problems := uidpool.host_conflicts(options.uid_pool):

@@ -19,6 +19,7 @@ from ganeti.cli.key_values import merged_key_values, named_key_values
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
 from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of
+from ganeti.cli.state_options import STATE_OPTIONS
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
 from ganeti.uidpool import FormatUidPool, ParseUidPool
@@ -81,6 +82,7 @@ _OPTIONAL_INIT = {
     option("-C", "--candidate-pool-size", type=int, metavar="N",
            help="how many nodes are kept as master candidates"),
     UID_POOL,
+    *STATE_OPTIONS,
     option("--primary-ip-version", type=int, choices=(4, 6),
            help="family of primary addresses; accepted, the address says it"),
     option("--no-etc-hosts", action="store_true", help="accepted: /etc/hosts is never changed"),
@@ -118,6 +120,7 @@ def init(args: argparse.Namespace) -> int:
     given["beparams"] = _backend_bounds(args.beparams)
     given["nicparams"] = merged_key_values(args.nicparams, "nicparams")
     given["diskparams"] = named_key_values(args.diskparams, "diskparams")
+    given.update(_state_of(args))
     options = InitOptions(
         cluster_name=args.cluster_name,
         node_name=name,
@@ -129,6 +132,21 @@ def init(args: argparse.Namespace) -> int:
     with LuxiClient() as client:
         run_job(client, OpClusterPostInit(), args)
     return 0
+
+
+def _state_of(args: argparse.Namespace) -> dict[str, Any]:
+    """What keeps the state; InputError where options contradict each other."""
+    from ganeti.bootstrap.etcd import ExternalEtcd
+
+    details = (args.state_urls, args.state_authority, args.state_credentials)
+    if args.state != "etcd" and any(details):
+        raise InputError("says where an etcd is: give --state=etcd with it", "--state-urls")
+    if not args.state_urls:
+        return {"state": args.state or "embedded"}
+    external = ExternalEtcd(
+        tuple(args.state_urls.split(",")), args.state_authority or "", args.state_credentials or ""
+    )
+    return {"state": args.state, "external_etcd": external}
 
 
 def _resolved(name: str) -> str | None:

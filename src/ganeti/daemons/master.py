@@ -24,6 +24,7 @@ from ganeti.config.ssconf_writer import SsconfDistributor
 from ganeti.config.transaction import Draft
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
 from ganeti.daemons.candidates import NodeDirectory
+from ganeti.daemons.etcd_servers import EtcdServers
 from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
 from ganeti.jobs.queue import JobQueue
@@ -106,12 +107,14 @@ class Mastership:
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
         self._opened.push_async_callback(distributor.close)
         archive = self._archive()
+        servers = EtcdServers(self._paths, identity.cluster_uuid)
+        self._opened.push_async_callback(servers.close)
         members = MembershipKeeper(
             store,
             lease,
             config,
             rpc,
-            authority_key=self._paths.authority_key,
+            servers=servers,
             directory=self._node.directory,
             settle=distributor.settle,
             candidates_are=archive.candidates_are,

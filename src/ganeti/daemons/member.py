@@ -113,7 +113,11 @@ class Member:
         state = await open_state(self._paths, identity, Ports(voters, peers, register, worker))
         store = state.backend
         self._opened.push_async_callback(store.close)
-        await directory.read(store)
+        try:
+            await directory.read(store)
+        except StoreError as err:
+            # Of a state on other hosts: it is read again before this node becomes the master.
+            _log.warning("the state cannot be read yet: %s", err)
         self._parts = CandidateParts(
             self._paths, identity, store, directory, worker, peers, archive
         )

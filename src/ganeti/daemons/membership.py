@@ -10,9 +10,9 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from typing import Protocol
 
-from ganeti.base.errors import GanetiError, RpcError
+from ganeti.base.errors import GanetiError, RpcError, StoreError
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.daemons.candidates import NodeDirectory
@@ -50,6 +50,14 @@ def next_change(snapshot: Snapshot, members: Membership) -> MemberChange | None:
     return None
 
 
+class CandidateServers(Protocol):
+    """What makes a node a candidate, and what a back end has to run there."""
+
+    async def admit(self, node: Node) -> CandidateArgs: ...
+    async def settle(self, node: Node) -> None: ...
+    async def dismiss_others(self, candidates: frozenset[NodeUuid], nodes: list[Node]) -> None: ...
+
+
 class MembershipKeeper:
     """Acts on each change of the configuration, one step after the other."""
 
@@ -60,7 +68,7 @@ class MembershipKeeper:
         config: Config,
         rpc: Rpc,
         *,
-        authority_key: Path,
+        servers: CandidateServers,
         directory: NodeDirectory,
         settle: Callable[[float], Awaitable[list[str]]],
         candidates_are: Callable[[frozenset[NodeUuid]], None] = lambda _candidates: None,
@@ -70,10 +78,10 @@ class MembershipKeeper:
         `candidates_are` is told at each step at which of them the state is kept.
         """
         self._candidates_are = candidates_are
+        self._servers = servers
         self._store, self._lease = store, lease
         self._settle = settle
         self._config, self._rpc = config, rpc
-        self._authority_key = authority_key
         self._directory = directory
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -123,13 +131,14 @@ class MembershipKeeper:
 
     async def promote(self, node: Node) -> None:
         """Give a node the key and a daemon, before the configuration calls it a candidate; RpcError."""
-        key = await asyncio.to_thread(self._authority_key.read_text)
+        args = await self._servers.admit(node)
         await self._rpc.call(
             node,
             CANDIDATE_START,
-            CandidateArgs(authority_key=key),
+            args,
             key=f"candidate/{self._lease.epoch}/{node.uuid}/{next(self._calls)}",
         )
+        await self._servers.settle(node)
         self._started.add(node.uuid)
 
     async def demote(self, node: Node) -> None:
@@ -137,6 +146,7 @@ class MembershipKeeper:
         async with self._stepping:
             while not await self._next_step():
                 continue
+        await self._dismiss_others()
         if not node.offline:
             await self._stop(node)
 
@@ -151,12 +161,20 @@ class MembershipKeeper:
             node = self._config.snapshot.nodes[uuid]
             try:
                 await self.promote(node)
-            except RpcError as err:
+            except (RpcError, StoreError) as err:
                 _log.warning("%s is no candidate yet: %s", node.name, err)
+        await self._dismiss_others()
         for uuid in sorted(self._leaving):
             await self._stop_candidate(uuid)
         async with self._stepping:
             return await self._next_step()
+
+    async def _dismiss_others(self) -> None:
+        """Take servers out whose nodes are no candidates any more, for the store and the configuration."""
+        _, wanted = wanted_members(self._config.snapshot)
+        candidates = (await self._store.members()).candidates | wanted
+        nodes = list(self._config.snapshot.nodes.values())
+        await self._servers.dismiss_others(candidates, nodes)
 
     async def _next_step(self) -> bool:
         members = await self._store.members()

@@ -65,7 +65,7 @@ class RoleCallbacks:
     """What a change of the role means for the daemon."""
 
     prepare: Callable[[], Awaitable[None]]
-    """Called before each campaign of its own."""
+    """Called before each campaign of its own, and before the nodes are fenced."""
     start_master: Callable[[Lease, Callable[[str], None]], MasterServices]
     """What the master runs under a lease; it says by the callable why it cannot go on in this epoch."""
     serve: Callable[[Dispatcher | None], Awaitable[None]]
@@ -294,6 +294,7 @@ class Roles:
             await self._close_services()
 
     async def _start(self, lease: Lease) -> _Term:
+        await self._callbacks.prepare()
         await self._fence.promise(lease.epoch)
         renewing = asyncio.create_task(
             keep_promised(self._fence, self._store, lease.epoch), name="fence"

@@ -2,14 +2,24 @@
 
 import asyncio
 import logging
+import shutil
+
+import msgspec
 
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import MASTERD, Daemons
+from ganeti.bootstrap.daemons import ETCD, MASTERD, Daemons
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
+from ganeti.store.etcd.settings import (
+    ServerSettings,
+    StateSettings,
+    keep_server_settings,
+    keep_state_settings,
+    state_settings,
+)
 
 KEY_LIMIT = 64 * 1024
 
@@ -29,13 +39,24 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
                 await asyncio.to_thread(_keep, paths, key)
             except OSError as err:
                 raise HostError(f"cannot keep the authority's key: {err.strerror}") from err
+            await begin_state(args)
             await daemons.start(MASTERD)
         return Nothing()
+
+    async def begin_state(args: CandidateArgs) -> None:
+        """Know where the state is, and run this candidate's part of it."""
+        try:
+            await asyncio.to_thread(_keep_state, paths, args)
+        except OSError as err:
+            raise HostError(f"cannot keep where the state is: {err.strerror}") from err
+        if args.etcd_server:
+            await daemons.start(ETCD)
 
     async def stop(_args: Nothing, _call: Call) -> Nothing:
         async with changing:
             log.info("this node is no master candidate any more")
             await daemons.stop(MASTERD)
+            await daemons.stop(ETCD)
             try:
                 await asyncio.to_thread(_forget, paths)
             except OSError as err:
@@ -50,9 +71,25 @@ def _keep(paths: Paths, key: bytes) -> None:
         write_atomically(paths.authority_key, key, mode=0o600)
 
 
+def _keep_state(paths: Paths, args: CandidateArgs) -> None:
+    """Repeating that is harmless: a server that has begun keeps its data, endpoints are found anew."""
+    if not args.state:
+        return
+    try:
+        settings = msgspec.json.decode(args.state, type=StateSettings)
+        if args.etcd_server:
+            keep_server_settings(paths, msgspec.json.decode(args.etcd_server, type=ServerSettings))
+    except msgspec.DecodeError as err:
+        raise InputError(f"where the state is, is not understood: {err}", "state") from err
+    if state_settings(paths).kind != settings.kind:
+        keep_state_settings(paths, settings)
+
+
 def _forget(paths: Paths) -> None:
     """The key and the state go; another member would be trusted with them only as a candidate."""
     state = [paths.state.with_name(paths.state.name + end) for end in ("", "-wal", "-shm", ".lock")]
     for path in (paths.authority_key, *state):
         path.unlink(missing_ok=True)
+    paths.state_settings.unlink(missing_ok=True)
+    shutil.rmtree(paths.etcd_directory, ignore_errors=True)
     sync_directory(paths.data)

@@ -1,7 +1,7 @@
 """Which back end keeps the state of this node, and how it is opened, made and restored.
 
 The choice is the node's own (`StateSettings`); without that file the state is embedded. A back end is one
-entry of `_BACK_ENDS`.
+entry of `BACK_ENDS`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from ganeti.base.errors import StoreError
 from ganeti.base.paths import Paths
 from ganeti.store.backend import StateBackend, StateRestorer
+from ganeti.store.etcd.opening import open_etcd
+from ganeti.store.etcd.restorer import EtcdRestorer
 from ganeti.store.etcd.settings import state_settings
 from ganeti.store.interface import Identity
 from ganeti.store.ports import OpenedState, Ports, alone
@@ -41,17 +43,18 @@ async def _open_embedded(paths: Paths, identity: Identity, ports: Ports) -> Open
     return OpenedState(store, store, store.handlers)
 
 
-_BACK_ENDS = {
+BACK_ENDS = {
     "embedded": _BackEnd(_open_embedded, EmbeddedRestorer),
+    "etcd": _BackEnd(open_etcd, EtcdRestorer),
 }
 """By `StateSettings.kind`."""
 
 
 def _back_end(paths: Paths) -> _BackEnd:
     kind = state_settings(paths).kind
-    if kind not in _BACK_ENDS:
+    if kind not in BACK_ENDS:
         raise StoreError(f"{paths.state_settings}: this version cannot keep the state in {kind}")
-    return _BACK_ENDS[kind]
+    return BACK_ENDS[kind]
 
 
 async def open_state(paths: Paths, identity: Identity, ports: Ports) -> OpenedState:

@@ -37,6 +37,12 @@ def parser() -> argparse.ArgumentParser:
         "--hypervisor", choices=("fake", "kvm"), default="fake", help="default: %(default)s"
     )
     make.add_argument(
+        "--state",
+        choices=("embedded", "etcd"),
+        default="embedded",
+        help="what keeps the state; etcd elects the master by itself (default: %(default)s)",
+    )
+    make.add_argument(
         "--netns",
         action="store_true",
         help="give each node a network namespace (root) in place of a loopback address",
@@ -104,6 +110,7 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
             netns=args.netns,
             guest=guest,
             monitoring=args.monitoring,
+            state=args.state,
         ),
         announce,
     )

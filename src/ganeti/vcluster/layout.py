@@ -77,6 +77,8 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Where the test guest's kernel and OS definition are; '' without."""
     has_monitoring: bool = False
     """Whether the nodes have the monitoring daemon."""
+    state: str = "embedded"
+    """What keeps the cluster's state: 'embedded' or 'etcd'."""
     is_complete: bool = False
     """False while it is being made: then nobody relies on it, and it may be removed."""
 
@@ -127,6 +129,7 @@ def plan(
     netns: bool,
     guest: Path | None,
     monitoring: bool = False,
+    state: str = "embedded",
 ) -> VirtualCluster:
     """A cluster of `count` nodes in `directory`, with addresses that nobody uses."""
     if not 1 <= count <= MAX_NODES:
@@ -145,6 +148,7 @@ def plan(
         bridge=f"gnt-{tag}" if netns else "",
         guest=str(guest) if guest else "",
         has_monitoring=monitoring,
+        state=state,
         nodes=tuple(
             VirtualNode(
                 name=f"{name}.{DOMAIN}",

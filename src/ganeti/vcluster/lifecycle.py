@@ -15,12 +15,13 @@ from pathlib import Path
 import msgspec
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
-from ganeti.bootstrap.daemons import MASTERD, MOND, NODED, Daemons
+from ganeti.bootstrap.daemons import ETCD, MASTERD, MOND, NODED, Daemons
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode, load
 from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
 
 DOWN = "down"
+START_ORDER = (NODED, ETCD, MASTERD, MOND)
 JOIN_WAIT_S = 60.0
 LOG_LINES = 15
 TOKEN_LENGTH = 100
@@ -183,7 +184,7 @@ def start(cluster: VirtualCluster, say: Say) -> None:
             f" 'ganeti-vcluster --dir {cluster.directory} down' and make it again"
         )
     nodes = {node.name: node for node in cluster.nodes}
-    for node_name, name, _down in sorted(missing, key=lambda row: row[1] == MASTERD):
+    for node_name, name, _down in sorted(missing, key=lambda row: START_ORDER.index(row[1])):
         _start(nodes[node_name], name, say)
 
 
@@ -221,6 +222,8 @@ def init_command(cluster: VirtualCluster) -> list[str]:
         "--file-storage-dir=/srv/ganeti/file-storage",
         "--default-iallocator=hail",
     ]  # fmt: skip
+    if cluster.state != "embedded":
+        words.append(f"--state={cluster.state}")
     if cluster.guest:
         guest = Path(cluster.guest)
         # Where many guests share few processors, emulated timers are late, and a kernel that
@@ -322,7 +325,7 @@ def down(cluster: VirtualCluster, say: Say) -> None:
 
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
     problems = []
-    for name in (MOND, MASTERD, NODED):
+    for name in (MOND, MASTERD, ETCD, NODED):
         for node in cluster.nodes:
             daemons = Daemons(node.paths, environment=node.environment())
             try:
@@ -337,13 +340,23 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
     return problems
 
 
+def _daemons_of(cluster: VirtualCluster, node: VirtualNode) -> list[str]:
+    """Those that should run on a node, after what it has been made."""
+    names = [NODED]
+    if node.paths.authority_key.exists():
+        names.insert(0, MASTERD)
+    if node.paths.etcd_server_settings.exists():
+        names.append(ETCD)
+    if cluster.has_monitoring:
+        names.append(MOND)
+    return names
+
+
 def status(cluster: VirtualCluster) -> list[tuple[str, str, str]]:
     """(node, daemon, process or DOWN) of every daemon that should be there."""
     rows = []
     for node in cluster.nodes:
-        masterd = (MASTERD,) if node.paths.authority_key.exists() else ()
-        mond = (MOND,) if cluster.has_monitoring else ()
-        for name in (*masterd, NODED, *mond):
+        for name in _daemons_of(cluster, node):
             process = Daemons(node.paths, environment=node.environment()).status(name).process
             rows.append((node.name, name, str(process.pid) if process else DOWN))
     return rows

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from ganeti.base.ids import CountingIds
+from ganeti.base.paths import Paths
 from ganeti.config.config import Config
 from ganeti.config.transaction import Draft
 from ganeti.daemons.candidates import NodeDirectory
+from ganeti.daemons.etcd_servers import EtcdServers
 from ganeti.daemons.membership import SETTLE_S, MembershipKeeper, next_change, wanted_members
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
@@ -102,12 +104,19 @@ async def begin(tmp_path: Path, settle: Settle) -> Kept:
     async def done(_args: Any, _call: Call) -> Nothing:
         return Nothing()
 
-    key = tmp_path / "key"
-    key.write_text("-----BEGIN")
+    paths = Paths(tmp_path)
+    paths.data.mkdir(parents=True)
+    paths.authority_key.write_text("-----BEGIN")
     handlers: Handlers = {CANDIDATE_START.name: done, CANDIDATE_STOP.name: done}
     rpc = FakeRpc({node.name: handlers for node in nodes})
     keeper = MembershipKeeper(
-        store, lease, config, rpc, authority_key=key, directory=NodeDirectory(), settle=settle
+        store,
+        lease,
+        config,
+        rpc,
+        servers=EtcdServers(paths, "cluster"),
+        directory=NodeDirectory(),
+        settle=settle,
     )
     keeper.start()
     await asyncio.sleep(1)

@@ -65,9 +65,13 @@ class AcceptArgs(Message, frozen=True, kw_only=True):
 
 
 class CandidateArgs(Message, frozen=True, kw_only=True):
-    """Become a master candidate: the key of the cluster's authority (PEM)."""
+    """Become a master candidate: the key of the cluster's authority (PEM), and where the state is."""
 
     authority_key: str
+    state: str = ""
+    """Where it is (`StateSettings` as JSON); '' where the candidates themselves have it."""
+    etcd_server: str = ""
+    """The settings of the candidate's own server of etcd, where it is to run one."""
 
     def __repr__(self) -> str:
         return "CandidateArgs(…)"

@@ -86,6 +86,8 @@ class EtcdOptions:
     is_managed: bool = True
     """The servers are the candidates', each named for its node, and hold nothing else."""
     lease_s: int = LEASE_S
+    endpoints_are: Callable[[tuple[str, ...]], None] = lambda _endpoints: None
+    """Told when the servers of the candidates are others."""
 
 
 class EtcdBackend:
@@ -107,7 +109,7 @@ class EtcdBackend:
         self._roles = RoleFeed()
         self._view = View(gateway, self._keys, identity.node_uuid)
         self._writer: Writer | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._valid_until = 0.0
         self._end: asyncio.Future[str] | None = None  # why the lease is to end
         self._ended = asyncio.Event()
@@ -130,7 +132,12 @@ class EtcdBackend:
             await self._view.read()
             await self._end_earlier_life()
         self._view.start()
-        self._task = asyncio.create_task(self._run(), name="etcd-election")
+        self._tasks.append(asyncio.create_task(self._run(), name="etcd-election"))
+        if self._options.is_managed:
+            with contextlib.suppress(GatewayError, ProtocolError):
+                await self.look_at_members()
+            servers = asyncio.create_task(self._look_at_servers(), name="etcd-servers")
+            self._tasks.append(servers)
 
     async def _end_earlier_life(self) -> None:
         """A daemon that was killed is not waited for: a node has one at a time."""
@@ -147,9 +154,10 @@ class EtcdBackend:
         if self._end is not None and not self._end.done():
             self._end.set_result("the daemon ends")
         await self._ended.wait()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         await self._view.close()
         self._roles.close()
         await self._gateway.close()
@@ -194,6 +202,8 @@ class EtcdBackend:
             return view.unreachable
         if view.leader is not None:
             return f"the master is {view.leader.node}"
+        if view.is_incomplete:
+            return "a restore of the state in etcd has not ended; if nobody is at it, repeat it"
         if own not in view.members.candidates:
             return "this node is no master candidate"
         if view.hand_over not in (None, own):
@@ -276,7 +286,7 @@ class EtcdBackend:
             for task, name in (
                 (self._renew(number, end), "etcd-lease"),
                 (self._look_at_view(end, int(lease.token)), "etcd-rivals"),
-                (self._look_after_servers(), "etcd-servers"),
+                (self._compact(), "etcd-compaction"),
             )
         ]
         try:
@@ -349,27 +359,39 @@ class EtcdBackend:
                 self._lost_lease(f"the mastership is handed over to {target}")
             await self._view.changed()
 
-    async def _look_after_servers(self) -> None:
-        """Know who holds the state; forget old revisions of servers that are ours alone."""
-        old, compacted = 0, asyncio.get_running_loop().time()
-        while True:
+    async def _compact(self) -> None:
+        """Forget what is older than a while, on servers that are ours alone."""
+        old = 0
+        while self._options.is_managed:
+            await asyncio.sleep(COMPACT_S)
             try:
-                if self._options.is_managed:
-                    await self._look_at_members()
-                if self._options.is_managed and asyncio.get_running_loop().time() > compacted:
-                    revision = (await self._gateway.range(self._keys.head)).header.revision
-                    if old:
-                        await self._gateway.compact(old)
-                    old, compacted = revision, asyncio.get_running_loop().time() + COMPACT_S
+                revision = (await self._gateway.range(self._keys.head)).header.revision
+                if old:
+                    await self._gateway.compact(old)
+                old = revision
             except (GatewayError, ProtocolError) as err:
-                _log.debug("etcd's servers: %s", err)
+                _log.warning("etcd is not compacted: %s", err)
+
+    async def _look_at_servers(self) -> None:
+        """Know the servers, as they come and go, where they are the candidates'."""
+        while True:
+            with contextlib.suppress(GatewayError, ProtocolError):
+                await self.look_at_members()
             await asyncio.sleep(LOOK_AT_MEMBERS_S)
 
-    async def _look_at_members(self) -> None:
+    async def look_at_members(self) -> None:
+        """Ask now who the servers are; GatewayError."""
         listed = (await self._gateway.members()).members
-        self._holders = frozenset(
-            NodeUuid(member.name) for member in listed if member.name and not member.isLearner
+        own = self._identity.node_uuid
+        started = sorted(
+            (member for member in listed if member.clientURLs and not member.isLearner),
+            key=lambda member: (member.name != own, member.name),
         )
+        self._holders = frozenset(NodeUuid(member.name) for member in started)
+        endpoints = tuple(url for member in started for url in member.clientURLs)
+        if endpoints and endpoints != self._gateway.endpoints:
+            self._gateway.use_endpoints(endpoints)
+            self._options.endpoints_are(endpoints)
 
     async def _make_room(self) -> None:
         """Forget what is old, and give the space back, on servers that are ours alone."""
@@ -553,6 +575,7 @@ class EtcdBackend:
             waiting_bytes=writer.waiting_bytes if writer else 0,
             refused=totals.refused + (writer.refused if writer else 0),
             is_full=writer is not None and writer.is_full,
+            degraded=writer is not None and self._is_degraded(),
         )
 
     def _add_totals(self, writer: Writer) -> None:

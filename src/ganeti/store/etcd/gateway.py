@@ -47,6 +47,7 @@ _NOT_CARRIED_OUT = frozenset((3, 5, 6, 7, 9, 11, 12, 16))
 unauthenticated."""
 _EXHAUSTED, _OUT_OF_RANGE, _UNAUTHENTICATED = 8, 11, 16
 _NO_SPACE = "database space exceeded"
+_LEARNER = "not supported for learner"
 _UNHEALTHY = "unhealthy cluster"
 """Said, as unavailable, of a change of members that would risk the quorum: it is not begun."""
 
@@ -391,6 +392,8 @@ def _failure(endpoint: str, path: str, status: int, data: bytes) -> GatewayError
         return Unanswered(f"etcd at {endpoint} answered {path} with HTTP status {status}")
     reason = failure.message or failure.error
     text = f"etcd at {endpoint} refused {path}: {reason}"
+    if _LEARNER in reason:
+        return NotSent(text)
     if failure.code == _EXHAUSTED:
         return (Full if _NO_SPACE in reason else Rejected)(text, failure.code)
     if failure.code == _OUT_OF_RANGE and "compacted" in reason:

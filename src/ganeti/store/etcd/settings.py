@@ -64,9 +64,11 @@ def _host(address: str) -> str:
 
 
 def state_settings(paths: Paths) -> StateSettings:
-    """Of this node; a node without the file has the embedded store. ConfigurationError."""
-    found = _read(paths.state_settings, StateSettings)
-    return found or StateSettings()
+    """Of this node; one without the file has the embedded store. ConfigurationError."""
+    found = _read(paths.state_settings, StateSettings) or StateSettings()
+    if found.kind == "etcd" and not found.endpoints:
+        raise ConfigurationError(f"{paths.state_settings} does not say where etcd is")
+    return found
 
 
 def server_settings(paths: Paths) -> ServerSettings | None:

@@ -78,6 +78,11 @@ class View:
         return NodeUuid(value.decode(errors="replace")) if value else None
 
     @property
+    def is_incomplete(self) -> bool:
+        """Whether a state is being put here, or that was begun and never ended."""
+        return self._keys.incomplete in self._values
+
+    @property
     def members(self) -> MemberList:
         value = self._value(self._keys.members)
         row = None if value is None else opened(META_KIND, MEMBERS_KEY, value)
@@ -108,12 +113,21 @@ class View:
     @property
     def _watched(self) -> tuple[bytes, ...]:
         keys = self._keys
-        return (keys.leader, keys.epoch, keys.head, keys.hand_over, keys.members, keys.ceiling)
+        return (
+            keys.leader,
+            keys.epoch,
+            keys.head,
+            keys.hand_over,
+            keys.incomplete,
+            keys.members,
+            keys.ceiling,
+        )
 
     async def read(self) -> None:
         """Ask once; GatewayError without a quorum, StoreError where what is found is damaged."""
         answer = await self._gateway.look(self._watched)
         self.take(answer)
+        self.unreachable = ""
 
     def take(self, answer: TxnAnswer) -> None:
         """Learn from an answer with ranges of some of the keys."""
@@ -140,7 +154,6 @@ class View:
         while True:
             try:
                 await self.read()
-                self.unreachable = ""
                 self._news.set()
                 await self._follow_changes()
             except (GatewayError, ProtocolError) as err:

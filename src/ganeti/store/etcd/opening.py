@@ -1,0 +1,71 @@
+"""The back end of a node whose settings name an etcd, as the factory opens it."""
+
+import asyncio
+import logging
+
+import msgspec
+
+from ganeti.base.clock import SystemClock
+from ganeti.base.errors import ConfigurationError, HostError, StoreError
+from ganeti.base.paths import Paths
+from ganeti.model.objects import NodeUuid
+from ganeti.store.etcd.backend import EtcdBackend, EtcdOptions
+from ganeti.store.etcd.gateway import Gateway
+from ganeti.store.etcd.server import ensure_certificate
+from ganeti.store.etcd.settings import (
+    StateSettings,
+    access,
+    keep_state_settings,
+    server_settings,
+    state_settings,
+)
+from ganeti.store.fence import RegisterFence
+from ganeti.store.interface import Identity
+from ganeti.store.ports import OpenedState, Ports
+
+_log = logging.getLogger(__name__)
+
+
+def open_gateway(paths: Paths, settings: StateSettings) -> Gateway:
+    """A client of this node's etcd; StoreError where its certificates or settings are wrong."""
+    try:
+        server = server_settings(paths)
+        if server is not None:
+            now = SystemClock().time()
+            ensure_certificate(paths, server.cluster_uuid, server.address, now)
+        return Gateway(access(paths, settings))
+    except (ConfigurationError, HostError) as err:
+        raise StoreError(err.message) from err
+
+
+async def open_etcd(paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
+    """A follower that campaigns from now on; StoreError."""
+    try:
+        settings = state_settings(paths)
+    except ConfigurationError as err:
+        raise StoreError(err.message) from err
+
+    def endpoints_are(endpoints: tuple[str, ...]) -> None:
+        """Remembered, so that the next start finds them."""
+        new = msgspec.structs.replace(settings, endpoints=endpoints)
+        try:
+            keep_state_settings(paths, new)
+        except OSError as err:
+            _log.warning("%s: %s", paths.state_settings, err.strerror)
+
+    async def counted() -> frozenset[NodeUuid]:
+        return (await backend.members()).voters
+
+    fence = RegisterFence(identity, ports.voters, counted)
+    backend = EtcdBackend(
+        open_gateway(paths, settings),
+        identity,
+        highest_promised=fence.greatest_promised,
+        options=EtcdOptions(is_managed=settings.is_managed, endpoints_are=endpoints_are),
+    )
+    try:
+        await backend.start()
+    except BaseException:
+        await asyncio.shield(backend.close())
+        raise
+    return OpenedState(backend, fence, {})
