@@ -393,6 +393,84 @@ async def test_a_qemu_that_can_open_nothing_gets_disks_and_nics_all_the_same(
     await node.driver.hotplug.remove_nic(instance, nic)
 
 
+def with_cd(instance: InstanceSpec, image: object) -> InstanceSpec:
+    given = {**instance.hvparams, "cdrom_image_path": str(image)}
+    return msgspec.structs.replace(instance, hvparams=given)
+
+
+async def medium(node: Node, instance: InstanceSpec) -> int:
+    """How many bytes the CD has that QEMU has in the first drive; 0 without one."""
+    [drive] = [
+        one
+        for one in await Monitor(node.files(instance).monitor)("query-block")
+        if "cdrom0" in one.get("qdev", "")
+    ]
+    assert drive["tray_open"] is False
+    return int(drive["inserted"]["image"]["virtual-size"]) if "inserted" in drive else 0
+
+
+@pytest.mark.requirement("A45")
+@pytest.mark.parametrize("kind", ["ide", "scsi"])
+async def test_the_cd_of_a_running_guest_is_changed_and_only_for_an_image(
+    nodes: list[Node], guest: Path, tmp_path: Path, kind: str
+) -> None:
+    """By a QEMU that can open nothing; then the guest moves with what it has."""
+    node, images = nodes[0], tmp_path / "images"
+    images.mkdir()
+    for name, size in (("a.iso", 65536), ("b.iso", 131072), ("c.iso", 262144)):
+        (images / name).write_bytes(bytes(size))
+    (images / "link.iso").symlink_to("/etc/passwd")
+    os.mkfifo(images / "pipe.iso")
+    confined = {"security_model": "user", "security_domain": "nobody", "use_chroot": True}
+    plain, system = installed(
+        guest, tmp_path, **confined, cdrom_disk_type=kind, image_directories=str(images)
+    )
+    instance = with_cd(plain, images / "a.iso")
+    await node.driver.start(instance, [str(system)])
+    assert await medium(node, instance) == 65536
+    pid = node.record(instance).pid
+    hotplug = node.driver.hotplug
+    for name, size in (("b.iso", 131072), ("c.iso", 262144), ("a.iso", 65536)):
+        wanted = with_cd(plain, images / name)
+        assert await hotplug.change_medium(wanted, "cdrom_image_path")
+        assert await medium(node, instance) == size
+        assert {one for one in open_files(pid) if one.endswith(".iso")} == {str(images / name)}
+        assert node.record(instance).instance.hvparams["cdrom_image_path"] == str(images / name)
+    for wrong in ("/etc/passwd", images / "link.iso", images / "pipe.iso", images / "none.iso"):
+        with pytest.raises(HypervisorError, match="cdrom_image_path"):
+            await hotplug.change_medium(with_cd(plain, wrong), "cdrom_image_path")
+        assert await medium(node, instance) == 65536
+    for _ in range(2):
+        assert await hotplug.change_medium(with_cd(plain, ""), "cdrom_image_path")
+        assert await medium(node, instance) == 0
+    assert [one for one in open_files(pid) if one.endswith(".iso")] == []
+    assert node.record(instance).instance.hvparams["cdrom_image_path"] == "empty"
+    assert await hotplug.change_medium(with_cd(plain, images / "b.iso"), "cdrom_image_path")
+    assert await medium(node, instance) == 131072
+    assert not await hotplug.change_medium(instance, "cdrom2_image_path")
+
+
+async def test_a_guest_whose_cd_was_taken_out_moves_with_its_empty_drive(
+    nodes: list[Node], guest: Path, tmp_path: Path
+) -> None:
+    source, target = nodes
+    images = tmp_path / "images"
+    images.mkdir()
+    (images / "a.iso").write_bytes(bytes(65536))
+    plain, system = installed(guest, tmp_path, image_directories=str(images))
+    instance = with_cd(plain, images / "a.iso")
+    await source.boot(instance, system)
+    assert await source.driver.hotplug.change_medium(with_cd(plain, ""), "cdrom_image_path")
+    (images / "a.iso").unlink()
+    await migrate(source, target, with_cd(plain, ""), {plain.disks[0].uuid: system})
+    assert await medium(target, instance) == 0
+    (images / "b.iso").write_bytes(bytes(131072))
+    wanted = with_cd(plain, images / "b.iso")
+    assert await target.driver.hotplug.change_medium(wanted, "cdrom_image_path")
+    assert await medium(target, instance) == 131072
+    await target.waits_for(instance, "echo alive", "alive")
+
+
 async def test_of_a_guest_that_does_not_run_nothing_is_changed(
     nodes: list[Node], guest: Path, tmp_path: Path
 ) -> None:

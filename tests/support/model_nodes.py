@@ -27,6 +27,8 @@ from ganeti.placement.answers import Settings, answer
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.devices import (
     DiskChangeArgs,
+    MediumArgs,
+    MediumResult,
     MemoryArgs,
     MemoryResult,
     NicChangeArgs,
@@ -534,6 +536,14 @@ class ModelNode:
             else:
                 guest.spec = with_nic(guest.spec, args.nic)
         return Nothing()
+
+    def on_hotplug_medium(self, args: MediumArgs) -> MediumResult:
+        if guest := self.guests.get(args.instance.uuid):
+            if not guest.spec.hvparams[args.drive]:
+                return MediumResult(is_changed=False)
+            image = args.instance.hvparams[args.drive] or "empty"
+            guest.spec = replace(guest.spec, hvparams={**guest.spec.hvparams, args.drive: image})
+        return MediumResult(is_changed=True)
 
     def on_instance_memory(self, args: MemoryArgs) -> MemoryResult:
         guest = self.guests.get(args.instance.uuid)

@@ -53,6 +53,16 @@ class FakeHotplug(Hotplug):
         self._meet("change_nic")
         self._change(instance, lambda guest: with_nic(guest, nic))
 
+    async def change_medium(self, instance: InstanceSpec, drive: str) -> bool:
+        self._meet("change_medium")
+        self._change(
+            instance,
+            lambda guest: replace(
+                guest, hvparams={**guest.hvparams, drive: instance.hvparams.get(drive, "")}
+            ),
+        )
+        return True
+
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
         self._meet("set_memory")
         is_here = self._change(instance, lambda guest: replace(guest, memory=memory_mib))

@@ -49,6 +49,13 @@ class Hotplug(abc.ABC):
         """Connect a NIC as `nic` says now; one with another MAC address is taken out and put in again."""
 
     @abc.abstractmethod
+    async def change_medium(self, instance: InstanceSpec, drive: str) -> bool:
+        """Put into a CD drive, named by its hypervisor parameter, what `instance` says now.
+
+        False if the running guest has no such drive: its next start gives it one.
+        """
+
+    @abc.abstractmethod
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
         """Ask the guest to use so much memory; how much it uses after a while, 0 if it does not run here."""
 

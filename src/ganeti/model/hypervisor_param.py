@@ -11,6 +11,9 @@ from ganeti.base.identifiers import is_absolute_path
 
 PORT_MAX = 65535
 PASSWORD_DIRECTORY = "/etc/ganeti"  # noqa: S105 - where they are
+CD_DRIVES = ("cdrom_image_path", "cdrom2_image_path")
+EMPTY_DRIVE = "empty"
+"""The parameters that say what is in the CD drives, and their word for a drive without a medium."""
 IMAGE_DEPTH = 2
 """Levels that a directory of images is below the root at least."""
 
@@ -60,6 +63,11 @@ def absolute_or_empty(value: str) -> str | None:
     if not is_absolute_path(value):
         return "must be an absolute path without '..', or empty"
     return None
+
+
+def cd_image(value: str) -> str | None:
+    """A path of the host, or the word for a drive without a medium."""
+    return None if value == EMPTY_DRIVE else absolute_or_empty(value)
 
 
 def password_file(value: str) -> str | None:

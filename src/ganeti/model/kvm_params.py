@@ -11,6 +11,7 @@ from ganeti.model.hypervisor_param import (
     address_or_interface,
     between,
     capabilities,
+    cd_image,
     ciphers,
     cpu_mask,
     cpu_type,
@@ -42,6 +43,14 @@ _WAN = ("", "auto", "never", "always")
 
 def _file(name: str, doc: str) -> HypervisorParam:
     return HypervisorParam(name, "", doc, is_path=True, touches_host=True, check=absolute_or_empty)
+
+
+def _cd(name: str, which: str) -> HypervisorParam:
+    doc = (
+        f"image in the {which} CD drive, in one of image_directories; a running guest's is changed at"
+        " once; 'empty' is a drive without one, the empty text no drive"
+    )
+    return HypervisorParam(name, "", doc, is_path=True, touches_host=True, check=cd_image)
 
 
 _BOOT = (
@@ -83,8 +92,8 @@ _BOOT = (
 )
 
 _IMAGES = (
-    _file("cdrom_image_path", "image in the first CD drive, in one of image_directories"),
-    _file("cdrom2_image_path", "image in the second CD drive, in one of image_directories"),
+    _cd("cdrom_image_path", "first"),
+    _cd("cdrom2_image_path", "second"),
     _file("floppy_image_path", "image in the floppy drive, in one of image_directories"),
     HypervisorParam(
         "cdrom_disk_type",

@@ -13,11 +13,14 @@ from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.devices import (
     HOTPLUG_DISK,
+    HOTPLUG_MEDIUM,
     HOTPLUG_NIC,
     HOTPLUG_OBSTACLES,
     INSTANCE_MEMORY,
     DeviceAction,
     DiskChangeArgs,
+    MediumArgs,
+    MediumResult,
     MemoryArgs,
     MemoryResult,
     NicChangeArgs,
@@ -36,6 +39,7 @@ def handlers(
         HOTPLUG_OBSTACLES.name: devices.obstacles,
         HOTPLUG_DISK.name: devices.change_disk,
         HOTPLUG_NIC.name: devices.change_nic,
+        HOTPLUG_MEDIUM.name: devices.change_medium,
         INSTANCE_MEMORY.name: devices.set_memory,
     }
 
@@ -92,6 +96,12 @@ class _Devices:
                 case _:
                     raise InputError(f"a NIC of a running guest takes no {args.action}", "action")
         return Nothing()
+
+    async def change_medium(self, args: MediumArgs, _call: Call) -> MediumResult:
+        hotplug = self._hotplug(args.instance)
+        async with self.locks.of(args.instance.name):
+            is_changed = await hotplug.change_medium(args.instance, args.drive)
+        return MediumResult(is_changed=is_changed)
 
     async def set_memory(self, args: MemoryArgs, _call: Call) -> MemoryResult:
         hotplug = self._hotplug(args.instance)

@@ -427,3 +427,66 @@ async def test_a_subdirectory_that_is_none_makes_no_disk(master: Master, directo
     add = modify(disks=[["add", -1, {"size": 64}]], file_storage_dir=directory)
     assert "file_storage_dir" in str((await master.run(add)).ops[0].result)
     await master.nothing_is_left()
+
+
+CD, EMPTY = "/srv/ganeti/images/a.iso", "empty"
+
+
+async def _with_drive(master: Master, world: World) -> str:
+    """An instance of kvm that runs with an empty CD drive; its UUID."""
+    made = await master.run(create(hypervisor="kvm", hvparams={"cdrom_image_path": EMPTY}))
+    succeeded(made)
+    return master.instance(NAME).uuid
+
+
+def _in_the_drive(world: World, uuid: str) -> object:
+    return world.node(1).guests[uuid].spec.hvparams["cdrom_image_path"]
+
+
+async def test_the_cd_of_a_running_guest_is_changed_at_once(master: Master, world: World) -> None:
+    uuid = await _with_drive(master, world)
+    put_in = modify(hvparams={"cdrom_image_path": CD}, hotplug_if_possible=True)
+    view = await master.run(put_in)
+    succeeded(view)
+    assert _in_the_drive(world, uuid) == CD
+    assert "next start" not in said(view)
+    await master.run(modify(hvparams={"cdrom_image_path": ""}, hotplug=True))
+    assert (_in_the_drive(world, uuid), master.instance(NAME).hvparams["cdrom_image_path"]) == (
+        EMPTY,
+        "",
+    )
+    later = await master.run(modify(hvparams={"cdrom_image_path": CD}))
+    assert _in_the_drive(world, uuid) == EMPTY
+    assert "hv/cdrom_image_path takes effect at the next start" in said(later)
+
+
+async def test_a_guest_without_a_drive_gets_it_at_its_next_start(
+    master: Master, world: World
+) -> None:
+    succeeded(await master.run(create(hypervisor="kvm")))
+    wanted = {"cdrom_image_path": CD}
+    refused = await master.run(modify(hvparams=wanted, hotplug=True))
+    assert "no drive for cdrom_image_path" in str(refused.ops[0].result)
+    assert "cdrom_image_path" not in master.instance(NAME).hvparams
+    view = await master.run(modify(hvparams=wanted, hotplug_if_possible=True))
+    succeeded(view)
+    assert "it takes effect at the next start" in said(view)
+    assert master.instance(NAME).hvparams["cdrom_image_path"] == CD
+
+
+@pytest.mark.requirement("G11")
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_change_that_fails_puts_the_old_cd_back(
+    master: Master, world: World, number: int, fault: Fault
+) -> None:
+    uuid = await _with_drive(master, world)
+    master.rpc.reset()
+    master.rpc.fail(number, fault)
+    op = modify(hvparams={"cdrom_image_path": CD}, hotplug=True, runtime_mem=512)
+    view = await master.run(op)
+    assert master.rpc.acts()[:number] == ["hotplug_medium", "instance_memory"][:number]
+    assert view.status == "error"
+    await master.nothing_is_left()
+    assert _in_the_drive(world, uuid) == EMPTY
+    assert master.instance(NAME).hvparams["cdrom_image_path"] == EMPTY

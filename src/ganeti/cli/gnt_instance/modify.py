@@ -79,6 +79,8 @@ def modify(args: argparse.Namespace) -> int:
 
     Disks and interfaces are named by index, name or UUID; -1 (as in --disk -1:remove) is the last
     one, and the place behind it for add. Several changes are carried out in order.
+    The CD of a running guest is changed at once (-H cdrom_image_path=FILE), and taken out by an empty
+    value; a guest that was started with 'empty' has a drive for one.
     A disk that is removed is lost, so that is asked about first. --force leaves the question out, and
     the node is not asked whether it could run and install the result.
     """
@@ -128,7 +130,7 @@ def _device_change(text: str, field: str) -> list[Any]:
     first, _, rest = text.partition(":")
     if first in ACTIONS:
         return [first, _LAST, _device_params(rest, field)]
-    if not first:
+    if not first or "=" in first:
         raise InputError(f"{text!r:.60} must be [N:]ACTION[,key=value,…]", field)
     params = _device_params(rest, field)
     actions = [name for name in ACTIONS if params.get(name) is True]

@@ -28,6 +28,8 @@ from ganeti.hypervisor.kvm.command_line import (
 )
 from ganeti.hypervisor.kvm.disks import resolve_disks
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
+from ganeti.hypervisor.kvm.images import EMPTY
+from ganeti.hypervisor.kvm.media import change_medium
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.hypervisor.kvm.network import connect_tap, make_taps, remove_taps, tap_name
 from ganeti.hypervisor.kvm.places import DISK_PLACES, NIC_PLACES, device_id, free_place
@@ -130,6 +132,23 @@ class KvmHotplug(Hotplug):
             except HypervisorError as err:
                 await self._put_back(guest.files, present, err)
                 raise
+
+    async def change_medium(self, instance: InstanceSpec, drive: str) -> bool:
+        async with self._guest(instance) as guest:
+            if guest is None:
+                return True
+            if guest.record.is_incoming:
+                raise HypervisorError(f"{instance.name}: its migration is not finished")
+            now = complete(guest.instance.hvparams)
+            wanted = complete(instance.hvparams)
+            image = wanted[drive]
+            given = {**now, drive: image, "image_directories": wanted["image_directories"]}
+            if not now[drive] or not await change_medium(guest.ask, drive, given):
+                return False
+            # Not "no drive": the guest keeps it, and QEMU on another node must make it, too.
+            own = {**guest.instance.hvparams, drive: image or EMPTY}
+            self._change(guest, replace(guest.instance, hvparams=own))
+            return True
 
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
         async with self._guest(instance) as guest:

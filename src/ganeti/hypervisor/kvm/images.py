@@ -9,13 +9,14 @@ from pathlib import Path
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.machine import is_q35
 from ganeti.hypervisor.kvm.options import option
-from ganeti.model.hypervisor_param import unfit_for_images
+from ganeti.model.hypervisor_param import CD_DRIVES, EMPTY_DRIVE, unfit_for_images
 from ganeti.model.params import Params
 
 IDE_PLACES, SATA_PLACES = 4, 6
-_CDS = ("cdrom_image_path", "cdrom2_image_path")
+CDS = CD_DRIVES
 _FLOPPY = "floppy_image_path"
-IMAGES = (*_CDS, _FLOPPY)
+IMAGES = (*CDS, _FLOPPY)
+EMPTY = EMPTY_DRIVE
 
 
 def boots_from(hvparams: Params, kind: str) -> bool:
@@ -26,22 +27,29 @@ def boots_from(hvparams: Params, kind: str) -> bool:
 def image_problem(name: str, hvparams: Params) -> str | None:
     """Why the image that a parameter names cannot be used on this node; links are followed."""
     path = str(hvparams[name])
-    if not path:
+    if path in ("", EMPTY):
         return None
-    directories = [word for word in str(hvparams["image_directories"]).split(":") if word]
     try:
         real = Path(path).resolve(strict=True)
     except OSError as err:
         return f"{name}: {path} cannot be found on this node: {err.strerror}"
+    if problem := outside_problem(name, real, hvparams):
+        return problem
+    if not real.is_file():
+        return f"{name}: {path} is not a file"
+    return None
+
+
+def outside_problem(name: str, real: Path, hvparams: Params) -> str | None:
+    """Why an image that really is at this path cannot be used: it is in no directory for images."""
+    directories = [word for word in str(hvparams["image_directories"]).split(":") if word]
     homes = [Path(one).resolve() for one in directories if not image_directory_problem(one)]
     if not any(real.is_relative_to(home) for home in homes):
         known = ", ".join(directories) or "none"
         return (
-            f"{name}: {path} is not in a directory for images ({known}); move it there, or add its"
-            " directory: gnt-cluster modify -H kvm:image_directories=…"
+            f"{name}: {hvparams[name]} is not in a directory for images ({known}); move it there, or add"
+            " its directory: gnt-cluster modify -H kvm:image_directories=…"
         )
-    if not real.is_file():
-        return f"{name}: {path} is not a file"
     return None
 
 
@@ -69,7 +77,7 @@ def image_words(machine: str, hvparams: Params, disks: int) -> list[str]:
     """The drives that have an image; `disks` is how many places of IDE are taken already."""
     words: list[str] = []
     number = 0
-    for index, name in enumerate(_CDS):
+    for index, name in enumerate(CDS):
         if hvparams[name]:
             words += _drive(f"cdrom{index}", str(hvparams[name]))
             words += ["-device", _cd(index, machine, hvparams, disks + number)]
@@ -80,6 +88,8 @@ def image_words(machine: str, hvparams: Params, disks: int) -> list[str]:
 
 
 def _drive(name: str, path: str) -> list[str]:
+    if path == EMPTY:
+        return []
     file = f"{name}-file"
     return [
         *("-blockdev", option(driver="file", node_name=file, filename=path, read_only=True)),
@@ -88,10 +98,16 @@ def _drive(name: str, path: str) -> list[str]:
 
 
 def _cd(index: int, machine: str, hvparams: Params, place: int) -> str:
-    pairs: dict[str, str | int | bool] = {"id": f"cdrom{index}", "drive": f"cdrom{index}-raw"}
+    pairs: dict[str, str | int | bool] = {"id": f"cdrom{index}"}
+    if hvparams[CDS[index]] != EMPTY:
+        pairs["drive"] = f"cdrom{index}-raw"
     kind = str(hvparams["cdrom_disk_type"]) or "ide"
     if boots_from(hvparams, "cdrom"):
         pairs["bootindex"] = index + 1
+    if kind == "paravirtual" and "drive" not in pairs:
+        raise HypervisorError(
+            f"{CDS[index]}: a paravirtual drive cannot be empty; set cdrom_disk_type=ide or scsi"
+        )
     if kind == "paravirtual":
         return option("virtio-blk-pci", **pairs)
     if kind == "scsi":

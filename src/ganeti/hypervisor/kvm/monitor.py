@@ -123,7 +123,11 @@ class Monitor:
         except ExecuteError as err:
             raise CommandRefused(f"QEMU refused {what}: {err}") from err
         except (QMPError, OSError, EOFError) as err:
-            raise MonitorGone(f"QEMU's monitor is gone (asked for {what}): {err}") from err
+            why = (err.strerror if isinstance(err, OSError) else None) or str(err)
+            raise MonitorGone(
+                f"QEMU's monitor is gone (asked for {what}: {why}): its process has ended, or is about to;"
+                " the guest starts anew with gnt-instance startup"
+            ) from err
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[QMPClient]:

@@ -32,6 +32,19 @@ class NicChangeArgs(Message, frozen=True, kw_only=True):
     nic: NicSpec
 
 
+class MediumArgs(Message, frozen=True, kw_only=True):
+    """What `instance` says of a CD drive, named by its hypervisor parameter, is put into it."""
+
+    instance: InstanceSpec
+    drive: str
+
+
+class MediumResult(Message, frozen=True, kw_only=True):
+    """False if the running guest has no such drive."""
+
+    is_changed: bool
+
+
 class MemoryArgs(Message, frozen=True, kw_only=True):
     """How much memory, in MiB, the running guest is to use."""
 
@@ -51,5 +64,7 @@ HOTPLUG_OBSTACLES = Procedure("hotplug_obstacles", InstanceArgs, list[str], QUIC
 HOTPLUG_DISK = Procedure("hotplug_disk", DiskChangeArgs, Nothing, SLOW_S, changes=True)
 
 HOTPLUG_NIC = Procedure("hotplug_nic", NicChangeArgs, Nothing, SLOW_S, changes=True)
+
+HOTPLUG_MEDIUM = Procedure("hotplug_medium", MediumArgs, MediumResult, NORMAL_S, changes=True)
 
 INSTANCE_MEMORY = Procedure("instance_memory", MemoryArgs, MemoryResult, NORMAL_S, changes=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
 from ganeti.config.fill import (
     disk_spec,
     filled_beparams,
@@ -15,15 +15,19 @@ from ganeti.config.fill import (
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.confinement import DOMAIN, MODEL
+from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.rpc.procedures.devices import (
     HOTPLUG_DISK,
+    HOTPLUG_MEDIUM,
     HOTPLUG_NIC,
     HOTPLUG_OBSTACLES,
     INSTANCE_MEMORY,
     DiskChangeArgs,
+    MediumArgs,
+    MediumResult,
     MemoryArgs,
     MemoryResult,
     NicChangeArgs,
@@ -53,7 +57,7 @@ from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
 from ganeti.units.undo.disks import RemoveDisk
-from ganeti.units.undo.guests import ChangeDisk, ChangeNic, SetMemory
+from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 
 NOT_POSSIBLE = (
     "disk_template", "ext_params", "file_driver", "pnode", "pnode_uuid", "remote_node",
@@ -76,6 +80,8 @@ class ModifyPlan:
     new_disks: tuple[DiskSpec, ...]
     old_disks: tuple[DiskSpec, ...]
     hot: tuple[HotStep, ...]
+    media: tuple[str, ...]
+    """CD drives of the running guest that get another medium, by their hypervisor parameters."""
     memory: tuple[int, int] | None
     """Memory of the running guest, as it is and as it is to be, in MiB."""
     later: tuple[str, ...]
@@ -125,11 +131,16 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             )
         hot = tuple(steps) if is_hot else ()
         memory = self._memory(ctx, before, state)
-        later = _later([name for name, _ in results], is_hot=is_hot) if state is not None else ()
+        media = self._media(ctx, before, after) if state is not None else ()
+        at_once = {f"hv/{name}" for name in media}
+        names = [name for name, _ in results if name not in at_once]
+        later = _later(names, is_hot=is_hot) if state is not None else ()
         results = [*results, *((step.label, "hotplug:done") for step in hot)]
         if memory is not None:
             results.append(("runtime_memory", memory[1]))
-        return ModifyPlan(node, before, after, results, new_disks, old_disks, hot, memory, later)
+        return ModifyPlan(
+            node, before, after, results, new_disks, old_disks, hot, media, memory, later
+        )
 
     def _after(self, ctx: UnitContext, before: Instance) -> tuple[Instance, list[tuple[str, Any]]]:
         op = self.op
@@ -233,6 +244,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             ctx.info(f"the running guest is not changed: {obstacle}")
         return not obstacles
 
+    def _media(self, ctx: UnitContext, before: Instance, after: Instance) -> tuple[str, ...]:
+        if not (self.op.hotplug or self.op.hotplug_if_possible):
+            return ()
+        old = instance_spec(ctx.snapshot, before).hvparams
+        new = instance_spec(ctx.snapshot, after).hvparams
+        return tuple(name for name in CD_DRIVES if old.get(name) != new.get(name))
+
     def _memory(
         self, ctx: UnitContext, instance: Instance, state: RunningInstance | None
     ) -> tuple[int, int] | None:
@@ -258,6 +276,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             await self._create_disks(ctx, undo, plan)
             for step in plan.hot:
                 await self._change_guest(ctx, undo, plan, step)
+            await self._change_media(ctx, undo, plan)
             await self._set_memory(ctx, undo, plan)
             superfluous = [
                 RemoveDisk(node=plan.node.uuid, instance=plan.before.name, disk=disk)
@@ -287,6 +306,23 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             case NicChangeArgs() as act, NicChangeArgs() as back:
                 await undo.push(ChangeNic(node=node, change=back))
                 await ctx.call(plan.node, HOTPLUG_NIC, act)
+
+    async def _change_media(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
+        back = instance_spec(ctx.snapshot, plan.before)
+        there = instance_spec(ctx.snapshot, plan.after)
+        for drive in plan.media:
+            ctx.step(f"changing the running guest: {drive} ({there.hvparams[drive] or 'nothing'})")
+            undone = MediumArgs(instance=back, drive=drive)
+            await undo.push(ChangeMedium(node=plan.node.uuid, change=undone))
+            done: MediumResult = await ctx.call(
+                plan.node, HOTPLUG_MEDIUM, MediumArgs(instance=there, drive=drive)
+            )
+            if done.is_changed:
+                continue
+            why = f"the running guest has no drive for {drive} whose medium can be changed"
+            if self.op.hotplug:
+                raise ExecError(why)
+            ctx.info(f"{why}: it takes effect at the next start of {plan.after.name}")
 
     async def _set_memory(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
         if plan.memory is None:

@@ -10,10 +10,12 @@ from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.objects import InstanceUuid
 from ganeti.rpc.procedures.devices import (
     HOTPLUG_DISK,
+    HOTPLUG_MEDIUM,
     HOTPLUG_NIC,
     INSTANCE_MEMORY,
     DeviceAction,
     DiskChangeArgs,
+    MediumArgs,
     MemoryArgs,
     NicChangeArgs,
 )
@@ -61,6 +63,30 @@ class ChangeNic(Step, frozen=True, kw_only=True):
     def superseded(self, snapshot: Snapshot) -> bool:
         spec = _guest_at(snapshot, self.change.instance, self.node)
         return spec is None or not _is_wanted(self.change.action, self.change.nic, spec.nics)
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return _concerned(snapshot, self.change.instance, self.node)
+
+    def uses_disk(self, disk: str) -> bool:
+        return False
+
+
+class ChangeMedium(Step, frozen=True, kw_only=True):
+    """Put the CD back that a running guest had."""
+
+    kind = "change_medium_of_guest"
+
+    node: str
+    change: MediumArgs
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            await services.rpc.call(node, HOTPLUG_MEDIUM, self.change, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        spec = _guest_at(snapshot, self.change.instance, self.node)
+        drive = self.change.drive
+        return spec is None or spec.hvparams.get(drive) != self.change.instance.hvparams.get(drive)
 
     def concerns(self, snapshot: Snapshot) -> Concerned:
         return _concerned(snapshot, self.change.instance, self.node)

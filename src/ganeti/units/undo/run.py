@@ -10,7 +10,7 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.job import UndoStep
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import RemoveDisk
-from ganeti.units.undo.guests import ChangeDisk, ChangeNic, SetMemory
+from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 from ganeti.units.undo.instances import ForgetInstance, ForgetVariables, StopInstance
 from ganeti.units.undo.migrations import EndSource, SettleMigration
 from ganeti.units.undo.step import Concerned, Step
@@ -21,7 +21,7 @@ STEPS: dict[str, type[Step]] = {
     step.kind: step
     for step in (
         *(RemoveDisk, ForgetInstance, StopInstance, ForgetVariables),
-        *(SettleMigration, EndSource, ChangeDisk, ChangeNic, SetMemory),
+        *(SettleMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
     )
 }
 
