@@ -36,6 +36,8 @@ _ABSENT: dict[str, Any] = {
     "prealloc_wipe_disks": False,
     "reserved_lvs": [],
     "use_external_mip_script": False,
+    "ssh_key_bits": 2048,
+    "ssh_key_type": "rsa",
     "volume_group_name": None,
     "zeroing_image": "",
 }

@@ -86,7 +86,7 @@ def diagnose(args: argparse.Namespace) -> int:
 def _node_lines(node: str, found: list[list[Any]]) -> list[str]:
     """What one node has: the first entry is used, later ones are hidden by it."""
     lines = []
-    for position, (path, is_usable, problem, variants, _parameters, versions) in enumerate(found):
+    for position, (path, is_usable, problem, variants, _, versions, _) in enumerate(found):
         state = "valid" if is_usable else "invalid"
         hidden = " (hidden by the one above)" if position else ""
         words = f"Node: {node}, status: {state}{hidden}, path: {path}"

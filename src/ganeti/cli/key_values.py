@@ -138,7 +138,9 @@ def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
     """`N:k=v,…` options in the order of N, which must count from 0 without a gap."""
     found: dict[int, dict[str, Any]] = {}
     for text in texts or ():
-        number, _, rest = text.partition(":")
+        number, colon, rest = text.partition(":")
+        if not colon and "=" in number:
+            raise InputError(f"begin with the number: 0:{text:.60}", field)
         index = whole_number(number, field)
         if index in found:
             raise InputError(f"number {index} is given twice", field)

@@ -21,8 +21,8 @@ def test_headings_can_be_left_out(master: FakeMaster, run: Run) -> None:
 
 def test_diagnose_says_why_not(master: FakeMaster, run: Run) -> None:
     status = {
-        "node1": [["/srv/ganeti/os/tiny", True, "", ["a"], [], [20]]],
-        "node2": [["/srv/ganeti/os/tiny", False, "no create script", [], [], []]],
+        "node1": [["/srv/ganeti/os/tiny", True, "", ["a"], [], [20], True]],
+        "node2": [["/srv/ganeti/os/tiny", False, "no create script", [], [], [], True]],
         "node3": [],
     }
     master.job(result=[["tiny", False, status, True, False]])

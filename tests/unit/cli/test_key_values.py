@@ -102,3 +102,8 @@ def test_interfaces_leave_out_what_is_none() -> None:
         nic_requests(["0:colour=red"])
     with pytest.raises(InputError, match=r"nics\[0\].mac"):
         nic_requests(["0:mac"])
+
+
+def test_a_disk_without_its_number_is_told_how_to_have_one() -> None:
+    with pytest.raises(InputError, match="disks: begin with the number: 0:size=64m"):
+        disk_requests(["size=64m"])

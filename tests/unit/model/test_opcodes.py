@@ -1,5 +1,6 @@
 """Opcodes: strict reading, names, summaries."""
 
+import msgspec
 import pytest
 
 from ganeti.base.errors import InputError
@@ -108,3 +109,23 @@ def test_every_opcode_is_named_by_ganeti_s_rule() -> None:
 def test_a_stored_job_reads_back_as_it_was_written() -> None:
     job = StoredJob(id=7, ops=(OpState(op=OpTestDelay(duration=1.5)),), received=12.5)
     assert wire.decode(wire.encode(job), StoredJob) == job
+
+
+@pytest.mark.parametrize("name", OPCODES)
+def test_null_means_not_given_where_clients_of_ganeti_say_so(name: str) -> None:
+    kind = OPCODES[name]
+    known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    sound = {field: _SOUND.get(field, "x") for field, one in known.items() if one.required}
+    for field in kind.null_is_default:
+        assert not known[field].required
+        message = {"OP_ID": name, **sound, field: None}
+        assert parse_opcode(message) == parse_opcode({"OP_ID": name, **sound})
+
+
+def test_null_means_not_given_in_an_opcode_within_another_too() -> None:
+    inner = {"OP_ID": "OP_INSTANCE_CREATE", "instance_name": "a", "osparams_private": None}
+    op = parse_opcode({"OP_ID": "OP_INSTANCE_MULTI_ALLOC", "instances": [inner], "reason": None})
+    assert wire.plain(op)["instances"][0]["osparams_private"] == {}
+
+
+_SOUND = {"tags": ["x"], "nodes": ["x"], "disk": 0, "amount": 1, "duration": 0.0, "new_name": "y"}

@@ -367,3 +367,19 @@ async def test_an_allocator_chooses_the_target(master: Master) -> None:
     view = await master.run(migrate(target_node=None, iallocator="hail"))
     assert succeeded(view) == ["node3.example.com"]
     assert "via iallocator hail: node3.example.com" in said(view)
+
+
+async def test_a_cleanup_whose_primary_node_is_silent_does_not_succeed(master: Master) -> None:
+    await with_guest(master)
+    del master.rpc.nodes["node1.example.com"]
+    view = await master.run(migrate(target_node=None, cleanup=True))
+    assert view.status == "error"
+    assert "node1.example.com" in str(view.ops[0].result)
+
+
+async def test_disks_of_one_node_need_to_be_told_where_to_go(master: Master) -> None:
+    succeeded(await master.run(create(disk_template="file", hypervisor="kvm")))
+    view = await master.run(migrate(target_node=None, iallocator="hail"))
+    _, (text, code) = failed(view)
+    assert code == "wrong_input"
+    assert "say to which node to migrate it (--target-node NODE); its disks go along" in text

@@ -96,7 +96,6 @@ async def test_a_guest_that_runs_against_the_wish_is_left_alone(master: Master, 
         (reinstall(os_type="../x"), "os_type: ", "wrong_input"),
         (reinstall(osparams={"A=B": "x"}), "osparams['A=B']", "wrong_input"),
         (reinstall(osparams_secret={"a": "x\ny"}), "osparams_secret.a", "wrong_input"),
-        (rename("web1"), "has this name already", "wrong_input"),
         (rename("Shop1"), "new_name: must be in lower case", "wrong_input"),
         (rename("a/../b"), "new_name: ", "wrong_input"),
         (rename("$(id)"), "new_name: ", "wrong_input"),
@@ -246,3 +245,12 @@ async def test_a_name_that_is_checked_must_have_a_free_address(
     assert (code, asked) == ("resource_not_unique", [NEW, "192.0.2.77"])
     assert "192.0.2.77" in text
     succeeded(await master.run(rename(name_check=True)))
+
+
+async def test_renaming_to_its_own_name_tells_the_system_again(master: Master) -> None:
+    await stopped(master)
+    master.rpc.reset()
+    assert succeeded(await master.run(rename("web1"))) == NAME
+    assert master.rpc.acts() == ["os_rename"]
+    assert master.instance(NAME).name == NAME
+    master.check()

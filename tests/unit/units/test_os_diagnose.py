@@ -29,6 +29,11 @@ async def test_a_definition_is_valid_if_every_node_has_the_same(master: Master) 
     ((name, valid, _, nodes),) = succeeded(await master.run(diagnose("tiny")))
     assert (name, valid) == ("tiny", True)
     assert sorted(nodes) == [f"node{number}.example.com" for number in (1, 2, 3)]
+    # Path, whether it is usable, why not, variants, parameters, API versions, trusted.
+    [[path, status, message, variants, parameters, versions, trusted]] = nodes["node1.example.com"]
+    assert isinstance(path, str)
+    assert (status, message, trusted) == (True, "", True)
+    assert all(isinstance(one, list) for one in (variants, parameters, versions))
 
 
 async def test_a_silent_node_is_warned_about_and_left_out(master: Master) -> None:

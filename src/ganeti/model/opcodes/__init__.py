@@ -26,12 +26,28 @@ def parse_opcode(value: Any, *, what: str = "opcode") -> OpCode:
 
     Unknown opcodes, unknown fields and wrong types are refused (A22).
     """
-    op: OpCode = wire.convert(value, AnyOpCode, what=what)
+    op: OpCode = wire.convert(_without_nulls(value), AnyOpCode, what=what)
     if not PRIORITY_HIGHEST <= op.priority <= PRIORITY_LOWEST:
         raise InputError(
             f"must be from {PRIORITY_HIGHEST} to {PRIORITY_LOWEST}", f"{what}.priority"
         )
     return op
+
+
+def _without_nulls(value: Any) -> Any:
+    """The message without the nulls that stand for a default, also those within it."""
+    kind = OPCODES.get(str(value.get("OP_ID"))) if isinstance(value, dict) else None
+    if kind is None:
+        return value
+    found = {
+        name: one
+        for name, one in value.items()
+        if one is not None or name not in kind.null_is_default
+    }
+    nested = found.get(kind.nested_field) if kind.nested_field else None
+    if isinstance(nested, list):
+        found[str(kind.nested_field)] = [_without_nulls(one) for one in nested]
+    return found
 
 
 __all__ = ["OPCODES", "AnyOpCode", "OpCode", "parse_opcode"]

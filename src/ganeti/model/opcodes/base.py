@@ -29,6 +29,8 @@ class OpCode(
 
     summary_field: ClassVar[str | None] = None
     """The field that a job list shows in brackets behind the opcode's name."""
+    null_is_default: ClassVar[tuple[str, ...]] = ("debug_level", "reason")
+    """Fields of which clients of Ganeti say null where they mean nothing."""
     secret_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that are never stored, logged or shown (G23)."""
     nested_field: ClassVar[str | None] = None

@@ -61,6 +61,10 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
 
     summary_field: ClassVar[str | None] = "instance_name"
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
+    null_is_default: ClassVar[tuple[str, ...]] = (
+        *OpCode.null_is_default,
+        *("osparams_private", "osparams_secret"),
+    )
 
 
 class OnInstance(OpCode, frozen=True, kw_only=True):

@@ -25,8 +25,16 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
     master_capable: bool = True
     vm_capable: bool = True
     ndparams: Params = {}
+    # Clients of Ganeti name these too.
+    hv_state: Params | None = None
+    disk_state: Params | None = None
+    node_setup: bool = False
 
     summary_field: ClassVar[str | None] = "node_name"
+    null_is_default: ClassVar[tuple[str, ...]] = (
+        *OpCode.null_is_default,
+        *("master_capable", "vm_capable", "ndparams"),
+    )
 
 
 class OpNodeRemove(OpCode, frozen=True, kw_only=True, tag="OP_NODE_REMOVE"):

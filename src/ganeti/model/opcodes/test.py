@@ -48,4 +48,8 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
     hvparams: Params = {}
 
     summary_field: ClassVar[str | None] = "iallocator"
+    null_is_default: ClassVar[tuple[str, ...]] = (
+        *OpCode.null_is_default,
+        *("disk_template", "disks", "instances", "memory", "nics", "os", "target_groups", "vcpus"),
+    )
     host_changing: ClassVar[bool] = False

@@ -27,7 +27,12 @@ async def clean_up(ctx: UnitContext, instance: Instance) -> Outcome:
         name = await _settle_with(ctx, instance, primary, node)
         ctx.info(f"{instance.name} is on {name or 'no node'}")
     if not holders:
-        ctx.info(f"nothing of {instance.name} was found beside {primary.name}")
+        # A primary node that does not answer may have the guest: that must not look like success.
+        here = None if primary.offline else await running_state(ctx, primary, instance)
+        state = (
+            "is marked offline" if primary.offline else f"says: {here.state if here else 'down'}"
+        )
+        ctx.info(f"nothing of {instance.name} was found beside {primary.name}, which {state}")
     return Outcome()
 
 

@@ -165,7 +165,10 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         )
         async with _telling(ctx, plan.source, token, disk):
             sent: DiskSent = await ctx.call(plan.source, DISK_SEND, order)
-        ctx.info(f"disk {disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s")
+        rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
+        ctx.info(
+            f"disk {disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)"
+        )
 
 
 def _superfluous(ctx: UnitContext, instance: Instance, node: Node) -> list[Step]:
@@ -178,9 +181,10 @@ def _superfluous(ctx: UnitContext, instance: Instance, node: Node) -> list[Step]
 
 @contextlib.asynccontextmanager
 async def _telling(ctx: UnitContext, node: Node, token: str, disk: DiskSpec) -> AsyncIterator[None]:
-    """Say from time to time how far the copy of a disk has come."""
+    """Say from time to time how far the copy of a disk has come, and how fast it is."""
 
     async def tell() -> None:
+        before = 0
         while True:
             await asyncio.sleep(TELL_EVERY_S)
             with contextlib.suppress(GanetiError):
@@ -188,7 +192,10 @@ async def _telling(ctx: UnitContext, node: Node, token: str, disk: DiskSpec) -> 
                     node, DISK_PROGRESS, DiskProgressArgs(token=token)
                 )
                 if found is not None and found.total:
-                    ctx.info(f"disk {disk.index}: {100 * found.done // found.total}%")
+                    rate = (found.done - before) / MIB / TELL_EVERY_S
+                    before = found.done
+                    percent = 100 * found.done // found.total
+                    ctx.info(f"disk {disk.index}: {percent}%, {rate:.0f} MiB/s")
 
     teller = asyncio.create_task(tell(), name=f"progress of a copy for job {ctx.job_id}")
     try:

@@ -204,7 +204,7 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, RebootPlan]):
             )
             return Outcome(change=set_admin_state(instance.uuid, AdminState.UP))
         if plan.stop_first:
-            ctx.step(f"shutting down instance {instance.name}")
+            ctx.step(f"shutting down instance {instance.name} (at most {timeout_s} s)")
             args = ShutdownArgs(instance=spec, timeout_s=timeout_s)
             await ctx.call(node, INSTANCE_SHUTDOWN, args)
         ctx.step(f"starting instance {instance.name}")

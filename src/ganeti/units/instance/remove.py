@@ -36,7 +36,8 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
 
     async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
         node, spec = primary_node(ctx, plan), spec_of(ctx, plan)
-        ctx.step(f"shutting down instance {plan.name} on node {node.name}")
+        limit_s = self.op.shutdown_timeout
+        ctx.step(f"shutting down instance {plan.name} on node {node.name} (at most {limit_s} s)")
         args = ShutdownArgs(instance=spec, timeout_s=self.op.shutdown_timeout)
         await self._try(ctx, plan, ctx.call(node, INSTANCE_SHUTDOWN, args))
         await self._try(ctx, plan, forget_variables(ctx, plan, node))

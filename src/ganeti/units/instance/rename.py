@@ -47,16 +47,15 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
         self.op = replace(self.op, new_name=full_name(snapshot, self.op.new_name))
         instance = self.instance(snapshot)
         return [
-            lock(Level.INSTANCE, (instance.name, self.op.new_name)),
+            lock(Level.INSTANCE, {instance.name, self.op.new_name}),
             lock(Level.NODE, instance.all_nodes, Mode.SHARED),
         ]
 
     async def check_prereq(self, ctx: UnitContext) -> RenamePlan:
         snapshot, new_name = ctx.snapshot, self.op.new_name
         instance = self.instance(snapshot)
-        if new_name == instance.name:
-            raise PrereqError(f"instance {new_name} has this name already", ErrorCode.WRONG_INPUT)
-        if snapshot.instance_by_name(new_name):
+        # Its own name again runs the script again: so a system that was not told is told.
+        if new_name != instance.name and snapshot.instance_by_name(new_name):
             raise PrereqError(f"instance {new_name} exists already", ErrorCode.EXISTS)
         ctx.config.reservations.take_name(ctx.job_id, new_name)
         ctx.check_change(lambda draft: _rename(draft, instance.uuid, new_name))

@@ -8,6 +8,7 @@ from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
 from ganeti.model.objects import Instance, Node
 from ganeti.units.allocation import Wish, allocators_for, choose_nodes
@@ -55,6 +56,12 @@ class TargetChoice:
             self._check_policy(ctx, instance, source, target)
             ctx.services.placements.place(wish.placed_on(ctx, target))
             return target
+        if DISK_TEMPLATES[instance.disk_template].is_local and instance.disks:
+            raise PrereqError(
+                f"the disks of {instance.name} are on {source.name} only, and allocators place no such"
+                f" instance anew: say to which node to {verb} it (--target-node NODE); its disks go along",
+                ErrorCode.WRONG_INPUT,
+            )
         choice = await choose_nodes(ctx, self._allocators(ctx, verb), wish)
         allocator, (target,) = choice.allocator, choice.nodes
         ctx.info(

@@ -44,6 +44,11 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             raise InputError("must be a SHA-256 fingerprint, 64 lower-case digits", "certificate")
         if not 1 <= op.port <= PORT_MAX:
             raise InputError(f"must be from 1 to {PORT_MAX}", "port")
+        for field in ("hv_state", "disk_state"):
+            if getattr(op, field):
+                raise InputError("this version cannot do that", field)
+        if op.node_setup:
+            raise InputError("a node is set up by joining it: use gnt-node add", "node_setup")
         check_node_params(op.ndparams)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:

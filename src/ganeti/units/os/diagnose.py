@@ -61,6 +61,7 @@ class OsSummary:
                         info.variants,
                         info.parameters,
                         info.api_versions,
+                        True,
                     ]
                 ]
                 for name, info in self.by_node.items()
