@@ -27,6 +27,8 @@ TOP = Path(__file__).resolve().parents[1]
 TABLE = Path("tests/mutations.toml")
 LIMIT_S = 900.0
 """A suite that has not failed by then does not notice."""
+QUICK = "not soak and not cluster and not host"
+"""The tests that are run; a selection with a `-m` of its own says otherwise."""
 TESTS_FAILED = 1
 """The exit code of pytest where tests ran and some failed."""
 SEED = re.compile(r"GANETI_HISTORY_SEED=(\d+)")
@@ -104,16 +106,8 @@ def copies(count: int) -> Iterator[list[Path]]:
 
 def run_tests(top: Path, tests: str) -> tuple[int, str]:
     """The exit code and output of pytest; 0 where it was stopped at the limit."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *shlex.split(tests),
-    ]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", QUICK]
+    command = [sys.executable, "-m", "pytest", *options, *shlex.split(tests)]
     # What is imported is the copy's, and not what this environment has installed.
     environment = {**os.environ, "PYTHONPATH": str(top / "src")}
     try:

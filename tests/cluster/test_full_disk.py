@@ -80,3 +80,28 @@ def submit_until_refused(client: LuxiClient) -> tuple[list[int], str]:
 
 def takes_jobs(cluster: LocalCluster) -> bool:
     return cluster.run("gnt-debug", "delay", "--submit", "0").status == 0
+
+
+@pytest.mark.requirement("G16", "G9")
+def test_on_a_full_disk_jobs_are_cancelled_and_archived(cluster: LocalCluster) -> None:
+    filler = cluster.cluster.master.paths.data / FILLER
+    with cluster.luxi() as client:
+        ended = client.submit_job([DELAY])
+        cluster.ok("gnt-job", "wait", str(ended))
+        running = client.submit_job([{**DELAY, "duration": 300, "interruptible": True}, DELAY])
+        fill(filler)
+        submit_until_refused(client)
+        cluster.ok("gnt-job", "cancel", str(running))
+        wait_until(
+            lambda: client.query_jobs([running], ["status"]) == [["canceled"]],
+            "it ends",
+            RECOVERY_S,
+        )
+        cluster.ok("gnt-job", "archive", str(ended))
+        listed = cluster.ok("gnt-job", "list", "--no-headers", "-o", "id").out.split()
+        assert str(ended) not in listed
+        assert str(running) in listed
+        with pytest.raises(GanetiError, match="last room"):
+            client.submit_job([DELAY])
+    filler.unlink()
+    wait_until(lambda: takes_jobs(cluster), "jobs are taken again", 2 * RECOVERY_S)

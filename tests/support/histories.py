@@ -2,19 +2,26 @@
 
 Four clients submit, cancel and look; masters are killed, paused, cut off and replaced while they live;
 nodes lose calls and answers, are cut off and crash; the disk of the state fills up. The seed decides all.
-`World.check_no_guest_runs_twice` holds after every act; `History` checks the rest from outside.
+`World.check_no_guest_runs_twice` holds after every act. Two judges look from outside while it goes on:
+`JudgedDisk` at what becomes durable of each job, and `Ledger` at each call that reaches a node. `History`
+checks at the end that everything was done or undone.
 """
 
 import asyncio
 import random
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest import mock
 
 from ganeti.base.errors import CommitUnknown, GanetiError, RpcFailed
 from ganeti.base.ids import CountingIds
+from ganeti.jobs.record import JOB_KIND
 from ganeti.jobs.view import JobView
+from ganeti.model import wire
+from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus, RebootType
-from ganeti.model.objects import Node
+from ganeti.model.objects import KINDS, Instance, Node
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import (
@@ -25,16 +32,21 @@ from ganeti.model.opcodes.instance import (
     OpInstanceShutdown,
     OpInstanceStartup,
 )
+from ganeti.model.opcodes.moving import OpInstanceMove
 from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsSet
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.rpc.calls import Call
 from ganeti.rpc.fake import Fault
 from ganeti.rpc.headers import EPOCH_REFUSED, UNREACHABLE
+from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.programs import OS_CREATE
 from ganeti.store.faulty import FaultyStore, MemoryDisk, Unknown
-from ganeti.store.interface import Follower, Lost
+from ganeti.store.interface import Follower, Lost, Position, Put, Transaction
+from ganeti.units import context
+from ganeti.units.services import Services
+from ganeti.units.undo.run import run_steps
 from tests.support.units_cluster import Master, WatchedRpc, World, node_name
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -47,6 +59,94 @@ SCRIPT_S = 8.0
 
 class Violation(AssertionError):
     """A promise was broken."""
+
+
+_OPCODE_CALL = re.compile(r"(\d+)/(\d+)/\d+")
+_UNDO_CALL = re.compile(r"(\d+)/undo/")
+
+
+class JudgedDisk(MemoryDisk):
+    """Looks at every row of a job that becomes durable (G6, G7, G9)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: dict[int, StoredJob] = {}
+        self._cancelled: dict[int, int] = {}
+        """Job -> the epoch in which its cancel became durable."""
+        self.broken: list[str] = []
+
+    def write(self, epoch: int, txn: Transaction) -> Position:
+        position = super().write(epoch, txn)
+        for operation in txn.operations:
+            if isinstance(operation, Put) and operation.kind == JOB_KIND:
+                job = wire.decode(operation.value, StoredJob)
+                if (before := self.jobs.get(job.id)) is not None:
+                    self._compare(before, job, epoch)
+                self.jobs[job.id] = job
+                if job.cancel_requested:
+                    self._cancelled.setdefault(job.id, epoch)
+        return position
+
+    def half_done_before(self, epoch: int) -> list[int]:
+        """The jobs of which an opcode runs, as far as anybody knows, that an older master began."""
+        return [
+            job.id
+            for job in self.jobs.values()
+            if job.epoch < epoch and any(op.status is JobStatus.RUNNING for op in job.ops)
+        ]
+
+    def _compare(self, before: StoredJob, after: StoredJob, epoch: int) -> None:
+        if before.cancel_requested and not after.cancel_requested:
+            self.broken.append(f"job {after.id} was cancelled, and is not any more")
+        for number, (old, new) in enumerate(zip(before.ops, after.ops, strict=True)):
+            what = f"opcode {number} of job {after.id}"
+            if old.status.is_final and old.status is not new.status:
+                self.broken.append(f"{what} was {old.status}, and is {new.status}")
+            if old.status is JobStatus.RUNNING and new.status is JobStatus.QUEUED:
+                self.broken.append(f"{what} ran, and is queued again")
+            if old.status is new.status is JobStatus.RUNNING and before.epoch != after.epoch:
+                self.broken.append(f"{what} ran, and runs again under the next master")
+            starts = old.status is JobStatus.QUEUED and new.status is JobStatus.RUNNING
+            if starts and epoch > self._cancelled.get(after.id, epoch):
+                self.broken.append(f"{what} starts although the job was cancelled")
+            ends = new.status.is_final and not old.status.is_final
+            if ends and after.cancel_requested and not all(op.status.is_final for op in after.ops):
+                self.broken.append(f"job {after.id} was cancelled, and goes on after {what}")
+
+
+class Ledger:
+    """Looks at each changing call that reaches a node: who may do that, and not a second time (G7)."""
+
+    def __init__(self, disk: JudgedDisk) -> None:
+        self._disk = disk
+        self._done: set[str] = set()
+
+    def note(self, key: str, epoch: int, procedure: Procedure[Any], node: Node, args: Any) -> None:
+        """A call is about to be carried out."""
+        broken = self._disk.broken
+        if (found := _OPCODE_CALL.fullmatch(key)) is not None:
+            job_id, index = int(found[1]), int(found[2])
+            if key in self._done:
+                broken.append(f"{procedure.name} of {key} is done twice")
+            self._done.add(key)
+            job = self._disk.jobs.get(job_id)
+            if job is None or job.ops[index].status is not JobStatus.RUNNING:
+                broken.append(f"{procedure.name} of {key}: that the opcode runs is not durable")
+            if others := self._disk.half_done_before(epoch):
+                broken.append(f"job {job_id} acts while jobs {others} are half done")
+        elif _UNDO_CALL.match(key) and procedure is BLOCKDEV_REMOVE:
+            self._check_removal(node, args.disk.uuid)
+
+    def _check_removal(self, node: Node, disk: str) -> None:
+        """What is undone, or cleaned up, is never a disk that an instance has there."""
+        for (kind, _), value in self._disk.rows.items():
+            if KINDS.get(kind) is Instance:
+                instance = wire.decode(value, Instance)
+                has_it = any(one.uuid == disk for one in instance.disks)
+                if has_it and node.uuid in instance.all_nodes:
+                    self._disk.broken.append(
+                        f"undoing takes a disk of {instance.name} away that is recorded on {node.name}"
+                    )
 
 
 class FencedStore(FaultyStore):
@@ -96,16 +196,16 @@ class HistoryRpc(WatchedRpc):
         if procedure.changes or key.startswith("earlier"):
             history.epochs[node.name] = max(history.epochs.get(node.name, 0), master.epoch)
         fault = None
-        loss = history.script_loss if procedure is OS_CREATE else history.loss
+        loss = history.losses.get(procedure.name, history.loss)
         if procedure.changes and history.dice.random() < loss:
             fault = history.dice.choice(list(Fault))
             self.fail(1, fault)
-        if procedure is OS_CREATE:
-            history.note_script(key)
-            if fault in (Fault.LOST_CALL, Fault.LOST_ANSWER):
-                late = fault is Fault.LOST_CALL
-                call = Call(master.epoch, "master", key)
-                history.spawn(history.script_goes_on(node.name, args, call, begins_late=late))
+        if procedure.changes and fault in (None, Fault.LOST_ANSWER):
+            history.ledger.note(key, master.epoch, procedure, node, args)
+        if procedure is OS_CREATE and fault in (Fault.LOST_CALL, Fault.LOST_ANSWER):
+            late = fault is Fault.LOST_CALL
+            call = Call(master.epoch, "master", key)
+            history.spawn(history.script_goes_on(node.name, args, call, begins_late=late))
         model = history.world.nodes[node.name]
         model.scripts_stay = procedure is OS_CREATE and fault is Fault.LOST_ANSWER
         try:
@@ -155,16 +255,20 @@ class History:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.dice = random.Random(seed)
-        self.world = World(ids=CountingIds())
+        self.disk = JudgedDisk()
+        self.ledger = Ledger(self.disk)
+        self.world = World(ids=CountingIds(), disk=self.disk)
         self.loss = self.dice.choice((0.0, 0.02, 0.15))
-        self.script_loss = max(self.loss, self.dice.choice((0.0, 0.0, 0.5)))
+        self.losses = {
+            OS_CREATE.name: max(self.loss, self.dice.choice((0.0, 0.0, 0.5))),
+            BLOCKDEV_REMOVE.name: max(self.loss, self.dice.choice((0.0, 0.5))),
+        }
         self.masters: list[HistoryMaster] = []
         self.current: HistoryMaster | None = None
         self.epochs: dict[str, int] = {}
         self.cut_nodes: set[str] = set()
-        self.acknowledged: dict[int, OpCode] = {}
+        self.acknowledged: dict[int, list[OpCode]] = {}
         self.finals: dict[int, JobStatus] = {}
-        self.script_keys: set[str] = set()
         self.crashed_nodes: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
@@ -175,11 +279,6 @@ class History:
     def reaches(self, master: HistoryMaster, node: str) -> bool:
         own = node == node_name(1)
         return own or not (master.is_cut or node in self.cut_nodes)
-
-    def note_script(self, key: str) -> None:
-        if key in self.script_keys:
-            raise Violation(f"the create script of {key} is run again")
-        self.script_keys.add(key)
 
     async def script_goes_on(self, node: str, args: Any, call: Call, *, begins_late: bool) -> None:
         """The call was given up, but its script runs for a while, or its call arrives only now."""
@@ -196,6 +295,14 @@ class History:
                     model.scripts_stay = False
         await asyncio.sleep(SCRIPT_S)
         model.scripts.pop(call.key, None)
+
+    async def run_steps(self, services: Services, job_id: int, steps: Any) -> Any:
+        """An opcode undoes what it has done: only a master may begin that."""
+        master = next(one for one in self.masters if one.services is services)
+        role = master.store.statistics().role
+        if isinstance(role, Lost | Follower):
+            self.disk.broken.append(f"job {job_id} is undone by a master that is none any more")
+        return await run_steps(services, job_id, steps)
 
     # --- masters ---
 
@@ -240,6 +347,8 @@ class History:
             lambda: OpInstanceShutdown(instance_name=name),
             lambda: OpInstanceReboot(instance_name=name, reboot_type=RebootType.HARD),
             lambda: OpInstanceMigrate(instance_name=name, target_node=node),
+            lambda: OpInstanceMove(instance_name=name, target_node=node),
+            lambda: OpInstanceMove(instance_name=name, target_node=node),
             lambda: OpTagsSet(kind="instance", name=name, tags=[f"t{dice.randint(1, 3)}"]),
             lambda: OpTagsDel(kind="instance", name=name, tags=[f"t{dice.randint(1, 3)}"]),
             lambda: OpNodeSetParams(node_name=node_name(3), drained=dice.random() < 0.5),
@@ -251,7 +360,7 @@ class History:
         return OpInstanceCreate(
             instance_name=name,
             pnode=node,
-            disk_template="sharedfile",
+            disk_template=self.dice.choice(("sharedfile", "file")),
             disks=[DiskRequest(size=64)] * self.dice.randint(1, 2),
             nics=[NicRequest()],
             os_type="tiny",
@@ -268,21 +377,27 @@ class History:
                 await self._ask(master)
 
     async def _ask(self, master: HistoryMaster) -> None:
-        op = self._operation()
+        ops = [self._operation() for _ in range(self.dice.choice((1, 1, 2, 3)))]
         try:
             async with asyncio.timeout(self.dice.uniform(1, 15)):
                 await master.awake.wait()
-                job_id = await master.queue.submit([op])
+                job_id = await master.queue.submit(ops)
                 await master.awake.wait()
         except (GanetiError, TimeoutError, asyncio.CancelledError):
             return  # whether it was taken is not known; a master that ends cancels who waits
         if job_id in self.acknowledged:
             raise Violation(f"job id {job_id} is given out again")
-        self.acknowledged[job_id] = op
+        self.acknowledged[job_id] = ops
         if self.dice.random() < 0.15:
-            await self._try(lambda: master.queue.cancel(job_id))
+            await self._cancel(master, job_id)
         if self.dice.random() < 0.5:
             await self._look(master, job_id)
+
+    async def _cancel(self, master: HistoryMaster, job_id: int) -> None:
+        """One administrator, or two at once."""
+        times = self.dice.randint(1, 2)
+        cancels = [self._try(lambda: master.queue.cancel(job_id)) for _ in range(times)]
+        await asyncio.gather(*cancels)
 
     async def _look(self, master: HistoryMaster, job_id: int) -> None:
         """Follow a job for a while; a final status that was shown stays (G6)."""
@@ -323,6 +438,7 @@ class History:
             self._lose_node,
             self._crash_node,
             self._fill_disk,
+            self._unknown_commit,
             self._unknown_commit,
         )
         while not self._is_ending:
@@ -407,11 +523,12 @@ class History:
             worker.result()
         if problems:
             raise problems[0]
+        self._check_judges()
         return len(self.acknowledged)
 
     async def _settle(self) -> None:
         """All is well again: the last master ends every job, and nothing is lost or left over."""
-        self.loss = self.script_loss = 0.0
+        self.loss, self.losses = 0.0, {}
         self.cut_nodes.clear()
         for master in self.masters:
             master.is_cut = False
@@ -431,13 +548,19 @@ class History:
         finally:
             await self.bury(last)
 
+    def _check_judges(self) -> None:
+        if self.disk.broken:
+            raise Violation(self.disk.broken[0])
+
     def _check(self, master: HistoryMaster) -> None:
+        self._check_judges()
         views: dict[int, JobView] = {}
-        for job_id, op in self.acknowledged.items():
+        for job_id, ops in self.acknowledged.items():
             view = master.queue.view(job_id)
+            said = [op.summary() for op in ops]
             if view is None:
-                raise Violation(f"job {job_id} ({op.summary()}) was acknowledged and is not there")
-            if view.ops[0].op.summary() != op.summary():
+                raise Violation(f"job {job_id} ({said}) was acknowledged and is not there")
+            if [state.op.summary() for state in view.ops] != said:
                 raise Violation(f"job {job_id} is another one than was acknowledged")
             if not view.status.is_final:
                 raise Violation(f"job {job_id} does not end: {view.status}")
@@ -455,18 +578,27 @@ class History:
             for instance in master.snapshot.instances.values()
             for disk in instance.disks
         }
-        results = [str(view.ops[-1].result) for view in views if view is not None]
+        results = [str(op.result) for view in views if view is not None for op in view.ops]
         faults = ("internal error", "lost a disk under its hands")
         if broken := [one for one in results if any(fault in one for fault in faults)]:
             raise Violation(broken[0])
         left = self.world.disks() - known
         if left:
             raise Violation(f"disks that belong to nobody: {sorted(left)}")
+        for node in master.snapshot.nodes.values():
+            there = {
+                str(disk.logical_id[1])
+                for instance in master.snapshot.instances.values()
+                if node.uuid in (*instance.all_nodes, instance.migrating_to)
+                for disk in instance.disks
+            }
+            if more := set(self.world.nodes[node.name].local.disks) - there:
+                raise Violation(f"disks on {node.name} that belong elsewhere: {sorted(more)}")
         removed = {
             op.instance_name
             for view in views
-            if view is not None and view.status is JobStatus.ERROR
-            for op in [view.ops[0].op]
+            if view is not None
+            for op in (state.op for state in view.ops if state.status is JobStatus.ERROR)
             if isinstance(op, OpInstanceRemove)
         }
         for instance in master.snapshot.instances.values():
@@ -504,5 +636,9 @@ class History:
 
 def run_history(seed: int) -> int:
     """How many jobs were acknowledged; Violation, or whatever broke."""
-    with asyncio.Runner(debug=False, loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(History(seed).run())
+    history = History(seed)
+    with (
+        mock.patch.object(context, "run_steps", history.run_steps),
+        asyncio.Runner(debug=False, loop_factory=VirtualTimeLoop) as runner,
+    ):
+        return runner.run(history.run())

@@ -42,6 +42,7 @@ from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive
 from ganeti.store.backend import StateBackend
 from ganeti.store.backup_file import BackupFiles
 from ganeti.store.interface import Identity, Lease
+from ganeti.store.room import RoomFile
 from ganeti.store.stream import Peers
 from ganeti.store.worker import Worker
 from ganeti.units.node_data import NodeData
@@ -183,6 +184,7 @@ class Mastership:
             clock=self._clock,
             archive=archive,
             raise_ceiling=partial(store.raise_job_id_ceiling, self._lease),
+            room=RoomFile(self._paths.state.with_name("state.room"), self._node.worker),
         )
         self._opened.push_async_callback(queue.close)
         queue.on_lost = self._step_down

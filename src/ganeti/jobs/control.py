@@ -34,7 +34,19 @@ class Control:
         Refused leaves the job as it was: `enqueue` takes it back into the queue. `ended` is told of
         a job that is over with this.
         """
-        before = job.cancel_requested
+        async with job.cancelling:  # or one that is refused would take back what another has said
+            if not (job.cancel_requested or job.status.is_final):
+                await self._cancel(job, enqueue, ended)
+        if job.status.is_final:
+            return _answer_of_ended(job)
+        if job.status in (JobStatus.WAITING, JobStatus.RUNNING):
+            job.tell(Event.CANCEL)
+        self._runner.interrupt(job)
+        return True, f"job {job.id} will be canceled"
+
+    async def _cancel(
+        self, job: LiveJob, enqueue: Callable[[LiveJob], None], ended: Callable[[LiveJob], None]
+    ) -> None:
         job.cancel_requested = True  # at once: nothing may start while this is being written
         was_queued = self._scheduler.remove(job.id)
         try:
@@ -43,18 +55,12 @@ class Control:
             else:
                 await self._request(job)
         except BaseException:
-            job.cancel_requested = before
+            job.cancel_requested = False
             if was_queued:
                 enqueue(job)
             raise
         if was_queued:
             ended(job)
-        if job.status.is_final:
-            return _answer_of_ended(job)
-        if job.status in (JobStatus.WAITING, JobStatus.RUNNING):
-            job.tell(Event.CANCEL)
-        self._runner.interrupt(job)
-        return True, f"job {job.id} will be canceled"
 
     async def change_priority(self, job: LiveJob, priority: int) -> Answer:
         """Give all opcodes that have not begun another priority; durable."""

@@ -23,6 +23,7 @@ from ganeti.jobs.background import Background
 from ganeti.jobs.control import Control
 from ganeti.jobs.executor import Executor
 from ganeti.jobs.feedback import Feedback
+from ganeti.jobs.full_disk import FullDisk, Room
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.keys import Keys
 from ganeti.jobs.loading import load_queue
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 class JobQueue:
     """All jobs that are not archived, from their submission to their end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the ports of the queue
         self,
         store: StateBackend,
         lease: Lease,
@@ -64,6 +65,7 @@ class JobQueue:
         clock: Clock,
         archive: Archive,
         raise_ceiling: RaiseCeiling,
+        room: Room | None = None,
     ) -> None:
         self._store = store
         self._config = config
@@ -84,6 +86,7 @@ class JobQueue:
         self._pending_undo = PendingUndo(self._journal, self._feedback, locks, executor)
         self._recovery = Recovery(self._submission, self._runner, executor, locks)
         self._background = Background()
+        self._full_disk = FullDisk(room, self._background)
         self._is_open = False
         self._pump_is_due = False
         self._is_drained = False
@@ -94,6 +97,7 @@ class JobQueue:
 
     async def load(self) -> None:
         """Read the queue; jobs run as soon as what a dead master left half done is undone."""
+        await self._full_disk.open()
         loaded = await load_queue(self._store)
         self._jobs.update(loaded.jobs)
         self._is_drained = loaded.is_drained
@@ -213,15 +217,15 @@ class JobQueue:
         job = self._jobs.get(job_id)
         if job is None:
             return False
-        moved = await self._background.shielded(self._archiver.archive([job]), "archive")
+        archive = self._full_disk.get_through(lambda: self._archiver.archive([job]))
+        moved = await self._background.shielded(archive, "archive")
         self._keys.forget_all_but(self._jobs)
         return bool(moved)
 
     async def auto_archive(self, age_s: float, timeout_s: float) -> tuple[int, int]:
         """Archive jobs that ended `age_s` ago; how many were, and how many were not looked at."""
-        moved = await self._background.shielded(
-            self._archiver.auto(age_s, timeout_s), "auto-archive"
-        )
+        archive = self._full_disk.get_through(lambda: self._archiver.auto(age_s, timeout_s))
+        moved = await self._background.shielded(archive, "auto-archive")
         self._keys.forget_all_but(self._jobs)
         return moved
 
@@ -359,7 +363,9 @@ class JobQueue:
             self._pump_soon()
 
     async def _cancel(self, job: LiveJob) -> tuple[bool, str]:
-        answer = await self._control.cancel(job, self._enqueue, self._ended)
+        answer = await self._full_disk.get_through(
+            lambda: self._control.cancel(job, self._enqueue, self._ended)
+        )
         self._pump_soon()
         return answer
 
@@ -380,6 +386,7 @@ class JobQueue:
 
     def _check_drained(self, *, even_if_drained: bool) -> None:
         self._journal.check()
+        self._full_disk.check()
         if self._is_drained and not even_if_drained:
             raise JobQueueDrained(
                 "the job queue is drained and accepts no jobs; `gnt-cluster queue undrain` opens it"

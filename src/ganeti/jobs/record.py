@@ -73,6 +73,7 @@ class LiveJob:
 
     __slots__ = (
         "cancel_requested",
+        "cancelling",
         "depends",
         "end",
         "epoch",
@@ -119,6 +120,8 @@ class LiveJob:
         self.unstored: set[int] = set()
         """Opcodes whose results are too large for the row."""
         self.watch = Watch()
+        self.cancelling = asyncio.Lock()
+        """Held while a cancel is on its way: the next one finds out how that went."""
         self.writing = asyncio.Lock()
         """Held while a row of this job is on its way: each is built upon the one before it."""
 

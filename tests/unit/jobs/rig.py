@@ -89,6 +89,29 @@ class MemoryArchive:
         return max(self.content, default=0)
 
 
+class MemoryRoom:
+    """Room on the disk of a store: a full one takes writes again once it is given up."""
+
+    def __init__(self, store: FaultyStore) -> None:
+        self._store = store
+        self.is_kept = False
+        self.is_disk_full = False
+
+    def fill_disk(self) -> None:
+        self.is_disk_full = True
+        self._store.set_full(True)
+
+    async def give(self) -> bool:
+        had, self.is_kept = self.is_kept, False
+        if had:
+            self._store.set_full(False)
+        return had
+
+    async def keep(self) -> bool:
+        self.is_kept = self.is_kept or not self.is_disk_full
+        return self.is_kept
+
+
 class Puppet:
     """An executor: acts after the durable start, and lets a test hold or fail any opcode."""
 
@@ -158,6 +181,7 @@ class Rig:
         self.locks = locks
         self.executor = Puppet(world)
         self.lost: list[Exception] = []
+        self.room = MemoryRoom(store)
         self.queue = JobQueue(
             store,
             lease,
@@ -167,6 +191,7 @@ class Rig:
             clock=LoopClock(),
             archive=MemoryArchive(world.archive),
             raise_ceiling=self._raise_ceiling,
+            room=self.room,
         )
         self.queue.on_lost = self.lost.append
 

@@ -12,6 +12,7 @@ from ganeti.jobs.view import JobView
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.names import JobStatus
+from ganeti.store.faulty import Refuse
 from tests.unit.jobs.rig import Rig, act, delay, settle, statuses
 
 pytestmark = pytest.mark.virtual_time
@@ -127,6 +128,34 @@ async def test_a_cancel_that_cannot_be_written_is_refused_and_the_job_goes_on() 
     await rig.config.change(lambda draft: limit(draft, 10))
     await rig.queue.submit([delay()])
     assert statuses(await rig.final(job_id)) == ["success", "success"]
+    await rig.end()
+
+
+@pytest.mark.requirement("G9", "G16")
+@pytest.mark.parametrize("running", [False, True])
+async def test_a_cancel_that_is_refused_takes_nothing_back_that_another_one_has_said(
+    running: bool,
+) -> None:
+    rig = await Rig.loaded()
+    gate = rig.executor.hold("slow")
+    if not running:
+        await rig.config.change(lambda draft: limit(draft, 0))
+    job_id = await rig.queue.submit([act(comment="slow"), act("later.example.com")])
+    await settle()
+    rig.store.inject(Refuse())
+    first, second = await asyncio.gather(
+        rig.queue.cancel(job_id), rig.queue.cancel(job_id), return_exceptions=True
+    )
+    assert isinstance(first, Refused)
+    assert not isinstance(second, BaseException)
+    assert second[0]
+    effects = list(rig.world.effects)
+    rig = await rig.restart()
+    gate.set()
+    await rig.config.change(lambda draft: limit(draft, 10))
+    assert (await rig.final(job_id)).status in (JobStatus.CANCELED, JobStatus.ERROR)
+    await settle()
+    assert rig.world.effects == effects, "nothing of the job has begun since"
     await rig.end()
 
 
