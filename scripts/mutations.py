@@ -106,7 +106,7 @@ def copies(count: int) -> Iterator[list[Path]]:
 
 def run_tests(top: Path, tests: str) -> tuple[int, str]:
     """The exit code and output of pytest; 0 where it was stopped at the limit."""
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", QUICK]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", QUICK]
     command = [sys.executable, "-m", "pytest", *options, *shlex.split(tests)]
     # What is imported is the copy's, and not what this environment has installed.
     environment = {**os.environ, "PYTHONPATH": str(top / "src")}

@@ -16,6 +16,7 @@ from unittest import mock
 
 from ganeti.base.errors import CommitUnknown, GanetiError, RpcFailed
 from ganeti.base.ids import CountingIds
+from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.record import JOB_KIND
 from ganeti.jobs.view import JobView
 from ganeti.model import wire
@@ -196,7 +197,9 @@ class HistoryRpc(WatchedRpc):
         if procedure.changes or key.startswith("earlier"):
             history.epochs[node.name] = max(history.epochs.get(node.name, 0), master.epoch)
         fault = None
-        loss = history.losses.get(procedure.name, history.loss)
+        loss = history.script_loss if procedure is OS_CREATE else history.loss
+        if procedure is BLOCKDEV_REMOVE and _UNDO_CALL.match(key):
+            loss = history.undo_loss
         if procedure.changes and history.dice.random() < loss:
             fault = history.dice.choice(list(Fault))
             self.fail(1, fault)
@@ -259,10 +262,8 @@ class History:
         self.ledger = Ledger(self.disk)
         self.world = World(ids=CountingIds(), disk=self.disk)
         self.loss = self.dice.choice((0.0, 0.02, 0.15))
-        self.losses = {
-            OS_CREATE.name: max(self.loss, self.dice.choice((0.0, 0.0, 0.5))),
-            BLOCKDEV_REMOVE.name: max(self.loss, self.dice.choice((0.0, 0.5))),
-        }
+        self.script_loss = max(self.loss, self.dice.choice((0.0, 0.0, 0.5)))
+        self.undo_loss = max(self.loss, self.dice.choice((0.0, 0.5)))
         self.masters: list[HistoryMaster] = []
         self.current: HistoryMaster | None = None
         self.epochs: dict[str, int] = {}
@@ -335,9 +336,9 @@ class History:
 
     # --- clients ---
 
-    def _operation(self) -> OpCode:
+    def _operation(self, name: str | None = None) -> OpCode:
         dice = self.dice
-        name = dice.choice(NAMES)
+        name = name or dice.choice(NAMES)
         node = node_name(dice.randint(1, 3))
         choices: list[Callable[[], OpCode]] = [
             lambda: self._create(name, node),
@@ -356,11 +357,11 @@ class History:
         ]
         return dice.choice(choices)()
 
-    def _create(self, name: str, node: str) -> OpCode:
+    def _create(self, name: str, node: str, template: str = "") -> OpCode:
         return OpInstanceCreate(
             instance_name=name,
             pnode=node,
-            disk_template=self.dice.choice(("sharedfile", "file")),
+            disk_template=template or self.dice.choice(("sharedfile", "file")),
             disks=[DiskRequest(size=64)] * self.dice.randint(1, 2),
             nics=[NicRequest()],
             os_type="tiny",
@@ -377,7 +378,32 @@ class History:
                 await self._ask(master)
 
     async def _ask(self, master: HistoryMaster) -> None:
-        ops = [self._operation() for _ in range(self.dice.choice((1, 1, 2, 3)))]
+        if self.dice.random() < 0.15:
+            for ops in self._there_and_back(master.snapshot):
+                await self._submit(master, ops)
+                await asyncio.sleep(self.dice.uniform(0.1, 1))
+        else:
+            count = self.dice.choice((1, 1, 2, 3))
+            await self._submit(master, [self._operation() for _ in range(count)])
+
+    def _there_and_back(self, snapshot: Snapshot) -> list[list[OpCode]]:
+        """A job that has moved an instance and works on others while a second job moves the first back."""
+        movable = [one for one in snapshot.instances.values() if one.disk_template == "file"]
+        if not movable:
+            return [[self._create(self.dice.choice(NAMES), node_name(1), template="file")]]
+        instance = self.dice.choice(movable)
+        here = snapshot.nodes[instance.primary_node].name
+        there = self.dice.choice(
+            [node_name(number) for number in (1, 2, 3) if node_name(number) != here]
+        )
+        others = [name for name in NAMES if name != instance.name]
+        work = [self._create(name, self.dice.choice((here, there))) for name in others]
+        to, back = (
+            OpInstanceMove(instance_name=instance.name, target_node=node) for node in (there, here)
+        )
+        return [[to, self.dice.choice(work)], [back]]
+
+    async def _submit(self, master: HistoryMaster, ops: list[OpCode]) -> None:
         try:
             async with asyncio.timeout(self.dice.uniform(1, 15)):
                 await master.awake.wait()
@@ -432,6 +458,7 @@ class History:
     async def _faults(self) -> None:
         faults = (
             self._kill,
+            self._kill_with_pending_undo,
             self._pause,
             self._cut_off,
             self._take_over,
@@ -447,6 +474,20 @@ class History:
                 await self.dice.choice(faults)(self.current)
 
     async def _kill(self, master: HistoryMaster) -> None:
+        master.depose("killed")
+
+    async def _kill_with_pending_undo(self, master: HistoryMaster) -> None:
+        """If there is such a moment soon: while an opcode runs whose job has left something to be undone."""
+        for _ in range(100):
+            await asyncio.sleep(0.05)
+            running = [
+                job
+                for job in self.disk.jobs.values()
+                if job.pending and any(op.status is JobStatus.RUNNING for op in job.ops)
+            ]
+            if running:
+                await asyncio.sleep(self.dice.uniform(0.0, 1.0))
+                break
         master.depose("killed")
 
     async def _pause(self, master: HistoryMaster) -> None:
@@ -528,7 +569,7 @@ class History:
 
     async def _settle(self) -> None:
         """All is well again: the last master ends every job, and nothing is lost or left over."""
-        self.loss, self.losses = 0.0, {}
+        self.loss = self.script_loss = self.undo_loss = 0.0
         self.cut_nodes.clear()
         for master in self.masters:
             master.is_cut = False

@@ -90,15 +90,15 @@ class MemoryArchive:
 
 
 class MemoryRoom:
-    """Room on the disk of a store: a full one takes writes again once it is given up."""
+    """Room on the disk of a store, if a test wants some: a full one takes writes again once it is given up."""
 
     def __init__(self, store: FaultyStore) -> None:
         self._store = store
         self.is_kept = False
-        self.is_disk_full = False
+        self.has_space = False
 
     def fill_disk(self) -> None:
-        self.is_disk_full = True
+        self.has_space = False
         self._store.set_full(True)
 
     async def give(self) -> bool:
@@ -108,7 +108,7 @@ class MemoryRoom:
         return had
 
     async def keep(self) -> bool:
-        self.is_kept = self.is_kept or not self.is_disk_full
+        self.is_kept = self.is_kept or self.has_space
         return self.is_kept
 
 

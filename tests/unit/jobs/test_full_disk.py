@@ -18,7 +18,9 @@ pytestmark = pytest.mark.requirement("G16", "G9")
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("what", ["cancel", "archive", "autoarchive"])
 async def test_the_room_is_for_cancelling_and_archiving_and_for_nothing_else(what: str) -> None:
-    rig = await Rig.loaded()
+    rig = await Rig.begin()
+    rig.room.has_space = True
+    await rig.queue.load()
     gate = rig.executor.hold("slow")
     ended = await rig.queue.submit([act()])
     await rig.final(ended)
@@ -40,7 +42,7 @@ async def test_the_room_is_for_cancelling_and_archiving_and_for_nothing_else(wha
     await asyncio.sleep(3 * KEEP_AGAIN_S)
     with pytest.raises(Refused, match="last room"):
         await rig.queue.submit_many([[delay()]])
-    rig.room.is_disk_full = False
+    rig.room.has_space = True
     await asyncio.sleep(2 * KEEP_AGAIN_S)
     assert rig.room.is_kept
     await rig.final(await rig.queue.submit([delay()]))
@@ -50,7 +52,6 @@ async def test_the_room_is_for_cancelling_and_archiving_and_for_nothing_else(wha
 @pytest.mark.virtual_time
 async def test_room_that_was_not_there_at_the_beginning_is_kept_later() -> None:
     rig = await Rig.begin()
-    rig.room.is_disk_full = True
     await rig.queue.load()
     job_id = await rig.queue.submit([delay()])
     await rig.final(job_id)
@@ -58,7 +59,7 @@ async def test_room_that_was_not_there_at_the_beginning_is_kept_later() -> None:
     with pytest.raises(Refused, match="no space"):
         await rig.queue.archive(job_id)
     rig.store.set_full(False)
-    rig.room.is_disk_full = False
+    rig.room.has_space = True
     await asyncio.sleep(2 * KEEP_AGAIN_S)
     rig.room.fill_disk()
     assert await rig.queue.archive(job_id)
