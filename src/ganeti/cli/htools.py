@@ -12,6 +12,7 @@ from ganeti.cli.placement_options import Tool
 
 ROLES: Mapping[str, str] = {
     "hail": "chooses nodes for instances, as an allocator",
+    "harep": "repairs instances as their tags allow",
     "hbal": "balances a cluster",
     "hcheck": "checks a cluster, and whether balancing would help",
     "hinfo": "shows the state of a cluster",

@@ -7,7 +7,7 @@ from pathlib import Path
 from ganeti.cli.command import Command, CommandTable, Option, parser_of
 from ganeti.cli.placement_options import Tool
 
-TOOLS = ("hail", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace", "hsqueeze")
+TOOLS = ("hail", "harep", "hbal", "hcheck", "hinfo", "hroller", "hscan", "hspace", "hsqueeze")
 PROGRAMS = (
     "gnt-cluster",
     "gnt-node",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
     from ganeti.placement.state import State
 
 RAPI_PORT = 5080
+FILES = "file://"
+"""What follows is a directory with answers of a RAPI server."""
 RAPI_TIMEOUT_S = 60.0
 LOAD_COLUMNS = 5
 MIB = 1024 * 1024
@@ -110,11 +112,25 @@ def _luxi(address: str) -> "Cluster":
 def _rapi(address: str) -> "Cluster":
     from ganeti.placement.load import rows
 
+    if address.startswith(FILES):
+        directory = Path(address.removeprefix(FILES))
+        groups, nodes, instances = (_saved(directory, kind, list) for kind in rows.KINDS)
+        return rows.cluster_of(groups, nodes, instances, _saved(directory, "info", dict))
     url = address if ":" in address else f"https://{address}:{RAPI_PORT}"
-    groups, nodes, instances = (
-        _get(url, f"/2/{kind}?bulk=1", list) for kind in ("groups", "nodes", "instances")
-    )
+    groups, nodes, instances = (_get(url, f"/2/{kind}?bulk=1", list) for kind in rows.KINDS)
     return rows.cluster_of(groups, nodes, instances, _get(url, "/2/info", dict))
+
+
+def _saved(directory: Path, kind: str, form: type) -> Any:
+    """An answer of a RAPI server that was saved as `directory/kind.json`; PrereqError, InputError."""
+    path = directory / f"{kind}.json"
+    try:
+        value = json.loads(read_file(str(path)))
+    except ValueError as err:
+        raise InputError(f"is not JSON: {err}", str(path)) from err
+    if not isinstance(value, form):
+        raise InputError(f"is something else than a {form.__name__}", str(path))
+    return value
 
 
 def _get(url: str, path: str, kind: type) -> Any:
@@ -163,14 +179,11 @@ def _with_options(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
 
 
 def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
-    """The cluster with the loads of `--mond-data`; InputError."""
-    from ganeti.placement.load.monitoring import node_loads, with_loads
+    """The cluster with the loads of `--mond` or `--mond-data`; InputError, PrereqError."""
+    from ganeti.cli import monitoring_input
 
-    if name := getattr(args, "mond_data", None):
-        return with_loads(cluster, node_loads(read_file(name)))
-    if getattr(args, "mond", "no") == "yes":
-        raise InputError("no monitoring daemons run here; name a file by --mond-data", "mond")
-    return cluster
+    name = getattr(args, "mond_data", None)
+    return monitoring_input.monitored(cluster, args, read_file(name) if name else None)
 
 
 def _with_static_memory(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":

@@ -46,7 +46,9 @@ LUXI = _optional(
     help="ask the master daemon of this cluster",
 )
 RAPI = option("-m", "--master", dest="rapi", metavar="ADDRESS",
-              help="ask a cluster's RAPI daemon: a host name, or https://[user:password@]host:port")  # fmt: skip
+              completion="host",
+              help="ask a cluster's RAPI daemon: a host name, or https://[user:password@]host:port; or read its"
+                   " answers from file://DIRECTORY (groups.json, nodes.json, instances.json, info.json)")  # fmt: skip
 IALLOC = option("-I", "--ialloc-src", dest="message", metavar="FILE", completion="file",
                 help="read the cluster from an allocator's message")  # fmt: skip
 SIMULATE = option("--simulate", action="append", metavar="SPEC",
@@ -80,10 +82,13 @@ IGNORE_LOAD = option(
 LOAD_FILE = option("-U", "--dynu-file", dest="load_file", metavar="FILE", completion="file",
                    help="loads of instances: name, processor, memory, disk, network")  # fmt: skip
 MONITORING = (
-    option("--mond", metavar="CHOICE", choices=YES_NO, default="no",
-           help="use reports of monitoring daemons (yes or no); there are none here, only --mond-data"),
+    option("--mond", metavar="CHOICE", choices=YES_NO, nargs="?", const="yes", default="no",
+           help="ask the nodes' monitoring daemons for their processors' load (yes or no)"),
     option("--mond-data", dest="mond_data", metavar="FILE", completion="file",
-           help="a file with reports of monitoring daemons: processor loads of nodes"),
+           help="read reports of monitoring daemons from a file in place of asking them"),
+    option("--mond-xen", dest="mond_xen", action="store_true", help="use what they say of Xen's instances too"),
+    option("--exit-on-missing-mond-data", dest="mond_required", action="store_true",
+           help="end if a node has no report; without, reports that are not complete are ignored"),
 )  # fmt: skip
 STATIC_MEMORY = option("--static-kvm-node-memory", dest="static_memory", type=int, metavar="MIB",
                        help="with -L and -m: take so much as the nodes' own memory; 0 is what they report")  # fmt: skip

@@ -184,3 +184,32 @@ def test_rows_of_another_form_are_an_error_and_no_crash(
     server.answers[path] = answer
     assert hinfo.main(["-m", url(server)]) == 1
     assert "Traceback" not in capsys.readouterr().err
+
+
+def saved(directory: Path) -> str:
+    """The resources as files."""
+    for path, value in resources().items():
+        name = path.removeprefix("/2/").removesuffix("?bulk=1")
+        (directory / f"{name}.json").write_text(json.dumps(value))
+    return f"file://{directory}"
+
+
+def test_answers_that_were_saved_as_files_are_read(tmp_path: Path, capsys: Printed) -> None:
+    assert hinfo.main(["-m", saved(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert f"Cluster score: {score(State(clusters.cluster(3))):.8f}" in out
+
+
+@pytest.mark.parametrize(("text", "why"), [(None, "failed to load"), ("[", "JSON"), ("{}", "list")])
+def test_a_file_that_is_not_there_or_no_answer_is_named(
+    tmp_path: Path, text: str | None, why: str, capsys: Printed
+) -> None:
+    address, path = saved(tmp_path), tmp_path / "nodes.json"
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    assert hinfo.main(["-m", address]) == 1
+    err = capsys.readouterr().err
+    assert str(path) in err
+    assert why in err

@@ -1,47 +1,82 @@
-"""Loads from the reports of monitoring daemons, as a file has them (S181).
+"""Loads from the reports of monitoring daemons (S181).
 
-An array of objects, one for each node: `node`, and `reports`, a list of report objects with `name` and
-`data`. Only `cpu-avg-load` counts: `data.cpu_total`, the node's load, is spread over its running instances by their processors.
+A file of them is an array of objects, one for each node: `node`, and `reports`, a list of report objects with `name`
+and `data`. Of `cpu-avg-load` counts `data.cpu_total`, the node's load, which is spread over its running instances by
+their processors; of `xen-cpu-avg-load` the load of each instance.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
 
 from ganeti.base.errors import InputError
+from ganeti.model.data_collectors import CPU_LOAD, XEN_CPU_LOAD
 from ganeti.placement.description import RUNNING, Cluster
 
-CPU_REPORT = "cpu-avg-load"
 _FIELD = "mond-data"
+_NO_LOADS = (1.0, 1.0, 1.0, 1.0)
+
+Reports = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Report objects by node."""
 
 
-def node_loads(text: bytes) -> dict[str, float]:
-    """Processor load by node; InputError."""
+def reports_by_node(text: bytes) -> dict[str, list[Any]]:
+    """The reports of a file; InputError."""
     try:
         found = msgspec.json.decode(text)
     except msgspec.DecodeError as err:
         _refuse(f"is not JSON: {err}")
     if not isinstance(found, list):
         _refuse("is not an array")
-    loads = {}
+    by_node: dict[str, list[Any]] = {}
     for number, one in enumerate(found):
         if not isinstance(one, dict) or not isinstance(one.get("node"), str):
             _refuse(f"[{number}] has no node")
         reports = one.get("reports", [])
         if not isinstance(reports, list) or not all(isinstance(each, dict) for each in reports):
             _refuse(f"[{number}].reports is not an array of objects")
-        for report in reports:
-            if report.get("name") == CPU_REPORT:
-                loads[one["node"]] = _total(report.get("data"), number)
-    return loads
+        by_node.setdefault(one["node"], []).extend(reports)
+    return by_node
 
 
-def _total(data: Any, number: int) -> float:
-    total = data.get("cpu_total") if isinstance(data, dict) else None
-    if isinstance(total, bool) or not isinstance(total, int | float) or total < 0:
-        _refuse(f"[{number}]: the report {CPU_REPORT} has no data.cpu_total")
-    return float(total)
+def node_loads(reports: Reports) -> dict[str, float]:
+    """Processor load by node, of those that report one; InputError."""
+    return {
+        node: _load(data.get("cpu_total"), f"{CPU_LOAD} of {node}: data.cpu_total")
+        for node, data in _data(reports, CPU_LOAD).items()
+    }
+
+
+def domain_loads(reports: Reports) -> dict[str, dict[str, float]]:
+    """By node that reports any, the processor load of each of its instances; InputError."""
+    return {
+        node: {
+            name: _load(value, f"{XEN_CPU_LOAD} of {node}: {name:.80}")
+            for name, value in data.items()
+        }
+        for node, data in _data(reports, XEN_CPU_LOAD).items()
+    }
+
+
+def _data(reports: Reports, name: str) -> dict[str, Mapping[str, Any]]:
+    """The data of one collector by node; a collector that says why it has none has none."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for node, every in reports.items():
+        for report in every:
+            if report.get("name") == name:
+                data = report.get("data")
+                if not isinstance(data, dict):
+                    _refuse(f"{name} of {node}: data is not an object")
+                if "error" not in data:
+                    found[node] = data
+    return found
+
+
+def _load(value: Any, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        _refuse(f"{what} is no load")
+    return float(value)
 
 
 def with_loads(cluster: Cluster, loads: Mapping[str, float]) -> Cluster:
@@ -50,12 +85,33 @@ def with_loads(cluster: Cluster, loads: Mapping[str, float]) -> Cluster:
     running = [one for one in cluster.instances if one.status in RUNNING]
     for one in running:
         processors[one.primary] = processors.get(one.primary, 0.0) + one.vcpus
+    return _with_processor_loads(
+        cluster,
+        {
+            one.name: loads[one.primary] * one.vcpus / processors[one.primary]
+            for one in running
+            if one.primary in loads and processors[one.primary]
+        },
+    )
+
+
+def with_domain_loads(cluster: Cluster, loads: Mapping[str, Mapping[str, float]]) -> Cluster:
+    """The cluster with the processor load of each instance that its primary node reported; the rest stays."""
+    return _with_processor_loads(
+        cluster,
+        {
+            one.name: loads[one.primary][one.name]
+            for one in cluster.instances
+            if one.name in loads.get(one.primary, {})
+        },
+    )
+
+
+def _with_processor_loads(cluster: Cluster, loads: Mapping[str, float]) -> Cluster:
     utilisation = dict(cluster.utilisation)
-    for one in running:
-        if one.primary in loads and processors[one.primary]:
-            share = loads[one.primary] * one.vcpus / processors[one.primary]
-            _cpu, memory, disk, net = utilisation.get(one.name, (1.0, 1.0, 1.0, 1.0))
-            utilisation[one.name] = (share, memory, disk, net)
+    for name, load in loads.items():
+        _cpu, memory, disk, net = utilisation.get(name, _NO_LOADS)
+        utilisation[name] = (load, memory, disk, net)
     return msgspec.structs.replace(cluster, utilisation=utilisation)
 
 

@@ -32,6 +32,8 @@ INSTANCE_FIELDS = (
     *("be/auto_balance", "disk_template", "be/spindle_use", "disk.sizes", "disk.spindles"),
     "nic.networks",
 )
+KINDS = ("groups", "nodes", "instances")
+"""The bulk lists, as RAPI calls them."""
 GROUP_FIELDS = ("name", "uuid", "alloc_policy", "ipolicy", "tags")
 
 
