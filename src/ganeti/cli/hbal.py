@@ -37,6 +37,8 @@ def hbal(args: argparse.Namespace) -> int:
         say("Cluster is empty, exiting.")
         return 0
     say(f"Loaded {len(state.nodes)} nodes, {len(state.names)} instances")
+    if state.domain and options.verbosity(args) > 2:  # noqa: PLR2004 - upstream's level
+        say(f"Note: Stripping common suffix of '{state.domain}' from names")
     source.save(state, args.save, "original", "before balancing")
     scope = source.group_scope(state, args.group)
     _introduce(state, scope, args)
@@ -131,12 +133,16 @@ def _line(before: "State", step: "Step", number: int, scope: "Bools") -> str:
     from ganeti.placement.moves import steps_text
 
     def shown(nodes: tuple[int, int]) -> str:
-        return ":".join(before.nodes[node].name for node in nodes if node >= 0)
+        return ":".join(before.alias(before.nodes[node].name) for node in nodes if node >= 0)
 
-    mine = [name for name, node in zip(before.names, before.primary, strict=True) if scope[node]]
+    mine = [
+        before.alias(name)
+        for name, node in zip(before.names, before.primary, strict=True)
+        if scope[node]
+    ]
     width = max(len(name) for name in mine)
-    pair = 2 * max(len(before.nodes[node].name) for node in scope.nonzero()[0]) + 1
-    name = before.names[step.move.instance]
+    pair = 2 * max(len(before.alias(before.nodes[node].name)) for node in scope.nonzero()[0]) + 1
+    name = before.alias(before.names[step.move.instance])
     return (
         f"  {number:3}. {name:<{width}} {shown(step.before):<{pair}} => {shown(step.after):<{pair}}"
         f" {step.move.score:12.8f} a={steps_text(before, step.move)}"

@@ -58,7 +58,7 @@ def apply(state: State, move: Move) -> Step:
 
 def steps_text(state: State, move: Move) -> str:
     """As `hbal` prints it: `f r:node1`."""
-    name = state.nodes[move.target].name if move.target != NO_NODE else ""
+    name = state.alias(state.nodes[move.target].name) if move.target != NO_NODE else ""
     shown = {"f": "f", "r": f"r:{name}", "fa": f"fa:{name}"}
     return " ".join(shown[step] for step in str(move.kind).split())
 
@@ -66,12 +66,13 @@ def steps_text(state: State, move: Move) -> str:
 def commands(state: State, move: Move) -> list[str]:
     """The `gnt-instance` commands, without that word."""
     instance = state.descriptions[move.instance]
-    target = state.nodes[move.target].name if move.target != NO_NODE else ""
+    target = state.alias(state.nodes[move.target].name) if move.target != NO_NODE else ""
+    name = state.alias(instance.name)
     how = "migrate" if instance.status in RUNNING else "failover"
     words = {
-        "f": f"{how} -f {instance.name}",
-        "r": f"replace-disks -n {target} {instance.name}",
-        "fa": f"{how} -f -n {target} {instance.name}",
+        "f": f"{how} -f {name}",
+        "r": f"replace-disks -n {target} {name}",
+        "fa": f"{how} -f -n {target} {name}",
     }
     return [words[step] for step in str(move.kind).split()]
 

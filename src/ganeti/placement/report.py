@@ -31,7 +31,7 @@ def _share(part: float, whole: float) -> float:
 
 COLUMNS: Mapping[str, Column] = {
     "status": Column("F", False, _status),
-    "name": Column("Name", False, lambda s, n: s.nodes[n].name),
+    "name": Column("Name", False, lambda s, n: s.alias(s.nodes[n].name)),
     "fqdn": Column("Name", False, lambda s, n: s.nodes[n].name),
     "tmem": Column("t_mem", True, lambda s, n: f"{s.total_memory[n]:.0f}"),
     "nmem": Column("n_mem", True, lambda s, n: f"{s.node_memory[n]:.0f}"),

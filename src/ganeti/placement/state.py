@@ -24,6 +24,7 @@ from ganeti.placement.description import (
     Mirror,
     Node,
 )
+from ganeti.placement.names import common_suffix
 from ganeti.placement.tagrules import TagRules
 
 Floats = npt.NDArray[np.float64]
@@ -110,6 +111,7 @@ class State:
         self.names = [one.name for one in cluster.instances]
         self.descriptions = list(cluster.instances)
         self.cluster = cluster
+        self._domain: str | None = None
         self._read_nodes(self.nodes)
         self.instances = Instances(cluster.instances, cluster)
         self.primary, self.secondary = self._places(cluster.instances)
@@ -188,6 +190,17 @@ class State:
         used = summed(self.primary, these.disk * these.is_local)
         used += summed(self.secondary, these.disk * these.is_local)
         self.missing_disk = self.total_disk - self.free_disk - used
+
+    @property
+    def domain(self) -> str:
+        """The end that all names share, with its dot."""
+        if self._domain is None:
+            self._domain = common_suffix([*(node.name for node in self.nodes), *self.names])
+        return self._domain
+
+    def alias(self, name: str) -> str:
+        """A name as it is shown: without the domain."""
+        return name.removesuffix(self.domain)
 
     def copy(self) -> "State":
         """A state that changes on its own."""

@@ -1,0 +1,20 @@
+"""Names as the placement commands show them: without the domain that all names of a cluster share."""
+
+from collections.abc import Iterable
+
+
+def common_suffix(names: Iterable[str]) -> str:
+    """The longest end of all names that begins with a dot and leaves something of each; else ''."""
+    every = list(names)
+    if not every:
+        return ""
+    first = every[0]
+    for start, character in enumerate(first):
+        suffix = first[start:]
+        if start and character == "." and all(_ends(name, suffix) for name in every):
+            return suffix
+    return ""
+
+
+def _ends(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and len(name) > len(suffix)
