@@ -37,10 +37,15 @@ def test_nodes_tell_what_they_find_and_what_the_cluster_switches_off_they_do_not
     assert [0, "storage", "diskstats"] in told(cluster, COLLECTORS)
     assert told(cluster, "/1/report/storage/diskstats", 2)["data"]
     wait_until(
-        lambda: "cpu_total" in told(cluster, "/1/report/default/cpu-avg-load", 3)["data"],
-        "node 3 knows its load",
+        lambda: all(
+            "cpu_total" in told(cluster, "/1/report/default/cpu-avg-load", number)["data"]
+            for number in (1, 2, 3)
+        ),
+        "all nodes know their load",
     )
-    assert "Cluster" in tool(cluster, "hbal", "-L", "--mond", "--exit-on-missing-mond-data")
+    assert "Loaded 3 nodes, 1 instances" in tool(
+        cluster, "hbal", "-L", "--mond", "--exit-on-missing-mond-data"
+    )
     words = ["--enabled-data-collectors=diskstats=false", "--data-collector-interval=lv=30"]
     cluster.ok("gnt-cluster", "modify", *words)
     wait_until(

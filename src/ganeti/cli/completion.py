@@ -77,7 +77,9 @@ def _kind(one: Option) -> str:
         return _KINDS[one.completion]
     if settings.get("action", "append") != "append" or settings.get("nargs") == "?":
         return "none"
-    return _TYPES.get(settings.get("type", str), "string")
+    made = settings.get("type", str)
+    # A function that checks says by its annotation what it makes.
+    return _TYPES.get(getattr(made, "__annotations__", {}).get("return", made), "string")
 
 
 def _range(argument: Argument) -> str:

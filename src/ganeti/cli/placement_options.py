@@ -136,6 +136,9 @@ class _Parser(Parser):
         raise SystemExit(EXIT_FAILURE if is_argument else EXIT_USAGE)
 
 
+_ABOUT_ITSELF = ("-h", "--help", "-V", "--version", "--help-completion")
+
+
 class Tool(NamedTuple):
     """A command without subcommands; `text` is the rest of its page."""
 
@@ -170,9 +173,7 @@ class Tool(NamedTuple):
     def _parsed(self, words: list[str]) -> argparse.Namespace:
         """What is said; an unknown option is the first thing to be complained about."""
         parser = self.parser()
-        if self.arguments and not any(
-            word in ("-h", "--help", "-V", "--version") for word in words
-        ):
+        if self.arguments and not any(word in _ABOUT_ITSELF for word in words):
             named = {flag for one in self.options for flag in one.flags}
             for word in words:
                 flag = word.partition("=")[0]

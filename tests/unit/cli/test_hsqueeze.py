@@ -154,7 +154,7 @@ def test_kinds_are_the_words_that_ganeti_s_completion_knows(capsys: Printed) -> 
     wanted = {
         "-t,--text-data": "file", "-X,--exec": "none", "-p,--print-nodes": "none",
         "-l,--max-length": "integer", "--min-disk": "float", "-O,--offline": "onenode",
-        "-G,--group": "onegroup", "--priority": "choices=low,normal,high", "-L,--luxi": "file",
+        "-G,--group": "onegroup", "--mond": "choices=yes,no", "-L,--luxi": "file",
         "--exclusion-tags": "string", "-h,--help": "none",
     }  # fmt: skip
     assert {flags: kinds.get(flags) for flags in wanted} == wanted, json.dumps(kinds, indent=1)
