@@ -8,7 +8,8 @@ PYTEST := $(BIN)/pytest
 PYTHON_FOLDERS := src tests scripts $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py guest/*.py))))
 
 # Debian packages beyond git, make and python3.
-TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server
+TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables e2fsprogs etcd-server \
+	swtpm
 
 .DEFAULT_GOAL := help
 .PHONY: help setup install packages format lint unit check test test-host soak bench requirements pins \

@@ -92,7 +92,7 @@ async def test_uefi_variables_are_made_once_survive_restarts_and_go_when_forgott
     await driver.start(instance, [str(disk)])
     await wait_for_text(files_of(paths, instance).console_log, READY, 150)
     with pytest.raises(HypervisorError, match="in use"):
-        await driver.forget_firmware(instance, [str(disk)])
+        await driver.forget_nvram(instance, [str(disk)], everywhere=True)
     await driver.stop(instance, 0)
     written = variables.read_bytes()
     assert written != firmware.kinds()[0].blank.read_bytes()  # the guest's firmware wrote them
@@ -100,11 +100,15 @@ async def test_uefi_variables_are_made_once_survive_restarts_and_go_when_forgott
     await driver.start(instance, [str(disk)], paused=True)
     assert variables.read_bytes() == written
     await driver.stop(instance, 0)
-    assert await driver.read_firmware(instance, [str(disk)]) == written
-    await driver.forget_firmware(instance, [str(disk)])
-    await driver.forget_firmware(instance, [str(disk)])
+    carried = await driver.read_nvram(instance, [str(disk)])
+    assert carried is not None
+    await driver.forget_nvram(instance, [str(disk)], everywhere=True)
+    await driver.forget_nvram(instance, [str(disk)], everywhere=True)
     assert not variables.exists()
-    assert await driver.read_firmware(instance, [str(disk)]) is None
+    await driver.write_nvram(instance, [str(disk)], carried)
+    assert variables.read_bytes() == written
+    await driver.forget_nvram(instance, [str(disk)], everywhere=True)
+    assert await driver.read_nvram(instance, [str(disk)]) is None
 
 
 async def test_a_live_migration_carries_uefi_variables_to_a_node_that_has_none(

@@ -37,7 +37,7 @@ from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskI
 from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.hardware import FirmwareArgs, FirmwareVariables, Screenshot
+from ganeti.rpc.procedures.hardware import ForgetNvramArgs, Nvram, Screenshot, WriteNvramArgs
 from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
 from ganeti.rpc.procedures.instances import (
     ConsoleInfo,
@@ -154,8 +154,8 @@ class ModelNode:
     pinned_hvparams: dict[str, Any] = field(
         default_factory=lambda: {"machine_version": "pc-i440fx-7.2"}
     )
-    firmware: dict[str, bytes] = field(default_factory=dict)
-    """UUID of an instance -> variables of its firmware."""
+    nvram: dict[str, bytes] = field(default_factory=dict)
+    """UUID of an instance -> what only this node has."""
     call: Call = field(default_factory=Call)
     """The call that is being answered."""
     scripts_stay: bool = False
@@ -499,15 +499,15 @@ class ModelNode:
     def on_instance_screenshot(self, args: InstanceArgs) -> Screenshot:
         return Screenshot(png=f"screen of {self._here(args.instance).spec.name}".encode())
 
-    def on_firmware_read(self, args: InstanceArgs) -> FirmwareVariables:
-        return FirmwareVariables(content=self.firmware.get(args.instance.uuid))
+    def on_nvram_read(self, args: InstanceArgs) -> Nvram:
+        return Nvram(content=self.nvram.get(args.instance.uuid))
 
-    def on_firmware_write(self, args: FirmwareArgs) -> Nothing:
-        self.firmware[args.instance.uuid] = args.content
+    def on_nvram_write(self, args: WriteNvramArgs) -> Nothing:
+        self.nvram[args.instance.uuid] = args.content
         return Nothing()
 
-    def on_firmware_forget(self, args: InstanceArgs) -> Nothing:
-        self.firmware.pop(args.instance.uuid, None)
+    def on_nvram_forget(self, args: ForgetNvramArgs) -> Nothing:
+        self.nvram.pop(args.instance.uuid, None)
         return Nothing()
 
     def _here(self, spec: InstanceSpec) -> Guest:

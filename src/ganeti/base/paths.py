@@ -157,6 +157,11 @@ class Paths:
         return self.data / "uefi"
 
     @property
+    def tpm_states(self) -> Path:
+        """The state of each guest's TPM, a directory of its own."""
+        return self.data / "tpm"
+
+    @property
     def kvm_tls(self) -> Path:
         """Where QEMU processes find certificates and a key, for the moment in which they read them."""
         return self.run / "kvm-tls"

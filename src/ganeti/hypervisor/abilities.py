@@ -42,21 +42,21 @@ class ShortensLogs(abc.ABC):
         """Cut what has grown too big since the last call."""
 
 
-class KeepsFirmware(abc.ABC):
-    """Keeps variables of a guest's firmware while the guest is down."""
+class KeepsNvram(abc.ABC):
+    """Keeps what a guest's board remembers while the guest is down: UEFI variables, a TPM's state."""
 
     @abc.abstractmethod
-    async def read_firmware(
-        self, instance: InstanceSpec, disk_paths: Sequence[str]
-    ) -> bytes | None:
-        """The variables, or None if there are none on this node."""
+    async def read_nvram(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
+        """All that only this node has, for `write_nvram` on another; None if there is nothing."""
 
     @abc.abstractmethod
-    async def write_firmware(
+    async def write_nvram(
         self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
     ) -> None:
-        """Put variables from another node here; the guest is down."""
+        """Put here what another node has read; the guest is down."""
 
     @abc.abstractmethod
-    async def forget_firmware(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
-        """Remove them; nothing is fine."""
+    async def forget_nvram(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], *, everywhere: bool
+    ) -> None:
+        """Remove what only this node has; with `everywhere` also what all see. No-op if there is none."""

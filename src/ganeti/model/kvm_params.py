@@ -1,6 +1,6 @@
 """The parameters of the kvm hypervisor, under the names that Ganeti's administrators know.
 
-`accelerator`, `firmware` and `image_directories` are this project's own. `touches_host` marks what
+`accelerator`, `firmware`, `image_directories` and `tpm` are this project's own. `touches_host` marks what
 reaches beyond the guest: files, programs, devices, listening sockets and users of the host.
 """
 
@@ -71,6 +71,9 @@ _BOOT = (
         "bios",
         "what starts the guest; uefi keeps its variables in a file with the instance",
         choices=("bios", "uefi"),
+    ),
+    HypervisorParam(
+        "tpm", False, "a TPM 2.0 for the guest; its state is kept with the instance (needs swtpm)"
     ),
     HypervisorParam(
         "machine_version",

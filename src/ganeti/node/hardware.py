@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.abilities import KeepsFirmware, PinsMachine, TakesScreenshots
+from ganeti.hypervisor.abilities import KeepsNvram, PinsMachine, TakesScreenshots
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -13,14 +13,15 @@ from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hardware import (
-    FIRMWARE_FORGET,
-    FIRMWARE_READ,
-    FIRMWARE_WRITE,
     INSTANCE_SCREENSHOT,
+    NVRAM_FORGET,
+    NVRAM_READ,
+    NVRAM_WRITE,
     PINNED_HVPARAMS,
-    FirmwareArgs,
-    FirmwareVariables,
+    ForgetNvramArgs,
+    Nvram,
     Screenshot,
+    WriteNvramArgs,
 )
 from ganeti.rpc.procedures.instances import HvParamsArgs, InstanceArgs
 
@@ -33,9 +34,9 @@ def handlers(
     return {
         PINNED_HVPARAMS.name: hardware.pinned,
         INSTANCE_SCREENSHOT.name: hardware.screenshot,
-        FIRMWARE_READ.name: hardware.read_firmware,
-        FIRMWARE_WRITE.name: hardware.write_firmware,
-        FIRMWARE_FORGET.name: hardware.forget_firmware,
+        NVRAM_READ.name: hardware.read_nvram,
+        NVRAM_WRITE.name: hardware.write_nvram,
+        NVRAM_FORGET.name: hardware.forget_nvram,
     }
 
 
@@ -61,24 +62,25 @@ class _Hardware:
             )
         return Screenshot(png=await driver.screenshot(args.instance))
 
-    async def read_firmware(self, args: InstanceArgs, _call: Call) -> FirmwareVariables:
+    async def read_nvram(self, args: InstanceArgs, _call: Call) -> Nvram:
         driver = self.hypervisors.get(args.instance.hypervisor)
-        if not isinstance(driver, KeepsFirmware):
-            return FirmwareVariables()
-        content = await driver.read_firmware(args.instance, self._paths(args.instance))
-        return FirmwareVariables(content=content)
+        if not isinstance(driver, KeepsNvram):
+            return Nvram()
+        return Nvram(content=await driver.read_nvram(args.instance, self._paths(args.instance)))
 
-    async def write_firmware(self, args: FirmwareArgs, _call: Call) -> Nothing:
+    async def write_nvram(self, args: WriteNvramArgs, _call: Call) -> Nothing:
         driver, instance = self.hypervisors.get(args.instance.hypervisor), args.instance
-        if not isinstance(driver, KeepsFirmware):
-            raise HypervisorError(f"{instance.hypervisor} keeps no firmware variables")
+        if not isinstance(driver, KeepsNvram):
+            raise HypervisorError(f"{instance.hypervisor} keeps no NVRAM")
         async with self.locks.of(instance.name):
-            await driver.write_firmware(instance, self._paths(instance), args.content)
+            await driver.write_nvram(instance, self._paths(instance), args.content)
         return Nothing()
 
-    async def forget_firmware(self, args: InstanceArgs, _call: Call) -> Nothing:
+    async def forget_nvram(self, args: ForgetNvramArgs, _call: Call) -> Nothing:
         driver, instance = self.hypervisors.get(args.instance.hypervisor), args.instance
-        if isinstance(driver, KeepsFirmware):
+        if isinstance(driver, KeepsNvram):
             async with self.locks.of(instance.name):
-                await driver.forget_firmware(instance, self._paths(instance))
+                await driver.forget_nvram(
+                    instance, self._paths(instance), everywhere=args.everywhere
+                )
         return Nothing()

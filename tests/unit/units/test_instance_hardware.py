@@ -73,10 +73,10 @@ async def test_firmware_variables_go_along_with_an_instance_that_is_moved(
     op = create(start=False, disk_template="file", hvparams={"firmware": "uefi"})
     succeeded(await master.run(op))
     uuid = master.instance(NAME).uuid
-    world.node(1).firmware[uuid] = b"variables"
+    world.node(1).nvram[uuid] = b"variables"
     order = OpInstanceMove(instance_name=NAME, target_node="node2.example.com")
     succeeded(await master.run(order))
-    assert (world.node(1).firmware, world.node(2).firmware) == ({}, {uuid: b"variables"})
+    assert (world.node(1).nvram, world.node(2).nvram) == ({}, {uuid: b"variables"})
     master.check()
 
 
@@ -90,12 +90,12 @@ async def test_a_move_that_fails_leaves_the_variables_where_they_were(
     )  # fmt: skip
     succeeded(await master.run(op))
     uuid = master.instance(NAME).uuid
-    world.node(1).firmware[uuid] = b"variables"
+    world.node(1).nvram[uuid] = b"variables"
     master.rpc.reset()
     master.rpc.fail(6, Fault.LOST_ANSWER)  # the writing of the variables
     failed(await master.run(OpInstanceMove(instance_name=NAME, target_node="node2.example.com")))
-    assert "firmware_write" in master.rpc.acts()
-    assert (world.node(1).firmware, world.node(2).firmware) == ({uuid: b"variables"}, {})
+    assert "nvram_write" in master.rpc.acts()
+    assert (world.node(1).nvram, world.node(2).nvram) == ({uuid: b"variables"}, {})
     master.check()
 
 
@@ -103,7 +103,7 @@ async def test_firmware_variables_go_away_with_their_instance(master: Master, wo
     succeeded(await master.run(create(start=False)))
     instance = master.instance(NAME)
     node = world.node(1)
-    node.firmware[instance.uuid] = b"variables"
+    node.nvram[instance.uuid] = b"variables"
     succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
-    assert node.firmware == {}
+    assert node.nvram == {}
     master.check()

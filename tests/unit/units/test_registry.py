@@ -43,7 +43,7 @@ STORED = {
     "remove_disk": {"node", "instance", "disk"},
     "forget_instance": {"instance"},
     "stop_instance": {"node", "instance"},
-    "forget_variables": {"node", "instance"},
+    "forget_nvram": {"node", "instance"},
     "settle_migration": {"instance", "source", "target"},
     "end_source": {"node", "instance"},
     "change_disk_of_guest": {"node", "change"},

@@ -31,6 +31,7 @@ from ganeti.hypervisor.kvm.machine import (
 from ganeti.hypervisor.kvm.options import option
 from ganeti.hypervisor.kvm.places import device_id, disk_slot, nic_slot, pci_place, root_ports
 from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.hypervisor.kvm.tpm import tpm_words
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.params import Params
 
@@ -107,6 +108,7 @@ def qemu_command(instance: InstanceSpec, resolved: Resolved) -> list[str]:
         *image_words(resolved.machine, resolved.hvparams, _ide_disks(instance, resolved)),
         *display_words(instance, resolved.hvparams, resolved.spice),
         *channel_words(resolved.hvparams, resolved.files.guest_agent),
+        *(tpm_words(resolved.files) if resolved.hvparams["tpm"] else ()),
         *(("-incoming", "defer") if resolved.is_incoming else ()),
         *extra_words(resolved.hvparams),
     ]

@@ -63,6 +63,8 @@ class Confined:
     """For QEMU's command line."""
     launcher: Sequence[str] = ()
     """What starts QEMU with few capabilities."""
+    user: User | None = None
+    """None for the daemon's own."""
     lock: uidpool.LockedUid | None = None
     """Of the id from the pool, until QEMU runs with it."""
 
@@ -70,6 +72,11 @@ class Confined:
     def pool_uid(self) -> int:
         """0 without one."""
         return self.lock.GetUid() if self.lock else 0
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """User and group of the guest's processes."""
+        return (self.user.uid, self.user.gid) if self.user else (os.geteuid(), os.getegid())
 
     @property
     def descriptors(self) -> Sequence[int]:
@@ -95,13 +102,13 @@ class Confinement:
         chroot = files.chroot if hvparams["use_chroot"] else None
         if hvparams["security_model"] != "pool":
             user = user_of(hvparams)
-            yield Confined(words(user, chroot, abilities), _launcher(user, chroot))
+            yield Confined(words(user, chroot, abilities), _launcher(user, chroot), user)
             return
         lock = await self._take_uid()
         try:
             user = _pool_user(lock.GetUid())
             found = [*words(user, chroot, abilities), *_closes(lock)]
-            yield Confined(found, _launcher(user, chroot), lock)
+            yield Confined(found, _launcher(user, chroot), user, lock)
         except BaseException:
             uidpool.ReleaseUid(lock)
             raise

@@ -14,14 +14,14 @@ from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.abilities import (
     FindsOutEarly,
-    KeepsFirmware,
+    KeepsNvram,
     PinsMachine,
     ShortensLogs,
     TakesScreenshots,
 )
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
-from ganeti.hypervisor.kvm import firmware, links, migration
+from ganeti.hypervisor.kvm import links, migration, nvram
 from ganeti.hypervisor.kvm.console import console_info
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
@@ -62,7 +62,7 @@ _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
 class KvmHypervisor(
-    Hypervisor, FindsOutEarly, ShortensLogs, PinsMachine, TakesScreenshots, KeepsFirmware
+    Hypervisor, FindsOutEarly, ShortensLogs, PinsMachine, TakesScreenshots, KeepsNvram
 ):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
@@ -311,26 +311,26 @@ class KvmHypervisor(
     async def screenshot(self, instance: InstanceSpec) -> bytes:
         return await screenshot(await self._here(self._guests.files(instance.uuid), instance))
 
-    async def read_firmware(
-        self, instance: InstanceSpec, disk_paths: Sequence[str]
-    ) -> bytes | None:
-        return await asyncio.to_thread(firmware.read, self._paths, instance, disk_paths)
+    async def read_nvram(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
+        return await asyncio.to_thread(nvram.read, self._paths, instance, disk_paths)
 
-    async def write_firmware(
+    async def write_nvram(
         self, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes
     ) -> None:
         self._check_down(instance)
-        await asyncio.to_thread(firmware.write, self._paths, instance, disk_paths, content)
+        await asyncio.to_thread(nvram.write, self._paths, instance, disk_paths, content)
 
-    async def forget_firmware(self, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
+    async def forget_nvram(
+        self, instance: InstanceSpec, disk_paths: Sequence[str], *, everywhere: bool
+    ) -> None:
         self._check_down(instance)
-        await asyncio.to_thread(firmware.forget, self._paths, instance, disk_paths)
+        await asyncio.to_thread(
+            nvram.forget, self._paths, instance, disk_paths, everywhere=everywhere
+        )
 
     def _check_down(self, instance: InstanceSpec) -> None:
         if self._guests.peek(self._guests.files(instance.uuid)) is not None:
-            raise HypervisorError(
-                f"{instance.name} runs on this node; its firmware's variables are in use"
-            )
+            raise HypervisorError(f"{instance.name} runs on this node; its NVRAM is in use")
 
     async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
         """See `ganeti.hypervisor.networking.ChecksNics`."""

@@ -50,6 +50,11 @@ def variables_path(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[st
     return paths.uefi_variables / f"{instance.uuid}{SUFFIX}"
 
 
+def lies_beside_disks(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bool:
+    """Whether the variables are a file that all nodes see."""
+    return variables_path(paths, instance, disk_paths).parent != paths.uefi_variables
+
+
 def prepare(
     paths: Paths,
     instance: InstanceSpec,

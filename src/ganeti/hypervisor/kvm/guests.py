@@ -1,6 +1,7 @@
 """The QEMU processes of a node: found again, started, ended, and cleaned up after."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
+from ganeti.hypervisor.kvm import tpm
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.command_line import Resolved, nic_queues, qemu_command
 from ganeti.hypervisor.kvm.confinement import Confined, Confinement
@@ -24,7 +26,7 @@ from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
 from ganeti.hypervisor.kvm.passwords import set_passwords
 from ganeti.hypervisor.kvm.pinning import pin
 from ganeti.hypervisor.kvm.places import initial_places
-from ganeti.hypervisor.kvm.processes import PROC, Processes
+from ganeti.hypervisor.kvm.processes import PROC, Processes, ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
 from ganeti.hypervisor.kvm.validation import spice_address
 from ganeti.model.hypervisor_params import hypervisor_defaults
@@ -35,6 +37,8 @@ MONITOR_S = 30.0
 """How long a new QEMU may take until its monitor answers."""
 QUIT_S, KILL_S = 5.0, 15.0
 """How long QEMU may take to end when asked, and when killed."""
+TPM_S = 2.0
+"""How long a TPM may take to notice that its QEMU has ended."""
 LOOK_AGAIN_S = 0.02
 
 logger = logging.getLogger(__name__)
@@ -181,20 +185,39 @@ class Guests:
             record = replace(
                 record, argv=(*record.argv, *confined.words), pool_uid=confined.pool_uid
             )
-            # Before the taps are made: whatever ends this daemon, the next one knows of them.
-            files.write(record)
-            queues = nic_queues(hvparams)
-            await make_taps(
-                self._run, self._paths.root, what.instance, self._paths.etc, queues=queues
-            )
-            self.confinement.prepare(files, hvparams)
-            guest = await self._spawn(files, record, confined)
+            with self._tpm(what, files, confined) as started:
+                record = replace(record, tpm_argv=tuple(started.words) if started else ())
+                # Before the taps are made: whatever ends this daemon, the next one knows of them.
+                files.write(record)
+                queues = nic_queues(hvparams)
+                await make_taps(
+                    self._run, self._paths.root, what.instance, self._paths.etc, queues=queues
+                )
+                self.confinement.prepare(files, hvparams)
+                if started is not None:
+                    record = self._spawn_tpm(files, record, started)
+                guest = await self._spawn(files, record, confined)
             await self._make_ready(guest, hvparams)
             return self.change(guest, is_prepared=True)
         except BaseException:
             if record is not None:
                 await self._abandon(files, record)
             raise
+
+    def _tpm(
+        self, what: Launch, files: GuestFiles, confined: Confined
+    ) -> contextlib.AbstractContextManager[tpm.Launch | None]:
+        if not what.hvparams["tpm"]:
+            return contextlib.nullcontext()
+        uuid, is_new = what.instance.uuid, what.is_incoming
+        return tpm.prepared(self._paths, files, uuid, confined.owner, is_new=is_new)
+
+    def _spawn_tpm(self, files: GuestFiles, record: Record, how: tpm.Launch) -> Record:
+        argv = [*_own_scope(record, files, "tpm"), *how.launcher, *how.words]
+        process = self._processes.spawn(argv, files.qemu_log, keep=how.descriptors)
+        record = replace(record, tpm_pid=process.pid, tpm_start_ticks=process.start_ticks)
+        files.write(record)
+        return record
 
     async def _firmware(self, what: Launch) -> Firmware | None:
         if what.hvparams["firmware"] != "uefi":
@@ -245,7 +268,7 @@ class Guests:
         return self._monitors[files.monitor]
 
     async def _spawn(self, files: GuestFiles, record: Record, confined: Confined) -> Guest:
-        argv = [*_own_scope(record, files), *confined.launcher, *record.argv]
+        argv = [*_own_scope(record, files, "kvm"), *confined.launcher, *record.argv]
         process = self._processes.spawn(argv, files.qemu_log, keep=confined.descriptors)
         record = replace(record, pid=process.pid, start_ticks=process.start_ticks)
         files.write(record)
@@ -299,7 +322,22 @@ class Guests:
                 " it probably waits for a disk: look at the node's storage"
             )
 
+    async def _end_tpm(self, record: Record) -> None:
+        """It ends with QEMU by itself, if QEMU has ever come."""
+        if record.tpm_pid:
+            process: ProcessId | None = ProcessId(record.tpm_pid, record.tpm_start_ticks)
+        else:
+            process = self._processes.find(record.tpm_argv) if record.tpm_argv else None
+        if process is None or await self._processes.ended_within(process, TPM_S):
+            return
+        self._processes.kill(process)
+        if not await self._processes.ended_within(process, KILL_S):
+            raise HypervisorError(
+                f"the TPM of {record.instance.name} (process {process.pid}) does not end, even killed"
+            )
+
     async def _clear(self, files: GuestFiles, record: Record) -> None:
+        await self._end_tpm(record)
         await remove_taps(self._run, record.taps)
         self._monitors.pop(files.monitor, None)
         self.confinement.clear(files, record)
@@ -320,11 +358,11 @@ def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record
     )
 
 
-def _own_scope(record: Record, files: GuestFiles) -> list[str]:
+def _own_scope(record: Record, files: GuestFiles, kind: str) -> list[str]:
     """What starts it out of the node daemon's control group, where systemd would end both together."""
     if not Path("/run/systemd/system").is_dir() or (PROC / "1/comm").read_text() != "systemd\n":
         return []
     # Both ends of a migration may be virtual nodes of one host.
     node = hashlib.sha256(bytes(files.directory)).hexdigest()[:8]
-    unit = f"ganeti-kvm-{record.instance.uuid}-{node}"
+    unit = f"ganeti-{kind}-{record.instance.uuid}-{node}"
     return ["systemd-run", "--scope", "--quiet", "--collect", f"--unit={unit}", "--"]

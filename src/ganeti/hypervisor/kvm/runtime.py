@@ -42,6 +42,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     taps: tuple[str, ...] = ()
     pool_uid: int = 0
     """The user id that it has from the pool; 0 without one."""
+    tpm_argv: tuple[str, ...] = ()
+    """The words of its TPM's process, where it has one."""
+    tpm_pid: int = 0
+    tpm_start_ticks: int = 0
     places: dict[str, int] = {}
     """Where its disks and NICs sit (`ganeti.hypervisor.kvm.places`)."""
     memory: int = 0
@@ -105,6 +109,11 @@ class GuestFiles:
         return self.directory / f"{self.short_uuid}.a"
 
     @property
+    def tpm(self) -> Path:
+        """Where the guest's TPM waits for QEMU."""
+        return self.directory / f"{self.short_uuid}.t"
+
+    @property
     def chroot(self) -> Path:
         """What a confined QEMU sees as the root of all files."""
         return self.directory / f"{self.short_uuid}.root"
@@ -121,7 +130,7 @@ class GuestFiles:
 
     @property
     def sockets(self) -> tuple[Path, ...]:
-        return (self.monitor, self.people_monitor, self.console, self.guest_agent)
+        return (self.monitor, self.people_monitor, self.console, self.guest_agent, self.tpm)
 
     def check_lengths(self) -> None:
         """HypervisorError if a socket's name is too long for the kernel."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Run
-from ganeti.hypervisor.kvm import firmware
+from ganeti.hypervisor.kvm import firmware, tpm
 from ganeti.hypervisor.kvm.confinement import user_problems
 from ganeti.hypervisor.kvm.display import devices_needed, has_spice
 from ganeti.hypervisor.kvm.images import IMAGES, image_directory_problem, image_problem
@@ -91,6 +91,8 @@ def _files(paths: Paths, hvparams: Params) -> list[str]:
     found += _places(hvparams)
     if hvparams["firmware"] == "uefi" and not firmware.kinds():
         found.append(firmware.missing())
+    if hvparams["tpm"] and (problem := tpm.missing()):
+        found.append(problem)
     if problem := mask_problem(str(hvparams["cpu_mask"]), None, os.sched_getaffinity(0)):
         found.append(problem)
     return found

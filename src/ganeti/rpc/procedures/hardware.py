@@ -1,4 +1,4 @@
-"""Procedures about virtual hardware: what a new instance keeps, firmware variables, the screen."""
+"""Procedures about virtual hardware: what a new instance keeps, NVRAM, the screen."""
 
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
@@ -12,15 +12,22 @@ class Screenshot(Message, frozen=True, kw_only=True):
     png: bytes
 
 
-class FirmwareVariables(Message, frozen=True, kw_only=True):
-    """Variables of a guest's firmware; None if the node has none."""
+class Nvram(Message, frozen=True, kw_only=True):
+    """What a guest's board remembers, of which only one node knows; None if there is nothing."""
 
     content: bytes | None = None
 
 
-class FirmwareArgs(Message, frozen=True, kw_only=True):
+class WriteNvramArgs(Message, frozen=True, kw_only=True):
     instance: InstanceSpec
     content: bytes
+
+
+class ForgetNvramArgs(Message, frozen=True, kw_only=True):
+    """Of an instance that has left this node; with `everywhere` of one that is removed."""
+
+    instance: InstanceSpec
+    everywhere: bool = False
 
 
 PINNED_HVPARAMS = Procedure("pinned_hvparams", HvParamsArgs, Params, NORMAL_S, changes=False)
@@ -30,8 +37,8 @@ INSTANCE_SCREENSHOT = Procedure(
     "instance_screenshot", InstanceArgs, Screenshot, NORMAL_S, changes=False
 )
 
-FIRMWARE_READ = Procedure("firmware_read", InstanceArgs, FirmwareVariables, NORMAL_S, changes=False)
+NVRAM_READ = Procedure("nvram_read", InstanceArgs, Nvram, NORMAL_S, changes=False)
 
-FIRMWARE_WRITE = Procedure("firmware_write", FirmwareArgs, Nothing, NORMAL_S, changes=True)
+NVRAM_WRITE = Procedure("nvram_write", WriteNvramArgs, Nothing, NORMAL_S, changes=True)
 
-FIRMWARE_FORGET = Procedure("firmware_forget", InstanceArgs, Nothing, NORMAL_S, changes=True)
+NVRAM_FORGET = Procedure("nvram_forget", ForgetNvramArgs, Nothing, NORMAL_S, changes=True)

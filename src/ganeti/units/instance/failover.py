@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams
-from ganeti.config.firmware import has_variables_on_its_node
+from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.requests import LockRequest
@@ -30,8 +30,8 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.cleanup import clean_up
-from ganeti.units.instance.firmware import carry_variables, variables_step
 from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
 from ganeti.units.instance.targets import TargetChoice
@@ -116,16 +116,16 @@ async def _switch(ctx: UnitContext, plan: FailoverPlan) -> None:
     """From here on it is the target's: if it cannot start there, it is down, and known to be so."""
     instance, source, target = plan.instance, plan.source, plan.target
     switch = mark_settled(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
-    has_variables = has_variables_on_its_node(ctx.snapshot.cluster, instance)
+    has_variables = has_nvram_on_its_node(ctx.snapshot.cluster, instance)
     if not has_variables or source.offline:
         if has_variables:
-            ctx.warn(f"its UEFI variables are on {source.name}; it begins with new ones")
+            ctx.warn(f"its NVRAM is on {source.name}; it begins with a new one")
         await ctx.run.started()
         await ctx.config.change(switch)
         return
     async with ctx.undo_log() as undo:
-        await carry_variables(ctx, undo, instance, source, target)
-        undo.commit(switch, then=[variables_step(ctx, instance, source)])
+        await copy_nvram(ctx, undo, instance, source, target)
+        undo.commit(switch, then=[forget_nvram_step(ctx, instance, source)])
 
 
 async def shut_down_source(

@@ -5,7 +5,7 @@ from typing import Any
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcFailed
 from ganeti.config.fill import filled_beparams, filled_hvparams
-from ganeti.config.firmware import has_variables_on_its_node
+from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.requests import LockRequest
@@ -40,9 +40,9 @@ from ganeti.units.instance.access import (
 )
 from ganeti.units.instance.cleanup import clean_up
 from ganeti.units.instance.failover import FailoverPlan, fail_over, plan_failover
-from ganeti.units.instance.firmware import variables_step
 from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.nvram import forget_nvram_step
 from ganeti.units.instance.settle import (
     mark_handed_over,
     mark_migrating,
@@ -269,8 +269,8 @@ def _ends_of_source(ctx: UnitContext, plan: MigrationPlan) -> list[Step]:
     """The steps that leave nothing on the source, the last of them first."""
     spec, node = spec_of(ctx, plan.instance), plan.source
     steps = removals(node, spec) if plan.copied else []
-    if has_variables_on_its_node(ctx.snapshot.cluster, plan.instance):
-        steps.append(variables_step(ctx, plan.instance, node))
+    if has_nvram_on_its_node(ctx.snapshot.cluster, plan.instance):
+        steps.append(forget_nvram_step(ctx, plan.instance, node))
     return [*steps, EndSource(node=node.uuid, instance=spec)]
 
 

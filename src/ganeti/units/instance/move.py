@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams
-from ganeti.config.firmware import has_uefi
+from ganeti.config.nvram import has_nvram
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
@@ -42,8 +42,8 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.failover import run_again, shut_down_source
-from ganeti.units.instance.firmware import carry_variables, variables_step
 from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.settle import mark_settled
 from ganeti.units.instance.targets import TargetChoice
@@ -118,7 +118,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             await shut_down_source(ctx, instance, source, self.op.shutdown_timeout)
             async with ctx.undo_log() as undo:
                 await self._copy_disks(ctx, undo, plan)
-                await carry_variables(ctx, undo, instance, source, target)
+                await copy_nvram(ctx, undo, instance, source, target)
                 switch = mark_settled(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
                 ctx.step(f"removing the disks on {source.name}")
                 undo.commit(switch, then=_superfluous(ctx, instance, source))
@@ -174,8 +174,8 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
 def _superfluous(ctx: UnitContext, instance: Instance, node: Node) -> list[Step]:
     """The steps that leave nothing of an instance on the node that it has left."""
     steps = removals(node, spec_of(ctx, instance))
-    if has_uefi(ctx.snapshot.cluster, instance):
-        steps.append(variables_step(ctx, instance, node))
+    if has_nvram(ctx.snapshot.cluster, instance):
+        steps.append(forget_nvram_step(ctx, instance, node))
     return steps
 
 

@@ -17,7 +17,7 @@ from ganeti.units.instance.access import (
     primary_node,
     spec_of,
 )
-from ganeti.units.instance.firmware import forget_variables
+from ganeti.units.instance.nvram import forget_nvram
 from ganeti.units.node_choice import check_online
 
 
@@ -40,7 +40,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         ctx.step(f"shutting down instance {plan.name} on node {node.name} (at most {limit_s} s)")
         args = ShutdownArgs(instance=spec, timeout_s=self.op.shutdown_timeout)
         await self._try(ctx, plan, ctx.call(node, INSTANCE_SHUTDOWN, args))
-        await self._try(ctx, plan, forget_variables(ctx, plan, node))
+        await self._try(ctx, plan, forget_nvram(ctx, plan, node))
         if spec.disks:
             ctx.step("removing its disks")
         for disk in spec.disks:

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ExecError, RpcError
 from ganeti.config.fill import instance_spec
-from ganeti.config.firmware import has_variables_on_its_node
+from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.form import Procedure
-from ganeti.rpc.procedures.hardware import FIRMWARE_FORGET
+from ganeti.rpc.procedures.hardware import NVRAM_FORGET, ForgetNvramArgs
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import (
     MIGRATION_FINISH_SOURCE,
@@ -240,13 +240,11 @@ class _Ends:
         if node.offline:
             return
         cluster = self.services.config.snapshot.cluster
-        if has_variables_on_its_node(cluster, self.instance):
-            what = InstanceArgs(
+        if has_nvram_on_its_node(cluster, self.instance):
+            what = ForgetNvramArgs(
                 instance=instance_spec(self.services.config.snapshot, self.instance)
             )
-            await self.services.rpc.call(
-                node, FIRMWARE_FORGET, what, key=f"{key}/{FIRMWARE_FORGET.name}"
-            )
+            await self.services.rpc.call(node, NVRAM_FORGET, what, key=f"{key}/{NVRAM_FORGET.name}")
         if not self.copied:
             return
         spec = instance_spec(self.services.config.snapshot, self.instance)

@@ -7,7 +7,7 @@ from ganeti.config.transaction import Draft
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState
 from ganeti.model.objects import InstanceUuid
-from ganeti.rpc.procedures.hardware import FIRMWARE_FORGET
+from ganeti.rpc.procedures.hardware import NVRAM_FORGET, ForgetNvramArgs
 from ganeti.rpc.procedures.instances import (
     INSTANCE_INFO,
     INSTANCE_SHUTDOWN,
@@ -86,15 +86,15 @@ class StopInstance(_AtNode, frozen=True, kw_only=True):
         )
 
 
-class ForgetVariables(_AtNode, frozen=True, kw_only=True):
-    """Remove the variables of a UEFI instance from a node."""
+class ForgetNvram(_AtNode, frozen=True, kw_only=True):
+    """Remove the NVRAM of an instance from a node: what only that node has of it."""
 
-    kind = "forget_variables"
+    kind = "forget_nvram"
 
     async def run(self, services: Services, key: str) -> None:
         if node := node_of(services, self.node):
-            args = InstanceArgs(instance=self.instance)
-            await services.rpc.call(node, FIRMWARE_FORGET, args, key=key)
+            args = ForgetNvramArgs(instance=self.instance)
+            await services.rpc.call(node, NVRAM_FORGET, args, key=key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
         instance = settled(snapshot, self.instance.uuid, self.node)

@@ -11,7 +11,7 @@ from ganeti.model.job import UndoStep
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import RemoveDisk
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
-from ganeti.units.undo.instances import ForgetInstance, ForgetVariables, StopInstance
+from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StopInstance
 from ganeti.units.undo.migrations import EndSource, SettleMigration
 from ganeti.units.undo.step import Concerned, Step
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 STEPS: dict[str, type[Step]] = {
     step.kind: step
     for step in (
-        *(RemoveDisk, ForgetInstance, StopInstance, ForgetVariables),
+        *(RemoveDisk, ForgetInstance, StopInstance, ForgetNvram),
         *(SettleMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
     )
 }

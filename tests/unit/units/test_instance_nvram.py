@@ -16,7 +16,7 @@ from tests.unit.units.test_instance_failover import mark_offline
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G11")]
 
 VARIABLES = b"boot entries"
-ACTS = ["instance_shutdown", "firmware_write", "firmware_forget", "instance_start"]
+ACTS = ["instance_shutdown", "nvram_write", "nvram_forget", "instance_start"]
 COMMITS = 6
 
 
@@ -40,17 +40,19 @@ def failover(**fields: Any) -> OpInstanceFailover:
 
 async def on_node_3(master: Master, **fields: Any) -> str:
     """A running UEFI guest without disks, on a node that is not the master; its UUID."""
-    given: dict[str, Any] = {"disk_template": "diskless", "disks": [], **fields}
-    op = create(pnode="node3.example.com", hvparams={"firmware": "uefi"}, **given)
+    given: dict[str, Any] = {
+        "disk_template": "diskless", "disks": [], "hvparams": {"firmware": "uefi"}, **fields,
+    }  # fmt: skip
+    op = create(pnode="node3.example.com", **given)
     succeeded(await master.run(op))
     uuid = master.instance(NAME).uuid
-    master.world.node(3).firmware[uuid] = VARIABLES
+    master.world.node(3).nvram[uuid] = VARIABLES
     master.rpc.reset()
     return uuid
 
 
 def places(world: World) -> dict[int, dict[str, bytes]]:
-    return {number: found for number in (1, 2, 3) if (found := world.node(number).firmware)}
+    return {number: found for number in (1, 2, 3) if (found := world.node(number).nvram)}
 
 
 async def test_variables_fail_over_with_their_guest(master: Master) -> None:
@@ -67,7 +69,7 @@ async def test_variables_beside_shared_disks_stay_where_they_are(master: Master)
     succeeded(await master.run(failover()))
     assert master.rpc.acts() == ["instance_shutdown", "instance_start"]
     succeeded(await master.run(migrate(target_node="node1.example.com")))
-    assert "firmware_forget" not in master.rpc.acts()
+    assert "nvram_forget" not in master.rpc.acts()
 
 
 async def test_those_of_a_dead_node_are_lost_and_that_is_said(master: Master) -> None:
@@ -76,7 +78,7 @@ async def test_those_of_a_dead_node_are_lost_and_that_is_said(master: Master) ->
     await mark_offline(master, 3)
     view = await master.run(failover())
     succeeded(view)
-    assert "its UEFI variables are on node3.example.com; it begins with new ones" in said(view)
+    assert "its NVRAM is on node3.example.com; it begins with a new one" in said(view)
     assert master.world.where(uuid) == {"node2.example.com": "running"}
 
 
@@ -91,7 +93,7 @@ async def test_a_failed_call_leaves_the_variables_with_the_instance(
     instance = master.instance(NAME)
     home = 1 + NODES.index(instance.primary_node)
     assert home == (3 if number < 3 else 2)
-    assert master.world.node(home).firmware == {uuid: VARIABLES}
+    assert master.world.node(home).nvram == {uuid: VARIABLES}
     if number != 3:  # what could not be removed is left, and said
         assert list(places(master.world)) == [home]
     there = {master.snapshot.nodes[instance.primary_node].name: "running"}
@@ -119,13 +121,21 @@ async def test_a_master_that_dies_at_any_commit_leaves_the_variables_with_the_in
         await after.end()
 
 
+async def test_the_tpm_of_a_guest_with_shared_disks_goes_with_it(master: Master) -> None:
+    uuid = await on_node_3(
+        master, disk_template="sharedfile", disks=create().disks, hvparams={"tpm": True}
+    )
+    succeeded(await master.run(failover()))
+    assert places(master.world) == {2: {uuid: VARIABLES}}
+
+
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_a_migration_leaves_no_variables_behind(master: Master, fault: Fault) -> None:
     uuid = await on_node_3(master)
-    master.world.node(2).firmware[uuid] = VARIABLES  # written by the guest's flash as it arrives
+    master.world.node(2).nvram[uuid] = VARIABLES  # written by the guest's flash as it arrives
     succeeded(await master.run(migrate()))
     assert places(master.world) == {2: {uuid: VARIABLES}}
-    master.world.node(1).firmware[uuid] = VARIABLES
+    master.world.node(1).nvram[uuid] = VARIABLES
     master.rpc.reset()
     master.rpc.fail(2, fault)
     failed(await master.run(migrate(target_node="node1.example.com")))

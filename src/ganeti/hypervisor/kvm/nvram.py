@@ -1,0 +1,53 @@
+"""What a guest's board remembers while the guest is down: its UEFI variables and its TPM's state.
+
+Both go with the instance: `read` on one node, `write` on another, `forget` where it was. What lies
+beside disks that all nodes see stays there. All of this blocks, and raises HypervisorError.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ganeti.base.errors import HypervisorError, InputError
+from ganeti.base.paths import Paths
+from ganeti.hypervisor.kvm import firmware, tpm
+from ganeti.model import wire
+from ganeti.model.instance_spec import InstanceSpec
+
+
+class _Nvram(msgspec.Struct, frozen=True, kw_only=True):
+    """The form in which it travels; the master does not look into it."""
+
+    uefi: bytes | None = None
+    tpm: bytes | None = None
+
+
+def read(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> bytes | None:
+    """What only this node has, or None if that is nothing."""
+    is_shared = firmware.lies_beside_disks(paths, instance, disk_paths)
+    found = _Nvram(
+        uefi=None if is_shared else firmware.read(paths, instance, disk_paths),
+        tpm=tpm.read(paths, instance.uuid),
+    )
+    return None if found == _Nvram() else wire.encode(found)
+
+
+def write(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], content: bytes) -> None:
+    """Put here what another node has read."""
+    try:
+        found = wire.decode(content, _Nvram, what="the NVRAM of a guest")
+    except InputError as err:
+        raise HypervisorError(err.message) from err
+    if found.uefi is not None:
+        firmware.write(paths, instance, disk_paths, found.uefi)
+    if found.tpm is not None:
+        tpm.write(paths, instance.uuid, found.tpm)
+
+
+def forget(
+    paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], *, everywhere: bool
+) -> None:
+    """Remove what only this node has; with `everywhere` also what all nodes see."""
+    if everywhere or not firmware.lies_beside_disks(paths, instance, disk_paths):
+        firmware.forget(paths, instance, disk_paths)
+    tpm.forget(paths, instance.uuid)
