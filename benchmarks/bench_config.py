@@ -20,10 +20,8 @@ from ganeti.config.config import Config
 from ganeti.config.transaction import put_row
 from ganeti.model.objects import Instance, InstanceUuid, Nic
 from ganeti.store.backend import become_master
-from ganeti.store.electorate import SoleVoter
-from ganeti.store.interface import MAX_OPERATIONS, Put, Transaction
-from ganeti.store.register import RegisterFile
-from ganeti.store.sqlite import SqliteStore
+from ganeti.store.factory import open_alone
+from ganeti.store.interface import MAX_OPERATIONS, Campaign, CampaignKind, Put, Transaction
 from ganeti.vcluster.layout import VirtualNode
 
 SETTLE_S = 3.0
@@ -33,10 +31,9 @@ async def grow(node: VirtualNode, first: int, count: int) -> None:
     """Put instances into the state while no master runs: creating 10,000 by jobs takes minutes."""
     daemons = Daemons(node.paths, environment=node.environment())
     await daemons.stop(MASTERD)
-    voter = SoleVoter(RegisterFile(node.paths.register))
-    store = await SqliteStore.open(node.paths.state, own_identity(node.paths), voter)
+    store = await open_alone(node.paths, own_identity(node.paths))
     try:
-        lease = await become_master(store)
+        lease = await become_master(store, Campaign(CampaignKind.FORCE))  # the others do not answer
         config = await Config.load(store, lease, SystemClock(), RandomIds())
         nodes = config.snapshot.online_nodes()
         rows = [

@@ -12,17 +12,17 @@ from machine import spin_ms, sync_ms
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import become_master
-from ganeti.store.electorate import SoleVoter
+from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.interface import Identity, Lease, Put, Transaction
+from ganeti.store.ports import alone
 from ganeti.store.register import MemoryRegister, Promise, Register
-from ganeti.store.sqlite import SqliteStore
 
 IDENTITY = Identity("cluster", NodeUuid("node"))
 VALUE = b"x" * 1500  # a job of one opcode
 CONCURRENT = (1, 16, 256)
 
 
-async def commits(store: SqliteStore, lease: Lease, writers: int, seconds: float) -> list[float]:
+async def commits(store: EmbeddedStore, lease: Lease, writers: int, seconds: float) -> list[float]:
     """How long each commit took, in seconds, with so many writers at once."""
     took: list[float] = []
     end = time.perf_counter() + seconds
@@ -39,7 +39,7 @@ async def commits(store: SqliteStore, lease: Lease, writers: int, seconds: float
     return took
 
 
-async def load(store: SqliteStore) -> float:
+async def load(store: EmbeddedStore) -> float:
     """Seconds to load all rows."""
     begun = time.perf_counter()
     async for _ in store.load():
@@ -49,8 +49,9 @@ async def load(store: SqliteStore) -> float:
 
 async def measure(directory: Path, seconds: float) -> dict[str, float]:
     """All figures of a new store in `directory`."""
-    voter = SoleVoter(MemoryRegister(Register(IDENTITY.cluster_uuid, Promise(0, NodeUuid("node")))))
-    store = await SqliteStore.open(directory / "state.db", IDENTITY, voter)
+    node = IDENTITY.node_uuid
+    ports = alone(node, MemoryRegister(Register(IDENTITY.cluster_uuid, Promise(0, node))))
+    store = await EmbeddedStore.open(directory / "state.db", IDENTITY, ports)
     lease = await become_master(store)
     figures: dict[str, float] = {}
     for writers in CONCURRENT:

@@ -11,8 +11,10 @@ from ganeti.store import election
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveServer
 from ganeti.store.election import Heard, NoVote, Vote
+from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.fence import keep_promised
 from ganeti.store.interface import CampaignKind, Identity, Master
+from ganeti.store.local_log import Options
 from ganeti.store.ports import Ports
 from ganeti.store.register import (
     AcceptRequest,
@@ -24,8 +26,6 @@ from ganeti.store.register import (
     accept,
     check_epoch,
 )
-from ganeti.store.replicated import ReplicatedStore
-from ganeti.store.sqlite import Options
 from ganeti.store.stream import Channel, ChannelClosed, Message, StreamServer
 
 CONNECT_S, VOTE_S = 3.0, 2.0
@@ -88,7 +88,7 @@ class Replicas:
         self.names = [NodeUuid(name) for name in names]
         joined = Promise(0, NodeUuid(names[0]))
         self.registers = {name: MemoryRegister(Register(cluster, joined)) for name in self.names}
-        self.stores: dict[NodeUuid, ReplicatedStore] = {}
+        self.stores: dict[NodeUuid, EmbeddedStore] = {}
         self.heard: dict[NodeUuid, tuple[NodeUuid, float]] = {}
         self.cut: set[NodeUuid] = set()
         self.hushed: set[NodeUuid] = set()
@@ -108,13 +108,13 @@ class Replicas:
         archive: JobArchive | None = None,
         *,
         is_fenced: bool = True,
-    ) -> ReplicatedStore:
+    ) -> EmbeddedStore:
         """`is_fenced` renews the master's epoch, where no `Roles` do that."""
         node = NodeUuid(name)
         links = self.links(name)
         register = self.registers[node]
         ports = Ports(voters=links, peers=links, register=register)
-        store = await ReplicatedStore.join(
+        store = await EmbeddedStore.open(
             self.directory / f"{name}.db", Identity(self.cluster, node), ports, options
         )
         self.stores[node] = store
@@ -173,7 +173,7 @@ class Replicas:
             await asyncio.wait(list(self.tasks))
 
 
-async def _renew(store: ReplicatedStore) -> None:
+async def _renew(store: EmbeddedStore) -> None:
     """What the daemon does while its store is the master's: keep the epoch promised."""
     renewing: asyncio.Task[None] | None = None
     async with aclosing(store.role_changes()) as roles:

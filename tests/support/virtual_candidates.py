@@ -1,6 +1,6 @@
 """Candidates with the real store and the real changes of roles, in one loop without threads.
 
-Each has `Roles` on a `ReplicatedStore` on SQLite; what a master runs is a set of keys.
+Each has `Roles` on a `EmbeddedStore` on SQLite; what a master runs is a set of keys.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from ganeti.base.errors import CommitUnknown, NotMaster, StoreError
 from ganeti.daemons.roles import RoleCallbacks, Roles
 from ganeti.model.objects import NodeUuid
 from ganeti.protocols.luxi import Answer, Request
+from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.interface import Lease, MemberChange, Put, Row, Transaction
-from ganeti.store.replicated import ReplicatedStore
-from ganeti.store.sqlite import Options
+from ganeti.store.local_log import Options
 from ganeti.store.worker import Worker
 from tests.support.replicas import Replicas
 
@@ -83,7 +83,7 @@ class Keys:
 
     def __init__(
         self,
-        store: ReplicatedStore,
+        store: EmbeddedStore,
         lease: Lease,
         lost: Callable[[str], None],
         starts_in_s: float,
@@ -158,7 +158,7 @@ class Candidate:
         self.serving: Dispatcher | None = None
 
     @property
-    def store(self) -> ReplicatedStore:
+    def store(self) -> EmbeddedStore:
         return self._world.replicas.stores[self.node]
 
     async def start(self) -> None:
@@ -246,7 +246,7 @@ def stores_on_the_loop(dice: random.Random) -> Iterator[None]:
         takes_s = staticmethod(lambda: dice.choice((0.0, 0.001, 0.01, 0.05)))
 
     with (
-        patch("ganeti.store.sqlite.Worker", Slow),
+        patch("ganeti.store.local_log.Worker", Slow),
         patch("ganeti.store.group_commit.Worker", Slow),
     ):
         yield

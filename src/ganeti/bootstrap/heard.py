@@ -14,7 +14,7 @@ from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.election import Heard
 
 
-async def heard_masters(paths: Paths, nodes: Iterable[Node]) -> dict[NodeUuid, Heard | None]:
+async def last_seen_masters(paths: Paths, nodes: Iterable[Node]) -> dict[NodeUuid, Heard | None]:
     """What each node that answers says of the master it heard last, if any since its daemon began.
 
     Takes 5 s at most for each 30 nodes that are silent.

@@ -53,7 +53,7 @@ UNKNOWN_END = (
     " carried out is not known; look before it is submitted again"
 )
 AskNodes = Callable[[Iterable[Node]], Awaitable[dict[NodeUuid, Heard | None]]]
-"""Which master each node that answers has heard last (`heard_masters`)."""
+"""Which master each node that answers has heard last (`last_seen_masters`)."""
 _SHOWN_NAMES = 20
 _COMPARED = ("node", "instance", JOB_KIND)
 

@@ -64,7 +64,7 @@ def restore(args: argparse.Namespace) -> int:
     from ganeti.base.clock import SystemClock
     from ganeti.base.errors import ErrorCode
     from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
-    from ganeti.bootstrap.heard import heard_masters
+    from ganeti.bootstrap.heard import last_seen_masters
     from ganeti.bootstrap.init import answers
     from ganeti.bootstrap.restore import restore as restore_state
 
@@ -82,7 +82,7 @@ def restore(args: argparse.Namespace) -> int:
                 paths,
                 Path(args.file),
                 clock=SystemClock(),
-                ask_nodes=partial(heard_masters, paths),
+                ask_nodes=partial(last_seen_masters, paths),
                 is_sure=args.is_sure,
             )
         )

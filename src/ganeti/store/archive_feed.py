@@ -1,6 +1,6 @@
 """Gives the other candidates what the master's archive of jobs has (F10), whatever keeps the state.
 
-    master -> candidate     Hello(archive); Welcome or Sorry; then ArchiveHave, answered by ArchiveMissing,
+    master -> candidate     Hello(archive); HelloAcknowledged or Reject; then ArchiveHave, answered by ArchiveMissing,
                             and ArchiveJobs, answered by Done
 
 An archive only grows, and an id has one content; so catching up is a comparison of ids, as ranges: a
@@ -26,10 +26,10 @@ from ganeti.store.stream import (
     ChannelClosed,
     Done,
     Hello,
+    HelloAcknowledged,
     Message,
     Peers,
-    Sorry,
-    Welcome,
+    Reject,
 )
 from ganeti.store.worker import Worker
 
@@ -188,8 +188,8 @@ class ArchiveFeed:
         identity = self._identity
         hello = Hello(identity.cluster_uuid, self._epoch, identity.node_uuid, "archive")
         answer = await _asked(channel, hello)
-        link.refused = answer.reason if isinstance(answer, Sorry) else ""
-        if not isinstance(answer, Welcome):
+        link.refused = answer.reason if isinstance(answer, Reject) else ""
+        if not isinstance(answer, HelloAcknowledged):
             raise ChannelClosed(_reason(answer))
 
     async def _serve(self, channel: Channel, link: _Link) -> None:
@@ -238,14 +238,14 @@ class ArchiveServer:
     async def serve(self, channel: Channel, hello: Hello) -> None:
         """Until the connection closes; StoreError if this archive cannot be written."""
         if self._archive is None:
-            await channel.send(Sorry("its archive of jobs cannot be opened"))
+            await channel.send(Reject("its archive of jobs cannot be opened"))
             return
         answer = await self._check_epoch(hello.epoch, NodeUuid(hello.node_uuid))
         if not answer.granted:
             promised = answer.register.promised.epoch if answer.register else 0
-            await channel.send(Sorry(answer.reason, promised))
+            await channel.send(Reject(answer.reason, promised))
             return
-        await channel.send(Welcome(0, b""))
+        await channel.send(HelloAcknowledged(0, b""))
         await serve_archive(channel, self._archive)
 
     async def _check_epoch(self, epoch: int, master: NodeUuid) -> Answer:
@@ -304,7 +304,7 @@ async def _asked(channel: Channel, message: Message) -> Message:
 
 
 def _reason(answer: Message) -> str:
-    return answer.reason if isinstance(answer, Sorry) else "it does not speak the protocol"
+    return answer.reason if isinstance(answer, Reject) else "it does not speak the protocol"
 
 
 class ReplicatedArchive:

@@ -135,7 +135,7 @@ def is_majority(agreed: Collection[NodeUuid], voters: frozenset[NodeUuid]) -> bo
     return TWO * len(voters.intersection(agreed)) > len(voters)
 
 
-def carries(
+def has_quorum(
     agreed: Collection[NodeUuid], voters: frozenset[NodeUuid], *, forced: bool = False
 ) -> bool:
     """Whether a master that is one already may go on with these voters.
@@ -404,7 +404,7 @@ def _no_majority(
     return Refusal(f"{what} ({'; '.join(reasons)}){advice}", frozenset(missing))
 
 
-class Mandate:
+class QuorumLease:
     """Whether a master still hears a majority (R9): the times at which it asked those that agreed."""
 
     def __init__(
@@ -432,4 +432,4 @@ class Mandate:
     def is_over(self, now: float) -> bool:
         """No majority has been heard for so long that another master may be there."""
         fresh = {node for node, at in self._agreed_at.items() if now - at < SILENCE_S}
-        return not carries(fresh | {self._master}, self.voters, forced=self._forced)
+        return not has_quorum(fresh | {self._master}, self.voters, forced=self._forced)

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from ganeti.base.errors import StoreError
 from ganeti.base.paths import Paths
 from ganeti.store.backend import StateBackend, StateRestorer
+from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.etcd.opening import open_etcd
 from ganeti.store.etcd.restorer import EtcdRestorer
 from ganeti.store.etcd.settings import state_settings
 from ganeti.store.interface import Identity
+from ganeti.store.local_log import Options
 from ganeti.store.ports import OpenedState, Ports, alone
 from ganeti.store.register import (
     Answer,
@@ -23,9 +25,7 @@ from ganeti.store.register import (
     RegisterKeeper,
     join,
 )
-from ganeti.store.replicated import ReplicatedStore
 from ganeti.store.restoring import EmbeddedRestorer
-from ganeti.store.sqlite import Options
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class _BackEnd:
 
 async def _open_embedded(paths: Paths, identity: Identity, ports: Ports) -> OpenedState:
     options = Options(archive=paths.job_archive)
-    store = await ReplicatedStore.join(paths.state, identity, ports, options)
+    store = await EmbeddedStore.open(paths.state, identity, ports, options)
     return OpenedState(store, store, store.handlers)
 
 

@@ -5,18 +5,20 @@ is built on the store is tested on it: in virtual time, with each transaction fa
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused
+from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
 from ganeti.model.objects import NodeUuid
-from ganeti.store.electorate import Electorate, SoleVoter
+from ganeti.store.backup import write_backup
 from ganeti.store.encoding import (
     NO_DIGEST,
     MemberList,
     chain_digest,
     decode_ceiling,
+    encode_ceiling,
     encode_transaction,
 )
 from ganeti.store.interface import (
@@ -24,18 +26,38 @@ from ganeti.store.interface import (
     MEMBERS_KEY,
     META_KIND,
     ZERO,
+    ByteSink,
+    Campaign,
+    CampaignKind,
+    Follower,
     Identity,
     Lease,
     LogEntry,
+    Lost,
+    Master,
+    MemberChange,
+    Membership,
     Position,
     Put,
+    Receipt,
+    Role,
     Row,
     StoreStatistics,
     Transaction,
     check_transaction,
 )
-from ganeti.store.register import MemoryRegister, PromiseRequest, join
-from ganeti.store.sole_member import SoleMember
+from ganeti.store.notices import RoleFeed
+from ganeti.store.register import (
+    Accepted,
+    AcceptRequest,
+    Answer,
+    MemoryRegister,
+    PromiseRequest,
+    Register,
+    accept,
+    join,
+    promise,
+)
 
 _SLICE_ROWS = 500
 
@@ -115,22 +137,26 @@ class _Waiting:
     done: asyncio.Future[Position] | None
 
 
-class FaultyStore(SoleMember):
+class FaultyStore:
     """A `StateBackend` on a `MemoryDisk`; `inject` says which transaction meets which fault."""
 
     def __init__(
         self,
         disk: MemoryDisk | None = None,
         *,
-        electorate: Electorate | None = None,
         sync_s: float = 0.0,
     ) -> None:
         self.disk = disk or MemoryDisk()
-        identity = self.disk.identity
+        self._identity = identity = self.disk.identity
         request = PromiseRequest(identity.cluster_uuid, 0, identity.node_uuid)
-        if electorate is None and self.disk.register.read() is None:
+        if self.disk.register.read() is None:
             self.disk.register.decide(lambda register: join(register, request))
-        super().__init__(identity, electorate or SoleVoter(self.disk.register))
+        self._roles = RoleFeed()
+        self._campaigning = asyncio.Lock()
+        self._changing_members = asyncio.Lock()
+        self._closed = False
+        self._forced = False
+        self._registered_ceiling = 0
         self._sync_s = sync_s
         self._faults: dict[int, Fault] = {}
         self._queue: list[_Waiting] = []
@@ -163,6 +189,86 @@ class FaultyStore(SoleMember):
             self._flusher = None
         self._end("crashed (injected)")
         return self.disk
+
+    # Roles
+
+    def role_changes(self) -> AsyncGenerator[Role, None]:
+        return self._roles.changes()
+
+    async def campaign(self, how: Campaign) -> None:
+        async with self._campaigning:
+            self._check_usable()
+            self._step_down("a new epoch is being taken")
+            await self._drained()
+            lease = await self._take_epoch(how.kind)
+            self._check_usable()
+            self._forced = how.kind is CampaignKind.FORCE
+            self._roles.change(Master(lease))
+
+    async def _take_epoch(self, kind: CampaignKind) -> Lease:
+        """Greater than all promised ones; promised, then written here, then registered (R2, R7)."""
+        if kind is CampaignKind.RESUME:
+            self._check_was_last()
+        keeper, node = self.disk.register, self._identity.node_uuid
+        cluster, known = self._identity.cluster_uuid, keeper.read()
+        promised = known.promised.epoch if known else 0
+        epoch = max(promised, self._epoch, self._position.epoch) + 1
+        self._decide(lambda old: promise(old, PromiseRequest(cluster, epoch, node)))
+        self._keep_epoch(epoch)
+        self._register(epoch, max(known.job_id_ceiling if known else 0, self._stored_ceiling()))
+        return Lease(epoch)
+
+    def _check_was_last(self) -> None:
+        register = self.disk.register.read()
+        last = register.accepted.master if register and register.accepted else None
+        if last not in (None, self._identity.node_uuid):
+            raise NotMaster(f"node {last} has been the master since this one was")
+
+    def _register(self, epoch: int, ceiling: int) -> None:
+        node = self._identity.node_uuid
+        accepted = Accepted(epoch, 0, node, frozenset((node,)), ceiling)
+        request = AcceptRequest(self._identity.cluster_uuid, accepted)
+        self._decide(lambda old: accept(old, request))
+        self._registered_ceiling = max(self._registered_ceiling, ceiling)
+
+    def _decide(self, rule: Callable[[Register | None], Answer]) -> None:
+        answer = self.disk.register.decide(rule)
+        if not answer.granted:
+            raise NotMaster(f"this node's register refused: {answer.reason}")
+
+    async def step_down(self, why: str) -> None:
+        self._step_down(why)
+        await self._drained()
+
+    def _step_down(self, reason: str, to: NodeUuid | None = None) -> None:
+        if isinstance(self._roles.role, Master):
+            self._roles.change(Follower(reason, to or self._identity.node_uuid))
+
+    def _lose(self, reason: str) -> None:
+        """Closed for good: nobody may believe any more what this store says."""
+        self._roles.change(Lost(reason))
+
+    def _check_usable(self) -> None:
+        role = self._roles.role
+        if isinstance(role, Lost):
+            raise NotMaster(f"the store is closed for good: {role.reason}")
+        if self._closed:
+            raise NotMaster("the store is closed")
+
+    def _check_readable(self) -> None:
+        role = self._roles.role
+        if isinstance(role, Lost):
+            raise StoreError(f"the store is closed for good: {role.reason}")
+        if self._closed:
+            raise StoreError("the store is closed")
+
+    def _check_lease(self, lease: Lease) -> None:
+        self._check_usable()
+        role = self._roles.role
+        if not isinstance(role, Master):
+            raise NotMaster("this node is not the master")
+        if role.lease != lease:
+            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {role.lease.epoch}")
 
     # Writing
 
@@ -259,10 +365,10 @@ class FaultyStore(SoleMember):
         if flusher is not None:
             await asyncio.wait((flusher,))
 
-    async def _keep_epoch(self, epoch: int) -> None:
+    def _keep_epoch(self, epoch: int) -> None:
         if self._full:
             self._refuse("no space left (injected)")
-        self.disk.epoch = epoch
+        self.disk.epoch = self._epoch = epoch
         self._lost_submits = 0
         self._members = self._stored_members()  # an unknown commit may have changed them
 
@@ -270,8 +376,65 @@ class FaultyStore(SoleMember):
         row = self.disk.rows.get((META_KIND, MEMBERS_KEY))
         return MemberList.decode(row, self._identity.node_uuid)
 
-    async def _stored_ceiling(self) -> int:
+    def _stored_ceiling(self) -> int:
         return decode_ceiling(self.disk.rows.get((META_KIND, JOB_ID_CEILING_KEY)))
+
+    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
+        size = check_transaction(txn)
+        self._check_lease(lease)
+        # Shielded: a caller that is cancelled does not take back what is on its way to the disk.
+        position = await asyncio.shield(self._add(lease, txn, size))
+        return Receipt(position, self._membership(0).degraded)
+
+    async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
+        self._check_lease(lease)
+        self._register(lease.epoch, ceiling)
+        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+        await self.commit(lease, Transaction((row,)))
+
+    async def backup(self, sink: ByteSink) -> Position:
+        async with contextlib.aclosing(self.load()) as snapshot:
+            return await write_backup(snapshot, sink, self._identity.cluster_uuid)
+
+    # Members
+
+    async def members(self) -> Membership:
+        self._check_readable()
+        return self._membership(max(self._registered_ceiling, self._stored_ceiling()))
+
+    async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
+        async with self._changing_members:
+            position = await self._write_members(lease, change)
+        return Receipt(position, self._membership(0).degraded)
+
+    async def _write_members(self, lease: Lease, change: MemberChange) -> Position:
+        """Write the list with one node changed; raises like `commit`."""
+        self._check_lease(lease)
+        members = self._members.changed(change, self._identity.node_uuid)
+        row = Put(META_KIND, MEMBERS_KEY, members.encode())
+        written = self._add(lease, Transaction((row,)), len(row.value))
+
+        def apply(done: asyncio.Future[Position]) -> None:
+            """Also when the caller was cancelled meanwhile."""
+            if not done.cancelled() and done.exception() is None:
+                self._members = members
+
+        written.add_done_callback(apply)
+        return await asyncio.shield(written)
+
+    def _membership(self, ceiling: int) -> Membership:
+        node = self._identity.node_uuid
+        is_master = isinstance(self._roles.role, Master)
+        return Membership(
+            master=node if is_master else None,
+            epoch=self._epoch,
+            voters=self._members.voters,
+            candidates=self._members.candidates,
+            holders=frozenset((node,)),
+            degraded=self._members.candidates != {node}
+            or (is_master and self._forced and len(self._members.voters) > 1),
+            job_id_ceiling=ceiling,
+        )
 
     # Reading
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from ganeti.base.errors import NotMaster
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import Fence
-from ganeti.store.election import Mandate, NoVote, Vote, carries
+from ganeti.store.election import NoVote, QuorumLease, Vote, has_quorum
 from ganeti.store.interface import Identity
 from ganeti.store.stream import Voters
 
@@ -31,7 +31,7 @@ class RegisterFence:
         counted: Callable[[], Awaitable[frozenset[NodeUuid]]],
     ) -> None:
         self._identity, self._voters, self._counted = identity, voters, counted
-        self._quorum: Mandate | None = None
+        self._quorum: QuorumLease | None = None
 
     async def greatest_promised(self) -> int:
         """The greatest epoch that any register which answers has promised: a new one is greater."""
@@ -47,7 +47,7 @@ class RegisterFence:
             nodes = await self._counted()
             asked_at = loop.time()
             agreed, silent = await self._round(nodes, epoch)
-            if carries(agreed | {self._identity.node_uuid}, nodes):
+            if has_quorum(agreed | {self._identity.node_uuid}, nodes):
                 break
             if loop.time() >= end:
                 reasons = "; ".join(f"node {node}: {why}" for node, why in sorted(silent.items()))
@@ -56,7 +56,7 @@ class RegisterFence:
                     f" master, which is no majority ({reasons}): bring back as many as lack"
                 )
             await asyncio.sleep(RETRY_S)
-        self._quorum = Mandate(self._identity.node_uuid, nodes, forced=False, now=asked_at)
+        self._quorum = QuorumLease(self._identity.node_uuid, nodes, forced=False, now=asked_at)
 
     async def renew(self, epoch: int) -> None:
         quorum = self._quorum

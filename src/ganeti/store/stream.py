@@ -1,9 +1,9 @@
 """What the master daemons of candidates say to each other: the transaction stream, fencing, copying.
 
-    master -> follower      Hello(replicate); Welcome or Sorry; then Append, Ping, Snapshot*: each Append,
+    master -> follower      Hello(replicate); HelloAcknowledged or Reject; then Append, Ping, Snapshot*: each Append,
                             Ping and SnapshotEnd is answered by an Ack
-    candidate -> member     Hello(fence); Welcome or Sorry; then Pull: Append* or Snapshot*, Done
-    candidate -> master     Hello(hand over); Done once it has ended, or Sorry
+    candidate -> member     Hello(fence); HelloAcknowledged or Reject; then Pull: Append* or Snapshot*, Done
+    candidate -> master     Hello(hand over); Done once it has ended, or Reject
     master -> follower      Hello(archive): see `archive_feed`
 
 A message is a length and msgpack. The ports at the end are wired by `daemons`.
@@ -47,14 +47,14 @@ class Hello(_Message, frozen=True):
     purpose: Purpose
 
 
-class Welcome(_Message, frozen=True):
+class HelloAcknowledged(_Message, frozen=True):
     """The caller's epoch is met; here the history ends."""
 
     position: int
     digest: bytes
 
 
-class Sorry(_Message, frozen=True):
+class Reject(_Message, frozen=True):
     """No, and why; `epoch` is the greatest promised here."""
 
     reason: str
@@ -127,8 +127,8 @@ class ArchiveJobs(_Message, frozen=True):
 
 Message: TypeAlias = (
     Hello
-    | Welcome
-    | Sorry
+    | HelloAcknowledged
+    | Reject
     | Append
     | Ping
     | Ack
@@ -239,9 +239,9 @@ class StreamServer:
             async with asyncio.timeout(HELLO_S):
                 hello = await channel.receive()
             if not isinstance(hello, Hello) or hello.cluster_uuid != self._cluster_uuid:
-                await channel.send(Sorry("this is another cluster"))
+                await channel.send(Reject("this is another cluster"))
             elif (handler := self._handlers.get(hello.purpose)) is None:
-                await channel.send(Sorry(f"this node does not answer calls to {hello.purpose}"))
+                await channel.send(Reject(f"this node does not answer calls to {hello.purpose}"))
             else:
                 await handler(channel, hello)
         except (ChannelClosed, TimeoutError) as err:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ganeti.store import following
+from ganeti.store import local_log
 from tests.support.mastership_histories import Violation, run_history
 from tests.support.seeds import FIRST, breaks, run_seeds
 
@@ -40,5 +40,5 @@ async def _half_way(work: Coroutine[Any, Any, None]) -> None:
 @pytest.mark.timeout(120)
 def test_a_follower_that_forgets_what_it_wrote_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a session must not come between what is on the disk and what is said of it."""
-    monkeypatch.setattr(following, "to_the_end", _half_way)
+    monkeypatch.setattr(local_log, "to_the_end", _half_way)
     assert breaks(run_history, TRIES, Violation)

@@ -8,16 +8,17 @@ from pathlib import Path
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import become_master
-from ganeti.store.electorate import SoleVoter
+from ganeti.store.embedded import EmbeddedStore
+from ganeti.store.factory import join_cluster
 from ganeti.store.interface import Identity, Lease, Put, Transaction
-from ganeti.store.register import PromiseRequest, RegisterFile
-from ganeti.store.sqlite import SqliteStore
+from ganeti.store.ports import alone
+from ganeti.store.register import RegisterFile
 
 IDENTITY = Identity("cluster-1", NodeUuid("node-1"))
 WRITERS = 8
 
 
-async def write(store: SqliteStore, lease: Lease, numbers: "itertools.count[int]") -> None:
+async def write(store: EmbeddedStore, lease: Lease, numbers: "itertools.count[int]") -> None:
     while True:
         key = f"{lease.epoch}-{next(numbers)}"
         await store.commit(lease, Transaction((Put("instance", key, os.urandom(200)),)))
@@ -25,9 +26,9 @@ async def write(store: SqliteStore, lease: Lease, numbers: "itertools.count[int]
 
 
 async def main(path: Path) -> None:
-    voter = SoleVoter(RegisterFile(path.with_name("register")))
-    await voter.found(PromiseRequest(IDENTITY.cluster_uuid, 0, IDENTITY.node_uuid))
-    store = await SqliteStore.open(path, IDENTITY, voter)
+    register = RegisterFile(path.with_name("register"))
+    join_cluster(register, IDENTITY)
+    store = await EmbeddedStore.open(path, IDENTITY, alone(IDENTITY.node_uuid, register))
     lease = await become_master(store)
     numbers = itertools.count()
     await asyncio.gather(*(write(store, lease, numbers) for _ in range(WRITERS)))

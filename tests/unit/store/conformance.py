@@ -1,4 +1,4 @@
-"""What every back end of the store must do; each one's test file runs all of it."""
+"""What every back end of the state does, and what only the embedded one; the test files of each run it."""
 
 import abc
 import asyncio
@@ -96,6 +96,8 @@ class MemorySink:
 
 
 class StoreConformance:
+    """What every back end does, whether it asks for votes or elects by itself."""
+
     async def test_a_new_store_is_empty_and_follows(self, harness: Harness) -> None:
         store = await harness.open()
         assert await rows_of(store) == {}
@@ -184,41 +186,6 @@ class StoreConformance:
         assert await position_of(again) == position
         await again.close()
 
-    @pytest.mark.requirement("G4")
-    async def test_every_campaign_takes_a_greater_epoch(self, harness: Harness) -> None:
-        store, first = await master(harness)
-        second = await become_master(store, VOTE)
-        await store.close()
-        again = await harness.open()
-        third = await become_master(again, VOTE)
-        fourth = await become_master(again, FORCE)
-        assert first.epoch < second.epoch < third.epoch < fourth.epoch
-        await again.close()
-
-    @pytest.mark.requirement("G4")
-    async def test_a_lease_of_an_old_epoch_is_refused(self, harness: Harness) -> None:
-        store, old = await master(harness)
-        new = await become_master(store, VOTE)
-        with pytest.raises(NotMaster, match="epoch 1 is over"):
-            await store.commit(old, put("a"))
-        with pytest.raises(NotMaster):
-            store.submit(old, put("a"))
-        with pytest.raises(NotMaster):
-            await store.change_members(old, MemberChange(OTHER, is_voter=True, is_candidate=True))
-        await store.commit(new, put("b"))
-        assert await keys_of(store) == ["b"]
-        await store.close()
-
-    async def test_what_waits_is_written_before_a_new_epoch(self, harness: Harness) -> None:
-        store, lease = await master(harness)
-        commits = [asyncio.create_task(store.commit(lease, put(f"{n}"))) for n in range(5)]
-        await asyncio.sleep(0)
-        new = await become_master(store, VOTE)
-        receipts = await asyncio.gather(*commits)
-        assert {receipt.position.epoch for receipt in receipts} == {lease.epoch}
-        assert (await store.commit(new, put("z"))).position == Position(new.epoch, 1)
-        await store.close()
-
     async def test_a_follower_does_not_write(self, harness: Harness) -> None:
         store = await harness.open()
         with pytest.raises(NotMaster):
@@ -279,15 +246,6 @@ class StoreConformance:
         async with aclosing(store.load()) as first, aclosing(store.load()) as second:
             pairs = [(await anext(first), await anext(second)) for _ in range(9)]
         assert all(one == two for one, two in pairs)
-        await store.close()
-
-    @pytest.mark.requirement("F10")
-    async def test_the_log_is_bounded(self, harness: Harness) -> None:
-        store = await harness.open(log_entries=10)
-        lease = await become_master(store, VOTE)
-        for number in range(60):
-            await store.commit(lease, put(str(number % 7)))
-        assert store.statistics().log_entries == 10
         await store.close()
 
     async def test_a_transaction_has_limits(self, harness: Harness) -> None:
@@ -403,6 +361,97 @@ class StoreConformance:
         assert not (await store.commit(lease, put("a"))).degraded
         await store.close()
 
+    async def test_members_change_only_by_their_own_call(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        with pytest.raises(Refused, match="change_members"):
+            await store.commit(lease, put("members", b"{}", META_KIND))
+        with pytest.raises(Refused, match="stays"):
+            await store.change_members(lease, MemberChange(NODE, is_voter=True, is_candidate=False))
+        await store.close()
+
+    async def test_a_backup_has_every_row_and_the_position(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        for number in range(5):
+            await store.commit(lease, put(f"{number}", bytes(300_000)))
+        sink = MemorySink()
+        position = await store.backup(sink)
+        items = list(read_backup(io.BytesIO(sink.data).read))
+        assert items[0] == BackupHeader(CLUSTER, position)
+        assert position == await position_of(store)
+        rows = {(item.kind, item.key): item.value for item in items if isinstance(item, Row)}
+        assert rows == await rows_of(store)
+        await store.close()
+
+    @pytest.mark.requirement("G8")
+    async def test_job_ids_go_on_above_every_ceiling(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        ids = JobIdAllocator((await store.members()).job_id_ceiling)
+        ceiling = ids.ceiling_for(3)
+        assert ceiling == 1000
+        await store.raise_job_id_ceiling(lease, ceiling)
+        ids.raised(ceiling)
+        assert list(ids.take(3)) == [1, 2, 3]
+        assert (await store.members()).job_id_ceiling == 1000
+        await store.close()
+        again = await harness.open()
+        new_lease = await become_master(again, VOTE)
+        later = JobIdAllocator((await again.members()).job_id_ceiling)
+        assert later.ceiling == 1000
+        with pytest.raises(NotMaster):
+            await again.raise_job_id_ceiling(lease, 2000)
+        await again.raise_job_id_ceiling(new_lease, 2000)
+        later.raised(2000)
+        assert list(later.take(1)) == [1001]
+        await again.close()
+
+
+class EmbeddedConformance:
+    """What only a back end does that asks for votes, and has a log of its own."""
+
+    @pytest.mark.requirement("G4")
+    async def test_every_campaign_takes_a_greater_epoch(self, harness: Harness) -> None:
+        store, first = await master(harness)
+        second = await become_master(store, VOTE)
+        await store.close()
+        again = await harness.open()
+        third = await become_master(again, VOTE)
+        fourth = await become_master(again, FORCE)
+        assert first.epoch < second.epoch < third.epoch < fourth.epoch
+        await again.close()
+
+    @pytest.mark.requirement("G4")
+    async def test_a_lease_of_an_old_epoch_is_refused(self, harness: Harness) -> None:
+        store, old = await master(harness)
+        new = await become_master(store, VOTE)
+        with pytest.raises(NotMaster, match="epoch 1 is over"):
+            await store.commit(old, put("a"))
+        with pytest.raises(NotMaster):
+            store.submit(old, put("a"))
+        with pytest.raises(NotMaster):
+            await store.change_members(old, MemberChange(OTHER, is_voter=True, is_candidate=True))
+        await store.commit(new, put("b"))
+        assert await keys_of(store) == ["b"]
+        await store.close()
+
+    async def test_what_waits_is_written_before_a_new_epoch(self, harness: Harness) -> None:
+        store, lease = await master(harness)
+        commits = [asyncio.create_task(store.commit(lease, put(f"{n}"))) for n in range(5)]
+        await asyncio.sleep(0)
+        new = await become_master(store, VOTE)
+        receipts = await asyncio.gather(*commits)
+        assert {receipt.position.epoch for receipt in receipts} == {lease.epoch}
+        assert (await store.commit(new, put("z"))).position == Position(new.epoch, 1)
+        await store.close()
+
+    @pytest.mark.requirement("F10")
+    async def test_the_log_is_bounded(self, harness: Harness) -> None:
+        store = await harness.open(log_entries=10)
+        lease = await become_master(store, VOTE)
+        for number in range(60):
+            await store.commit(lease, put(str(number % 7)))
+        assert store.statistics().log_entries == 10
+        await store.close()
+
     async def test_other_candidates_make_a_lonely_master_degraded(self, harness: Harness) -> None:
         store, lease = await master(harness)
         voter = MemberChange(OTHER, is_voter=True, is_candidate=False)
@@ -430,27 +479,6 @@ class StoreConformance:
         assert not (await store.commit(voted, put("a"))).degraded
         await store.close()
 
-    async def test_members_change_only_by_their_own_call(self, harness: Harness) -> None:
-        store, lease = await master(harness)
-        with pytest.raises(Refused, match="change_members"):
-            await store.commit(lease, put("members", b"{}", META_KIND))
-        with pytest.raises(Refused, match="stays"):
-            await store.change_members(lease, MemberChange(NODE, is_voter=True, is_candidate=False))
-        await store.close()
-
-    async def test_a_backup_has_every_row_and_the_position(self, harness: Harness) -> None:
-        store, lease = await master(harness)
-        for number in range(5):
-            await store.commit(lease, put(f"{number}", bytes(300_000)))
-        sink = MemorySink()
-        position = await store.backup(sink)
-        items = list(read_backup(io.BytesIO(sink.data).read))
-        assert items[0] == BackupHeader(CLUSTER, position)
-        assert position == await position_of(store)
-        rows = {(item.kind, item.key): item.value for item in items if isinstance(item, Row)}
-        assert rows == await rows_of(store)
-        await store.close()
-
     async def test_the_digest_tells_histories_apart(self, harness: Harness) -> None:
         store, lease = await master(harness)
         digests = []
@@ -459,25 +487,3 @@ class StoreConformance:
             digests.append(store.statistics().digest)
         assert len(set(digests)) == 3
         await store.close()
-
-    @pytest.mark.requirement("G8")
-    async def test_job_ids_go_on_above_every_ceiling(self, harness: Harness) -> None:
-        store, lease = await master(harness)
-        ids = JobIdAllocator((await store.members()).job_id_ceiling)
-        ceiling = ids.ceiling_for(3)
-        assert ceiling == 1000
-        await store.raise_job_id_ceiling(lease, ceiling)
-        ids.raised(ceiling)
-        assert list(ids.take(3)) == [1, 2, 3]
-        assert (await store.members()).job_id_ceiling == 1000
-        await store.close()
-        again = await harness.open()
-        new_lease = await become_master(again, VOTE)
-        later = JobIdAllocator((await again.members()).job_id_ceiling)
-        assert later.ceiling == 1000
-        with pytest.raises(NotMaster):
-            await again.raise_job_id_ceiling(lease, 2000)
-        await again.raise_job_id_ceiling(new_lease, 2000)
-        later.raised(2000)
-        assert list(later.take(1)) == [1001]
-        await again.close()

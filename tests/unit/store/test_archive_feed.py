@@ -9,7 +9,7 @@ import pytest
 from ganeti.base.errors import ProtocolError, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store import archive_feed
-from ganeti.store import reign as reign_module
+from ganeti.store import leader as leader_module
 from ganeti.store.archive import JobArchive, ranges_of
 from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive, serve_archive
 from ganeti.store.backend import become_master
@@ -33,8 +33,8 @@ N1, N2, N3 = (NodeUuid(f"n{number}") for number in (1, 2, 3))
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times only decide when to ask (R14)."""
-    monkeypatch.setattr(reign_module, "TICK_S", 0.01)
-    monkeypatch.setattr(reign_module, "RETRY_S", 0.02)
+    monkeypatch.setattr(leader_module, "TICK_S", 0.01)
+    monkeypatch.setattr(leader_module, "RETRY_S", 0.02)
     monkeypatch.setattr(archive_feed, "RETRY_S", 0.02)
 
 

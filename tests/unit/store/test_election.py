@@ -7,8 +7,8 @@ from ganeti.store import election
 from ganeti.store.election import (
     Electing,
     Heard,
-    Mandate,
     NoVote,
+    QuorumLease,
     Refusal,
     Tail,
     Vote,
@@ -244,9 +244,9 @@ def test_a_new_master_registers_those_that_have_it_all() -> None:
 
 
 def test_a_mandate_ends_ten_seconds_after_the_last_majority() -> None:
-    mandate = Mandate(A, ALL, forced=False, now=0.0)
+    mandate = QuorumLease(A, ALL, forced=False, now=0.0)
     mandate.agreed(B, 5.0)
     assert not mandate.is_over(14.9)
     assert mandate.is_over(15.0)
-    assert not Mandate(A, ALL, forced=True, now=0.0).is_over(100.0)
-    assert not Mandate(A, frozenset((A, B)), forced=False, now=0.0).is_over(100.0)
+    assert not QuorumLease(A, ALL, forced=True, now=0.0).is_over(100.0)
+    assert not QuorumLease(A, frozenset((A, B)), forced=False, now=0.0).is_over(100.0)

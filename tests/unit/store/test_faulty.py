@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.store.backend import StateBackend, become_master
-from ganeti.store.electorate import SoleVoter
 from ganeti.store.faulty import (
     Break,
     Crash,
@@ -32,6 +31,7 @@ from tests.unit.store.conformance import (
     CLUSTER,
     NODE,
     VOTE,
+    EmbeddedConformance,
     Harness,
     StoreConformance,
     keys_of,
@@ -42,7 +42,6 @@ from tests.unit.store.conformance import (
 class MemoryHarness(Harness):
     def __init__(self) -> None:
         self.disk = MemoryDisk(Identity(CLUSTER, NODE))
-        self.electorate = SoleVoter(self.disk.register)
 
     async def open(self, *, log_entries: int = 20_000) -> StateBackend:
         self.disk.log_entries = log_entries
@@ -67,8 +66,8 @@ def harness() -> MemoryHarness:
 
 
 @pytest.mark.virtual_time
-class TestFaultyStore(StoreConformance):
-    """All of the conformance suite, in virtual time."""
+class TestFaultyStore(StoreConformance, EmbeddedConformance):
+    """Both conformance suites, in virtual time: it stands for the embedded back end."""
 
 
 async def opened() -> tuple[FaultyStore, Lease]:

@@ -12,16 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganeti.base.errors import NotMaster, StoreError
+from ganeti.base.errors import StoreError
 from ganeti.base.files import write_atomically
 from ganeti.model.objects import NodeUuid
 from ganeti.store import register as register_module
-from ganeti.store.electorate import (
-    SoleVoter,
-    greatest_ceiling,
-    greatest_epoch,
-)
-from ganeti.store.interface import MAX_EPOCH, CampaignKind
+from ganeti.store.election import NoVote, Vote
+from ganeti.store.factory import join_cluster
+from ganeti.store.interface import MAX_EPOCH, CampaignKind, Identity
+from ganeti.store.ports import LocalVoter
 from ganeti.store.register import (
     Accepted,
     AcceptRequest,
@@ -344,25 +342,19 @@ def test_a_register_may_be_removed_when_the_node_leaves(path: Path) -> None:
     assert register.read() is None
 
 
-def test_the_greatest_of_several_registers_is_found() -> None:
-    low = replace(promised(3), accepted=accepting(3, 9, ceiling=5000))
-    high = replace(promised(7), accepted=accepting(5, 0, B, ceiling=1000))
-    registers = (low, promised(6), high)
-    assert greatest_epoch(registers) == 7
-    assert greatest_ceiling(registers) == 5000
-    assert (greatest_epoch(()), greatest_ceiling(())) == (0, 0)
-
-
-async def test_a_sole_voter_says_why_it_refuses() -> None:
+async def test_the_voter_of_this_node_says_why_it_refuses_and_answers_for_no_other() -> None:
     keeper = MemoryRegister()
-    voter = SoleVoter(keeper)
-    assert await voter.registers() == ()
-    founding = PromiseRequest(CLUSTER, 0, A)
-    await voter.found(founding)
-    await voter.promise(PromiseRequest(CLUSTER, 2, A), CampaignKind.VOTE)
-    await voter.found(founding)
-    assert await voter.registers() == (promised(2),)
-    with pytest.raises(NotMaster, match="not greater than 2"):
-        await voter.promise(PromiseRequest(CLUSTER, 2, B), CampaignKind.FORCE)
-    with pytest.raises(NotMaster, match="belongs to cluster"):
-        await voter.found(PromiseRequest("cluster-2", 0, A))
+    voter = LocalVoter(A, keeper)
+    assert await voter.read(A) == NoVote("it has joined no cluster")
+    join_cluster(keeper, Identity(CLUSTER, A))
+    granted = await voter.promise(A, PromiseRequest(CLUSTER, 2, A), CampaignKind.VOTE)
+    assert granted == Vote(True, promised(2))
+    join_cluster(keeper, Identity(CLUSTER, A))
+    assert await voter.read(A) == Vote(True, promised(2))
+    refused = await voter.promise(A, PromiseRequest(CLUSTER, 2, B), CampaignKind.FORCE)
+    assert isinstance(refused, Vote)
+    assert not refused.granted
+    assert "not greater than 2" in refused.reason
+    assert isinstance(await voter.renew(B, CLUSTER, 2), NoVote)
+    with pytest.raises(StoreError, match="belongs to cluster"):
+        join_cluster(keeper, Identity("cluster-2", A))

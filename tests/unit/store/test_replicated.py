@@ -13,16 +13,15 @@ from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election, feeding, fence, sync_set
-from ganeti.store import following as following_module
-from ganeti.store import reign as reign_module
-from ganeti.store import replicated as replicated_module
+from ganeti.store import embedded as embedded_module
+from ganeti.store import follower as follower_module
+from ganeti.store import leader as leader_module
 from ganeti.store.asides import asides_of
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.database import History, Limits
 from ganeti.store.database_reader import SLICE_ROWS
 from ganeti.store.election import NoVote, Vote
-from ganeti.store.electorate import SoleVoter
-from ganeti.store.following import FollowingStore
+from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.interface import (
     Campaign,
     CampaignKind,
@@ -33,9 +32,8 @@ from ganeti.store.interface import (
     NotYet,
     Position,
 )
+from ganeti.store.local_log import LocalLog, Options
 from ganeti.store.register import AcceptRequest
-from ganeti.store.replicated import ReplicatedStore
-from ganeti.store.sqlite import Options
 from tests.support.replicas import Replicas
 from tests.unit.store.conformance import (
     CLUSTER,
@@ -43,6 +41,7 @@ from tests.unit.store.conformance import (
     NODE,
     OTHER,
     VOTE,
+    EmbeddedConformance,
     Harness,
     StoreConformance,
     keys_of,
@@ -60,10 +59,9 @@ class ReplicatedHarness(Harness):
 
     def __init__(self, directory: Path) -> None:
         self.replicas = Replicas(directory, (NODE, OTHER), CLUSTER)
-        self.electorate = SoleVoter(self.replicas.registers[NODE])
         self.script = Script()
 
-    async def open(self, *, log_entries: int = 20_000) -> ReplicatedStore:
+    async def open(self, *, log_entries: int = 20_000) -> EmbeddedStore:
         options = Options(Limits(log_entries=log_entries), 0.01, self.script.connect)
         return await self.replicas.open(NODE, options)
 
@@ -87,22 +85,17 @@ def harness(tmp_path: Path) -> ReplicatedHarness:
     return ReplicatedHarness(tmp_path)
 
 
-class TestReplicatedStoreConforms(StoreConformance):
-    """All of the conformance suite, on a candidate."""
-
-    @pytest.fixture(autouse=True)
-    def nobody_to_wait_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The other node is never there, so a hand-over to it need not wait for it."""
-        monkeypatch.setattr(replicated_module, "HAND_OVER_S", 0.1)
+class TestEmbeddedStoreConforms(StoreConformance, EmbeddedConformance):
+    """Both conformance suites, on a candidate of which the others are only voters."""
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Safety does not depend on times (R14)."""
-    monkeypatch.setattr(reign_module, "TICK_S", 0.01)
-    monkeypatch.setattr(reign_module, "PING_S", 0.02)
+    monkeypatch.setattr(leader_module, "TICK_S", 0.01)
+    monkeypatch.setattr(leader_module, "PING_S", 0.02)
     monkeypatch.setattr(fence, "RENEW_S", 0.05)
-    monkeypatch.setattr(reign_module, "RETRY_S", 0.02)
+    monkeypatch.setattr(leader_module, "RETRY_S", 0.02)
     monkeypatch.setattr(sync_set, "SILENT_AFTER_S", 0.3)
     monkeypatch.setattr(sync_set, "RETURNS_AFTER_S", 0.5)
 
@@ -120,7 +113,7 @@ async def eventually(condition: Callable[[], bool], limit_s: float = 8.0) -> Non
             await asyncio.sleep(0.005)
 
 
-async def three(replicas: Replicas) -> tuple[ReplicatedStore, Lease]:
+async def three(replicas: Replicas) -> tuple[EmbeddedStore, Lease]:
     """The first is the master, with all in the sync set."""
     for name in replicas.names:
         await replicas.open(name)
@@ -132,9 +125,9 @@ async def three(replicas: Replicas) -> tuple[ReplicatedStore, Lease]:
     return store, lease
 
 
-async def all_in_set(store: ReplicatedStore) -> None:
+async def all_in_set(store: EmbeddedStore) -> None:
     def is_full() -> bool:
-        return store._reign is not None and len(store._reign.sync_set.members) == 3
+        return store._leader is not None and len(store._leader.sync_set.members) == 3
 
     await eventually(is_full)
 
@@ -144,10 +137,12 @@ async def take_over(replicas: Replicas, node: NodeUuid) -> Lease:
     async with asyncio.timeout(8):
         while True:
             replicas.heard.clear()
-            replicas.stores[node]._followed = None
+            replicas.stores[node]._session.master = None
             try:
                 return await become_master(replicas.stores[node], VOTE)
-            except NotYet:
+            except NotMaster as err:
+                if "was heard" not in err.message:
+                    raise
                 await asyncio.sleep(0)
 
 
@@ -226,19 +221,19 @@ async def test_a_follower_that_has_nothing_gets_all_at_once(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a part it would count as a member that has everything, should the master die then."""
-    monkeypatch.setattr(following_module, "BATCH_ENTRIES", 1)
+    monkeypatch.setattr(follower_module, "BATCH_ENTRIES", 1)
     store, lease = await three(replicas)
     many = [store.commit(lease, put(f"{number:04}")) for number in range(SLICE_ROWS + 20)]
     receipt = (await asyncio.gather(*many))[-1]
     await without_database(replicas, N2)
     again = await replicas.open(N2)
-    reached, was_reached = [again.statistics().position], again._reached
+    reached, was_reached = [again.statistics().position], again._local.reached
 
     def reach(history: History) -> None:
         was_reached(history)
         reached.append(history.position)
 
-    monkeypatch.setattr(again, "_reached", reach)
+    monkeypatch.setattr(again._local, "reached", reach)
     await eventually(lambda: reached[-1] >= receipt.position)
     assert reached[0] == Position(0, 0)
     assert reached[1] >= receipt.position
@@ -281,7 +276,7 @@ async def test_at_healing_it_is_said_what_of_which_side_is_dropped(
     forced = await become_master(third, FORCE)
     assert (await third.commit(forced, put("forced"))).degraded
     replicas.mend()
-    await eventually(lambda: not (third._reign is None or third._reign.is_forced))
+    await eventually(lambda: not (third._leader is None or third._leader.is_forced))
     await eventually(lambda: store.statistics().digest == third.statistics().digest)
     await eventually(lambda: "only it has jobs 17" in caplog.text)
     assert f"node {N1} has written up to {last.position}" in caplog.text
@@ -307,7 +302,7 @@ async def test_a_master_hands_over_without_losing_a_write(replicas: Replicas) ->
 
 
 async def write_all_the_time(
-    store: ReplicatedStore, lease: Lease, written: list[str], name: str
+    store: EmbeddedStore, lease: Lease, written: list[str], name: str
 ) -> None:
     """Until this node is the master no more; each one before the next, as jobs write."""
     for number in itertools.count():
@@ -342,8 +337,8 @@ async def test_a_busy_master_hands_over_at_once(replicas: Replicas) -> None:
 async def test_a_hand_over_to_a_node_that_falls_silent_leaves_the_master_at_work(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch, *, is_behind: bool
 ) -> None:
-    monkeypatch.setattr(replicated_module, "HAND_OVER_S", 0.1)
-    monkeypatch.setattr(replicated_module, "LAST_ACKS_S", 0.1)
+    monkeypatch.setattr(embedded_module, "HAND_OVER_S", 0.1)
+    monkeypatch.setattr(embedded_module, "LAST_ACKS_S", 0.1)
     store, lease = await three(replicas)
     await store.commit(lease, put("a"))
     replicas.cut_off(N2)
@@ -406,7 +401,7 @@ async def test_the_other_one_of_two_nodes_needs_force(replicas: Replicas) -> Non
     assert (await store.commit(lease, put("survivor"))).degraded
 
 
-async def forced_past(replicas: Replicas, *others: NodeUuid) -> tuple[ReplicatedStore, Lease]:
+async def forced_past(replicas: Replicas, *others: NodeUuid) -> tuple[EmbeddedStore, Lease]:
     """The first and the second of five hold the state; the first is forced past the others."""
     store, lease = await three(replicas)
     for node in others:
@@ -415,7 +410,7 @@ async def forced_past(replicas: Replicas, *others: NodeUuid) -> tuple[Replicated
     await store.step_down("asked to")
     replicas.silent_voters |= {N3, *others}
     lease = await become_master(store, FORCE)
-    await eventually(lambda: store._reign is not None and len(store._reign.sync_set.members) == 2)
+    await eventually(lambda: store._leader is not None and len(store._leader.sync_set.members) == 2)
     return store, lease
 
 
@@ -472,11 +467,11 @@ class Died(Exception):
     """The master, in the middle of a change."""
 
 
-async def die_while_changing(store: ReplicatedStore, change: MemberChange, step: str) -> None:
+async def die_while_changing(store: EmbeddedStore, change: MemberChange, step: str) -> None:
     """Let the master change its members, and stop after a step of that."""
-    reign = store._reign
+    reign = store._leader
     assert reign is not None
-    was_acknowledged, accept = reign.acknowledged, reign._means.voters.accept
+    was_acknowledged, accept = reign.acknowledged, reign._ports.voters.accept
     is_registered = asyncio.Event()
 
     async def acknowledged(position: Position) -> None:
@@ -497,7 +492,7 @@ async def die_while_changing(store: ReplicatedStore, change: MemberChange, step:
             await store.change_members(store_lease(store), change)
         del reign.acknowledged
     elif step == "registered here":
-        reign._means.voters.accept = accept_here  # type: ignore[method-assign] # stops there
+        reign._ports.voters.accept = accept_here  # type: ignore[method-assign] # stops there
         changing = asyncio.create_task(store.change_members(store_lease(store), change))
         await is_registered.wait()
         changing.cancel()
@@ -505,7 +500,7 @@ async def die_while_changing(store: ReplicatedStore, change: MemberChange, step:
         await store.change_members(store_lease(store), change)
 
 
-def store_lease(store: ReplicatedStore) -> Lease:
+def store_lease(store: EmbeddedStore) -> Lease:
     role = store.statistics().role
     assert isinstance(role, Master)
     return role.lease
@@ -531,7 +526,7 @@ async def test_a_change_of_voters_that_a_master_did_not_live_to_register_is_regi
     await eventually(lambda: registered_voters(five).count(wanted) >= 2)
     change = MemberChange(N4, is_voter=not is_added, is_candidate=False)
     await second.change_members(lease, change)
-    wanted = second._members.changed(change, N2).voters
+    wanted = second._local.members.changed(change, N2).voters
     assert registered_voters(five).count(wanted) >= 2
 
 
@@ -550,7 +545,7 @@ async def test_a_change_of_members_whose_caller_is_gone_is_registered(five: Repl
     store, lease = await three(five)
     change = MemberChange(N4, is_voter=True, is_candidate=False)
     changing = asyncio.create_task(store.change_members(lease, change))
-    await eventually(lambda: store.statistics().waiting > 0 or N4 in store._members.voters)
+    await eventually(lambda: store.statistics().waiting > 0 or N4 in store._local.members.voters)
     changing.cancel()
     await eventually(lambda: registered_voters(five).count(frozenset((N1, N2, N3, N4))) >= 3)
 
@@ -571,22 +566,22 @@ async def test_a_node_with_an_older_copy_of_its_database_counts_with_that(
     await replicas.stores.pop(N3).close()
     for path, content in copies:
         path.write_bytes(content)
-    sync = store._reign.sync_set if store._reign else None
+    sync = store._leader.sync_set if store._leader else None
     assert sync is not None
     assert sync.statistics().acked[N3] == last.position
-    monkeypatch.setattr(FollowingStore, "_append", to_nowhere)
+    monkeypatch.setattr(LocalLog, "append", to_nowhere)
     await replicas.open(N3)
     await eventually(lambda: sync.statistics().acked[N3] < last.position)
 
 
-async def to_nowhere(_store: FollowingStore, _entries: object) -> None:
+async def to_nowhere(_log: LocalLog, _entries: object) -> None:
     """Nothing is written."""
     await asyncio.Event().wait()
 
 
 async def away_for_long(
     replicas: Replicas, options: Options
-) -> tuple[ReplicatedStore, ReplicatedStore]:
+) -> tuple[EmbeddedStore, EmbeddedStore]:
     """A master, and a follower, opened with these options, that lacks more than the log has."""
     store = await replicas.open(N1, Options(Limits(log_entries=10)))
     second = await replicas.open(N2, options)
@@ -614,7 +609,7 @@ async def test_a_follower_that_stands_still_costs_the_master_little(
     monkeypatch.setattr(feeding, "BEHIND_BYTES", 1 << 20)
     monkeypatch.setattr(feeding, "SEND_S", 0.2)
     store, lease = await three(replicas)
-    reign = store._reign
+    reign = store._leader
     assert reign is not None
     replicas.stalled.add(N3)
     feed, most = reign._feeds[N3], 0
@@ -640,11 +635,11 @@ async def test_a_follower_that_stands_still_in_a_snapshot_lets_the_log_shrink(
         replicas.stalled.add(N2)
         return await feeding.send_snapshot(*args)  # type: ignore[arg-type] # as it was given
 
-    monkeypatch.setattr(reign_module, "send_snapshot", stall)
+    monkeypatch.setattr(leader_module, "send_snapshot", stall)
     replicas.mend()
-    await eventually(lambda: bool(store._snapshots))
-    await eventually(lambda: not store._snapshots)
-    monkeypatch.setattr(reign_module, "send_snapshot", feeding.send_snapshot)
+    await eventually(lambda: bool(store._local._snapshots))
+    await eventually(lambda: not store._local._snapshots)
+    monkeypatch.setattr(leader_module, "send_snapshot", feeding.send_snapshot)
     replicas.stalled.clear()
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
 
@@ -682,7 +677,7 @@ async def test_space_that_returns_during_a_snapshot_is_no_broken_disk(replicas: 
     store, second = await away_for_long(replicas, options)
     script.failures["BEGIN IMMEDIATE"] = sqlite_error(sqlite3.SQLITE_FULL)
     asks = asyncio.Event()
-    probe = second._database.probe
+    probe = second._local.database.probe
 
     def asked() -> None:
         asks.set()
@@ -690,8 +685,8 @@ async def test_space_that_returns_during_a_snapshot_is_no_broken_disk(replicas: 
 
     replicas.mend()
     await eventually(lambda: second.statistics().is_full)
-    second._database.probe = asked  # type: ignore[method-assign] # looks on
-    script.waits["INSERT INTO rows"] = until(lambda: second._commits._probe_timer is None)
+    second._local.database.probe = asked  # type: ignore[method-assign] # looks on
+    script.waits["INSERT INTO rows"] = until(lambda: second._local.commits._probe_timer is None)
     await eventually(lambda: second.statistics().digest == store.statistics().digest)
     assert asks.is_set()
     await eventually(lambda: not second.statistics().is_full)

@@ -18,7 +18,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.database import Limits
 from ganeti.store.database_reader import LogReader
-from ganeti.store.electorate import SoleVoter
+from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.encoding import EncodedEntry, decode_transaction
 from ganeti.store.interface import (
     ZERO,
@@ -31,6 +31,8 @@ from ganeti.store.interface import (
     Put,
     Transaction,
 )
+from ganeti.store.local_log import Options
+from ganeti.store.ports import alone
 from ganeti.store.register import (
     MemoryRegister,
     Promise,
@@ -39,7 +41,6 @@ from ganeti.store.register import (
     RegisterFile,
     join,
 )
-from ganeti.store.sqlite import Options, SqliteStore
 from ganeti.store.worker import Worker
 from tests.unit.store.conformance import (
     CLUSTER,
@@ -64,12 +65,12 @@ def registered() -> MemoryRegister:
 class SqliteHarness(Harness):
     def __init__(self, directory: Path) -> None:
         self.path = directory / "state.db"
-        self.electorate = SoleVoter(registered())
+        self.ports = alone(NODE, registered())
         self.script = Script()
 
-    async def open(self, *, log_entries: int = 20_000) -> SqliteStore:
+    async def open(self, *, log_entries: int = 20_000) -> EmbeddedStore:
         options = Options(Limits(log_entries=log_entries), 0.01, self.script.connect)
-        return await SqliteStore.open(self.path, Identity(CLUSTER, NODE), self.electorate, options)
+        return await EmbeddedStore.open(self.path, Identity(CLUSTER, NODE), self.ports, options)
 
     def fill(self, store: StateBackend) -> None:
         self.script.max_pages = 0
@@ -99,11 +100,11 @@ def harness(tmp_path: Path) -> SqliteHarness:
     return SqliteHarness(tmp_path)
 
 
-class TestSqliteStore(StoreConformance):
-    """All of the conformance suite, on a real file."""
+class TestEmbeddedStore(StoreConformance):
+    """What every back end does, on a real file and with one voter."""
 
 
-async def opened(harness: SqliteHarness) -> tuple[SqliteStore, Lease]:
+async def opened(harness: SqliteHarness) -> tuple[EmbeddedStore, Lease]:
     store = await harness.open()
     return store, await become_master(store, VOTE)
 
@@ -137,7 +138,7 @@ async def test_a_database_of_another_cluster_or_node_is_refused(harness: SqliteH
     await (await harness.open()).close()
     for identity in (Identity("cluster-2", NODE), Identity(CLUSTER, NodeUuid("node-2"))):
         with pytest.raises(StoreError, match="not "):
-            await SqliteStore.open(harness.path, identity, harness.electorate)
+            await EmbeddedStore.open(harness.path, identity, harness.ports)
 
 
 async def test_a_database_of_a_newer_version_is_refused(harness: SqliteHarness) -> None:
@@ -282,7 +283,7 @@ async def test_a_broken_probe_ends_the_store(harness: SqliteHarness) -> None:
 
 async def test_the_register_refuses_a_campaign(harness: SqliteHarness) -> None:
     keeper = MemoryRegister(Register("cluster-2", Promise(5, NODE)))
-    harness.electorate = SoleVoter(keeper)
+    harness.ports = alone(NODE, keeper)
     store = await harness.open()
     with pytest.raises(NotMaster, match="belongs to cluster cluster-2"):
         await become_master(store, VOTE)
@@ -294,7 +295,7 @@ async def test_a_campaign_goes_above_what_the_register_has_promised(
     harness: SqliteHarness,
 ) -> None:
     keeper = MemoryRegister(Register(CLUSTER, Promise(41, NodeUuid("node-2"))))
-    harness.electorate = SoleVoter(keeper)
+    harness.ports = alone(NODE, keeper)
     store, lease = await opened(harness)
     assert lease == Lease(42)
     register = keeper.read()
@@ -311,7 +312,7 @@ async def test_the_register_may_be_a_file_beside_the_database(
     worker = Worker("register")
     keeper = RegisterFile(tmp_path / "register")
     keeper.decide(lambda register: join(register, PromiseRequest(CLUSTER, 0, NODE)))
-    harness.electorate = SoleVoter(keeper, worker)
+    harness.ports = alone(NODE, keeper, worker)
     store, lease = await opened(harness)
     register = keeper.read()
     assert register is not None
@@ -381,8 +382,7 @@ def run_and_kill(path: Path, *, after_lines: int) -> list[str]:
 
 
 async def history_of(path: Path) -> tuple[list[EncodedEntry], list[str]]:
-    electorate = SoleVoter(registered())
-    store = await SqliteStore.open(path, Identity(CLUSTER, NODE), electorate)
+    store = await EmbeddedStore.open(path, Identity(CLUSTER, NODE), alone(NODE, registered()))
     keys = await keys_of(store)
     reader = LogReader(path)
     entries = reader.encoded_after(ZERO, store.statistics().log_entries)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
-from ganeti.store.election import Electing, Heard, Mandate, NoVote, Refusal, Tail, Vote
+from ganeti.store.election import Electing, Heard, NoVote, QuorumLease, Refusal, Tail, Vote
 from ganeti.store.interface import CampaignKind, Position
 from ganeti.store.job_ids import JobIdAllocator
 from ganeti.store.register import Accepted, AcceptRequest, Promise, PromiseRequest, Register
@@ -41,7 +41,7 @@ class Reign:
     sync: SyncSet
     version: int
     voters: frozenset[NodeUuid]
-    mandate: Mandate
+    mandate: QuorumLease
     ids: JobIdAllocator
     ceiling: int
     forced: bool

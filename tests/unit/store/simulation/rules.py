@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store import election
-from ganeti.store.election import Electing, Heard, Mandate, Refusal, Tail
+from ganeti.store.election import Electing, Heard, QuorumLease, Refusal, Tail
 from ganeti.store.interface import CampaignKind, Position
 from ganeti.store.register import (
     Accepted,
@@ -40,7 +40,7 @@ class Rules:
     choose_source = staticmethod(election.choose_source)
     first_registration = staticmethod(election.first_registration)
     judge_accepts = staticmethod(election.judge_accepts)
-    carries = staticmethod(election.carries)
+    has_quorum = staticmethod(election.has_quorum)
     accept = staticmethod(accept)
 
     @staticmethod
@@ -48,7 +48,7 @@ class Rules:
         return check_epoch(register, epoch, master)
 
     sync_set: type[SyncSet] = SyncSet
-    mandate: type[Mandate] = Mandate
+    mandate: type[QuorumLease] = QuorumLease
 
     def voters_agree(
         self,
@@ -59,7 +59,9 @@ class Rules:
         forced: bool,
     ) -> bool:
         """A registration counts with a majority of the old voters and of the new (R3)."""
-        return self.carries(agreed, old, forced=forced) and self.carries(agreed, new, forced=forced)
+        return self.has_quorum(agreed, old, forced=forced) and self.has_quorum(
+            agreed, new, forced=forced
+        )
 
 
 class GrantsAnything(Rules):
@@ -109,7 +111,7 @@ class AllMembersAtOnce(Rules):
         *,
         forced: bool,
     ) -> bool:
-        return self.carries(agreed, new, forced=forced)
+        return self.has_quorum(agreed, new, forced=forced)
 
 
 class AcknowledgesEarly(Rules):
@@ -189,7 +191,7 @@ class NeedsNoMajority(Rules):
         return election.judge_accepts(replace(electing, kind=CampaignKind.FORCE), ballot, voters)
 
     @staticmethod
-    def carries(
+    def has_quorum(
         agreed: Collection[NodeUuid], voters: frozenset[NodeUuid], *, forced: bool = False
     ) -> bool:
         return True
@@ -279,7 +281,7 @@ class Merges(Rules):
 class ServesWithoutAMajority(Rules):
     """R9 left out: a master without a majority goes on serving."""
 
-    class mandate(Mandate):  # noqa: N801 - stands for the attribute
+    class mandate(QuorumLease):  # noqa: N801 - stands for the attribute
         def is_over(self, now: float) -> bool:
             return False
 

@@ -1,36 +1,36 @@
 """A master at work: it keeps followers up to date, its sync set registered and its majority heard.
 
-`SyncSet` and `Mandate` decide; this carries out. A reign ends by a greater epoch, by ten seconds
+`SyncSet` and `QuorumLease` decide; this does. A leader term ends by a greater epoch, by ten seconds
 without a majority (R9), by a hand-over, or with its store.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.base.waking import Waking
 from ganeti.model.objects import NodeUuid
 from ganeti.store.database import History
-from ganeti.store.election import Mandate, NoVote, Vote, carries, is_majority, next_voters
+from ganeti.store.election import NoVote, QuorumLease, Vote, has_quorum, is_majority, next_voters
 from ganeti.store.encoding import EncodedEntry, MemberList
 from ganeti.store.feeding import Feed, give, send_snapshot
-from ganeti.store.interface import ZERO, Identity, Position, Row
+from ganeti.store.interface import ZERO, Identity, Position, Transaction
+from ganeti.store.local_log import LocalLog
 from ganeti.store.register import Accepted, AcceptRequest
 from ganeti.store.stream import (
     Ack,
     Channel,
     ChannelClosed,
     Hello,
+    HelloAcknowledged,
     Message,
     Peers,
     Ping,
-    Sorry,
+    Reject,
     Voters,
-    Welcome,
     append_of,
 )
 from ganeti.store.sync_set import SyncSet
@@ -44,46 +44,29 @@ ANSWER_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Source(Protocol):
-    """Where a reign reads what it sends."""
-
-    @property
-    def tail(self) -> History: ...
-    async def goes_on_from(self, history: History) -> bool: ...
-    async def shared_with(self, history: History) -> Position:
-        """How far another history may go with this one; ZERO where that is not known."""
-        ...
-
-    async def entries_after(self, position: Position) -> list[EncodedEntry]: ...
-    def slices(self) -> AsyncGenerator[History | list[Row], None]: ...
-    async def move_on(self) -> None:
-        """Write an empty transaction, so that the position is one of this epoch."""
-        ...
-
-
 @dataclass(frozen=True)
-class Means:
-    """The ports of a reign."""
+class LeaderPorts:
+    """What a leader works with."""
 
     identity: Identity
     voters: Voters
     peers: Peers
-    history: Source
+    log: LocalLog
     ended: Callable[[str], None]
-    """Called once, where the reign ends by itself."""
+    """Called once, where the term ends by itself."""
 
 
-class Reign:
-    """One epoch of one master."""
+class Leader:
+    """One leader term: the epoch of one master."""
 
-    def __init__(self, means: Means, accepted: Accepted, *, forced: bool) -> None:
+    def __init__(self, ports: LeaderPorts, accepted: Accepted, *, forced: bool) -> None:
         now = asyncio.get_running_loop().time()
-        self._means = means
+        self._ports = ports
         self._accepted = accepted
         self._forced = forced
-        master = means.identity.node_uuid
-        self._sync = SyncSet(master, accepted.sync_set, means.history.tail.position, now)
-        self._mandate = Mandate(master, accepted.voters, forced=forced, now=now)
+        master = ports.identity.node_uuid
+        self._sync = SyncSet(master, accepted.sync_set, ports.log.tail.position, now)
+        self._quorum = QuorumLease(master, accepted.voters, forced=forced, now=now)
         self._version = accepted.version
         self._members = MemberList(accepted.voters, accepted.sync_set)
         """Who votes and may follow, as the state has it; the registers may not know all voters yet."""
@@ -125,7 +108,7 @@ class Reign:
     def start(self, members: MemberList) -> None:
         """Begin to serve followers."""
         self.members_are(members)
-        self._tasks.append(asyncio.create_task(self._tick(), name="reign tick"))
+        self._tasks.append(asyncio.create_task(self._tick(), name="leader tick"))
 
     def members_are(self, members: MemberList) -> None:
         """Follow these candidates from now on, and have these voters registered.
@@ -140,7 +123,7 @@ class Reign:
     async def members_settled(self) -> None:
         """Return once the members count: their voters are registered, and nobody waits for others.
 
-        NotMaster if the reign ends before that.
+        NotMaster if the term ends before that.
         """
         while not self._is_settled():
             if self._over is not None:
@@ -148,7 +131,7 @@ class Reign:
             await asyncio.sleep(HAND_OVER_TICK_S)
 
     def _is_settled(self) -> bool:
-        own = self._means.identity.node_uuid
+        own = self._ports.identity.node_uuid
         return (
             self._members.voters == self._accepted.voters
             and self._sync.must_acknowledge <= self._members.candidates | {own}
@@ -156,7 +139,7 @@ class Reign:
 
     def _follow(self) -> None:
         """Have a link to each candidate, once its vote is registered where it has one (R3)."""
-        own = self._means.identity.node_uuid
+        own = self._ports.identity.node_uuid
         others = self._members.candidates - (self._members.voters - self._accepted.voters) - {own}
         self._sync.candidates_are(others)
         for node in self._links.keys() - others:
@@ -176,7 +159,7 @@ class Reign:
         self._acknowledge()
 
     async def acknowledged(self, position: Position) -> None:
-        """Return when every member of the sync set has synced this; CommitUnknown if the reign ends."""
+        """Return when every member of the sync set has synced this; CommitUnknown if the term ends."""
         if self._sync.acknowledged >= position:
             return
         if self._over is not None:
@@ -221,7 +204,7 @@ class Reign:
     async def register(
         self, *, members: frozenset[NodeUuid] | None = None, ceiling: int = 0
     ) -> None:
-        """Have a change on a majority of the voters; NotMaster if the reign ends.
+        """Have a change on a majority of the voters; NotMaster if the term ends.
 
         Refused if only a ceiling is to be raised and this node cannot keep it: then nobody has heard of it.
         """
@@ -252,9 +235,9 @@ class Reign:
 
     async def _keep_own(self, new: Accepted) -> None:
         """Have it in the register of this node first, or those who wait would wait for its disk."""
-        identity = self._means.identity
+        identity = self._ports.identity
         request = AcceptRequest(identity.cluster_uuid, new)
-        vote = await self._means.voters.accept(identity.node_uuid, request)
+        vote = await self._ports.voters.accept(identity.node_uuid, request)
         if not isinstance(vote, Vote):
             raise Refused(f"no more job ids can be reserved: {vote.reason}")
 
@@ -265,19 +248,19 @@ class Reign:
         old = self._accepted
 
         def counts(agreed: set[NodeUuid]) -> bool:
-            return all(self._carries(agreed, voters) for voters in (old.voters, new.voters))
+            return all(self._has_quorum(agreed, voters) for voters in (old.voters, new.voters))
 
         if not await self._ask_to_accept(new, old.voters | new.voters, counts):
             return False
         self._accepted = new
         if new.voters != old.voters:
-            self._mandate.voters_are(new.voters, asyncio.get_running_loop().time())
+            self._quorum.voters_are(new.voters, asyncio.get_running_loop().time())
             self._follow()
         return True
 
-    def _carries(self, agreed: set[NodeUuid], voters: frozenset[NodeUuid]) -> bool:
-        own = self._means.identity.node_uuid
-        return own in agreed and carries(agreed, voters, forced=self._forced)
+    def _has_quorum(self, agreed: set[NodeUuid], voters: frozenset[NodeUuid]) -> bool:
+        own = self._ports.identity.node_uuid
+        return own in agreed and has_quorum(agreed, voters, forced=self._forced)
 
     async def _ask_to_accept(
         self,
@@ -285,9 +268,9 @@ class Reign:
         nodes: frozenset[NodeUuid],
         is_enough: Callable[[set[NodeUuid]], bool],
     ) -> bool:
-        request = AcceptRequest(self._means.identity.cluster_uuid, accepted)
+        request = AcceptRequest(self._ports.identity.cluster_uuid, accepted)
         return await self._ask(
-            nodes, lambda node: self._means.voters.accept(node, request), is_enough
+            nodes, lambda node: self._ports.voters.accept(node, request), is_enough
         )
 
     async def _change_voters(self) -> None:
@@ -316,7 +299,7 @@ class Reign:
         # What was registered meanwhile by force alone is not known to that majority.
         if is_elected and self._accepted is accepted:
             self._forced = False
-            self._mandate.is_elected()
+            self._quorum.is_elected()
             _log.warning(
                 "a majority of the voters has registered this master by force in epoch %d: what it"
                 " writes from now on is degraded no more",
@@ -331,7 +314,7 @@ class Reign:
     ) -> bool:
         """Whether enough agree, as soon as they do; the others are asked all the same.
 
-        Ends the reign where one has promised a greater epoch (R9).
+        Ends the term where one has promised a greater epoch (R9).
         """
         agreed: set[NodeUuid] = set()
         asking = {
@@ -357,21 +340,21 @@ class Reign:
             return
         if vote.granted:
             agreed.add(node)
-            self._mandate.agreed(node, asked_at)
+            self._quorum.agreed(node, asked_at)
         elif vote.register.promised.epoch > self.epoch:
             self._give_up(f"node {node} has promised epoch {vote.register.promised.epoch}")
 
     def _give_up(self, why: str) -> None:
         if self._over is None:
             self.end(why)
-            self._means.ended(why)
+            self._ports.ended(why)
 
     # What happens all the time
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         while self._over is None:
-            if self._mandate.is_over(loop.time()):
+            if self._quorum.is_over(loop.time()):
                 self._give_up("no majority of the voters was heard for 10 s")
                 return
             wanted = self._sync.tick(loop.time())
@@ -392,7 +375,7 @@ class Reign:
 
     async def renew(self) -> None:
         """Say to all voters once that this node is the master still; NotMaster if it has ended."""
-        uuid, epoch, voters = self._means.identity.cluster_uuid, self.epoch, self._means.voters
+        uuid, epoch, voters = self._ports.identity.cluster_uuid, self.epoch, self._ports.voters
         if self._forced:
             await self._seek_majority()
         everybody = self._accepted.voters
@@ -417,7 +400,7 @@ class Reign:
         said = ""
         while self._over is None:
             try:
-                channel = await self._means.peers.connect(node)
+                channel = await self._ports.peers.connect(node)
                 try:
                     said = ""
                     await self._serve(node, channel)
@@ -432,18 +415,18 @@ class Reign:
             await asyncio.sleep(RETRY_S)
 
     async def _serve(self, node: NodeUuid, channel: Channel) -> None:
-        identity = self._means.identity
+        identity = self._ports.identity
         hello = Hello(identity.cluster_uuid, self.epoch, identity.node_uuid, "replicate")
         answer = await self._exchange(channel, hello)
-        if isinstance(answer, Sorry):
+        if isinstance(answer, Reject):
             if answer.epoch > self.epoch:
                 self._give_up(f"node {node} has promised epoch {answer.epoch}")
             raise ChannelClosed(answer.reason)
-        if not isinstance(answer, Welcome):
+        if not isinstance(answer, HelloAcknowledged):
             raise ChannelClosed("it does not speak the protocol")
         history = History(Position.from_int(answer.position), answer.digest)
         sent = history.position
-        goes_on = await self._means.history.goes_on_from(history)
+        goes_on = await self._ports.log.goes_on_from(history)
         self._sync.has_only(node, sent if goes_on else ZERO)
         if goes_on:
             self._acked(node, sent)
@@ -485,7 +468,7 @@ class Reign:
         while True:
             if not feed.is_live:
                 feed.begin()
-                entries = await self._means.history.entries_after(sent)
+                entries = await self._ports.log.entries_after(sent)
                 if entries:
                     feed.end()
             else:
@@ -508,9 +491,9 @@ class Reign:
 
     async def _send_snapshot(self, node: NodeUuid, channel: Channel, theirs: History) -> Position:
         """Everything; first the position goes beyond theirs, so that it never goes back there (G2)."""
-        if theirs.position >= self._means.history.tail.position:
-            await self._means.history.move_on()
-        shared = await self._means.history.shared_with(theirs)
+        if theirs.position >= self._ports.log.tail.position:
+            await asyncio.shield(self._ports.log.add(self.epoch, Transaction(), 0))
+        shared = await self._ports.log.shared_with(theirs)
         if shared != theirs.position:
             _log.warning(
                 "node %s has written up to %s what is not in the history of this master (they go"
@@ -519,4 +502,4 @@ class Reign:
                 theirs.position,
                 shared,
             )
-        return await send_snapshot(channel, self._means.history.slices(), shared)
+        return await send_snapshot(channel, self._ports.log.slices(), shared)

@@ -1,0 +1,479 @@
+"""The embedded back end: one candidate's part of a replicated state (R2-R10).
+
+    Follower --campaign--> Master(lease)
+    Master --a greater epoch; 10 s without a majority; handed over--> Follower(why)
+    any --EIO, failed sync, damage--> Lost(why)
+
+It holds a local log, a session that follows another master, and a leader term while it is the master
+itself; `campaign` has the way from one to the other. A cluster of one node has one voter and no peers.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from ganeti import __version__
+from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
+from ganeti.model.objects import NodeUuid
+from ganeti.store import election
+from ganeti.store.backup import write_backup
+from ganeti.store.campaign import Candidate, Elected, run_campaign
+from ganeti.store.database import History, HistoryDiffers
+from ganeti.store.election import Electing
+from ganeti.store.encoding import EncodedEntry, encode_ceiling
+from ganeti.store.feeding import send_log, send_snapshot
+from ganeti.store.follower import SNAPSHOT_S, FollowerSession, HighestEpoch
+from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
+    MEMBERS_KEY,
+    META_KIND,
+    ByteSink,
+    Campaign,
+    CampaignKind,
+    Follower,
+    Identity,
+    Lease,
+    Lost,
+    Master,
+    MemberChange,
+    Membership,
+    Position,
+    Put,
+    Receipt,
+    Role,
+    Row,
+    StoreStatistics,
+    Transaction,
+    check_transaction,
+)
+from ganeti.store.leader import Leader, LeaderPorts
+from ganeti.store.local_log import LocalLog, Options
+from ganeti.store.notices import RoleFeed
+from ganeti.store.ports import Ports
+from ganeti.store.register import Accepted, Answer, Register, check_epoch
+from ganeti.store.stream import (
+    Channel,
+    ChannelClosed,
+    Done,
+    Handler,
+    Hello,
+    HelloAcknowledged,
+    Pull,
+    Purpose,
+    Reject,
+)
+
+HAND_OVER_S = 5.0
+LAST_ACKS_S = 2.0
+RELEASED_S = 60.0
+"""How long a master that has ended in favour of this node need not be asked again."""
+
+_log = logging.getLogger(__name__)
+
+
+class EmbeddedStore:
+    """The `StateBackend` of a candidate, and its own `Fence`: the vote has promised the epoch."""
+
+    def __init__(self, path: Path, identity: Identity, ports: Ports, options: Options) -> None:
+        self._identity, self._ports = identity, ports
+        self._roles = RoleFeed()
+        self._local = LocalLog(path, identity, options, written=self._written, lost=self._lose)
+        self._highest = HighestEpoch()
+        self._session = FollowerSession(identity.node_uuid, self._local, self._highest)
+        self._candidate = Candidate(identity, ports, self._local, self._session, self._highest)
+        self._leader: Leader | None = None
+        self._campaigning = asyncio.Lock()
+        self._handing_over = asyncio.Lock()
+        self._changing_members = asyncio.Lock()
+        self._changing: set[asyncio.Task[Receipt]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._registered_ceiling = 0
+        self._released: float | None = None
+        """When the last master ended in favour of this node; None if another one was followed since."""
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, path: Path, identity: Identity, ports: Ports, options: Options | None = None
+    ) -> "EmbeddedStore":
+        """Open or make this candidate's database, as a follower.
+
+        StoreError if it is damaged, of others, or in use.
+        """
+        store = cls(path, identity, ports, options or Options())
+        try:
+            await store._local.open()
+        except BaseException:
+            await store.close()
+            raise
+        register = await ports.beside(ports.register.read)
+        store._highest.sees(register.promised.epoch if register else 0)
+        if register is not None and register.accepted is not None:
+            store._knows_master(register.accepted.master)
+        return store
+
+    # Roles
+
+    def role_changes(self) -> AsyncGenerator[Role, None]:
+        return self._roles.changes()
+
+    async def campaign(self, how: Campaign) -> None:
+        kind = how.kind
+        if kind is CampaignKind.HAND_OVER and not await self._master_agrees():
+            kind = CampaignKind.VOTE
+        async with self._campaigning:
+            await self._finish_term("a new epoch is being taken")
+            self._check_usable()
+            await self._local.drained()
+            last = await self._last_registered()
+            if kind is CampaignKind.RESUME:
+                self._check_was_last(last)
+                kind = CampaignKind.VOTE
+            elected = await run_campaign(self._candidate, kind, last)
+            self._check_usable()
+            self._begin_term(elected)
+
+    def _begin_term(self, elected: Elected) -> None:
+        ports = LeaderPorts(
+            self._identity, self._ports.voters, self._ports.peers, self._local, self._superseded
+        )
+        self._released = None
+        self._registered_ceiling = elected.accepted.job_id_ceiling
+        self._leader = Leader(ports, elected.accepted, forced=elected.forced)
+        self._leader.start(self._local.members)
+        self._roles.change(Master(Lease(elected.accepted.epoch)))
+
+    async def _last_registered(self) -> Accepted | None:
+        """What this node's register names."""
+        register = await self._ports.beside(self._ports.register.read)
+        return register.accepted if register else None
+
+    def _check_was_last(self, last: Accepted | None) -> None:
+        """This node was the last master, or NotMaster."""
+        if last is not None and last.master != self._identity.node_uuid:
+            self._knows_master(last.master)
+            raise NotMaster(f"node {last.master} has been the master since this one was")
+
+    def _knows_master(self, master: NodeUuid) -> None:
+        """Another node, or this one, was the master last."""
+        if isinstance(self._roles.role, Follower):
+            self._roles.change(Follower("", master))
+
+    async def step_down(self, why: str) -> None:
+        await self._end_term(why)
+        await self._local.drained()
+
+    async def _end_term(self, why: str, to: NodeUuid | None = None) -> None:
+        leader, self._leader = self._leader, None
+        if leader is not None:
+            self._follows(why, to)
+            await leader.close(why)
+
+    async def _finish_term(self, why: str) -> None:
+        """Take no more, and give what waits a little time to be acknowledged."""
+        leader = self._leader
+        if leader is None:
+            return
+        self._follows(why)
+        await self._local.drained()
+        with contextlib.suppress(TimeoutError, CommitUnknown):
+            async with asyncio.timeout(LAST_ACKS_S):
+                await leader.acknowledged(self._local.tail.position)
+        await self._end_term(why)
+
+    def _superseded(self, why: str) -> None:
+        """The leader term has ended by itself; the daemon hears of it by the role."""
+        leader, self._leader = self._leader, None
+        self._follows(why)
+        if leader is not None:
+            ending = asyncio.create_task(leader.close(why), name="end of a leader term")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    def _follows(self, why: str, to: NodeUuid | None = None) -> None:
+        if isinstance(self._roles.role, Master):
+            self._roles.change(Follower(why, to or self._identity.node_uuid))
+
+    def _lose(self, reason: str) -> None:
+        """Closed for good: nobody may believe any more what this store says."""
+        self._roles.change(Lost(reason))
+        self._superseded(reason)
+
+    def _check_usable(self) -> None:
+        role = self._roles.role
+        if isinstance(role, Lost):
+            raise NotMaster(f"the store is closed for good: {role.reason}")
+        if self._closed:
+            raise NotMaster("the store is closed")
+
+    def _check_lease(self, lease: Lease) -> None:
+        self._check_usable()
+        role = self._roles.role
+        if not isinstance(role, Master):
+            raise NotMaster("this node is not the master")
+        if role.lease != lease:
+            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {role.lease.epoch}")
+
+    def _current_leader(self) -> Leader:
+        if self._leader is None:
+            raise NotMaster("this node is not the master")
+        return self._leader
+
+    # The fence: the vote has promised the epoch on a majority
+
+    async def promise(self, epoch: int) -> None:
+        if self._current_leader().epoch != epoch:
+            raise NotMaster(f"epoch {epoch} is over")
+
+    async def renew(self, epoch: int) -> None:
+        await self.promise(epoch)
+        await self._current_leader().renew()
+
+    # Reading and writing
+
+    def load(self) -> AsyncGenerator[Position | Row, None]:
+        return self._local.load()
+
+    async def backup(self, sink: ByteSink) -> Position:
+        async with contextlib.aclosing(self.load()) as snapshot:
+            return await write_backup(snapshot, sink, self._identity.cluster_uuid)
+
+    async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
+        size = check_transaction(txn)
+        await self._until_writable(lease)
+        leader = self._current_leader()
+        # Shielded: a caller that is cancelled does not take back what is on its way to the disk.
+        position = await asyncio.shield(self._local.add(lease.epoch, txn, size))
+        await leader.acknowledged(position)
+        return Receipt(position, leader.is_degraded)
+
+    def submit(self, lease: Lease, txn: Transaction) -> None:
+        if self._handing_over.locked():
+            raise Refused("the mastership is being handed over")
+        size = check_transaction(txn)
+        self._check_lease(lease)
+        self._local.add_unawaited(lease.epoch, txn, size)
+
+    async def _until_writable(self, lease: Lease) -> None:
+        """Raises like `commit`; what is added at once after it keeps the order of the calls."""
+        async with self._handing_over:
+            self._check_lease(lease)
+
+    def _written(self, entries: list[EncodedEntry]) -> None:
+        if self._leader is not None:
+            self._leader.written(entries)
+
+    async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
+        self._check_lease(lease)
+        await self._current_leader().register(ceiling=ceiling)
+        row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
+        await self.commit(lease, Transaction((row,)))
+        self._registered_ceiling = max(self._registered_ceiling, ceiling)
+
+    def statistics(self) -> StoreStatistics:
+        degraded = self._leader is not None and self._leader.is_degraded
+        return self._local.statistics(self._roles.role, degraded=degraded)
+
+    # Members
+
+    async def members(self) -> Membership:
+        self._local.check_readable()
+        stored = await self._local.stored_ceiling()
+        node, leader, members = self._identity.node_uuid, self._leader, self._local.members
+        # A follower knows who held the state when the last master registered.
+        accepted = leader.accepted if leader else await self._last_registered()
+        holders = accepted.sync_set if accepted else frozenset((node,))
+        registered = accepted.job_id_ceiling if accepted else 0
+        return Membership(
+            master=node if leader else None,
+            epoch=self._local.epoch,
+            voters=members.voters,
+            candidates=members.candidates,
+            holders=frozenset(leader.sync_set.members) if leader else holders,
+            degraded=leader is not None and leader.is_degraded,
+            job_id_ceiling=max(stored, registered, self._registered_ceiling),
+        )
+
+    async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
+        self._check_lease(lease)
+        changing = asyncio.create_task(self._change_members(lease, change), name="members")
+        self._changing.add(changing)
+        changing.add_done_callback(self._changing.discard)
+        # Shielded: what is written must be registered too, whatever becomes of the caller.
+        return await asyncio.shield(changing)
+
+    async def _change_members(self, lease: Lease, change: MemberChange) -> Receipt:
+        """One change after the other, so that the registers are never behind by two voters (R3)."""
+        async with self._changing_members:
+            leader = self._current_leader()
+            await leader.members_settled()
+            position = await self._write_members(lease, change)
+            await leader.acknowledged(position)
+            leader.members_are(self._local.members)
+            await leader.members_settled()
+        return Receipt(position, leader.is_degraded)
+
+    async def _write_members(self, lease: Lease, change: MemberChange) -> Position:
+        """Write the list with one node changed; raises like `commit`."""
+        await self._until_writable(lease)
+        members = self._local.members.changed(change, self._identity.node_uuid)
+        row = Put(META_KIND, MEMBERS_KEY, members.encode())
+        written = self._local.add(lease.epoch, Transaction((row,)), len(row.value))
+
+        def apply(done: asyncio.Future[Position]) -> None:
+            """Also when the caller was cancelled meanwhile."""
+            if not done.cancelled() and done.exception() is None:
+                self._local.members = members
+
+        written.add_done_callback(apply)
+        return await asyncio.shield(written)
+
+    # What other candidates ask
+
+    @property
+    def handlers(self) -> dict[Purpose, Handler]:
+        """What this store answers to other candidates."""
+        return {
+            "replicate": self._answer_master,
+            "fence": self._answer_candidate,
+            "hand-over": self._answer_hand_over,
+        }
+
+    async def _answer_master(self, channel: Channel, hello: Hello) -> None:
+        if await self._meets_epoch(channel, hello):
+            master = NodeUuid(hello.node_uuid)
+            self._released = None
+            self._knows_master(master)
+            await self._session.follow(channel, master, hello.epoch)
+
+    async def _answer_candidate(self, channel: Channel, hello: Hello) -> None:
+        """Whoever campaigns may ask for what it lacks."""
+        if not await self._meets_epoch(channel, hello):
+            return
+        async with asyncio.timeout(SNAPSHOT_S):
+            pull = await channel.receive()
+        if not isinstance(pull, Pull):
+            raise ChannelClosed("only Pull may follow")
+        theirs = History(Position.from_int(pull.position), pull.digest)
+        try:
+            if await self._local.goes_on_from(theirs):
+                await send_log(channel, self._local.entries_after, theirs.position)
+            else:
+                shared = await self._local.shared_with(theirs)
+                await send_snapshot(channel, self._local.slices(), shared)
+        except HistoryDiffers as err:
+            raise ChannelClosed(str(err)) from err
+        await channel.send(Done())
+        await channel.receive()  # the other end closes
+
+    async def _meets_epoch(self, channel: Channel, hello: Hello) -> bool:
+        """Whether the caller's epoch counts here; all that is older has ended then."""
+        if why := await self._refusal(hello):
+            await channel.send(Reject(why, self._highest.value))
+            return False
+        await self._end_term(f"node {hello.node_uuid} has epoch {hello.epoch}")
+        await self._session.end()
+        await self._local.drained()
+        self._local.check_readable()
+        self._highest.check(hello.epoch)
+        tail = self._local.tail
+        await channel.send(HelloAcknowledged(tail.position.as_int(), tail.digest))
+        return True
+
+    async def _refusal(self, hello: Hello) -> str:
+        """Why an epoch is refused; a greater one is written down first, and seen from now on (R2)."""
+        master = NodeUuid(hello.node_uuid)
+
+        def rule(register: Register | None) -> Answer:
+            return check_epoch(register, hello.epoch, master)
+
+        answer = await self._ports.beside(lambda: self._ports.register.decide(rule))
+        self._highest.sees(answer.register.promised.epoch if answer.register else 0)
+        if not answer.granted:
+            return answer.reason
+        if hello.epoch < self._highest.value:
+            return f"epoch {hello.epoch} is over"
+        if self._leader is not None and self._leader.epoch >= hello.epoch:
+            return f"this node is the master in epoch {self._leader.epoch}"
+        return ""
+
+    # Handing over
+
+    async def _answer_hand_over(self, channel: Channel, hello: Hello) -> None:
+        to = NodeUuid(hello.node_uuid)
+        if self._leader is None or to not in self._local.members.candidates:
+            await channel.send(Reject("this node is not the master, or does not know the other"))
+            return
+        try:
+            await self._hand_over(to)
+        except (NotMaster, StoreError) as err:
+            await channel.send(Reject(err.message))
+            return
+        await channel.send(Done())
+
+    async def _hand_over(self, to: NodeUuid) -> None:
+        """Let `to` have everything, and end; NotMaster if that is not possible, and all goes on.
+
+        Writes are held meanwhile: they are refused by a master that has ended, and else go on.
+        """
+        async with self._campaigning:
+            self._check_usable()
+            leader, local = self._current_leader(), self._local
+            await leader.follower_has(to, local.tail.position, HAND_OVER_S)
+            async with self._handing_over:
+                await local.drained()
+                await leader.follower_has(to, local.tail.position, LAST_ACKS_S)
+                await leader.acknowledged(local.tail.position)
+                await self._end_term("the mastership was handed over", to)
+
+    async def _master_agrees(self) -> bool:
+        """Whether there is a master, and it has ended in favour of this node, now or a moment ago."""
+        role, loop = self._roles.role, asyncio.get_running_loop()
+        master = role.master if isinstance(role, Follower) else None
+        if master is None or master == self._identity.node_uuid:
+            return False
+        if self._released is not None and loop.time() - self._released < RELEASED_S:
+            return True
+        try:
+            await self._ask_for_hand_over(master)
+        except NotMaster as err:
+            _log.info("no hand-over: %s", err)
+            return False
+        self._released = loop.time()
+        return True
+
+    async def _ask_for_hand_over(self, master: NodeUuid) -> None:
+        """Ask the master to end in favour of this node; NotMaster if it does not."""
+        identity, voters = self._identity, self._local.members.voters
+        electing = Electing(identity.node_uuid, CampaignKind.HAND_OVER, voters, __version__)
+        if refusal := election.is_outdated(electing, await self._last_registered()):
+            raise NotMaster(refusal.reason)
+        try:
+            channel = await self._ports.peers.connect(master)
+            try:
+                hello = Hello(identity.cluster_uuid, 0, identity.node_uuid, "hand-over")
+                async with asyncio.timeout(2 * HAND_OVER_S):
+                    await channel.send(hello)
+                    answer = await channel.receive()
+            finally:
+                channel.close()
+        except (ChannelClosed, TimeoutError) as err:
+            raise NotMaster(f"the master does not answer: {str(err) or 'no answer'}") from err
+        if not isinstance(answer, Done):
+            raise NotMaster(getattr(answer, "reason", "the master does not agree"))
+
+    # Housekeeping
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await self._finish_term("the store is closed")
+        for changing in self._changing:
+            changing.cancel()
+        await asyncio.gather(*self._changing, *self._ending, return_exceptions=True)
+        await self._session.close()
+        self._closed = True
+        await self._local.close()
+        self._roles.close()

@@ -1,0 +1,293 @@
+"""A candidate's own copy of the state: one SQLite file, one writer thread, one reader thread.
+
+All that decides runs on the loop; the threads only carry out. Who may write is not known here: the
+leader adds transactions, a follower session appends what a master sends.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ganeti.base.errors import StoreError
+from ganeti.base.files import exclusive_file
+from ganeti.base.whole import to_the_end
+from ganeti.store.asides import keep_aside, read_aside
+from ganeti.store.database import Connect, Database, DiskBroken, History, Limits, connect
+from ganeti.store.database_reader import LogReader, Snapshot
+from ganeti.store.encoding import EncodedEntry, MemberList, decode_ceiling
+from ganeti.store.group_commit import GroupCommit
+from ganeti.store.interface import (
+    JOB_ID_CEILING_KEY,
+    MEMBERS_KEY,
+    META_KIND,
+    ZERO,
+    Identity,
+    Position,
+    Role,
+    Row,
+    StoreStatistics,
+    Transaction,
+)
+from ganeti.store.worker import Worker
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What tests and odd disks may want otherwise."""
+
+    limits: Limits = field(default_factory=Limits)
+    probe_interval_s: float = 1.0
+    connect: Connect = connect
+    archive: Path | None = None
+    """The archive of jobs: what is there is not missed when this state is replaced."""
+
+
+class LocalLog:
+    """The database, its group commit and its readers; `written` and `lost` are called on the loop."""
+
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity,
+        options: Options,
+        *,
+        written: Callable[[list[EncodedEntry]], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        """`written` hears of what was added and is synced; `lost` says why the disk is broken."""
+        self._path, self._identity, self._options = path, identity, options
+        self._on_written, self._on_lost = written, lost
+        self.database = Database(path, options.limits, options.connect)
+        self.commits = GroupCommit(
+            self.database,
+            name=f"the state database {path}",
+            probe_interval_s=options.probe_interval_s,
+            written=self._written,
+            lost=self._lose,
+        )
+        self._log_reader = LogReader(path, options.connect)
+        self._reader = Worker("store-reader")
+        self._open_files = contextlib.ExitStack()
+        self._snapshots: set[Snapshot] = set()
+        self._replacing = asyncio.Lock()
+        self._failure = ""
+        self.tail = History()
+        """Where the synced history ends."""
+        self.members = MemberList.decode(None, identity.node_uuid)
+        """As they were read or written here last."""
+        self.epoch = 0
+        """The greatest in which this node was to write."""
+
+    async def open(self) -> None:
+        """Open or make the database; StoreError if it is damaged, of others, or in use."""
+        await self.commits.run(self._open_database)
+        self.tail = self.database.history
+
+    def _open_database(self) -> None:
+        """On the writer: one process at a time, and the content checked."""
+        lock = self._path.with_name(f"{self._path.name}.lock")
+        try:
+            is_ours = self._open_files.enter_context(exclusive_file(lock))
+        except OSError as error:
+            raise StoreError(f"cannot open {lock}: {error}") from error
+        if not is_ours:
+            raise StoreError(f"the database {self._path} is in use by another process")
+        self.database.open(self._identity.cluster_uuid, self._identity.node_uuid)
+        self.members = self._stored_members()
+        self.epoch = self.database.epoch
+
+    async def close(self) -> None:
+        """Write what waits, end every reading, free threads and files."""
+        self._failure = self._failure or "the store is closed"
+        await self.commits.close(self._open_files.close)
+        for snapshot in self._snapshots:
+            self._reader.post(snapshot.close)
+        self._reader.post(self._log_reader.close)
+        await self._reader.close()
+
+    def check_readable(self) -> None:
+        """StoreError once it is closed, or its disk is broken."""
+        if self._failure:
+            raise StoreError(self._failure)
+
+    def _lose(self, reason: str) -> None:
+        self._failure = f"the store is closed for good: {reason}"
+        self._on_lost(reason)
+
+    # Writing as the master
+
+    def add(self, epoch: int, txn: Transaction, size: int) -> asyncio.Future[Position]:
+        """Queue a transaction; its position once that is synced. Raises like `commit`."""
+        return self.commits.add(epoch, txn, size)
+
+    def add_unawaited(self, epoch: int, txn: Transaction, size: int) -> None:
+        """As `StateBackend.submit`."""
+        self.commits.add_unawaited(epoch, txn, size)
+
+    async def drained(self) -> None:
+        """Wait until nothing waits to be written."""
+        await self.commits.drained()
+
+    async def keep_epoch(self, epoch: int) -> None:
+        """Write the epoch down, synced, and forget unawaited transactions that were lost."""
+        await self.commits.run(lambda: self.database.take_epoch(epoch))
+        self.commits.forgive()
+        self.epoch = epoch
+
+    def _written(self, entries: list[EncodedEntry]) -> None:
+        """A batch is synced."""
+        self.reached(History(entries[-1].position, entries[-1].digest))
+        self._on_written(entries)
+
+    def reached(self, history: History) -> None:
+        """The synced history ends there."""
+        self.tail = history
+
+    # Writing what a master sends
+
+    async def append(self, entries: list[EncodedEntry]) -> None:
+        """Write transactions of another master; HistoryDiffers where they do not go on from here."""
+
+        async def append() -> None:
+            await self.commits.run(lambda: self.database.append(entries))
+            self.reached(History(entries[-1].position, entries[-1].digest))
+
+        async with self._replacing:
+            await to_the_end(append())
+
+    async def replace(
+        self,
+        history: History,
+        shared: Position,
+        rows: AsyncIterator[list[Row]],
+        check: Callable[[], None],
+    ) -> None:
+        """Let these rows be everything; what was here is kept aside if it is no beginning of that (R9).
+
+        `shared` is how far both histories go together at most. Nothing has changed where `rows` or
+        `check`, called at their end, raises.
+        """
+        old, database, kept = self.tail, self.database, list[Path]()
+
+        def keep(connection: sqlite3.Connection) -> None:
+            kept.append(keep_aside(connection, self._path, old, shared))
+
+        async def end() -> None:
+            await self.commits.run(lambda: database.end_snapshot(history))
+            self.reached(history)
+
+        async with self._replacing:
+            try:
+                is_missed = old.position not in (ZERO, shared)
+                await self.commits.run(lambda: database.begin_snapshot(keep if is_missed else None))
+                async for some in rows:
+                    await self.commits.run(partial(database.add_snapshot_rows, some))
+                check()
+            except BaseException:
+                await to_the_end(self.commits.run(database.abandon_snapshot))
+                raise
+            await to_the_end(end())
+            for path in kept:
+                await self._tell_what_is_missed(path)
+
+    async def _tell_what_is_missed(self, path: Path) -> None:
+        archive = self._options.archive
+        aside = await self._read(lambda: read_aside(path, self._path, archive))
+        _log.warning(
+            "the master's state took the place of this node's, which is in %s: %s",
+            path,
+            aside.told() if aside else "it cannot be read",
+        )
+
+    # Reading
+
+    async def read_members(self) -> MemberList:
+        """The list in the rows, which is `members` from now on."""
+        self.members = await self.commits.run(self._stored_members)
+        return self.members
+
+    def _stored_members(self) -> MemberList:
+        row = self.database.get(META_KIND, MEMBERS_KEY)
+        return MemberList.decode(row, self._identity.node_uuid)
+
+    async def stored_ceiling(self) -> int:
+        """The ceiling of job ids in the rows."""
+        get = partial(self.database.get, META_KIND, JOB_ID_CEILING_KEY)
+        return decode_ceiling(await self.commits.run(get))
+
+    async def load(self) -> AsyncGenerator[Position | Row, None]:
+        """As `StateBackend.load`."""
+        async with contextlib.aclosing(self.slices()) as slices:
+            async for part in slices:
+                if isinstance(part, History):
+                    yield part.position
+                    continue
+                for row in part:
+                    yield row
+
+    async def slices(self) -> AsyncGenerator[History | list[Row], None]:
+        """A snapshot: where it stands, then its rows, some at a time."""
+        self.check_readable()
+        snapshot = Snapshot(self._path, self._options.connect)
+        self._snapshots.add(snapshot)
+        try:
+            yield await self._read(snapshot.begin)
+            while rows := await self._read(snapshot.next_slice):
+                yield rows
+        finally:
+            # `close` has taken care of it if the reader does not accept any more.
+            with contextlib.suppress(StoreError):
+                self._reader.post(snapshot.close)
+            self._snapshots.discard(snapshot)
+
+    async def goes_on_from(self, history: History) -> bool:
+        """Whether whoever has exactly this may be sent what follows in the log."""
+        if history.position == ZERO < self.tail.position:
+            # Whoever has nothing gets all at once: with a part of it, it would pass for one that has
+            # everything that was acknowledged while it was a member (`election.choose_source`).
+            return False
+        return await self._read(partial(self._log_reader.goes_on_from, history))
+
+    async def shared_with(self, history: History) -> Position:
+        """How far another history may go with this one; ZERO where that is not known."""
+        return await self._read(partial(self._log_reader.shared_with, history))
+
+    async def entries_after(self, position: Position) -> list[EncodedEntry]:
+        """Some transactions that follow; NotInLog."""
+        return await self._read(partial(self._log_reader.encoded_after, position))
+
+    async def _read(self, function: Callable[[], T]) -> T:
+        """Run on the reader; damage found there ends the writing too (G3)."""
+        try:
+            return await self._reader.call(function)
+        except DiskBroken as error:
+            self.commits.end(str(error))
+            raise StoreError(f"the state database {self._path} failed: {error}") from error
+
+    def statistics(self, role: Role, *, degraded: bool) -> StoreStatistics:
+        """Figures of this moment."""
+        commits = self.commits
+        return StoreStatistics(
+            role=role,
+            position=self.tail.position,
+            digest=self.tail.digest,
+            transactions=commits.transactions,
+            syncs=commits.syncs,
+            largest_batch=commits.largest_batch,
+            waiting=commits.waiting,
+            waiting_bytes=commits.waiting_bytes,
+            refused=commits.refused,
+            is_full=commits.is_full,
+            log_entries=self.database.log_entries,
+            degraded=degraded,
+        )
