@@ -1,6 +1,6 @@
 """A master at work: it keeps followers up to date, its sync set registered and its majority heard.
 
-`SyncSet` and `QuorumLease` decide; this does. A leader term ends by a greater epoch, by ten seconds
+`SyncSet` and `QuorumLease` decide; this carries out. A leader term ends by a greater epoch, by ten seconds
 without a majority (R9), by a hand-over, or with its store.
 """
 

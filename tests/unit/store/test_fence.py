@@ -1,0 +1,116 @@
+"""The fence of back ends that elect without the registers: a majority has promised, and goes on to."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import NotMaster
+from ganeti.model.objects import NodeUuid
+from ganeti.store import fence as fence_module
+from ganeti.store.fence import RegisterFence, keep_promised
+from ganeti.store.interface import Identity
+from ganeti.store.register import check_epoch
+from tests.support.replicas import Replicas
+
+pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G4")]
+
+A, B, C = (NodeUuid(name) for name in "abc")
+
+
+class Nodes:
+    """Registers of some nodes, and the fence of the first."""
+
+    def __init__(self, tmp_path: Path, *names: str) -> None:
+        self.replicas = Replicas(tmp_path, names)
+        self.counted = frozenset(self.replicas.names)
+        identity = Identity(self.replicas.cluster, A)
+        self.fence = RegisterFence(identity, self.replicas.links("a"), self._counted)
+        self.ended: list[str] = []
+
+    async def _counted(self) -> frozenset[NodeUuid]:
+        return self.counted
+
+    def promised(self, node: NodeUuid) -> int:
+        register = self.replicas.registers[node].read()
+        assert register is not None
+        return register.promised.epoch
+
+    def promise_to(self, other: NodeUuid, node: NodeUuid, epoch: int) -> None:
+        self.replicas.registers[node].decide(lambda old: check_epoch(old, epoch, other))
+
+    async def step_down(self, why: str) -> None:
+        self.ended.append(why)
+
+
+async def test_a_majority_promises_the_epoch_and_the_others_hear_of_it_later(
+    tmp_path: Path,
+) -> None:
+    nodes = Nodes(tmp_path, "a", "b", "c")
+    nodes.replicas.silent_voters = {C}
+    await nodes.fence.promise(5)
+    assert [nodes.promised(node) for node in (A, B, C)] == [5, 5, 0]
+    nodes.replicas.silent_voters = set()
+    await nodes.fence.renew(5)
+    assert nodes.promised(C) == 5
+    assert await nodes.fence.greatest_promised() == 5
+
+
+async def test_no_majority_is_no_promise_and_says_who_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence_module, "PROMISE_S", 3.0)
+    nodes = Nodes(tmp_path, "a", "b", "c")
+    nodes.replicas.silent_voters = {B, C}
+    with pytest.raises(NotMaster, match=r"only 1 of 3 .*node b: no answer; node c: no answer"):
+        await nodes.fence.promise(5)
+    with pytest.raises(NotMaster, match="was not promised"):
+        await nodes.fence.renew(5)
+
+
+async def test_of_two_nodes_the_master_suffices(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, "a", "b")
+    nodes.replicas.silent_voters = {B}
+    await nodes.fence.promise(5)
+    assert nodes.promised(A) == 5
+
+
+@pytest.mark.parametrize("is_promised", [False, True])
+async def test_a_greater_epoch_anywhere_ends_the_master(
+    tmp_path: Path, *, is_promised: bool
+) -> None:
+    nodes = Nodes(tmp_path, "a", "b", "c")
+    if is_promised:
+        await nodes.fence.promise(5)
+    nodes.promise_to(B, C, 6)
+    call = nodes.fence.renew if is_promised else nodes.fence.promise
+    with pytest.raises(NotMaster, match="node c has promised epoch 6"):
+        await call(5)
+
+
+async def test_ten_seconds_without_a_majority_end_the_master(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, "a", "b", "c")
+    await nodes.fence.promise(5)
+    keeping = asyncio.create_task(keep_promised(nodes.fence, nodes, 5))
+    await asyncio.sleep(30)
+    assert not nodes.ended
+    nodes.replicas.silent_voters = {B, C}
+    await asyncio.sleep(8)
+    assert not nodes.ended
+    await asyncio.sleep(6)
+    assert nodes.ended == ["no majority of the nodes was heard for 10 s"]
+    await keeping
+
+
+async def test_nodes_that_come_and_go_are_counted_from_then_on(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, "a", "b", "c")
+    nodes.counted = frozenset((A,))
+    await nodes.fence.promise(5)
+    nodes.counted = frozenset((A, B, C))
+    nodes.replicas.silent_voters = {B, C}
+    await nodes.fence.renew(5)
+    await asyncio.sleep(11)
+    with pytest.raises(NotMaster, match="no majority"):
+        await nodes.fence.renew(5)
+    nodes.counted = frozenset((A,))
+    await nodes.fence.renew(5)
