@@ -100,6 +100,8 @@ class LuxiMethods:
             "QueryTags": _Method(self._query_tags, 2, 2),
             "SetDrainFlag": _Method(self._set_drain_flag, 1, 1),
             "SetWatcherPause": _Method(self._set_watcher_pause, 1, 1),
+            "QueryPendingUndo": _Method(self._query_pending_undo, 0, 0),
+            "AbandonUndo": _Method(self._abandon_undo, 2, 2),
             "InstanceScreenshot": _Method(self._screenshot, 1, 1),
             BACKUP: _Method(self._backup, 1, 1),
             TAKE_OVER: _Method(self._is_master, 1, 1),
@@ -288,6 +290,23 @@ class LuxiMethods:
         if not path.is_absolute() or "\0" in str(path):
             raise InputError("must be an absolute path", f"{BACKUP}[0]")
         return (await self._backups.write(path)).as_int()
+
+    async def _query_pending_undo(self, _args: Arguments, _caller: Caller) -> list[dict[str, Any]]:
+        """What ended jobs have left undone, a dictionary for each step."""
+        return [
+            {
+                "job": step.job_id,
+                "summary": step.summary,
+                "step": step.ident,
+                "what": step.what,
+                "why": step.why,
+                "next_try_s": round(step.next_try_s, 1),
+            }
+            for step in self._queue.undo.listing()
+        ]
+
+    async def _abandon_undo(self, args: Arguments, _caller: Caller) -> str:
+        return await self._queue.undo.abandon(args.job_id(0), args.text(1))
 
     async def _set_watcher_pause(self, args: Arguments, _caller: Caller) -> float | None:
         until = None if args.raw(0) is None else args.number(0)

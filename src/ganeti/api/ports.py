@@ -6,14 +6,28 @@ from typing import Any, Protocol
 
 from ganeti.base.errors import GanetiError
 from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LogEntry
 from ganeti.model.opcodes import OpCode
 from ganeti.query.world import JobRow
 from ganeti.store.interface import Position
 
 
+class UndoSteps(Protocol):
+    """What jobs that have ended left undone (`jobs.pending_undo.PendingUndo`)."""
+
+    def listing(self) -> Sequence[PendingStep]: ...
+
+    async def abandon(self, job_id: int, ident: str, /) -> str:
+        """Give one up; what is left, and where. PrereqError."""
+        ...
+
+
 class Queue(Protocol):
     """The job queue (`jobs.queue.JobQueue`)."""
+
+    @property
+    def undo(self) -> UndoSteps: ...
 
     @property
     def is_drained(self) -> bool:

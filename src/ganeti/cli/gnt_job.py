@@ -12,7 +12,14 @@ from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import PRIORITIES, follow, wait_for_result
 from ganeti.cli.key_values import duration_s, whole_number
 from ganeti.cli.options import FIELD_NAMES, LIST_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import format_time, print_fields, print_list, print_tree, wanted_filter
+from ganeti.cli.output import (
+    format_table,
+    format_time,
+    print_fields,
+    print_list,
+    print_tree,
+    wanted_filter,
+)
 from ganeti.clients.luxi import FINAL, LuxiClient
 
 table = CommandTable("gnt-job", "Shows jobs, follows them, and ends them.")
@@ -85,6 +92,8 @@ def info(args: argparse.Namespace) -> int:
     ]  # fmt: skip
     with LuxiClient() as client:
         rows = client.query_jobs(_ids(args.job_ids), fields)
+        is_over = any(row and row[1] in FINAL for row in rows)
+        pending = client.call("QueryPendingUndo") if is_over else []
     is_missing = False
     for number, row in zip(args.job_ids, rows, strict=True):
         found = dict(zip(fields, row or [], strict=False))
@@ -92,8 +101,62 @@ def info(args: argparse.Namespace) -> int:
             say(f"Job {number} not found", file=sys.stderr)
             is_missing = True
         else:
-            print_tree([_described(found)])
+            left = [one for one in pending if one["job"] == found["id"]]
+            print_tree([[*_described(found), *_left(left)]])
     return EXIT_FAILURE if is_missing else 0
+
+
+def _left(steps: list[dict[str, Any]]) -> list[tuple[str, Any]]:
+    """What a job has left undone, if it has."""
+    shown = [
+        [
+            ("Step", one["step"]),
+            ("What", one["what"]),
+            ("Why", one["why"] or "not tried yet by this master"),
+            ("Next try", _when(one)),
+        ]
+        for one in steps
+    ]
+    return [("Pending undo", shown)] if shown else []
+
+
+def _when(step: dict[str, Any]) -> str:
+    return f"in {step['next_try_s']:.0f} s" if step["next_try_s"] else "now"
+
+
+@table.command("pending-undo", *TABLE_OPTIONS)
+def pending_undo(args: argparse.Namespace) -> int:
+    """List what jobs that have ended could not undo, why, and when it is tried again."""
+    with LuxiClient() as client:
+        found = client.call("QueryPendingUndo")
+    rows = [
+        [str(one["job"]), one["step"], _when(one), one["what"], one["why"] or "not tried yet"]
+        for one in found
+    ]
+    headings = None if args.no_headers else ["Job", "Step", "Next try", "What", "Why"]
+    for line in format_table(headings, rows, separator=args.separator):
+        say(line, keep=args.separator or "")
+    return 0
+
+
+@table.command(
+    "abandon-undo",
+    JOB,
+    Argument("step", "the step, as pending-undo lists it"),
+    FORCE,
+)
+def abandon_undo(args: argparse.Namespace) -> int:
+    """Give up for good what a job could not undo, and say what is left, and where.
+
+    For what can never be undone: a directory that is gone, a node that never comes back. What is
+    left has to be removed by hand; nothing looks for it any more.
+    """
+    [job_id] = _ids([args.job_id])
+    confirm(f"Leave {args.step} of job {job_id} undone for ever?", is_sure=args.force)
+    with LuxiClient() as client:
+        what = client.call("AbandonUndo", job_id, args.step)
+    say(f"Given up, and left as it is: {what}")
+    return 0
 
 
 def _described(job: dict[str, Any]) -> list[tuple[str, Any]]:

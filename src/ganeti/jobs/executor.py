@@ -86,6 +86,10 @@ class Executor(Protocol):
         """Carry one opcode out; any GanetiError makes the job an error, after its undo."""
         ...
 
+    def describe_undo(self, step: UndoStep) -> str:
+        """What a step would undo, and where, for an administrator."""
+        ...
+
     def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
         """What must be held while steps are run beside other jobs."""
         ...

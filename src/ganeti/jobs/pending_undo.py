@@ -8,14 +8,16 @@ when it becomes the master, and at growing intervals.
 import asyncio
 import logging
 from dataclasses import dataclass
+from zlib import crc32
 
-from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster
+from ganeti.base.errors import CommitUnknown, ErrorCode, GanetiError, NotMaster, PrereqError
 from ganeti.jobs.background import Background
 from ganeti.jobs.executor import Executor
 from ganeti.jobs.feedback import Feedback
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.record import LiveJob
 from ganeti.locking.manager import LockManager
+from ganeti.model import wire
 from ganeti.model.job import UndoStep
 
 FIRST_WAIT_S = 5.0
@@ -35,6 +37,12 @@ class PendingStep:
     summary: str
     procedure: str
     why: str
+    ident: str = ""
+    """Names the step among those of its job."""
+    what: str = ""
+    """What it would undo, and where."""
+    next_try_s: float = 0.0
+    """In how many seconds it is tried again; 0 while it is being tried."""
 
 
 class PendingUndo:
@@ -49,6 +57,8 @@ class PendingUndo:
         self._executor = executor
         self._jobs: dict[int, LiveJob] = {}
         self._reasons: dict[int, list[str]] = {}
+        self._next: dict[int, float] = {}
+        self._one_at_a_time: dict[int, asyncio.Lock] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._tasks = Background()
         self._is_open = False
@@ -79,24 +89,69 @@ class PendingUndo:
             for number, step in enumerate(job.pending):
                 why = reasons[number] if number < len(reasons) else ""
                 summary = ", ".join(state.op.summary() for state in job.ops)
-                found.append(PendingStep(job_id, summary, step.procedure, why))
+                found.append(
+                    PendingStep(
+                        job_id,
+                        summary,
+                        step.procedure,
+                        why,
+                        ident=ident_of(step),
+                        what=self._executor.describe_undo(step),
+                        next_try_s=self._wait_of(job_id),
+                    )
+                )
         return found
+
+    async def abandon(self, job_id: int, ident: str) -> str:
+        """Give a step up for good, under the locks of what it concerns; what is left, and where.
+
+        Waits while it is being tried. PrereqError if there is no such step.
+        """
+        job = self._jobs.get(job_id)
+        if job is None:
+            raise PrereqError(f"job {job_id} has nothing to undo", ErrorCode.UNKNOWN_ENTITY)
+        async with self._alone(job):
+            wanted = self._executor.undo_locks(job.pending)
+            async with self._locks.holding(job.id, wanted, priority=job.priority):
+                step = _named(job, ident)
+                what = self._executor.describe_undo(step)
+                left = [one for one in job.pending if one is not step]
+                async with job.writing:
+                    stored = job.stored(pending=left)
+                    await self._journal.commit([job.row(stored)])
+                    job.apply(stored)
+        self._reasons.pop(job_id, None)
+        text = f"an administrator has given up to undo {step.procedure}; left as it is: {what}"
+        self._feedback.say(job, len(job.ops) - 1, f" - WARNING: {text}")
+        _log.warning("job %d: %s", job_id, text)
+        return what
+
+    def _alone(self, job: LiveJob) -> asyncio.Lock:
+        """Held by whoever works on what this job has left."""
+        return self._one_at_a_time.setdefault(job.id, asyncio.Lock())
+
+    def _wait_of(self, job_id: int) -> float:
+        at = self._next.get(job_id, 0.0)
+        return max(0.0, at - asyncio.get_running_loop().time())
 
     def _begin(self, job: LiveJob, wait_s: float) -> None:
         self._tasks.spawn(self._see_to(job, wait_s), f"pending-undo-{job.id}")
 
     async def _see_to(self, job: LiveJob, wait_s: float) -> None:
         while True:
+            self._next[job.id] = asyncio.get_running_loop().time() + wait_s
             await asyncio.sleep(wait_s)
             try:
-                await self._try(job)
+                async with self._alone(job):
+                    await self._try(job)
             except (NotMaster, CommitUnknown):
                 return
             except GanetiError as err:
                 _log.info("job %d: cleaning up is tried again: %s", job.id, err)
             if not job.pending:
                 del self._jobs[job.id]
-                self._reasons.pop(job.id, None)
+                for known in (self._reasons, self._next, self._one_at_a_time):
+                    known.pop(job.id, None)
                 return
             wait_s = min(max(2 * wait_s, FIRST_WAIT_S), LONGEST_WAIT_S)
 
@@ -124,3 +179,18 @@ class PendingUndo:
         text = f"{done} steps that could not be undone before are undone now; {len(left)} are left"
         self._feedback.say(job, len(job.ops) - 1, f" - INFO: {text}")
         _log.info("job %d: %s", job.id, text)
+
+
+def ident_of(step: UndoStep) -> str:
+    """The same for the same step at every master: its kind, and a checksum of what it is about."""
+    return f"{step.procedure}-{crc32(wire.encode(step.arguments)):08x}"
+
+
+def _named(job: LiveJob, ident: str) -> UndoStep:
+    for step in job.pending:
+        if ident_of(step) == ident:
+            return step
+    known = ", ".join(ident_of(one) for one in job.pending) or "none"
+    raise PrereqError(
+        f"job {job.id} has no step {ident!r:.80} to undo; it has: {known}", ErrorCode.UNKNOWN_ENTITY
+    )

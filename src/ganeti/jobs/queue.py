@@ -280,6 +280,11 @@ class JobQueue:
         """Whether only the master holds the last transaction (R6)."""
         return self._journal.degraded
 
+    @property
+    def undo(self) -> PendingUndo:
+        """What jobs that have ended left undone: shown, and given up, by administrators."""
+        return self._pending_undo
+
     def pending_undo(self) -> list[PendingStep]:
         """What jobs that have ended left undone, and what is tried again until it is not."""
         return self._pending_undo.listing()

@@ -12,7 +12,7 @@ from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.registry import UNITS
 from ganeti.units.services import Services
-from ganeti.units.undo.run import locks_of, run_steps
+from ganeti.units.undo.run import describe, locks_of, run_steps
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +63,10 @@ class Processor:
             "what this operation needs kept changing while it waited for its locks; try again",
             ErrorCode.TEMP_NO_RESOURCES,
         )
+
+    def describe_undo(self, step: UndoStep) -> str:
+        """What a step would undo, and where."""
+        return describe(self._services.config.snapshot, step)
 
     def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
         """What must be held while steps are run beside other jobs."""

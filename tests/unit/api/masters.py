@@ -10,6 +10,7 @@ from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import GanetiError, JobLost, JobQueueDrained
 from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LogEntry, OpState
 from ganeti.model.opcodes import OpCode
 from ganeti.query.execute import QueryExecutor
@@ -20,10 +21,27 @@ from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapsh
 
 
 @dataclass
+class FakeUndo:
+    """What is left undone; `abandoned` remembers what was given up."""
+
+    pending: list[PendingStep] = field(default_factory=list)
+    abandoned: list[tuple[int, str]] = field(default_factory=list)
+
+    def listing(self) -> list[PendingStep]:
+        return self.pending
+
+    async def abandon(self, job_id: int, ident: str, /) -> str:
+        await asyncio.sleep(0)
+        self.abandoned.append((job_id, ident))
+        return "a disk"
+
+
+@dataclass
 class FakeQueue(FakeJobs):
     """Takes jobs and remembers them; `news` answers those who wait."""
 
     is_drained: bool = False
+    undo: FakeUndo = field(default_factory=FakeUndo)
     submitted: list[Sequence[OpCode]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
     batch_keys: list[str | None] = field(default_factory=list)

@@ -7,6 +7,7 @@ import pytest
 from ganeti.api import luxi_methods
 from ganeti.api.luxi_server import Caller
 from ganeti.base.errors import JobQueueFull
+from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.names import JobStatus
 from ganeti.protocols.luxi import Answer, Request
 from ganeti.store.interface import Position
@@ -302,3 +303,21 @@ async def test_a_backup_goes_to_an_absolute_path_and_only_for_root() -> None:
         assert not (await methods.answer(Request("BackupState", [path]), caller)).success
     assert len(master.backups.written) == 1
     assert methods.is_abandonable("BackupState")
+
+
+async def test_what_is_left_undone_is_shown_and_given_up(master: Master) -> None:
+    master.queue.undo.pending.append(
+        PendingStep(7, "TEST", "x", "why", ident="x-1", what="a disk", next_try_s=3.04)
+    )
+    assert await result(master, "QueryPendingUndo") == [
+        {
+            "job": 7,
+            "summary": "TEST",
+            "step": "x-1",
+            "what": "a disk",
+            "why": "why",
+            "next_try_s": 3.0,
+        }
+    ]
+    assert await result(master, "AbandonUndo", 7, "x-1") == "a disk"
+    assert master.queue.undo.abandoned == [(7, "x-1")]

@@ -310,6 +310,7 @@ def test_info_shows_opcodes_results_and_logs(master: FakeMaster, run: Run) -> No
     op = {"OP_ID": "OP_TEST_DELAY", "duration": 1.0}
     log = [[1, [1_700_000_001, 0], "message", "hello"]]
     moment = [1_700_000_000, 5]
+    master.replies["QueryPendingUndo"] = []
     master.replies["QueryJobs"] = [
         [7, "success", 0, moment, moment, None, None, [op], ["success"], [None], [log],
          [moment], [None], [None]],
@@ -336,3 +337,32 @@ def test_info_shows_opcodes_results_and_logs(master: FakeMaster, run: Run) -> No
         "      Execution log: \n"
         "        - 1:22:13:21:message hello\n"
     )
+
+
+PENDING = {
+    "job": 7, "summary": "INSTANCE_CREATE(web1)", "step": "remove_disk-12345678",
+    "what": "remove disk of web1 on node2 (/srv/x)", "why": "node2 does not answer", "next_try_s": 12.4,
+}  # fmt: skip
+
+
+def test_what_could_not_be_undone_is_listed_shown_and_given_up(
+    master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    master.replies["QueryPendingUndo"] = [PENDING]
+    master.replies["AbandonUndo"] = "remove disk of web1 on node2 (/srv/x)"
+    _code, out, _err = run(gnt_job, "pending-undo", "--separator", "|")
+    assert out.splitlines()[1] == (
+        "7|remove_disk-12345678|in 12 s|remove disk of web1 on node2 (/srv/x)|node2 does not answer"
+    )
+    master.replies["QueryJobs"] = [[7, "error", 0, *[None] * 4, *[[]] * 7]]
+    assert "Pending undo: \n    - Step: remove_disk-12345678\n" in run(gnt_job, "info", "7")[1]
+    words = ("abandon-undo", "7", "remove_disk-12345678")
+    assert run(gnt_job, *words)[0] == 13
+    assert "AbandonUndo" not in master.methods()
+    code, out, _err = run(gnt_job, *words, "-f")
+    assert (code, out) == (
+        0,
+        "Given up, and left as it is: remove disk of web1 on node2 (/srv/x)\n",
+    )
+    assert master.args_of("AbandonUndo") == [7, "remove_disk-12345678"]

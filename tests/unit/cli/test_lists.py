@@ -213,6 +213,7 @@ def test_a_name_that_was_refused_steers_no_terminal(master: FakeMaster, run: Run
         "data": [[[0, 1], [0, "error"], [0, [summary]]]],
     }
     moment = [1_700_000_000, 0]
+    master.replies["QueryPendingUndo"] = []
     master.replies["QueryJobs"] = [
         [1, "error", 0, moment, moment, moment, None,
          [{"OP_ID": "OP_INSTANCE_CREATE", "instance_name": EVIL, EVIL: 1}], ["error"],

@@ -139,6 +139,9 @@ class Puppet:
             self.world.effects.append((run.job_id, run.index))
         return Outcome(None)
 
+    def describe_undo(self, step: UndoStep) -> str:
+        return f"{step.procedure} somewhere"
+
     def undo_locks(self, steps: Sequence[UndoStep]) -> list[LockRequest]:
         return [lock(Level.INSTANCE, [str(step.arguments.get("lock", "web1")) for step in steps])]
 

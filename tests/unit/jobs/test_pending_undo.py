@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ganeti.base.errors import ExecError
+from ganeti.base.errors import ExecError, PrereqError
 from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.jobs.pending_undo import LONGEST_WAIT_S
 from ganeti.jobs.undo_log import UndoLog
@@ -162,4 +162,44 @@ async def test_a_full_disk_makes_no_step_be_forgotten_and_no_good_job_be_undone(
     row = next(v for (kind, _), v in rig.world.disk.rows.items() if kind == "job")
     assert b'"undo":[]' in row
     assert b'"pending":[]' in row
+    await rig.end()
+
+
+async def test_a_step_that_can_never_be_undone_is_shown_and_given_up() -> None:
+    rig, job_id = await with_pending_undo()
+    rig.executor.stuck["second"] = WHY
+    await asyncio.sleep(A_WHILE_S)
+    [step] = rig.queue.undo.listing()
+    assert (step.job_id, step.procedure, step.why) == (job_id, "first", WHY)
+    assert step.what == "first somewhere"
+    assert 0 < step.next_try_s <= LONGEST_WAIT_S
+    for wrong in ((job_id + 1, step.ident), (job_id, "first"), (job_id, "")):
+        with pytest.raises(PrereqError):
+            await rig.queue.undo.abandon(*wrong)
+    assert await rig.queue.undo.abandon(job_id, step.ident) == "first somewhere"
+    tries = len(rig.world.undone)
+    assert left(rig) == []
+    await asyncio.sleep(A_WHILE_S)
+    assert all(steps == [] for _, steps in rig.world.undone[tries:])
+    view = rig.queue.view(job_id)
+    assert view is not None
+    assert "given up to undo first; left as it is: first somewhere" in str(view.log_after(0))
+    rig = await rig.restart()
+    await asyncio.sleep(A_WHILE_S)
+    assert left(rig) == [], "it is durable"
+    assert await rig.queue.archive(job_id)
+    await rig.end()
+
+
+async def test_a_step_is_given_up_only_under_its_locks() -> None:
+    rig, job_id = await with_pending_undo()
+    await asyncio.sleep(A_WHILE_S)
+    [step] = rig.queue.undo.listing()
+    async with rig.locks.holding(99, [lock(Level.INSTANCE, "web1")]):
+        abandoning = asyncio.create_task(rig.queue.undo.abandon(job_id, step.ident))
+        await asyncio.sleep(A_WHILE_S)
+        assert not abandoning.done()
+        assert left(rig) != []
+    await abandoning
+    assert left(rig) == []
     await rig.end()

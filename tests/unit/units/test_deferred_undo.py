@@ -18,7 +18,7 @@ from ganeti.rpc.procedures.devices import (
     MemoryArgs,
     NicChangeArgs,
 )
-from ganeti.units.undo.run import locks_of
+from ganeti.units.undo.run import describe, locks_of
 from tests.support.model_nodes import Guest
 from tests.support.units_cluster import NODES, Master, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
@@ -199,3 +199,12 @@ async def test_the_locks_are_those_of_the_instances_by_their_names_of_then_and_n
     assert instances.names == frozenset({NAME, "new.example.com"})
     assert (nodes.level, nodes.mode) == (Level.NODE, Mode.SHARED)
     assert nodes.names == frozenset(NODES[:2])
+
+
+async def test_a_step_is_described_by_what_it_is_about_and_where(master: Master) -> None:
+    instance = await made(master)
+    path = instance.disks[0].logical_id[1]
+    assert describe(master.snapshot, removal(master, instance)) == (
+        f"remove disk of {NAME} on node1.example.com ({path})"
+    )
+    assert describe(master.snapshot, UndoStep("from_the_future", {"x": 1})) == "from the future"

@@ -31,7 +31,7 @@ def pending_undo_findings(snapshot: Snapshot, pending: Iterable[PendingStep]) ->
         why = left.why or "it was not tried yet"
         text = (
             f"job {left.job_id} ({left.summary}) left {left.procedure} undone: {why};"
-            " it is tried again each minute"
+            " it is tried again each minute (gnt-job pending-undo; abandon-undo gives it up)"
         )
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 

@@ -8,6 +8,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.job import UndoStep
+from ganeti.model.objects import NodeUuid
 from ganeti.units.services import Services
 from ganeti.units.undo.disks import RemoveDisk
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
@@ -49,6 +50,24 @@ def read_step(recorded: UndoStep) -> Step:
         return kind.read(recorded.arguments)
     except InputError as err:
         return _Unknown(why=f"this version cannot read it: {err.message}")
+
+
+def describe(snapshot: Snapshot, recorded: UndoStep) -> str:
+    """What would be undone, and where: instances, nodes by their names, and the disk if it is about one."""
+    concerned = read_step(recorded).concerns(snapshot)
+    nodes = sorted(
+        snapshot.nodes[NodeUuid(uuid)].name if NodeUuid(uuid) in snapshot.nodes else uuid
+        for uuid in concerned.nodes
+    )
+    disk = recorded.arguments.get("disk")
+    path = disk.get("logical_id", ["", ""])[1] if isinstance(disk, dict) else ""
+    parts = [
+        recorded.procedure.replace("_", " "),
+        f"of {', '.join(sorted(concerned.instances))}" if concerned.instances else "",
+        f"on {', '.join(nodes)}" if nodes else "",
+        f"({path})" if path else "",
+    ]
+    return " ".join(part for part in parts if part)
 
 
 def locks_of(snapshot: Snapshot, recorded: Sequence[UndoStep]) -> list[LockRequest]:
