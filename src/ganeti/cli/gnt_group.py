@@ -181,7 +181,7 @@ def assign_nodes(args: argparse.Namespace) -> int:
     IALLOCATOR,
     TARGET_GROUPS,
     option("-e", "--early-release", dest="early_release", action="store_true",
-           help="free the old copies of disks as soon as the new ones are whole"),
+           help="accepted, without effect: no disk has a copy that could be freed early"),
     option("--sequential", action="store_true", help="move one instance after the other"),
     option("--force-failover", dest="force_failover", action="store_true",
            help="stop and start instances in place of live migration"),

@@ -41,7 +41,7 @@ def add_move_commands(table: CommandTable) -> None:
         option("-n", "--target-node", dest="target_node", metavar="NODE", completion="node",
                help="node that is to run them"),
         option("--ignore-consistency", dest="ignore_consistency", action="store_true",
-               help="go on where a copy of a mirrored disk is not up to date"),
+               help="accepted, without effect: disks have one copy only"),
         IGNORE_IPOLICY,
         *JOB_OPTIONS,
     )(failover)  # fmt: skip
@@ -59,7 +59,7 @@ def add_move_commands(table: CommandTable) -> None:
         option("-a", "--all", dest="mode", action="store_const", const=ALL_ROLES,
                help="both; the default"),
         option("-e", "--early-release", dest="early_release", action="store_true",
-               help="free the old copies of disks as soon as the new ones are whole"),
+               help="accepted, without effect: no disk has a copy that could be freed early"),
         option("--ignore-soft-errors", dest="ignore_soft_errors", action="store_true",
                default=None, help="let the allocator pass over what is only unwise"),
         *JOB_OPTIONS,

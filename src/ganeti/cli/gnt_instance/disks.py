@@ -20,7 +20,7 @@ from ganeti.clients.luxi import LuxiClient
     Argument("amount", "by how much, as 10g"),
     option("--absolute", action="store_true", help="the amount is the new size"),
     option("--no-wait-for-sync", dest="wait_for_sync", action="store_false",
-           help="do not wait until mirrored disks are in sync"),
+           help="accepted, without effect: no disk is mirrored"),
     IGNORE_IPOLICY,
     *JOB_OPTIONS,
 )  # fmt: skip
@@ -88,7 +88,7 @@ def _wanted(text: str, field: str) -> int | list[Any]:
     option("--ignore-size", dest="ignore_size", action="store_true",
            help="do not compare their sizes with those of the configuration"),
     option("--wait-for-sync", dest="wait_for_sync", action="store_true",
-           help="wait until mirrored disks are in sync"),
+           help="accepted, without effect: no disk is mirrored"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def activate_disks(args: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ from ganeti.clients.luxi import LuxiClient
     option("--no-runtime-changes", dest="allow_runtime_changes", action="store_false",
            help="do not change its memory to make it fit"),
     option("--ignore-hvversions", dest="ignore_hvversions", action="store_true",
-           help="migrate between different versions of the hypervisor"),
+           help="accepted, without effect: versions are not compared, QEMU refuses what does not fit"),
     IGNORE_IPOLICY,
     *JOB_OPTIONS,
 )  # fmt: skip
@@ -72,7 +72,7 @@ def migrate(args: argparse.Namespace) -> int:
            help="node that is to run it"),
     IALLOCATOR,
     option("--ignore-consistency", dest="ignore_consistency", action="store_true",
-           help="go on where a copy of a mirrored disk is not up to date"),
+           help="accepted, without effect: disks have one copy only"),
     option("--cleanup", action="store_true", help="settle what a broken migration left"),
     SHUTDOWN_TIMEOUT,
     IGNORE_IPOLICY,
@@ -112,7 +112,7 @@ def failover(args: argparse.Namespace) -> int:
     option("--compress", choices=("none", "gzip", "gzip-fast", "gzip-slow"), default="none",
            help="compress the data on its way"),
     option("--ignore-consistency", dest="ignore_consistency", action="store_true",
-           help="accepted: there is one copy only"),
+           help="accepted, without effect: disks have one copy only"),
     SHUTDOWN_TIMEOUT,
     IGNORE_IPOLICY,
     *JOB_OPTIONS,
@@ -150,7 +150,7 @@ def move(args: argparse.Namespace) -> int:
     IALLOCATOR,
     TARGET_GROUPS,
     option("-e", "--early-release", dest="early_release", action="store_true",
-           help="free the old copies of disks as soon as the new ones are whole"),
+           help="accepted, without effect: no disk has a copy that could be freed early"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def change_group(args: argparse.Namespace) -> int:

@@ -89,7 +89,7 @@ def shutdown(args: argparse.Namespace) -> int:
            default=RebootType.HARD.value,
            help="soft asks the guest, hard resets it, full stops it and starts it anew"),
     option("--ignore-secondaries", dest="ignore_secondaries", action="store_true",
-           help="go on where a secondary node does not answer"),
+           help="accepted, without effect: no instance has a secondary node"),
     SHUTDOWN_TIMEOUT,
     *JOB_OPTIONS,
 )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Every field of an opcode is read by the master, or it is known why not."""
+
+import ast
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import ganeti
+from ganeti.cli.command import CommandTable
+from ganeti.model.opcodes import OPCODES
+from ganeti.model.opcodes.base import OpCode
+
+NOT_READ = {
+    "comment": "is for whoever reads the job",
+    "conflicts_check": "there are no networks to compare addresses with",
+    "drbd_helper": "refused with a value, with all fields that this version cannot set",
+    "early_release": "no disk has a copy that could be freed early",
+    "helper_shutdown_timeout": "of imports, which are refused by their mode",
+    "helper_startup_timeout": "of imports, which are refused by their mode",
+    "identify_defaults": "of imports, which are refused by their mode",
+    "ignore_consistency": "disks have one copy only",
+    "ignore_hvversions": "versions are not compared; QEMU refuses what does not fit",
+    "ignore_secondaries": "no instance has a secondary node",
+    "modify_etc_hosts": "refused with a value",
+    "opportunistic_locking": "allocations lock no node alone",
+    "osparams_private_cluster": "refused with a value",
+    "source_handshake": "of imports, which are refused by their mode",
+    "source_instance_name": "of imports, which are refused by their mode",
+    "source_shutdown_timeout": "of imports, which are refused by their mode",
+    "source_x509_ca": "of imports, which are refused by their mode",
+    "src_node": "of imports, which are refused by their mode",
+    "src_node_uuid": "of imports, which are refused by their mode",
+    "src_path": "of imports, which are refused by their mode",
+    "vg_name": "refused with a value",
+    "wait_for_sync": "no disk is mirrored",
+}
+"""Fields that nothing on the master reads by name, and why."""
+WITHOUT_EFFECT = {
+    *("conflicts_check", "early_release", "ignore_consistency", "ignore_hvversions"),
+    *("ignore_secondaries", "opportunistic_locking", "wait_for_sync"),
+}
+"""Those of them that commands offer."""
+
+_SOURCE = Path(ganeti.__file__).parent
+_READERS = ("units", "config", "jobs", "query", "api")
+
+
+@cache
+def _names_read() -> frozenset[str]:
+    """Every name that the master's code reads of something, or has as a text."""
+    found = set()
+    for folder in _READERS:
+        for path in (_SOURCE / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Attribute):
+                    found.add(node.attr)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.add(node.value)
+    return frozenset(found)
+
+
+def test_every_field_is_read_by_the_master_or_has_its_reason() -> None:
+    kinds: list[type[OpCode]] = [OpCode, *OPCODES.values()]
+    fields = {field.name for kind in kinds for field in msgspec.structs.fields(kind)}
+    assert fields - _names_read() == NOT_READ.keys()
+
+
+@pytest.mark.parametrize("program", ["cluster", "node", "instance", "group", "os", "job"])
+def test_a_command_says_what_has_no_effect(program: str) -> None:
+    module = import_module(f"ganeti.cli.gnt_{program}")
+    if program == "instance":
+        module = import_module("ganeti.cli.gnt_instance.table")
+        import_module("ganeti.cli.gnt_instance")
+    table: CommandTable = module.table
+    for command in table.commands.values():
+        for option in command.options:
+            dest = option.settings.get("dest") or option.flags[-1].strip("-").replace("-", "_")
+            says_so = option.help.startswith("accepted, without effect: ")
+            assert says_so == (dest in WITHOUT_EFFECT), f"{command.name} {option.flags}"
