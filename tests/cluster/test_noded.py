@@ -30,7 +30,7 @@ from ganeti.bootstrap.destroy import is_member
 from ganeti.bootstrap.join import join, ssh_token
 from ganeti.bootstrap.token import decode_token
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.objects import Node
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.headers import ACCESS_DENIED, EPOCH_REFUSED
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
@@ -45,7 +45,7 @@ from ganeti.rpc.procedures.host import (
 )
 from ganeti.rpc.procedures.mastership import REGISTER_PROMISE, REGISTER_READ, PromiseArgs
 from ganeti.rpc.procedures.programs import OS_CREATE, OsCreateArgs
-from ganeti.store.register import RegisterFile
+from ganeti.store.register import PromiseRequest, RegisterFile
 from tests.cluster.nodes import Nodes, TestNode
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
@@ -225,9 +225,10 @@ async def test_a_list_of_candidates_that_is_not_whole_admits_nobody(
 async def test_calls_of_older_epochs_and_of_other_masters_change_nothing(world: World) -> None:
     uuid, other = world.founded.node_uuid, "44444444-4444-4444-8444-444444444444"
     async with world.calling(EPOCH) as client:
-        promise = PromiseArgs(cluster_uuid=world.founded.cluster_uuid, epoch=5, candidate_uuid=uuid)
-        state = await client.call(world.here, REGISTER_PROMISE, promise)
-        assert state.granted
+        request = PromiseRequest(world.founded.cluster_uuid, 5, NodeUuid(uuid))
+        state = await client.call(world.here, REGISTER_PROMISE, PromiseArgs(request=request))
+        assert state.vote is not None
+        assert state.vote.granted
     for epoch, master in ((4, uuid), (5, other), (0, uuid), (2**31, uuid)):
         async with world.calling(epoch, master) as client:
             with pytest.raises(RpcFailed) as caught:

@@ -22,6 +22,7 @@ from ganeti.base.errors import (
 )
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.objects import NodeUuid
 from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
 from ganeti.rpc.calls import Call, Handler, Handlers
@@ -46,7 +47,7 @@ from ganeti.rpc.procedures.instances import (
     RunningInstance,
     StartArgs,
 )
-from ganeti.rpc.procedures.mastership import MasterIpArgs, RegisterState
+from ganeti.rpc.procedures.mastership import MasterIpArgs, RegisterAnswer
 from ganeti.rpc.procedures.migration import (
     FinishMigrationArgs,
     Incoming,
@@ -75,6 +76,8 @@ from ganeti.rpc.procedures.transfers import (
 )
 from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
+from ganeti.store.election import Vote, Voter
+from ganeti.store.register import Promise, Register
 
 PORT = 8102
 COPY_PORT = 40100
@@ -241,20 +244,10 @@ class ModelNode:
         self.ssconf_position, self.ssconf = args.position, args.values
         return Nothing()
 
-    def on_register_read(self, args: Nothing) -> RegisterState:
-        return RegisterState(
-            granted=True,
-            why="",
-            cluster_uuid=self.cluster_uuid,
-            promised_epoch=1,
-            promised_to="",
-            accepted_epoch=0,
-            accepted_version=0,
-            accepted_master="",
-            sync_set=[],
-            job_id_ceiling=0,
-            older_calls=self.older_calls,
-        )
+    def on_register_read(self, args: Nothing) -> RegisterAnswer:
+        register = Register(self.cluster_uuid, Promise(1, NodeUuid("")))
+        voter = Voter(older_calls=tuple(self.older_calls))
+        return RegisterAnswer(vote=Vote(True, register, voter=voter))
 
     def on_shared_files(self, args: Any) -> SharedFiles:
         return SharedFiles(files=self.shared_files, problems=[])

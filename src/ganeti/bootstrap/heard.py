@@ -9,7 +9,7 @@ from ganeti.base.paths import Paths
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.mastership import REGISTER_READ, RegisterState
+from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.election import Heard
 
@@ -29,11 +29,7 @@ async def last_seen_masters(paths: Paths, nodes: Iterable[Node]) -> dict[NodeUui
     finally:
         await rpc.close()
     return {
-        uuid: _heard(answer) for uuid, answer in answers.items() if not isinstance(answer, RpcError)
+        uuid: answer.vote and answer.vote.heard
+        for uuid, answer in answers.items()
+        if not isinstance(answer, RpcError)
     }
-
-
-def _heard(state: RegisterState) -> Heard | None:
-    if not state.heard_master:
-        return None
-    return Heard(NodeUuid(state.heard_master), state.heard_s)

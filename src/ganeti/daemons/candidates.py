@@ -27,19 +27,13 @@ from ganeti.rpc.procedures.mastership import (
     REGISTER_RENEW,
     AcceptArgs,
     PromiseArgs,
-    RegisterState,
+    RegisterAnswer,
     RenewArgs,
 )
 from ganeti.store.backend import StateBackend
-from ganeti.store.election import Heard, NoVote, Tail, Vote, Voter
+from ganeti.store.election import NoVote, Vote, Voter
 from ganeti.store.interface import CampaignKind, Position, Row
-from ganeti.store.register import (
-    Accepted,
-    AcceptRequest,
-    Promise,
-    PromiseRequest,
-    Register,
-)
+from ganeti.store.register import AcceptRequest, PromiseRequest
 from ganeti.store.stream import (
     LENGTH,
     MESSAGE_LIMIT,
@@ -121,12 +115,7 @@ class RpcVoters:
     ) -> Vote | NoVote:
         if node == self._own:
             return await self._local.promise(node, request, kind)
-        args = PromiseArgs(
-            cluster_uuid=request.cluster_uuid,
-            epoch=request.epoch,
-            candidate_uuid=request.candidate,
-            kind=kind.value,
-        )
+        args = PromiseArgs(request=request, kind=kind)
         return await self._asked(
             node, lambda target: self._rpc.call(target, REGISTER_PROMISE, args)
         )
@@ -134,17 +123,7 @@ class RpcVoters:
     async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
         if node == self._own:
             return await self._local.accept(node, request)
-        new = request.accepted
-        args = AcceptArgs(
-            cluster_uuid=request.cluster_uuid,
-            epoch=new.epoch,
-            version=new.version,
-            master_uuid=new.master,
-            sync_set=sorted(new.sync_set),
-            job_id_ceiling=new.job_id_ceiling,
-            voters=sorted(new.voters),
-            software=new.software,
-        )
+        args = AcceptArgs(request=request)
         return await self._asked(node, lambda target: self._rpc.call(target, REGISTER_ACCEPT, args))
 
     async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
@@ -158,7 +137,7 @@ class RpcVoters:
         return answer
 
     async def _asked(
-        self, node: NodeUuid, question: Callable[[Node], Awaitable[RegisterState]]
+        self, node: NodeUuid, question: Callable[[Node], Awaitable[RegisterAnswer]]
     ) -> Vote | NoVote:
         target = self._directory.nodes.get(node)
         if target is None:
@@ -173,45 +152,17 @@ class RpcVoters:
         return vote_of(state)
 
 
-def vote_of(state: RegisterState) -> Vote | NoVote:
+def vote_of(answer: RegisterAnswer) -> Vote | NoVote:
     """What a node's answer means; one that speaks another protocol has no vote (R8)."""
-    if not state.cluster_uuid:
-        return NoVote(state.why or "it has joined no cluster")
-    if state.protocol != PROTOCOL_VERSION:
+    if answer.vote is None:
+        return NoVote(answer.why or "it has joined no cluster")
+    if answer.protocol != PROTOCOL_VERSION:
+        software = answer.vote.voter.software or "unknown"
         return NoVote(
-            f"it speaks node RPC {state.protocol} (version {state.software or 'unknown'}),"
+            f"it speaks node RPC {answer.protocol} (version {software}),"
             f" this node {PROTOCOL_VERSION}: upgrade the older of the two"
         )
-    accepted = None
-    if state.accepted_master:
-        accepted = Accepted(
-            state.accepted_epoch,
-            state.accepted_version,
-            NodeUuid(state.accepted_master),
-            frozenset(NodeUuid(uuid) for uuid in state.sync_set),
-            state.job_id_ceiling,
-            frozenset(NodeUuid(uuid) for uuid in state.voters),
-            state.accepted_software,
-        )
-    promised = Promise(state.promised_epoch, NodeUuid(state.promised_to))
-    register = Register(state.cluster_uuid, promised, accepted)
-    heard = Heard(NodeUuid(state.heard_master), state.heard_s) if state.heard_master else None
-    return Vote(state.granted, register, state.why, heard, _voter_of(state))
-
-
-def _voter_of(state: RegisterState) -> Voter:
-    tail = None
-    if state.position >= 0:
-        with contextlib.suppress(ValueError):
-            tail = Tail(Position.from_int(state.position), bytes.fromhex(state.digest))
-    return Voter(
-        state.role,
-        state.master_capable,
-        tail,
-        state.last_job_id,
-        state.software,
-        tuple(state.older_calls),
-    )
+    return answer.vote
 
 
 class TlsChannel:

