@@ -87,11 +87,10 @@ class NodeDirectory:
         """Take them from the configuration."""
         self.nodes = {node.uuid: node for node in nodes}
 
-    def with_names(self, text: str) -> str:
-        """What the store says by UUID, as an administrator reads it."""
-        for uuid, node in self.nodes.items():
-            text = text.replace(uuid, node.name)
-        return text
+    def name(self, uuid: NodeUuid) -> str:
+        """As an administrator knows the node; the UUID of one that is not known."""
+        node = self.nodes.get(uuid)
+        return node.name if node else uuid
 
 
 class RpcVoters:

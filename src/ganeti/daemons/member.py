@@ -28,6 +28,7 @@ from ganeti.store.archive_feed import ArchiveServer
 from ganeti.store.factory import open_state
 from ganeti.store.interface import Lease
 from ganeti.store.ports import LocalVoter, Ports
+from ganeti.store.reason import told
 from ganeti.store.register import RegisterFile
 from ganeti.store.stream import StreamServer
 from ganeti.store.worker import Worker, WorkerExecutor
@@ -182,7 +183,7 @@ class Member:
 
     def _where(self) -> str:
         if self._roles is not None and self._roles.refused:
-            why = self._require_parts().directory.with_names(self._roles.refused)
+            why = told(self._roles.refused, self._require_parts().directory.name)
             return f"it was, and asks to be it again: {why}"
         try:
             return f"the master is {ssconf.SimpleStore(self._paths).GetMasterNode()}"
@@ -196,7 +197,7 @@ class Member:
         try:
             return await self._taken_over(force=force)
         except NotMaster as err:
-            why = self._require_parts().directory.with_names(err.message)
+            why = told(err.message, self._require_parts().directory.name)
             raise PrereqError(
                 f"this node did not become the master: {why}", ErrorCode.WRONG_STATE
             ) from err
@@ -207,10 +208,10 @@ class Member:
             return ["this node is the master already"]
         parts = self._require_parts()
         before = parts.store.statistics()
-        told: list[str] = []
+        lines: list[str] = []
         if force:
             holders = ", ".join(self._names((await parts.store.members()).holders))
-            told.append(
+            lines.append(
                 f"forced without a vote: this node's last position is {before.position.as_int()}"
                 f" (epoch {before.position.epoch}, serial {before.position.serial}); the last sync set"
                 f" it knows of is {holders}; what only others have may be lost"
@@ -219,13 +220,12 @@ class Member:
         else:
             await roles.take_over()
         members = await parts.store.members()
-        told.append(
+        lines.append(
             f"this node is the master in epoch {members.epoch}; the state is on"
             f" {', '.join(self._names(members.holders))}"
             + (" (degraded)" if members.degraded else "")
         )
-        return told
+        return lines
 
     def _names(self, uuids: frozenset[NodeUuid]) -> list[str]:
-        nodes = self._require_parts().directory.nodes
-        return sorted(nodes[uuid].name if uuid in nodes else uuid for uuid in uuids)
+        return sorted(map(self._require_parts().directory.name, uuids))

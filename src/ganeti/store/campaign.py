@@ -20,6 +20,7 @@ from ganeti.store.interface import CampaignKind, Identity, NotYet, Position
 from ganeti.store.leader import ANSWER_S
 from ganeti.store.local_log import LocalLog
 from ganeti.store.ports import Ports
+from ganeti.store.reason import Reason
 from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest
 from ganeti.store.stream import Channel, ChannelClosed, Done, Hello, HelloAcknowledged, Pull
 
@@ -154,7 +155,8 @@ async def _copy(mine: Candidate, source: NodeUuid, epoch: int) -> None:
         finally:
             channel.close()
     except (ChannelClosed, TimeoutError, HistoryDiffers) as err:
-        raise NotMaster(f"the state could not be copied from node {source}: {err}") from err
+        why = Reason("the state could not be copied from node {}: {}", source, str(err))
+        raise NotMaster(why) from err
 
 
 async def _register(mine: Candidate, electing: Electing, first: Accepted) -> bool:

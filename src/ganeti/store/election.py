@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from ganeti.model.objects import NodeUuid
 from ganeti.store.interface import MAX_EPOCH, ZERO, CampaignKind, Position
+from ganeti.store.reason import Reason, joined, naming
 from ganeti.store.register import (
     Accepted,
     Answer,
@@ -127,7 +128,7 @@ def _is_heard(heard: Heard | None, candidate: NodeUuid, kind: CampaignKind) -> s
         return ""
     if heard.seconds >= SILENCE_S:
         return ""
-    return f"the master {heard.master} was heard {heard.seconds:.1f} s ago"
+    return Reason(f"the master {{}} was heard {heard.seconds:.1f} s ago", heard.master)
 
 
 def is_majority(agreed: Collection[NodeUuid], voters: frozenset[NodeUuid]) -> bool:
@@ -183,7 +184,7 @@ def judge_survey(electing: Electing, ballot: Ballot, own_epoch: int) -> int | Re
     if electing.kind is CampaignKind.VOTE:
         for node, found in sorted(answered.items()):
             if why := _is_heard(found.heard, electing.candidate, electing.kind):
-                return Refusal(f"node {node}: {why}", may_pass=True)
+                return Refusal(Reason("node {}: {}", node, why), may_pass=True)
     if electing.kind is not CampaignKind.FORCE and not is_majority(answered, voters):
         return _no_majority(ballot, answered, voters)
     epoch = max([own_epoch, *(found.register.promised.epoch for found in answered.values())]) + 1
@@ -224,9 +225,13 @@ def is_outdated(electing: Electing, accepted: Accepted | None) -> Refusal | None
     if release(electing.software) >= release(accepted.software):
         return None
     return Refusal(
-        f"the last master, {accepted.master}, ran version {accepted.software}, and this node has"
-        f" {electing.software}, which may not understand what that one wrote: upgrade this node, or"
-        " start the master on one that is upgraded",
+        Reason(
+            "the last master, {}, ran version {}, and this node has {}, which may not understand what"
+            " that one wrote: upgrade this node, or start the master on one that is upgraded",
+            accepted.master,
+            accepted.software,
+            electing.software,
+        ),
         frozenset((accepted.master,)),
     )
 
@@ -297,8 +302,11 @@ def choose_source(
     holders = sorted(node for node, tail in members.items() if tail.position == greatest)
     if mine > greatest and mine.epoch != greatest.epoch:
         return Refusal(
-            f"this node has writes of epoch {mine.epoch}, which never counted: start the master on"
-            f" {' or '.join(holders)}, and this node will follow it",
+            Reason(
+                f"this node has writes of epoch {mine.epoch}, which never counted: start the master on"
+                " {}, and this node will follow it",
+                joined(" or ", holders),
+            ),
             frozenset(holders),
         )
     # In one epoch there is one master, so whoever has more of it has all that the others have.
@@ -306,17 +314,18 @@ def choose_source(
 
 
 def _nobody_has_it(sync_set: frozenset[NodeUuid], without_state: frozenset[NodeUuid]) -> Refusal:
-    gone = f"; the database of {_listed(without_state)} is gone" if without_state else ""
+    gone = ""
+    if without_state:
+        gone = Reason("; the database of {} is gone", joined(", ", sorted(without_state)))
     return Refusal(
-        f"none of those that surely have the last state answers with it ({_listed(sync_set)}){gone}:"
-        " start the master daemon of one that has it, or use --no-voting, which may lose what they"
-        " have",
+        Reason(
+            "none of those that surely have the last state answers with it ({}){}: start the master"
+            " daemon of one that has it, or use --no-voting, which may lose what they have",
+            joined(", ", sorted(sync_set)),
+            gone,
+        ),
         sync_set,
     )
-
-
-def _listed(nodes: Collection[NodeUuid]) -> str:
-    return ", ".join(sorted(nodes))
 
 
 def first_registration(
@@ -387,10 +396,7 @@ def _no_majority(
     ballot: Ballot, agreed: Collection[NodeUuid], voters: frozenset[NodeUuid]
 ) -> Refusal:
     missing = voters.difference(agreed)
-    reasons = []
-    for node in sorted(missing):
-        found = ballot.get(node)
-        reasons.append(f"{node}: {found.reason or 'refused' if found else 'was not asked'}")
+    reasons = [Reason("{}: {}", node, _why_not(ballot.get(node))) for node in sorted(missing)]
     what = f"{len(voters.intersection(agreed))} of {len(voters)} voters agree, which is no majority"
     advice = (
         "; bring back as many as lack, or, if surely no master lives among them, use --no-voting:"
@@ -401,7 +407,17 @@ def _no_majority(
             "; of two nodes both are needed: if the other one is surely off, use --no-voting; a third"
             " node that only votes avoids this"
         )
-    return Refusal(f"{what} ({'; '.join(reasons)}){advice}", frozenset(missing))
+    return Refusal(Reason(f"{what} ({{}}){advice}", joined("; ", reasons)), frozenset(missing))
+
+
+def _why_not(found: Vote | NoVote | None) -> str:
+    if found is None:
+        return "was not asked"
+    if isinstance(found, NoVote):
+        return found.reason or "refused"
+    register, heard = found.register, found.heard
+    nodes = [register.promised.candidate, *([heard.master] if heard else [])]
+    return naming(found.reason or "refused", nodes)
 
 
 class QuorumLease:

@@ -52,6 +52,7 @@ from ganeti.store.leader import Leader, LeaderPorts
 from ganeti.store.local_log import LocalLog, Options
 from ganeti.store.notices import RoleFeed
 from ganeti.store.ports import Ports
+from ganeti.store.reason import Reason
 from ganeti.store.register import Accepted, Answer, Register, check_epoch
 from ganeti.store.stream import (
     Channel,
@@ -154,7 +155,7 @@ class EmbeddedStore:
         """This node was the last master, or NotMaster."""
         if last is not None and last.master != self._identity.node_uuid:
             self._knows_master(last.master)
-            raise NotMaster(f"node {last.master} has been the master since this one was")
+            raise NotMaster(Reason("node {} has been the master since this one was", last.master))
 
     def _knows_master(self, master: NodeUuid) -> None:
         """Another node, or this one, was the master last."""
@@ -373,7 +374,7 @@ class EmbeddedStore:
         if why := await self._refusal(hello):
             await channel.send(Reject(why, self._highest.value))
             return False
-        await self._end_term(f"node {hello.node_uuid} has epoch {hello.epoch}")
+        await self._end_term(Reason(f"node {{}} has epoch {hello.epoch}", hello.node_uuid))
         await self._session.end()
         await self._local.drained()
         self._local.check_readable()

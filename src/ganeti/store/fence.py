@@ -9,6 +9,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import Fence
 from ganeti.store.election import NoVote, QuorumLease, Vote, has_quorum
 from ganeti.store.interface import Identity
+from ganeti.store.reason import Reason, joined
 from ganeti.store.stream import Voters
 
 RENEW_S = 2.0
@@ -50,10 +51,13 @@ class RegisterFence:
             if has_quorum(agreed | {self._identity.node_uuid}, nodes):
                 break
             if loop.time() >= end:
-                reasons = "; ".join(f"node {node}: {why}" for node, why in sorted(silent.items()))
+                reasons = [Reason("node {}: {}", *lacks) for lacks in sorted(silent.items())]
                 raise NotMaster(
-                    f"only {len(agreed)} of {len(nodes)} nodes have promised epoch {epoch} to this"
-                    f" master, which is no majority ({reasons}): bring back as many as lack"
+                    Reason(
+                        f"only {len(agreed)} of {len(nodes)} nodes have promised epoch {epoch} to this"
+                        " master, which is no majority ({}): bring back as many as lack",
+                        joined("; ", reasons),
+                    )
                 )
             await asyncio.sleep(RETRY_S)
         self._quorum = QuorumLease(self._identity.node_uuid, nodes, forced=False, now=asked_at)
@@ -88,7 +92,8 @@ class RegisterFence:
             else:
                 agreed.add(node)
             if isinstance(vote, Vote) and vote.register.promised.epoch > epoch:
-                raise NotMaster(f"node {node} has promised epoch {vote.register.promised.epoch}")
+                promised = vote.register.promised.epoch
+                raise NotMaster(Reason(f"node {{}} has promised epoch {promised}", node))
         return agreed, silent
 
 

@@ -19,6 +19,7 @@ from ganeti.store.encoding import EncodedEntry, MemberList
 from ganeti.store.feeding import Feed, give, send_snapshot
 from ganeti.store.interface import ZERO, Identity, Position, Transaction
 from ganeti.store.local_log import LocalLog
+from ganeti.store.reason import Reason
 from ganeti.store.register import Accepted, AcceptRequest
 from ganeti.store.stream import (
     Ack,
@@ -176,7 +177,9 @@ class Leader:
             if self._over is not None:
                 raise NotMaster(self._over)
             if loop.time() > end:
-                raise NotMaster(f"node {node} does not have everything within {limit_s:g} s")
+                raise NotMaster(
+                    Reason(f"node {{}} does not have everything within {limit_s:g} s", node)
+                )
             await asyncio.sleep(HAND_OVER_TICK_S)
 
     async def close(self, why: str) -> None:
@@ -342,7 +345,8 @@ class Leader:
             agreed.add(node)
             self._quorum.agreed(node, asked_at)
         elif vote.register.promised.epoch > self.epoch:
-            self._give_up(f"node {node} has promised epoch {vote.register.promised.epoch}")
+            promised = vote.register.promised.epoch
+            self._give_up(Reason(f"node {{}} has promised epoch {promised}", node))
 
     def _give_up(self, why: str) -> None:
         if self._over is None:
@@ -420,7 +424,7 @@ class Leader:
         answer = await self._exchange(channel, hello)
         if isinstance(answer, Reject):
             if answer.epoch > self.epoch:
-                self._give_up(f"node {node} has promised epoch {answer.epoch}")
+                self._give_up(Reason(f"node {{}} has promised epoch {answer.epoch}", node))
             raise ChannelClosed(answer.reason)
         if not isinstance(answer, HelloAcknowledged):
             raise ChannelClosed("it does not speak the protocol")
