@@ -155,7 +155,7 @@ class History:
 
     async def _lose(self, one: Candidate) -> None:
         if one.roles is not None:
-            await one.store.step_down("its office cannot go on")
+            await one.store.step_down("its services cannot go on")
 
     async def _wipe(self, one: Candidate) -> None:
         """A candidate loses its database; no other fault strikes until it has one again."""

@@ -181,9 +181,13 @@ async def _renew(store: EmbeddedStore) -> None:
             if renewing is not None:
                 renewing.cancel()
             if isinstance(role, Master):
-                renewing = asyncio.create_task(keep_promised(store, store, role.lease.epoch))
+                renewing = asyncio.create_task(_step_down_unless_promised(store, role.lease.epoch))
     if renewing is not None:
         renewing.cancel()
+
+
+async def _step_down_unless_promised(store: EmbeddedStore, epoch: int) -> None:
+    await store.step_down(await keep_promised(store, epoch))
 
 
 class Links:

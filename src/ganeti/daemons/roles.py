@@ -232,7 +232,7 @@ class Roles:
     # The changes
 
     def _step_down(self, why: str) -> None:
-        """The services say that they cannot go on in this epoch (R13)."""
+        """The services, or the fence, say that this epoch cannot go on (R13)."""
         if not self._is_closing:
             self._spawn(self._store.step_down(why), "step down")
 
@@ -276,9 +276,14 @@ class Roles:
         self._opening = lease, opening
         try:
             await asyncio.wait((opening,))
+        except asyncio.CancelledError:
+            opening.cancel()
+            await asyncio.wait((opening,))
+            if not opening.cancelled() and opening.exception() is None:
+                self._term = opening.result()  # `close` comes next
+            raise
         finally:
             self._opening = None
-            opening.cancel()
         if opening.cancelled():
             return
         if (err := opening.exception()) is not None:
@@ -296,15 +301,16 @@ class Roles:
     async def _start(self, lease: Lease) -> _Term:
         await self._callbacks.prepare()
         await self._fence.promise(lease.epoch)
-        renewing = asyncio.create_task(
-            keep_promised(self._fence, self._store, lease.epoch), name="fence"
-        )
+        renewing = asyncio.create_task(self._renew(lease.epoch), name="fence")
         try:
             services = self._callbacks.start_master(lease, self._step_down)
             return _Term(lease, services, await services.start(), renewing)
         except BaseException:
             renewing.cancel()
             raise
+
+    async def _renew(self, epoch: int) -> None:
+        self._step_down(await keep_promised(self._fence, epoch))
 
     async def _close_services(self) -> None:
         term, self._term = self._term, None

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
-from ganeti.base.errors import NotMaster
+from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import Fence
 from ganeti.store.election import NoVote, QuorumLease, Vote, has_quorum
@@ -97,17 +96,11 @@ class RegisterFence:
         return agreed, silent
 
 
-class CanStepDown(Protocol):
-    """What of a `StateBackend` ends a lease."""
-
-    async def step_down(self, why: str) -> None: ...
-
-
-async def keep_promised(fence: Fence, backend: CanStepDown, epoch: int) -> None:
-    """Renew until that fails, and step down then; cancelled where the lease ends before."""
+async def keep_promised(fence: Fence, epoch: int) -> str:
+    """Renew until that fails, and say why: the master steps down then."""
     try:
         while True:
             await fence.renew(epoch)
             await asyncio.sleep(RENEW_S)
-    except NotMaster as err:
-        await backend.step_down(err.message)
+    except GanetiError as err:
+        return err.message

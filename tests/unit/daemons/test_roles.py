@@ -210,6 +210,16 @@ async def test_a_back_end_that_elects_by_itself_opens_and_closes_the_services(tu
         assert not daemon.store.kinds, "nobody had to ask"
 
 
+@pytest.mark.parametrize("turns", range(2 * TURNS))
+async def test_a_daemon_that_is_closed_while_it_begins_leaves_nothing_open(turns: int) -> None:
+    async with a_daemon() as daemon:
+        daemon.store.elect()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await daemon.roles.close()
+        assert not any(one.is_open for one in daemon.opened)
+
+
 async def test_a_master_that_lost_its_epoch_asks_again_while_no_other_is_known() -> None:
     async with a_daemon(ME) as daemon:
         await daemon.roles.resume()
