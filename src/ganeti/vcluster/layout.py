@@ -73,6 +73,8 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[VirtualNode, ...]
     bridge: str = ""
     """The bridge between the nodes' namespaces; '' with loopback addresses."""
+    guest_bridge: str = ""
+    """What the guests' interfaces are put into: on this host, or in each namespace; '' where there is none."""
     guest: str = ""
     """Where the test guest's kernel and OS definition are; '' without."""
     has_monitoring: bool = False
@@ -146,6 +148,8 @@ def plan(
         directory=str(directory),
         hypervisor=hypervisor,
         bridge=f"gnt-{tag}" if netns else "",
+        # Only root can make one, or interfaces of guests at all.
+        guest_bridge=f"br-{tag}" if hypervisor == "kvm" and os.geteuid() == 0 else "",
         guest=str(guest) if guest else "",
         has_monitoring=monitoring,
         state=state,

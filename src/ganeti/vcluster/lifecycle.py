@@ -163,7 +163,8 @@ def up(cluster: VirtualCluster, say: Say) -> None:
     for node in cluster.nodes:
         _furnish(cluster, node)
     if cluster.bridge:
-        _make_network(cluster)
+        _make_network(network.setup(cluster))
+    cluster = _with_guest_bridge(cluster, say)
     commands = Commands(cluster, say)
     commands.run(cluster.master, init_command(cluster))
     for node in cluster.nodes[1:]:
@@ -183,6 +184,8 @@ def start(cluster: VirtualCluster, say: Say) -> None:
             f"daemons of the cluster in {cluster.directory} do not run; end it with"
             f" 'ganeti-vcluster --dir {cluster.directory} down' and make it again"
         )
+    for command in network.guest_bridges(cluster):  # after a reboot it is gone
+        subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
     nodes = {node.name: node for node in cluster.nodes}
     for node_name, name, _down in sorted(missing, key=lambda row: START_ORDER.index(row[1])):
         _start(nodes[node_name], name, say)
@@ -194,8 +197,18 @@ def _start(node: VirtualNode, name: str, say: Say) -> None:
     say(f"started {name} of {node.name} (process {process.pid})")
 
 
-def _make_network(cluster: VirtualCluster) -> None:
-    for command in network.setup(cluster):
+def _with_guest_bridge(cluster: VirtualCluster, say: Say) -> VirtualCluster:
+    """The cluster, without a bridge for its guests where none can be made."""
+    try:
+        _make_network(network.guest_bridges(cluster))
+    except ExecError as err:
+        say(f"Guests have no bridge, so instances need --no-nics or --net 0:link=…: {err.message}")
+        return msgspec.structs.replace(cluster, guest_bridge="")
+    return cluster
+
+
+def _make_network(commands: Sequence[Sequence[str]]) -> None:
+    for command in commands:
         try:
             done = subprocess.run(command, check=False, capture_output=True, text=True)
         except OSError as err:
@@ -224,6 +237,8 @@ def init_command(cluster: VirtualCluster) -> list[str]:
     ]  # fmt: skip
     if cluster.state != "embedded":
         words.append(f"--state={cluster.state}")
+    if cluster.guest_bridge:
+        words.append(f"--nic-parameters=link={cluster.guest_bridge}")
     if cluster.guest:
         guest = Path(cluster.guest)
         # Where many guests share few processors, emulated timers are late, and a kernel that
@@ -307,9 +322,8 @@ def _link(link: Path, target: Path) -> None:
 def down(cluster: VirtualCluster, say: Say) -> None:
     """End the daemons and guests that belong to the cluster, and empty its directory."""
     problems = asyncio.run(_end_all(cluster, say))
-    if cluster.bridge:
-        for command in network.teardown(cluster):
-            subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
+    for command in network.teardown(cluster):
+        subprocess.run(command, check=False, stderr=subprocess.DEVNULL)
     if problems:
         raise ExecError(
             f"{'; '.join(problems)}; the files of the cluster in {cluster.directory} were kept"

@@ -41,10 +41,29 @@ def setup(cluster: VirtualCluster) -> list[Command]:
     return commands
 
 
+def guest_bridges(cluster: VirtualCluster) -> list[Command]:
+    """Commands that make what the guests' interfaces are put into; nothing else is in it."""
+    if not cluster.guest_bridge:
+        return []
+    places = [["ip", "-n", node.namespace] for node in cluster.nodes if node.namespace]
+    commands = []
+    for ip in places or [["ip"]]:
+        commands += [
+            [*ip, "link", "add", cluster.guest_bridge, "type", "bridge"],
+            [*ip, "link", "set", cluster.guest_bridge, "up"],
+        ]
+    return commands
+
+
 def teardown(cluster: VirtualCluster) -> list[Command]:
     """Commands that remove it; each may fail because its thing is gone already."""
     commands = []
     for node in cluster.nodes:
+        if not node.namespace:
+            continue
         # The cable first: a namespace that is removed gives its interfaces up only later.
         commands += [["ip", "link", "del", host_end(node)], ["ip", "netns", "del", node.namespace]]
-    return [*commands, ["ip", "link", "del", cluster.bridge]]
+    return [
+        *commands,
+        *(["ip", "link", "del", name] for name in (cluster.bridge, cluster.guest_bridge) if name),
+    ]
