@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ganeti.cli.gnt_instance import console
+from ganeti.cli.gnt_instance.show import _migration
 from ganeti.cli.gnt_instance.table import table
 from tests.unit.cli.fake_master import FakeMaster, Run
 
@@ -125,6 +126,15 @@ def test_remove_asks_first(master: FakeMaster, run: Run, monkeypatch: pytest.Mon
     assert "SubmitJob" not in master.methods()
     assert run(table, "remove", "-f", "web1")[0] == 0
     assert submitted(master)["instance_name"] == "web1.example.com"
+
+
+def test_info_says_what_to_do_about_a_broken_migration() -> None:
+    [line] = _migration({"name": "web1", "migrating_to": "node2"})
+    assert line == (
+        "Migration",
+        "with node2, not finished; if no job is at it, run: gnt-instance migrate --cleanup web1",
+    )
+    assert _migration({"name": "web1", "migrating_to": None}) == []
 
 
 def test_migrate_has_its_options(master: FakeMaster, run: Run) -> None:

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from ganeti.config.transaction import Draft
 from ganeti.model.names import AdminState, JobStatus
+from ganeti.model.objects import InstanceUuid
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import (
+    OpInstanceQueryData,
     OpInstanceReboot,
     OpInstanceRemove,
     OpInstanceShutdown,
@@ -18,6 +20,7 @@ from ganeti.model.opcodes.instance import (
 from ganeti.model.opcodes.node import OpNodeRemove
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
+from ganeti.units.instance.settle import mark_migrating
 from tests.support.model_nodes import Guest, ModelNode
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
@@ -383,3 +386,11 @@ async def test_disks_of_one_node_need_to_be_told_where_to_go(master: Master) -> 
     _, (text, code) = failed(view)
     assert code == "wrong_input"
     assert "say to which node to migrate it (--target-node NODE); its disks go along" in text
+
+
+async def test_info_says_that_a_guest_waits_in_memory_and_what_to_do(master: Master) -> None:
+    uuid = await with_guest(master)
+    master.world.node(1).guests[uuid].state = "postmigrate"
+    await master.change(mark_migrating(InstanceUuid(uuid), NODES[1]))
+    shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME])))[NAME]
+    assert (shown["run_state"], shown["migrating_to"]) == ("waiting in memory", "node2.example.com")

@@ -80,6 +80,7 @@ def _described(instance: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Creation time", format_time(instance["ctime"])),
         ("Modification time", format_time(instance["mtime"])),
         ("State", wanted if actual is None else f"{wanted}, actual state is {actual}"),
+        *_migration(instance),
         (
             "Nodes",
             [
@@ -106,6 +107,15 @@ def _described(instance: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Disk template", instance["disk_template"]),
         ("Disks", [_disk(number, disk) for number, disk in enumerate(instance["disks"])]),
     ]
+
+
+def _migration(instance: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What to do about a migration that broke off; nothing without one."""
+    other = instance.get("migrating_to")
+    if other is None:
+        return []
+    remedy = f"gnt-instance migrate --cleanup {instance['name']}"
+    return [("Migration", f"with {other}, not finished; if no job is at it, run: {remedy}")]
 
 
 def _nic(number: int, nic: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -61,6 +61,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         snapshot, cluster = ctx.snapshot, ctx.snapshot.cluster
         node = primary_node(ctx, instance)
         group = snapshot.groups[node.group]
+        target = snapshot.nodes.get(instance.migrating_to) if instance.migrating_to else None
         run_state: str | None = None
         disks: list[DiskInfo | None] = [None] * len(instance.disks)
         if not self.op.static and not node.offline:
@@ -75,6 +76,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "mtime": instance.mtime,
             "config_state": instance.admin_state,
             "run_state": run_state,
+            "migrating_to": target.name if target is not None else None,
             "pnode": node.name,
             "pnode_group_uuid": group.uuid,
             "pnode_group_name": group.name,
@@ -121,10 +123,16 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         return state, disks
 
 
+IN_BETWEEN = "waiting in memory"
+"""A guest whose migration broke off: it does not run here, and its memory is kept."""
+
+
 def run_state(found: RunningInstance | None) -> str:
-    """How a guest is, in one word or two: up, there but paused, down, or down by its own will."""
-    if found is None or not found.has_guest:
+    """How a guest is: up, there but paused, down, down by its own will, or in memory between two nodes."""
+    if found is None:
         return "down"
+    if not found.has_guest:
+        return IN_BETWEEN
     return {"shutdown": "user down", "paused": "paused"}.get(found.state, "up")
 
 
