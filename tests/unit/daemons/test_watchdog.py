@@ -10,6 +10,7 @@ import pytest
 
 from ganeti.daemons.watchdog import LoopWatchdog
 
+UNITS = Path(__file__).parents[3] / "packaging" / "systemd"
 LOGGING_UNDER_ALARMS = """
 import asyncio, logging, signal, sys, threading, time
 from pathlib import Path
@@ -123,3 +124,8 @@ def test_a_loop_that_stands_still_ends_its_daemon_and_says_where(tmp_path: Path,
     words = log.read_text()
     assert words.startswith("Timeout")
     assert f"in {how}" in words
+
+
+def test_the_service_manager_starts_a_daemon_again_that_ended_so() -> None:
+    for name in ("ganeti-masterd", "ganeti-noded"):
+        assert "\nRestart=on-failure\n" in (UNITS / f"{name}.service").read_text()

@@ -12,7 +12,7 @@ from ganeti.jobs.view import JobView
 from ganeti.locking.levels import Level
 from ganeti.locking.requests import lock
 from ganeti.model.names import JobStatus
-from ganeti.store.faulty import Refuse
+from ganeti.store.faulty import Delay, Refuse
 from tests.unit.jobs.rig import Rig, act, delay, settle, statuses
 
 pytestmark = pytest.mark.virtual_time
@@ -90,6 +90,24 @@ async def test_a_running_opcode_ends_and_no_later_one_begins() -> None:
     gate.set()
     assert statuses(await rig.final(job_id)) == ["canceled", "success", "canceled"]
     assert rig.world.effects == [(job_id, 0)]
+    await rig.end()
+
+
+@pytest.mark.requirement("G9")
+async def test_a_cancel_is_answered_once_it_is_durable() -> None:
+    rig = await Rig.loaded()
+    rig.executor.hold("slow")
+    job_id = await rig.queue.submit([act(comment="slow"), act("later.example.com")])
+    await rig.until(job_id, JobStatus.RUNNING)
+    await settle()
+    rig.store.inject(Delay(5.0))
+    answer = asyncio.create_task(rig.queue.cancel(job_id))
+    await asyncio.sleep(4)
+    assert not answer.done()
+    assert (await answer)[0]
+    rig = await rig.restart()
+    assert (await rig.final(job_id)).status in (JobStatus.CANCELED, JobStatus.ERROR)
+    assert rig.world.effects == []
     await rig.end()
 
 
