@@ -16,10 +16,12 @@ BLOCKED = re.compile(r"loop was blocked for (\d+) ms")
 
 
 @contextlib.contextmanager
-def local_cluster(nodes: int = 3) -> Iterator[VirtualCluster]:
+def local_cluster(nodes: int = 3, state: str = "embedded") -> Iterator[VirtualCluster]:
     """A running cluster with the fake hypervisor, removed at the end."""
     with tempfile.TemporaryDirectory(prefix="gnt-bench-") as name:
-        cluster = plan(Path(name) / "c", nodes, hypervisor="fake", netns=False, guest=None)
+        cluster = plan(
+            Path(name) / "c", nodes, hypervisor="fake", netns=False, guest=None, state=state
+        )
         with contextlib.redirect_stdout(sys.stderr):
             lifecycle.up(cluster, _say)
             # What a fresh cluster still does by itself must not be measured.

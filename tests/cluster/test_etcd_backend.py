@@ -1,6 +1,7 @@
 """The state in three real etcd servers: elections, faults of servers, and of the master itself."""
 
 import asyncio
+import os
 import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -11,9 +12,10 @@ import pytest
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import StateBackend, become_master
-from ganeti.store.etcd.backend import LEASE_S, EtcdBackend, EtcdOptions
+from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.gateway import Access, Gateway
 from ganeti.store.etcd.keys import Keys
+from ganeti.store.etcd.upkeep import LEASE_S, EtcdOptions
 from ganeti.store.interface import (
     META_KIND,
     Campaign,
@@ -274,10 +276,10 @@ class Writers:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(task, LIMIT_S)
 
-    async def judge(self) -> None:
+    async def judge(self, apart_from: int = 1_000_000) -> None:
         """Nothing acknowledged is lost, nothing refused is there, positions name one write each."""
         backend, _lease = await master_among(*self.backends)
-        written = {int(key) for key in await rows_of(backend)}
+        written = {int(key) for key in await rows_of(backend) if int(key) < apart_from}
         assert set(self.acknowledged) <= written
         assert not self.absent & written
         positions = list(self.acknowledged.values())
@@ -350,6 +352,38 @@ async def test_masters_step_down_again_and_again_under_load(candidates: Candidat
     await writers.judge()
     _backend, lease = await master_among(*backends)
     assert lease.epoch >= 6
+
+
+@pytest.mark.requirement("G1", "G2", "G16")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system")
+async def test_the_others_go_on_without_a_server_whose_disk_is_full_and_it_comes_back() -> None:
+    with etcd_servers(last_disk_mib=200) as servers:
+        candidates = Candidates(servers)
+        backends = await candidates.all()
+        writers, full = Writers(backends), servers.members[-1]
+        ballast = full.directory / full.name / "ballast"
+
+        async def trouble() -> None:
+            await asyncio.sleep(0.5)
+            with suppress(OSError):
+                ballast.write_bytes(bytes(200 << 20))
+            # etcd ends when its log cannot grow: it has some room of its own, so much is written.
+            _backend, lease = await master_among(*backends)
+            for number in range(80):
+                with suppress(NotMaster, Refused, CommitUnknown):
+                    await _backend.commit(lease, put(f"{900_000 + number}", bytes(900_000)))
+                if full.process is None or full.process.poll() is not None:
+                    break
+            assert full.process is not None
+            assert full.process.poll() is not None, "the server with the full disk goes on"
+            await asyncio.sleep(1.0)
+            ballast.unlink()
+            await asyncio.to_thread(servers.start, full)
+
+        await writers.under(trouble)
+        await writers.judge(apart_from=900_000)
+        for backend in backends:
+            await backend.close()
 
 
 @pytest.mark.requirement("G16")

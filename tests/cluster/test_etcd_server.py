@@ -86,14 +86,14 @@ class Node:
     def gateway(self) -> Gateway:
         return Gateway(access(self.paths, state_settings(self.paths)))
 
-    async def start(self) -> None:
+    async def start(self, *options: str) -> None:
         environment = {
             **os.environ,
             "GANETI_ROOTDIR": str(self.paths.root),
             "PYTHONPATH": str(Path(ganeti.__file__).parents[1]),
         }
         self.process = subprocess.Popen(  # noqa: ASYNC220 - it lives longer than the call
-            [sys.executable, "-m", "ganeti.daemons.etcd"], env=environment
+            [sys.executable, "-m", "ganeti.daemons.etcd", *options], env=environment
         )
         async with asyncio.timeout(60):
             while serving_process(pid_file(self.paths.run, PROGRAM)) is None:
@@ -160,7 +160,7 @@ async def test_only_candidates_get_in_and_a_killed_server_comes_back(nodes: list
     await candidate.close()
 
 
-async def test_a_second_candidate_is_a_learner_first_then_a_member_then_gone(
+async def test_a_second_candidate_is_a_learner_first_then_a_member_then_all_that_is_left(
     nodes: list[Node],
 ) -> None:
     one, two = nodes
@@ -186,6 +186,27 @@ async def test_a_second_candidate_is_a_learner_first_then_a_member_then_gone(
     await written(other)
     names = {member.name for member in (await other.members()).members}
     assert names == {NodeUuid(one.uuid), NodeUuid(two.uuid)}
+    one.stop()
+    with pytest.raises(GatewayError):
+        await other.txn([], [put(b"alone", b"1")])
+    two.stop()
+    await two.start("--force-new-cluster")
+    await written(other)
+    assert len((await other.members()).members) == 1
+    two.stop()
+    await two.start()
+    await written(other)
+    await gateway.close()
+    await other.close()
+
+
+async def test_a_member_that_is_taken_out_leaves_the_others_as_they_are(nodes: list[Node]) -> None:
+    one, two = nodes
+    one.prepare(one.itself, is_new=True)
+    await one.start()
+    gateway = one.gateway()
+    await written(gateway)
+    added = await gateway.add_member(peer_url(two.address), as_learner=True)
     async with asyncio.timeout(60):
         while True:
             with suppress(Rejected, Unanswered):
@@ -195,7 +216,6 @@ async def test_a_second_candidate_is_a_learner_first_then_a_member_then_gone(
     await written(gateway)
     assert len((await gateway.members()).members) == 1
     await gateway.close()
-    await other.close()
 
 
 def test_a_certificate_is_made_anew_when_it_is_old_or_of_another_authority(

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,8 +111,27 @@ def require_etcd() -> None:
 
 
 @contextmanager
-def etcd_servers(count: int = 3, *, options: tuple[str, ...] = ()) -> Iterator[EtcdServers]:
-    """A cluster that is gone afterwards; skips the test where etcd is not installed."""
+def small_disk(directory: Path, mib: int) -> Iterator[None]:
+    """A file system of its own at a directory; skips the test where that cannot be mounted."""
+    directory.mkdir(mode=0o700)
+    words = ["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=0700", "tmpfs", str(directory)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+@contextmanager
+def etcd_servers(
+    count: int = 3, *, options: tuple[str, ...] = (), last_disk_mib: int = 0
+) -> Iterator[EtcdServers]:
+    """A cluster that is gone afterwards; skips the test where etcd is not installed.
+
+    `last_disk_mib` gives the last of them a file system of that size.
+    """
     require_etcd()
     fast = Path("/dev/shm")
     base = fast if os.access(fast, os.W_OK) else None
@@ -124,7 +143,10 @@ def etcd_servers(count: int = 3, *, options: tuple[str, ...] = ()) -> Iterator[E
         client, peer = (f"http://{address}:{port}" for port in ports)
         members.append(EtcdServer(f"m{number}", client, peer, directory, options))
     servers = EtcdServers(members)
+    disk = ExitStack()
     try:
+        if last_disk_mib:
+            disk.enter_context(small_disk(directory / members[-1].name, last_disk_mib))
         for member in members:
             member.start(servers.initial_cluster)
         for member in members:
@@ -133,4 +155,5 @@ def etcd_servers(count: int = 3, *, options: tuple[str, ...] = ()) -> Iterator[E
     finally:
         for member in members:
             member.kill()
+        disk.close()
         shutil.rmtree(directory, ignore_errors=True)

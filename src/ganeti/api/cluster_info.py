@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from ganeti import __version__
@@ -44,7 +45,9 @@ _ABSENT: dict[str, Any] = {
 """Keys that clients expect and that nothing here can set yet."""
 
 
-def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
+def cluster_info(
+    snapshot: Snapshot, *, degraded: bool, state: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Everything about the cluster as a whole, by the names that clients know."""
     cluster = snapshot.cluster
     master = snapshot.nodes.get(cluster.master_node)
@@ -91,6 +94,7 @@ def cluster_info(snapshot: Snapshot, *, degraded: bool) -> dict[str, Any]:
         "shared_file_storage_dir": cluster.shared_file_storage_dir,
         "uid_pool": cluster.uid_pool,
         "degraded": degraded,
+        "state": dict(state or {}),
     }
     answer: dict[str, Any] = wire.plain({**_ABSENT, **described})
     return answer

@@ -253,7 +253,8 @@ class LuxiMethods:
         return {}
 
     async def _query_cluster_info(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
-        return cluster_info(self._config.snapshot, degraded=self._config.degraded)
+        kept = await self._config.state()
+        return cluster_info(self._config.snapshot, degraded=self._config.degraded, state=kept)
 
     async def _query_config_values(self, args: Arguments, _caller: Caller) -> list[Any]:
         snapshot = self._config.snapshot

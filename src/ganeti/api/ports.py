@@ -92,6 +92,10 @@ class Configuration(Protocol):
     @property
     def snapshot(self) -> Snapshot: ...
 
+    async def state(self) -> dict[str, Any]:
+        """What keeps the state ("kind"), and the names of the nodes that have it ("holders")."""
+        ...
+
 
 class WatcherPause(Protocol):
     """Until when the watcher is to rest."""

@@ -16,9 +16,7 @@ from ganeti.store.etcd.settings import (
     StateSettings,
     client_url,
     keep_server_settings,
-    keep_state_settings,
     peer_url,
-    state_settings,
 )
 
 WRITABLE_S = 60.0
@@ -55,19 +53,19 @@ async def begin_etcd(
     node_uuid: str,
     address: str,
     external: ExternalEtcd | None = None,
-) -> None:
-    """Let an etcd of one server run here, or reach the external one; HostError, StoreError."""
+) -> StateSettings:
+    """Let an etcd of one server run here, or reach the external one; how. HostError, StoreError.
+
+    Nothing is kept: the caller says when the state is there.
+    """
     if external is not None and external.urls:
         external.check()
-        keep_state_settings(
-            paths,
-            StateSettings(
-                kind="etcd",
-                endpoints=external.urls,
-                is_managed=False,
-                authority=external.authority,
-                credentials=external.credentials,
-            ),
+        found = StateSettings(
+            kind="etcd",
+            endpoints=external.urls,
+            is_managed=False,
+            authority=external.authority,
+            credentials=external.credentials,
         )
     else:
         settings = ServerSettings(
@@ -78,15 +76,18 @@ async def begin_etcd(
             is_new=True,
         )
         keep_server_settings(paths, settings)
-        keep_state_settings(paths, StateSettings(kind="etcd", endpoints=(client_url(address),)))
+        found = StateSettings(kind="etcd", endpoints=(client_url(address),))
         ensure_certificate(paths, cluster_uuid, address, clock.time())
         await daemons.start(ETCD)
-    await writable(paths, cluster_uuid)
+    await writable(paths, found, cluster_uuid)
+    return found
 
 
-async def writable(paths: Paths, cluster_uuid: str, limit_s: float = WRITABLE_S) -> None:
-    """Return once this node's etcd has a quorum; HostError if that takes too long."""
-    gateway = open_gateway(paths, state_settings(paths))
+async def writable(
+    paths: Paths, settings: StateSettings, cluster_uuid: str, limit_s: float = WRITABLE_S
+) -> None:
+    """Return once this etcd has a quorum; HostError if that takes too long."""
+    gateway = open_gateway(paths, settings)
     why = "it was not asked"
     try:
         async with asyncio.timeout(limit_s):

@@ -42,6 +42,7 @@ from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import Params
 from ganeti.store.backend import become_master
+from ganeti.store.etcd.settings import keep_state_settings
 from ganeti.store.factory import BACK_ENDS, open_alone
 from ganeti.store.interface import Identity, Transaction
 
@@ -146,7 +147,7 @@ async def begin_state(new: Founding) -> None:
     if new.options.state != "etcd":
         return
     new.undo.push_async_callback(new.daemons.stop, ETCD)
-    await begin_etcd(
+    settings = await begin_etcd(
         new.paths,
         new.daemons,
         new.clock,
@@ -155,6 +156,7 @@ async def begin_state(new: Founding) -> None:
         address=new.options.primary_ip,
         external=new.options.external_etcd,
     )
+    keep_state_settings(new.paths, settings)
 
 
 async def make_state(new: Founding) -> None:

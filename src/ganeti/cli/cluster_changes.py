@@ -16,6 +16,7 @@ from ganeti.cli.key_values import (
 from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
 from ganeti.cli.output import format_time
 from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of, words
+from ganeti.cli.state_options import STATE_OPTIONS
 from ganeti.clients.luxi import LuxiClient
 from ganeti.uidpool import ParseUidPool
 
@@ -75,7 +76,7 @@ MODIFY_OPTIONS = (
 
 def add_change_commands(table: CommandTable) -> None:
     """Give gnt-cluster its commands that change a running cluster."""
-    table.command("modify", *MODIFY_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
+    table.command("modify", *MODIFY_OPTIONS, *STATE_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
     table.command("redist-conf", *JOB_OPTIONS)(redist_conf)
     table.command("search-tags", Argument("pattern", "regular expression"), *QUERY_JOB_OPTIONS)(
         search_tags
@@ -95,7 +96,11 @@ def modify(args: argparse.Namespace) -> int:
 
     Only what is given changes. What an existing instance uses (a hypervisor, a disk template, a
     directory of disks) cannot be taken away.
+
+    `--state` moves the state of the running cluster, and is for the master node: no job runs meanwhile,
+    guests go on, and the command may be repeated after a failure.
     """
+    from ganeti.cli.cluster_state import move_state
     from ganeti.model.opcodes.cluster import OpClusterSetParams
 
     same = (
@@ -120,10 +125,13 @@ def modify(args: argparse.Namespace) -> int:
     for name in ("uid_pool", "add_uids", "remove_uids"):
         if (text := getattr(args, name)) is not None:
             given[name] = ParseUidPool(text)
-    if all(value is None for value in given.values()):
+    is_given = any(value is not None for value in given.values())
+    if not (is_given or args.state):
         raise InputError("say what is to be changed; see --help", "options")
-    with LuxiClient() as client:
-        run_job(client, OpClusterSetParams(**given, force=args.force), args)
+    move_state(args)
+    if is_given:
+        with LuxiClient() as client:
+            run_job(client, OpClusterSetParams(**given, force=args.force), args)
     return 0
 
 

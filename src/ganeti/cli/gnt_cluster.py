@@ -209,6 +209,7 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Modification time", format_time(found["mtime"])),
         ("Master node", found["master"]),
         ("State", _redundancy(found)),
+        ("State kept by", _kept(found.get("state") or {})),
         ("Architecture (this node)", f"{found['architecture'][0]} ({found['architecture'][1]})"),
         ("Tags", _joined(found["tags"])),
         ("Default hypervisor", found["default_hypervisor"]),
@@ -260,6 +261,11 @@ def _collectors(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _redundancy(found: dict[str, Any]) -> str:
     return "degraded: held by the master alone" if found.get("degraded") else "safe"
+
+
+def _kept(state: dict[str, Any]) -> str:
+    kind = {"embedded": "the candidates", "etcd": "etcd"}.get(state.get("kind", ""), "")
+    return f"{kind} ({', '.join(state.get('holders', []))})" if kind else "unknown"
 
 
 def _joined(words: list[str]) -> str:

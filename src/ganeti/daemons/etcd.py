@@ -25,13 +25,20 @@ AGAIN_S = (0.5, 1.0, 2.0, 5.0)
 SOON_S = 30.0
 END_S = 10.0
 LISTENS_S = 20.0
+LOOK_AT_CERTIFICATE_S = 3600.0
 
 _log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT."""
-    args = PROGRAM.parser().parse_args(argv)
+    parser = PROGRAM.parser()
+    parser.add_argument(
+        "--force-new-cluster",
+        action="store_true",
+        help="forget all other members: when a majority of them is lost for good, on the one that has most",
+    )
+    args = parser.parse_args(argv)
     paths = Paths.from_environment()
     settings = server_settings(paths)
     if settings is None:
@@ -44,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             make_log(paths.log / name)
 
     async def serve(ready: Callable[[], None], ending: Ending) -> None:
-        server = Server(paths, settings)
+        server = Server(paths, settings, alone=args.force_new_cluster)
         running = asyncio.create_task(server.run(), name="etcd")
         try:
             await server.listens()
@@ -61,8 +68,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Server:
     """One server, started again whenever it ends."""
 
-    def __init__(self, paths: Paths, settings: ServerSettings) -> None:
-        self._paths, self._settings = paths, settings
+    def __init__(self, paths: Paths, settings: ServerSettings, *, alone: bool = False) -> None:
+        """`alone`: it begins a new cluster of itself with the data that it has."""
+        self._paths, self._settings, self._alone = paths, settings, alone
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
@@ -89,7 +97,7 @@ class Server:
         output = os.open(paths.log / ETCD_LOGS[1], flags, 0o640)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *command(paths, settings),
+                *command(paths, settings, alone=self._alone),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -97,10 +105,24 @@ class Server:
             )
         finally:
             os.close(output)
+        self._alone = False
         _log.info("etcd runs as process %d", self._process.pid)
-        status = await self._process.wait()
+        status = await self._ended(self._process)
         self._process = None
         return f"status {status}, see {paths.log / ETCD_LOGS[1]}"
+
+    async def _ended(self, process: asyncio.subprocess.Process) -> int:
+        """The status of the server when it ends, as it also does for a new certificate."""
+        settings = self._settings
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_AT_CERTIFICATE_S):
+                    return await process.wait()
+            except TimeoutError:
+                now = SystemClock().time()
+                if ensure_certificate(self._paths, settings.cluster_uuid, settings.address, now):
+                    _log.info("etcd has a new certificate, and begins anew with it")
+                    process.terminate()
 
     async def listens(self) -> None:
         """Return when the server takes connections; HostError if it does not in time."""

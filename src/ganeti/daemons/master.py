@@ -41,6 +41,7 @@ from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive
 from ganeti.store.backend import StateBackend
 from ganeti.store.backup_file import BackupFiles
+from ganeti.store.etcd.settings import state_settings
 from ganeti.store.interface import Identity, Lease
 from ganeti.store.room import RoomFile
 from ganeti.store.stream import Peers
@@ -207,7 +208,7 @@ class Mastership:
         self._opened.push_async_callback(live.close)
         return LuxiMethods(
             queue=queue,
-            config=_Shown(config, self._node.store),
+            config=_Shown(config, self._node.store, state_settings(self._paths).kind),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
             watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
             screens=ScreenSource(rpc),
@@ -237,6 +238,7 @@ class _Shown:
 
     config: Config
     store: StateBackend
+    kind: str
 
     @property
     def snapshot(self) -> Snapshot:
@@ -245,6 +247,12 @@ class _Shown:
     @property
     def degraded(self) -> bool:
         return self.store.statistics().degraded
+
+    async def state(self) -> dict[str, Any]:
+        nodes = self.snapshot.nodes
+        holders = (await self.store.members()).holders
+        names = sorted(nodes[uuid].name if uuid in nodes else uuid for uuid in holders)
+        return {"kind": self.kind, "holders": names}
 
 
 async def _push_ssconf(

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import shutil
 
 import msgspec
 
@@ -16,6 +15,7 @@ from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, Ca
 from ganeti.store.etcd.settings import (
     ServerSettings,
     StateSettings,
+    forget_etcd,
     keep_server_settings,
     keep_state_settings,
     state_settings,
@@ -39,18 +39,9 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
                 await asyncio.to_thread(_keep, paths, key)
             except OSError as err:
                 raise HostError(f"cannot keep the authority's key: {err.strerror}") from err
-            await begin_state(args)
+            await _begin_state(paths, daemons, args)
             await daemons.start(MASTERD)
         return Nothing()
-
-    async def begin_state(args: CandidateArgs) -> None:
-        """Know where the state is, and run this candidate's part of it."""
-        try:
-            await asyncio.to_thread(_keep_state, paths, args)
-        except OSError as err:
-            raise HostError(f"cannot keep where the state is: {err.strerror}") from err
-        if args.etcd_server:
-            await daemons.start(ETCD)
 
     async def stop(_args: Nothing, _call: Call) -> Nothing:
         async with changing:
@@ -66,22 +57,46 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
     return {CANDIDATE_START.name: start, CANDIDATE_STOP.name: stop}
 
 
+async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> None:
+    """Know where the state is, and run this candidate's part of it."""
+    settings, server = _decoded(args)
+    if settings.kind != state_settings(paths).kind:
+        # It was moved from one back end to another: the daemon begins anew.
+        await daemons.stop(MASTERD)
+    if settings.kind == "embedded":
+        await daemons.stop(ETCD)
+    try:
+        await asyncio.to_thread(_keep_state, paths, settings, server)
+    except OSError as err:
+        raise HostError(f"cannot keep where the state is: {err.strerror}") from err
+    if server is not None:
+        await daemons.start(ETCD)
+
+
 def _keep(paths: Paths, key: bytes) -> None:
     if not paths.authority_key.exists() or paths.authority_key.read_bytes() != key:
         write_atomically(paths.authority_key, key, mode=0o600)
 
 
-def _keep_state(paths: Paths, args: CandidateArgs) -> None:
-    """Repeating that is harmless: a server that has begun keeps its data, endpoints are found anew."""
-    if not args.state:
-        return
+def _decoded(args: CandidateArgs) -> tuple[StateSettings, ServerSettings | None]:
+    """Where the state is, and the server to run; InputError."""
     try:
-        settings = msgspec.json.decode(args.state, type=StateSettings)
-        if args.etcd_server:
-            keep_server_settings(paths, msgspec.json.decode(args.etcd_server, type=ServerSettings))
+        settings = msgspec.json.decode(args.state or "{}", type=StateSettings)
+        server = (
+            msgspec.json.decode(args.etcd_server, type=ServerSettings) if args.etcd_server else None
+        )
     except msgspec.DecodeError as err:
         raise InputError(f"where the state is, is not understood: {err}", "state") from err
-    if state_settings(paths).kind != settings.kind:
+    return settings, server
+
+
+def _keep_state(paths: Paths, settings: StateSettings, server: ServerSettings | None) -> None:
+    """Repeating that is harmless: a server that has begun keeps its data, endpoints are found anew."""
+    if server is not None:
+        keep_server_settings(paths, server)
+    if settings.kind == "embedded":
+        forget_etcd(paths)
+    elif state_settings(paths).kind != settings.kind:
         keep_state_settings(paths, settings)
 
 
@@ -90,6 +105,5 @@ def _forget(paths: Paths) -> None:
     state = [paths.state.with_name(paths.state.name + end) for end in ("", "-wal", "-shm", ".lock")]
     for path in (paths.authority_key, *state):
         path.unlink(missing_ok=True)
-    paths.state_settings.unlink(missing_ok=True)
-    shutil.rmtree(paths.etcd_directory, ignore_errors=True)
+    forget_etcd(paths)
     sync_directory(paths.data)

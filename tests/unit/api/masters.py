@@ -116,6 +116,9 @@ class FakeConfig:
     degraded: bool = False
     snapshot: Snapshot = field(default_factory=snapshot)
 
+    async def state(self) -> dict[str, Any]:
+        return {"kind": "etcd", "holders": ["node1.example.com"]}
+
 
 @dataclass
 class FakePause:

@@ -85,6 +85,14 @@ def test_info_begins_as_ever(master: FakeMaster, run: Run) -> None:
     assert "  mac prefix: aa:00:00" in lines
 
 
+def test_info_says_what_keeps_the_state(master: FakeMaster, run: Run) -> None:
+    for kind, shown in (("etcd", "etcd"), ("embedded", "the candidates")):
+        state = {"kind": kind, "holders": ["node1.example.com", "node2.example.com"]}
+        master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=False, state=state)
+        out = run(table, "info")[1]
+        assert f"State kept by: {shown} (node1.example.com, node2.example.com)" in out
+
+
 def test_info_says_if_the_state_has_one_copy_only(master: FakeMaster, run: Run) -> None:
     master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=True)
     assert "State: degraded: held by the master alone" in run(table, "info")[1]

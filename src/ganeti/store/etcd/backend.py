@@ -11,15 +11,14 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
 
 from ganeti.base.errors import NotMaster, ProtocolError, StoreError
-from ganeti.model.objects import NodeUuid
 from ganeti.store.backup import write_backup
 from ganeti.store.encoding import MemberList, encode_ceiling
 from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.keys import Head, Keys, Leader, encode_epoch
 from ganeti.store.etcd.messages import Compare, RangeAnswer, delete, get, put
+from ganeti.store.etcd.upkeep import LEASE_S, EtcdOptions, Upkeep
 from ganeti.store.etcd.view import View
 from ganeti.store.etcd.writer import Term, Writer
 from ganeti.store.interface import (
@@ -49,8 +48,6 @@ from ganeti.store.interface import (
 )
 from ganeti.store.notices import RoleFeed
 
-LEASE_S = 6
-"""How long after its last sign of life a master's place is taken by another one."""
 MARGIN_S = 1.0
 """How much earlier the master itself stops."""
 RENEW_S = 1.5
@@ -58,17 +55,15 @@ STAND_BACK_S = 3.0
 """How long a candidate that has stepped down leaves the election to others."""
 HAND_OVER_S = 10
 CAMPAIGN_S = LEASE_S + 6.0
-LOOK_AT_MEMBERS_S = 10.0
-COMPACT_S = 300.0
 PAGE_ROWS = 500
 PAGE_BYTES = 2 << 20
-ROOM_AGAIN_S = 30.0
 
 NO_FORCE = (
     "the state is in etcd, which elects by itself: there is no force without its quorum. Start the etcd"
     " members again (a majority of them must run; 'gnt-cluster verify' and the logs of ganeti-etcd name those"
-    " that are down). If a majority is lost for good, restore a backup: 'gnt-cluster restore' on one"
-    " candidate makes a new state from it"
+    " that are down). If a majority is lost for good: stop ganeti-masterd and ganeti-etcd on every candidate,"
+    " run 'ganeti-etcd --force-new-cluster' once on the one that was the last to be written to, then start"
+    " ganeti-masterd there; the others come back by 'gnt-node modify --master-candidate=no', then '=yes'"
 )
 
 _log = logging.getLogger(__name__)
@@ -77,17 +72,6 @@ _log = logging.getLogger(__name__)
 async def no_registers() -> int:
     """For a cluster whose nodes have promised nothing yet."""
     return 0
-
-
-@dataclass(frozen=True)
-class EtcdOptions:
-    """What differs between etcd servers that belong to this cluster, and others."""
-
-    is_managed: bool = True
-    """The servers are the candidates', each named for its node, and hold nothing else."""
-    lease_s: int = LEASE_S
-    endpoints_are: Callable[[tuple[str, ...]], None] = lambda _endpoints: None
-    """Told when the servers of the candidates are others."""
 
 
 class EtcdBackend:
@@ -117,10 +101,9 @@ class EtcdBackend:
         self._stand_back_until = 0.0
         self._refused = ""
         self._ceiling = 0
-        self._holders: frozenset[NodeUuid] = frozenset()
+        self._upkeep = Upkeep(gateway, self._keys, identity.node_uuid, self._options)
         self._changing_members = asyncio.Lock()
         self._written_members: MemberList | None = None
-        self._room_made = 0.0
         self._closed = False
         self._totals = StoreStatistics(Follower(), Head().position)
 
@@ -135,8 +118,8 @@ class EtcdBackend:
         self._tasks.append(asyncio.create_task(self._run(), name="etcd-election"))
         if self._options.is_managed:
             with contextlib.suppress(GatewayError, ProtocolError):
-                await self.look_at_members()
-            servers = asyncio.create_task(self._look_at_servers(), name="etcd-servers")
+                await self._upkeep.look_at_members()
+            servers = asyncio.create_task(self._upkeep.look_at_servers(), name="etcd-servers")
             self._tasks.append(servers)
 
     async def _end_earlier_life(self) -> None:
@@ -204,6 +187,10 @@ class EtcdBackend:
             return f"the master is {view.leader.node}"
         if view.is_incomplete:
             return "a restore of the state in etcd has not ended; if nobody is at it, repeat it"
+        if view.moved_to:
+            return (
+                f"the state has been moved from etcd to the embedded store, by node {view.moved_to}"
+            )
         if own not in view.members.candidates:
             return "this node is no master candidate"
         if view.hand_over not in (None, own):
@@ -234,6 +221,8 @@ class EtcdBackend:
         counter = view.epoch_value
         compare = [
             Compare(keys.leader, create_revision=0),
+            Compare(keys.incomplete, create_revision=0),
+            Compare(keys.moved, create_revision=0),
             Compare(keys.epoch, value=counter)
             if counter
             else Compare(keys.epoch, create_revision=0),
@@ -272,7 +261,7 @@ class EtcdBackend:
             int(lease.token),
             self._is_valid,
             self._lost_lease,
-            self._make_room,
+            self._upkeep.make_room,
         )
         self._ceiling, self._written_members = self._view.job_id_ceiling, None
         self._writer = Writer(self._gateway, self._keys, self._view.head, term)
@@ -286,7 +275,7 @@ class EtcdBackend:
             for task, name in (
                 (self._renew(number, end), "etcd-lease"),
                 (self._look_at_view(end, int(lease.token)), "etcd-rivals"),
-                (self._compact(), "etcd-compaction"),
+                (self._upkeep.compact(), "etcd-compaction"),
             )
         ]
         try:
@@ -358,56 +347,6 @@ class EtcdBackend:
             elif target is not None and target != self._identity.node_uuid:
                 self._lost_lease(f"the mastership is handed over to {target}")
             await self._view.changed()
-
-    async def _compact(self) -> None:
-        """Forget what is older than a while, on servers that are ours alone."""
-        old = 0
-        while self._options.is_managed:
-            await asyncio.sleep(COMPACT_S)
-            try:
-                revision = (await self._gateway.range(self._keys.head)).header.revision
-                if old:
-                    await self._gateway.compact(old)
-                old = revision
-            except (GatewayError, ProtocolError) as err:
-                _log.warning("etcd is not compacted: %s", err)
-
-    async def _look_at_servers(self) -> None:
-        """Know the servers, as they come and go, where they are the candidates'."""
-        while True:
-            with contextlib.suppress(GatewayError, ProtocolError):
-                await self.look_at_members()
-            await asyncio.sleep(LOOK_AT_MEMBERS_S)
-
-    async def look_at_members(self) -> None:
-        """Ask now who the servers are; GatewayError."""
-        listed = (await self._gateway.members()).members
-        own = self._identity.node_uuid
-        started = sorted(
-            (member for member in listed if member.clientURLs and not member.isLearner),
-            key=lambda member: (member.name != own, member.name),
-        )
-        self._holders = frozenset(NodeUuid(member.name) for member in started)
-        endpoints = tuple(url for member in started for url in member.clientURLs)
-        if endpoints and endpoints != self._gateway.endpoints:
-            self._gateway.use_endpoints(endpoints)
-            self._options.endpoints_are(endpoints)
-
-    async def _make_room(self) -> None:
-        """Forget what is old, and give the space back, on servers that are ours alone."""
-        now = asyncio.get_running_loop().time()
-        if not self._options.is_managed or now < self._room_made:
-            return
-        self._room_made = now + ROOM_AGAIN_S
-        try:
-            await self._gateway.compact(
-                (await self._gateway.range(self._keys.head)).header.revision
-            )
-            for endpoint in self._gateway.endpoints:
-                await self._gateway.defragment(endpoint)
-            await self._gateway.disarm()
-        except (GatewayError, ProtocolError) as err:
-            _log.warning("etcd has no room: %s", err)
 
     # Asked from outside
 
@@ -544,7 +483,7 @@ class EtcdBackend:
         epoch = role.lease.epoch if isinstance(role, Master) else view.epoch
         if master is None and leader is not None and leader.node != self._identity.node_uuid:
             master = leader.node
-        holders = self._holders if self._options.is_managed else members.candidates
+        holders = self._upkeep.holders if self._options.is_managed else members.candidates
         return Membership(
             master=master,
             epoch=epoch,
@@ -559,7 +498,7 @@ class EtcdBackend:
         """One server alone has what is written, although there could be more."""
         if not self._options.is_managed:
             return False
-        return len(self._holders) <= 1 and len(self._members_now().candidates) > 1
+        return len(self._upkeep.holders) <= 1 and len(self._members_now().candidates) > 1
 
     def statistics(self) -> StoreStatistics:
         writer, totals = self._writer, self._totals

@@ -6,6 +6,7 @@ leader      node and epoch of the master, under its lease: who created it is the
 epoch       the greatest epoch that was ever taken
 head        position and digest of the last transaction
 hand-over   the node for which the master is asked to end, under a lease
+moved       the node to whose embedded store the state has been taken; nobody is elected any more
 incomplete  there while a whole state is being put here; nobody is elected meanwhile
 row/KIND\0KEY   a row, with its checksum
 """
@@ -40,6 +41,7 @@ class Keys:
         self.epoch = self.prefix + b"epoch"
         self.head = self.prefix + b"head"
         self.hand_over = self.prefix + b"hand-over"
+        self.moved = self.prefix + b"moved"
         self.incomplete = self.prefix + b"incomplete"
         self.rows = self.prefix + b"row/"
         self.members = self.row(META_KIND, MEMBERS_KEY)

@@ -9,7 +9,7 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import ConfigurationError, HostError, StoreError
 from ganeti.base.paths import Paths
 from ganeti.model.objects import NodeUuid
-from ganeti.store.etcd.backend import EtcdBackend, EtcdOptions
+from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.gateway import Gateway
 from ganeti.store.etcd.server import ensure_certificate
 from ganeti.store.etcd.settings import (
@@ -19,6 +19,7 @@ from ganeti.store.etcd.settings import (
     server_settings,
     state_settings,
 )
+from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.fence import RegisterFence
 from ganeti.store.interface import Identity
 from ganeti.store.ports import OpenedState, Ports

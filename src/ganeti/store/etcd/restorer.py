@@ -14,13 +14,14 @@ from ganeti.base.files import sync_file
 from ganeti.base.paths import Paths
 from ganeti.store.backend import Found, Restoration
 from ganeti.store.backup import write_backup
-from ganeti.store.etcd.backend import EtcdBackend, EtcdOptions
+from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.batch import MAX_BYTES, MAX_REQUESTS
 from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.keys import Head, Keys, Leader, encode_epoch, sealed
 from ganeti.store.etcd.messages import Compare, Request, delete, put
 from ganeti.store.etcd.opening import open_gateway
 from ganeti.store.etcd.settings import state_settings
+from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.etcd.view import View
 from ganeti.store.interface import Identity, Position, Row
 from ganeti.store.register import RegisterFile
@@ -28,6 +29,7 @@ from ganeti.store.restoring import register_restored
 
 HELD_S = 15
 RENEW_S = 4.0
+AGAIN_S = 0.3
 
 
 class EtcdRestorer:
@@ -56,7 +58,7 @@ class EtcdRestorer:
     @contextlib.asynccontextmanager
     async def _being_leader(self, gateway: Gateway) -> AsyncIterator[None]:
         """Nobody is elected meanwhile; StoreError if somebody is the master."""
-        view = await self._view()
+        view = await self._free()
         if view.leader is not None:
             raise StoreError(
                 f"node {view.leader.node} is the master; stop ganeti-masterd on every candidate first"
@@ -76,6 +78,15 @@ class EtcdRestorer:
             await asyncio.wait((renewing,))
             with contextlib.suppress(GatewayError):
                 await gateway.revoke_lease(lease)
+
+    async def _free(self) -> View:
+        """What is known once nobody is the master, or an earlier command's lease should have ended."""
+        end = asyncio.get_running_loop().time() + HELD_S + RENEW_S
+        while True:
+            view = await self._view()
+            if view.leader is None or asyncio.get_running_loop().time() > end:
+                return view
+            await asyncio.sleep(AGAIN_S)
 
     def _require(self) -> Gateway:
         if self._gateway is None:
@@ -133,7 +144,12 @@ class EtcdRestorer:
         )
         epoch = encode_epoch(plan.position.epoch)
         await self._written(
-            [put(keys.head, head.encode()), put(keys.epoch, epoch), delete(keys.incomplete)]
+            [
+                put(keys.head, head.encode()),
+                put(keys.epoch, epoch),
+                delete(keys.incomplete),
+                delete(keys.moved),
+            ]
         )
         return aside
 

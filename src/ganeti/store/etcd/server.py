@@ -58,8 +58,8 @@ def _is_good(paths: Paths, authority_key: bytes, now: float) -> bool:
         return False
 
 
-def command(paths: Paths, settings: ServerSettings) -> list[str]:
-    """The server as words; it ends with its parent."""
+def command(paths: Paths, settings: ServerSettings, *, alone: bool = False) -> list[str]:
+    """The server as words; it ends with its parent. `alone`: it forgets all other members."""
     client, peer = client_url(settings.address), peer_url(settings.address)
     files = {
         "cert-file": paths.etcd_certificate,
@@ -91,6 +91,7 @@ def command(paths: Paths, settings: ServerSettings) -> list[str]:
         # A candidate with several addresses calls from any of them; the certificate decides.
         "experimental-peer-skip-client-san-verification",
         "pre-vote",
+        *(("force-new-cluster",) if alone else ()),
     )
     words = [f"--{name}={value}" for name, value in options.items()]
     return ["setpriv", "--pdeathsig", "KILL", "etcd", *words, *(f"--{name}" for name in flags)]

@@ -4,6 +4,7 @@ Two files, both JSON and mode 0600: `state-backend.json` on every candidate of a
 `etcd/server.json` where the candidate runs a server of it.
 """
 
+import shutil
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -87,6 +88,12 @@ def keep_server_settings(paths: Paths, settings: ServerSettings) -> None:
     known = server_settings(paths)
     if known is None or not paths.etcd_data.exists():
         write_atomically(paths.etcd_server_settings, msgspec.json.encode(settings), mode=0o600)
+
+
+def forget_etcd(paths: Paths) -> None:
+    """The state is embedded from now on; the data of a server that ran here is removed."""
+    paths.state_settings.unlink(missing_ok=True)
+    shutil.rmtree(paths.etcd_directory, ignore_errors=True)
 
 
 def access(paths: Paths, settings: StateSettings) -> Access:

@@ -83,6 +83,12 @@ class View:
         return self._keys.incomplete in self._values
 
     @property
+    def moved_to(self) -> str:
+        """The node to which the state is being, or has been, taken; '' if it is here."""
+        value = self._value(self._keys.moved)
+        return value.decode(errors="replace") if value else ""
+
+    @property
     def members(self) -> MemberList:
         value = self._value(self._keys.members)
         row = None if value is None else opened(META_KIND, MEMBERS_KEY, value)
@@ -119,6 +125,7 @@ class View:
             keys.head,
             keys.hand_over,
             keys.incomplete,
+            keys.moved,
             keys.members,
             keys.ceiling,
         )

@@ -1,0 +1,311 @@
+"""`gnt-cluster modify --state`: the state moves from one back end to the other, on the master's node.
+
+    wait until no job runs --> make the place --> end the master daemon --> claim the registers
+        --> copy --> say where it is (the one step that counts) --> start the master daemon
+
+Guests are not touched. Before that one step the state is where it was, and the command, or a start of the master
+daemon, goes on from there; after it, it is where it goes to. The claim makes sure that nobody else becomes the
+master from an old copy: the registers of a majority say that this node alone has the last state. The other
+candidates follow by themselves: the new master tells each one where the state is now.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import msgspec
+
+from ganeti import __version__, ssconf
+from ganeti.base import tls
+from ganeti.base.addresses import address_of_environment, is_loopback
+from ganeti.base.clock import Clock
+from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError, RpcError, StoreError
+from ganeti.base.paths import Paths, hostname
+from ganeti.bootstrap.daemons import ETCD, MASTERD, Daemons
+from ganeti.bootstrap.etcd import ExternalEtcd, begin_etcd
+from ganeti.bootstrap.init import answers
+from ganeti.bootstrap.membership import own_identity
+from ganeti.clients.luxi_async import AsyncLuxiClient
+from ganeti.model import wire
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.client import RpcClient
+from ganeti.rpc.procedures.form import Nothing, Procedure
+from ganeti.rpc.procedures.mastership import (
+    REGISTER_ACCEPT,
+    REGISTER_PROMISE,
+    REGISTER_READ,
+    AcceptArgs,
+    PromiseArgs,
+)
+from ganeti.rpc.transport import HttpsTransport
+from ganeti.store.backend import Restoration
+from ganeti.store.election import Vote
+from ganeti.store.encoding import DIGEST_BYTES, MemberList
+from ganeti.store.etcd.gateway import GatewayError
+from ganeti.store.etcd.keys import Keys
+from ganeti.store.etcd.messages import delete, put
+from ganeti.store.etcd.opening import open_gateway
+from ganeti.store.etcd.restorer import EtcdRestorer
+from ganeti.store.etcd.settings import (
+    StateSettings,
+    forget_etcd,
+    keep_state_settings,
+    state_settings,
+)
+from ganeti.store.interface import MEMBERS_KEY, META_KIND, CampaignKind, Identity, Position, Row
+from ganeti.store.register import Accepted, AcceptRequest, PromiseRequest
+from ganeti.store.restoring import EmbeddedRestorer
+
+QUIET_S = 120.0
+MASTER_LIMIT_S = 60.0
+_LOOK_S = 0.2
+
+A = TypeVar("A", bound=msgspec.Struct)
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What all steps need."""
+
+    paths: Paths
+    daemons: Daemons
+    clock: Clock
+    identity: Identity
+    say: Say
+
+    async def to_etcd(self, external: ExternalEtcd | None) -> None:
+        """From the embedded store; HostError, StoreError."""
+        old = EmbeddedRestorer(self.paths, self.identity)
+        async with self._quiet():
+            settings = await begin_etcd(
+                self.paths,
+                self.daemons,
+                self.clock,
+                cluster_uuid=self.identity.cluster_uuid,
+                node_uuid=self.identity.node_uuid,
+                address=await self._own_address(),
+                external=external,
+            )
+            self.say("etcd is ready; the master daemon is stopped for a moment")
+            await self.daemons.stop(MASTERD)
+            try:
+                gateway = open_gateway(self.paths, settings)
+                try:
+                    async with old.held():
+                        rows = [row async for row in old.rows()]
+                        found = await old.found()
+                        new = EtcdRestorer(self.paths, self.identity, gateway=gateway)
+                        async with new.held():
+                            plan = await self._claimed(rows, found.job_id_ceiling)
+                            await new.replace(plan, rows)
+                            keep_state_settings(self.paths, settings)
+                finally:
+                    await gateway.close()
+            finally:
+                await self._started()
+        self.say(f"the state is in etcd: {len(rows)} rows")
+
+    async def to_embedded(self) -> None:
+        """From etcd; HostError, StoreError."""
+        settings, keys = state_settings(self.paths), Keys(self.identity.cluster_uuid)
+        gateway = open_gateway(self.paths, settings)
+        moved = put(keys.moved, self.identity.node_uuid.encode())
+        async with self._quiet():
+            try:
+                # Nobody is elected from here on: the others would be as soon as this daemon ends.
+                await gateway.txn([], [moved])
+                self.say("the master daemon is stopped for a moment")
+                await self.daemons.stop(MASTERD)
+                try:
+                    old = EtcdRestorer(self.paths, self.identity, gateway=gateway)
+                    new = EmbeddedRestorer(self.paths, self.identity)
+                    async with old.held(), new.held():
+                        rows = [row async for row in old.rows()]
+                        plan = await self._claimed(rows, (await old.found()).job_id_ceiling)
+                        await new.replace(plan, rows)
+                        keep_state_settings(self.paths, StateSettings())
+                finally:
+                    if state_settings(self.paths).kind == "etcd":
+                        with contextlib.suppress(GatewayError):
+                            await gateway.txn([], [delete(keys.moved)])
+                    await self._started()
+            finally:
+                await gateway.close()
+        self.say(f"the state is in the candidates' own store: {len(rows)} rows")
+        await self.clean()
+
+    async def clean(self) -> None:
+        """The etcd server of this node is not needed any more; harmless where there is none."""
+        if state_settings(self.paths).kind == "embedded":
+            await self.daemons.stop(ETCD)
+            forget_etcd(self.paths)
+
+    async def _started(self) -> None:
+        await self.daemons.start(MASTERD)
+        await answers(self.paths, MASTER_LIMIT_S)
+
+    async def resumed(self) -> None:
+        """What an earlier, interrupted command may have left: the master serves, where the state is now."""
+        settings = state_settings(self.paths)
+        if settings.kind == "etcd":
+            if settings.is_managed:
+                await self.daemons.start(ETCD)
+            gateway = open_gateway(self.paths, settings)
+            try:
+                await gateway.txn([], [delete(Keys(self.identity.cluster_uuid).moved)])
+            finally:
+                await gateway.close()
+        await self._started()
+
+    # The queue
+
+    @contextlib.asynccontextmanager
+    async def _quiet(self) -> AsyncIterator[None]:
+        """No job runs, and none begins, while the block runs; PrereqError if one does not end."""
+        if (await self._call("QueryConfigValues", ["drain_flag"]))[0]:
+            self.say("the queue is drained, and stays so; 'gnt-cluster queue undrain' ends that")
+            await self._until_quiet()
+            yield
+            return
+        await self._call("SetDrainFlag", True)
+        try:
+            await self._until_quiet()
+            yield
+        finally:
+            with contextlib.suppress(GanetiError, OSError):
+                await self._call("SetDrainFlag", False)
+
+    async def _until_quiet(self) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + QUIET_S
+        while running := await self._running():
+            if loop.time() > end:
+                jobs = ", ".join(map(str, running[:10]))
+                raise PrereqError(
+                    f"jobs still run ({jobs}): wait for them, or cancel them, and try again",
+                    ErrorCode.WRONG_STATE,
+                )
+            await asyncio.sleep(_LOOK_S)
+
+    async def _running(self) -> list[int]:
+        rows = await self._call("QueryJobs", None, ["id", "status"])
+        return [
+            int(str(row[0]))
+            for row in rows
+            if row[1] in ("queued", "waiting", "canceling", "running")
+        ]
+
+    async def _call(self, method: str, *args: object) -> list[Any]:
+        try:
+            client = await AsyncLuxiClient.connect(self.paths.luxi_socket)
+            try:
+                found: list[Any] = await client.call(method, *args)
+                return found
+            finally:
+                await client.close()
+        except OSError as err:
+            raise HostError(f"the master daemon of this node does not answer: {err}") from err
+
+    # The registers
+
+    async def _own_address(self) -> str:
+        address = address_of_environment()
+        if address:
+            return address
+        rows = await self._call("QueryNodes", [], ["uuid", "pip"], False)
+        for uuid, primary_ip in rows:
+            if uuid == self.identity.node_uuid:
+                return str(primary_ip)
+        raise HostError("the configuration does not know this node")
+
+    async def _claimed(self, rows: Sequence[Row], ceiling: int) -> Restoration:
+        """Let a majority of the voters register that this node alone has the last state; HostError."""
+        nodes, voters = _nodes_of(rows), _voters_of(rows, self.identity)
+        asked = [node for node in nodes if node.uuid in voters]
+        context = tls.client_context(
+            self.paths.node_certificate, self.paths.node_key, self.paths.authority_certificate
+        )
+        own = address_of_environment()
+        rpc = RpcClient(HttpsTransport(context, own if is_loopback(own) else None), lambda: (0, ""))
+        cluster, me = self.identity.cluster_uuid, self.identity.node_uuid
+        try:
+            known = await _asked(rpc, asked, REGISTER_READ, Nothing())
+            epoch = max((vote.register.promised.epoch for vote in known.values()), default=0) + 1
+            promise = PromiseArgs(
+                request=PromiseRequest(cluster, epoch, me), kind=CampaignKind.FORCE
+            )
+            _check(await _asked(rpc, asked, REGISTER_PROMISE, promise), voters)
+            accepted = Accepted(epoch, 0, me, frozenset((me,)), ceiling, voters, __version__)
+            claim = AcceptArgs(request=AcceptRequest(cluster, accepted))
+            _check(await _asked(rpc, asked, REGISTER_ACCEPT, claim), voters)
+        finally:
+            await rpc.close()
+        digest = blake2b(f"{me} {epoch} moved".encode(), digest_size=DIGEST_BYTES).digest()
+        return Restoration(Position(epoch + 1, 1), digest, ceiling, voters)
+
+
+async def _asked(
+    rpc: RpcClient, nodes: Iterable[Node], procedure: Procedure[A], args: A
+) -> dict[NodeUuid, Vote]:
+    """What the nodes that answer say of their registers."""
+    found = await rpc.call_all(nodes, procedure, args)
+    return {
+        uuid: answer.vote
+        for uuid, answer in found.items()
+        if not isinstance(answer, RpcError) and answer.vote is not None
+    }
+
+
+def _check(votes: dict[NodeUuid, Vote], voters: frozenset[NodeUuid]) -> None:
+    """HostError where no majority has agreed."""
+    agreed = [uuid for uuid, vote in votes.items() if vote.granted]
+    if 2 * len(agreed) <= len(voters):
+        raise HostError(
+            f"only {len(agreed)} of {len(voters)} nodes agree that the state is moved:"
+            " bring the others back, and try again; nothing was moved"
+        )
+
+
+def _nodes_of(rows: Iterable[Row]) -> list[Node]:
+    return [wire.decode(row.value, Node) for row in rows if row.kind == "node"]
+
+
+def _voters_of(rows: Iterable[Row], identity: Identity) -> frozenset[NodeUuid]:
+    found = {row.key: row.value for row in rows if row.kind == META_KIND}
+    return MemberList.decode(found.get(MEMBERS_KEY), identity.node_uuid).voters
+
+
+async def switch_state(
+    paths: Paths,
+    daemons: Daemons,
+    clock: Clock,
+    kind: str,
+    *,
+    external: ExternalEtcd | None = None,
+    say: Say,
+) -> None:
+    """Move the state of a running cluster, on its master; harmless where it is there already."""
+    try:
+        identity = await asyncio.to_thread(own_identity, paths)
+    except OSError as err:
+        raise PrereqError("this host is no member of a cluster", ErrorCode.WRONG_STATE) from err
+    switch = Switch(paths, daemons, clock, identity, say)
+    if ssconf.SimpleStore(paths).GetMasterNode() != hostname():
+        raise PrereqError(
+            f"run this on the master, {ssconf.SimpleStore(paths).GetMasterNode()}",
+            ErrorCode.WRONG_STATE,
+        )
+    await switch.resumed()
+    if state_settings(paths).kind == kind:
+        await switch.clean()
+        say(f"the state is kept by {kind} already")
+    elif kind == "etcd":
+        await switch.to_etcd(external)
+    elif kind == "embedded":
+        await switch.to_embedded()
+    else:
+        raise StoreError(f"{kind} keeps no state")

@@ -1,0 +1,59 @@
+"""A cluster with its state in etcd whose master is cut off, in both directions and in one."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.test_etcd_cluster import BUSY_S, NODES, Load, first_job, master_of
+from tests.support.etcd_servers import require_etcd
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.masters import is_follower, serves
+from tests.support.partitions import cable
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    require_etcd()
+    probe = subprocess.run(["ip", "netns", "list"], check=False, capture_output=True)
+    if probe.returncode:
+        pytest.skip(f"no network namespaces here: {probe.stderr.decode().strip()}")
+    with local_cluster("--state", "etcd", "--netns", nodes=3) as made:
+        yield made
+
+
+def mute(cluster: LocalCluster, node: int, action: str) -> None:
+    """Nothing leaves a node's namespace (`-A`), or again (`-D`); everything still arrives."""
+    rule = ["iptables", action, "OUTPUT", "!", "-o", "lo", "-j", "DROP"]
+    subprocess.run(cluster.node(node).words(rule), check=True, capture_output=True)
+
+
+@pytest.mark.requirement("G1", "G2", "G4", "G8", "G19")
+@pytest.mark.parametrize("direction", ["both", "out"])
+def test_a_master_that_is_cut_off_is_replaced_and_serves_nobody(
+    cluster: LocalCluster, direction: str
+) -> None:
+    load = Load(cluster)
+    master = master_of(cluster)
+    others = [node for node in NODES if node != master]
+    if direction == "both":
+        cable(cluster, master, "down")
+    else:
+        mute(cluster, master, "-A")
+    try:
+        first_job(cluster, *others)
+        wait_until(lambda: not serves(cluster, master), "the old master is read-only", BUSY_S)
+    finally:
+        if direction == "both":
+            cable(cluster, master, "up")
+        else:
+            mute(cluster, master, "-D")
+    wait_until(lambda: is_follower(cluster, master), "the old master follows", BUSY_S * 2)
+    load.judge(cluster)

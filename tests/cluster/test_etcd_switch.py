@@ -1,0 +1,88 @@
+"""The state of a running cluster moves to etcd and back, under load; the command may die at any moment."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ganeti.store.etcd.settings import state_settings
+from tests.cluster.test_etcd_cluster import NODES, Load, master_of
+from tests.support.etcd_servers import require_etcd
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.masters import is_follower
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]
+SETTLED_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    require_etcd()
+    with local_cluster(nodes=3) as made:
+        yield made
+
+
+def kinds(cluster: LocalCluster) -> set[str]:
+    """Where the candidates think that the state is."""
+    return {state_settings(cluster.node(node).paths).kind for node in NODES}
+
+
+def moved(cluster: LocalCluster, kind: str) -> None:
+    """Move the state, on the master, and wait until all candidates have it there."""
+    master = master_of(cluster)
+    done = cluster.run("gnt-cluster", "modify", f"--state={kind}", node=master, timeout_s=200)
+    assert done.status == 0, done.out + done.err
+    wait_until(
+        lambda: kinds(cluster) == {kind}, "all candidates know where the state is", SETTLED_S
+    )
+    for node in NODES:
+        if node != master:
+            wait_until(
+                lambda one=node: is_follower(cluster, one),  # type: ignore[misc] # a default
+                "it follows",
+                SETTLED_S,
+            )
+
+
+def killed_after(cluster: LocalCluster, kind: str, seconds: float) -> None:
+    """Begin to move the state, and die."""
+    node = cluster.node(master_of(cluster))
+    with subprocess.Popen(
+        node.words(["gnt-cluster", "modify", f"--state={kind}"]),
+        env=node.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        time.sleep(seconds)
+        process.kill()
+
+
+@pytest.mark.requirement("G1", "G2", "G8")
+@pytest.mark.parametrize("seconds", [0.0, 2.5])
+def test_the_state_moves_to_etcd_and_back_under_load(cluster: LocalCluster, seconds: float) -> None:
+    for kind in ("etcd", "embedded"):
+        load = Load(cluster, 2)
+        if seconds:
+            killed_after(cluster, kind, seconds)
+            master = next(node for node in NODES if not is_follower(cluster, node))
+            done = cluster.run(
+                "gnt-cluster", "modify", f"--state={kind}", node=master, timeout_s=200
+            )
+            assert done.status == 0, done.out + done.err
+            cluster.run("gnt-cluster", "queue", "undrain", node=master)
+        moved(cluster, kind)
+        load.judge(cluster)
+        done = cluster.run("gnt-cluster", "verify", node=master_of(cluster), timeout_s=120)
+        assert done.status == 0, done.out + done.err
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.requirement("G1", "G2", "G8")
+@pytest.mark.parametrize("tenths", range(5, 65, 5))
+def test_the_state_moves_though_the_command_dies_at_any_moment(
+    cluster: LocalCluster, tenths: int
+) -> None:
+    test_the_state_moves_to_etcd_and_back_under_load(cluster, tenths / 10)
