@@ -47,7 +47,7 @@ unit: $(STAMP) ## the tests that need no daemon and no virtual machine
 check: lint unit ## the inner loop: lint and unit tests, under two minutes
 
 test: packages lint ## everything, with real daemons and real virtual machines
-	$(PYTEST) -n 2 --dist loadgroup -m 'not soak'
+	$(PYTEST) -n 3 --dist loadgroup -m 'not soak'
 
 test-host: packages $(STAMP) ## only the tests with real virtual machines
 	$(PYTEST) -m host

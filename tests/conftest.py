@@ -13,15 +13,20 @@ pytest_plugins = ["tests.support.leaks", "tests.support.requirements_plugin"]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """With `--dist loadgroup` one process runs all that starts daemons; others run the rest beside it."""
-    return RealThingsTogether(config, log) if config.getvalue("dist") == "loadgroup" else None
+    """With `--dist loadgroup` a process runs a whole module of those that start daemons or machines."""
+    return RealModulesWhole(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-class RealThingsTogether(LoadScopeScheduling):  # type: ignore[misc]  # its types are not published
-    """Tests of real daemons and machines as one piece of work, each other test as one."""
+class RealModulesWhole(LoadScopeScheduling):  # type: ignore[misc]  # its types are not published
+    """A module of tests with real daemons or machines is one piece of work: they share a cluster.
+
+    Such tests wait most of their time, so modules run side by side. Each other test is a piece of its own.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "real" if nodeid.startswith(("tests/cluster/", "tests/host/")) else nodeid
+        if nodeid.startswith(("tests/cluster/", "tests/host/")):
+            return nodeid.split("::", 1)[0]
+        return nodeid
 
 
 def pytest_asyncio_loop_factories(

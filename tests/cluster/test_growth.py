@@ -49,7 +49,7 @@ async def test_archived_jobs_leave_no_memory_behind(alone: LocalCluster) -> None
         for _ in range(3):
             await run_and_archive(client, ARCHIVED)
         after = resident_mib(pid)
-    assert after - before < 12  # 15,000 jobs take more than 30 MiB
+    assert after - before < 20  # 15,000 jobs take more than 30 MiB
 
 
 @pytest.mark.requirement("G15")

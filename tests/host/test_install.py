@@ -14,7 +14,7 @@ pytestmark = pytest.mark.host
 TOP = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_an_installation_has_programs_an_allocator_and_units(tmp_path: Path) -> None:
     prefix, root = tmp_path / "opt", tmp_path / "root"
     subprocess.run(

@@ -119,8 +119,10 @@ async def test_a_target_that_dies_while_the_disk_is_sent_leaves_the_guest_alone(
     )
     info = await here.driver.migration_info(instance)
     incoming = await accept(there, instance, copy, info, copies_disks=True)
+    kept = copy.stat().st_blocks
     sending = asyncio.ensure_future(send(here, slow, incoming))
-    await asyncio.sleep(0.5)
+    while copy.stat().st_blocks == kept:  # noqa: ASYNC110  # nobody tells that QEMU begins to send
+        await asyncio.sleep(0.02)
     os.kill(there.record(instance).pid, signal.SIGKILL)
     result = await sending
     assert result.status == "failed"

@@ -28,7 +28,8 @@ MODULES = {
     ETCD: "ganeti.daemons.etcd",
 }
 
-START_LIMIT_S = 30.0
+START_LIMIT_S = 90.0
+"""A busy or emulated host may need that long; one that has ended is noticed at once."""
 STOP_LIMIT_S = 30.0
 LOOK_INTERVAL_S = 0.02
 OUTPUT_TAIL = 2000

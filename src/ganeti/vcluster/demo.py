@@ -14,7 +14,8 @@ from ganeti.vcluster.layout import VirtualCluster, plan
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-demo")  # noqa: S108 - made 0700, and long names do not fit
 NODES = 3
 INSTANCE = "web1.example.com"
-HEARTBEAT = "HEARTBEAT"
+HEARTBEAT, READY = "HEARTBEAT", "READY"
+SHOWN_LINES = 4
 BOOT_LIMIT_S = 120.0
 LOOK_INTERVAL_S = 0.2
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -39,6 +40,7 @@ class Demo:
     def __init__(self, cluster: VirtualCluster) -> None:
         self._cluster = cluster
         self._commands = lifecycle.Commands(cluster, announce)
+        self._shown = ""
 
     def _master(self, *argv: str) -> None:
         self._commands.run(self._cluster.master, argv)
@@ -76,7 +78,7 @@ class Demo:
         end = time.monotonic() + BOOT_LIMIT_S
         while True:
             said = self._console_log()
-            new = said.removeprefix(before) if said.startswith(before) else said
+            new = _added(before, said)
             if HEARTBEAT in new or time.monotonic() > end:
                 break
             time.sleep(LOOK_INTERVAL_S)
@@ -89,6 +91,10 @@ class Demo:
         return self._commands.output(
             self._cluster.master, ["gnt-instance", "console", "--log", INSTANCE]
         )
+
+
+def _added(before: str, log: str) -> str:
+    return log.removeprefix(before) if log.startswith(before) else log
 
 
 def _title(text: str) -> None:
