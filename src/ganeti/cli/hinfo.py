@@ -36,7 +36,6 @@ TOOL = options.Tool(
     (
         *(options.PRINT_NODES, options.PRINT_INSTANCES, *options.BACKENDS, options.VERBOSE),
         *(options.QUIET, options.OFFLINE, options.IGNORE_LOAD, options.STATIC_MEMORY),
-        *options.MONITORING,
     ),
     hinfo,
 )
