@@ -26,6 +26,7 @@ from ganeti.model.objects import NodeUuid
 from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
 from ganeti.rpc.calls import Call, Handler, Handlers
+from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
 from ganeti.rpc.procedures.devices import (
     DiskChangeArgs,
     MediumArgs,
@@ -157,6 +158,8 @@ class ModelNode:
     pinned_hvparams: dict[str, Any] = field(
         default_factory=lambda: {"machine_version": "pc-i440fx-7.2"}
     )
+    agents: dict[str, AgentInfo] = field(default_factory=dict)
+    """UUID of an instance -> what the agent in its guest says."""
     nvram: dict[str, bytes] = field(default_factory=dict)
     """UUID of an instance -> what only this node has."""
     call: Call = field(default_factory=Call)
@@ -491,6 +494,15 @@ class ModelNode:
 
     def on_instance_screenshot(self, args: InstanceArgs) -> Screenshot:
         return Screenshot(png=f"screen of {self._here(args.instance).spec.name}".encode())
+
+    def on_agent_info(self, args: InstanceArgs) -> AgentInfo | None:
+        return self.agents.get(args.instance.uuid)
+
+    def on_agent_freeze(self, args: FrozenArgs) -> Frozen:
+        return Frozen(file_systems=1)
+
+    def on_agent_thaw(self, args: InstanceArgs) -> Frozen:
+        return Frozen(file_systems=1)
 
     def on_nvram_read(self, args: InstanceArgs) -> Nvram:
         return Nvram(content=self.nvram.get(args.instance.uuid))

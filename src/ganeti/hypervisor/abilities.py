@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
+from ganeti.rpc.procedures.agent import AgentInfo
 
 
 class PinsMachine(abc.ABC):
@@ -34,12 +35,28 @@ class FindsOutEarly(abc.ABC):
         """Ask the host for what holds until it boots again, or its programs are replaced."""
 
 
-class ShortensLogs(abc.ABC):
-    """Keeps logs that guests write, as much as they like, below a limit."""
+class LooksAfterGuests(abc.ABC):
+    """Has something to do for guests from time to time, asked by nobody."""
 
     @abc.abstractmethod
-    async def shorten_logs(self) -> None:
-        """Cut what has grown too big since the last call."""
+    async def look_after(self) -> None:
+        """Cut logs that have grown too big; thaw guests that were frozen for too long."""
+
+
+class TalksToAgent(abc.ABC):
+    """Reaches an agent in guests, which say of themselves what they like."""
+
+    @abc.abstractmethod
+    async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
+        """What the guest says of itself; None if no agent answers."""
+
+    @abc.abstractmethod
+    async def freeze(self, instance: InstanceSpec, limit_s: float) -> int:
+        """Let its file systems stand still, at most `limit_s`; how many. May be repeated."""
+
+    @abc.abstractmethod
+    async def thaw(self, instance: InstanceSpec) -> int:
+        """Let them go on; how many. May be repeated."""
 
 
 class KeepsNvram(abc.ABC):

@@ -331,7 +331,11 @@ _HOST = (
     HypervisorParam(
         "use_chroot", False, "run QEMU in an empty directory of its own", touches_host=True
     ),
-    HypervisorParam("use_guest_agent", False, "offer the guest a channel for QEMU's guest agent"),
+    HypervisorParam(
+        "use_guest_agent",
+        False,
+        "offer the guest a channel for QEMU's agent, which says its addresses and shuts it down",
+    ),
     HypervisorParam(
         "accelerator",
         "auto",

@@ -14,6 +14,7 @@ from ganeti.guest_os.scripts import OsScripts
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.node import (
+    agent,
     allocator,
     candidate,
     devices,
@@ -29,7 +30,7 @@ from ganeti.node import (
     transfers,
     uids,
 )
-from ganeti.node.early import find_out, shorten_logs
+from ganeti.node.early import find_out, look_after_guests
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
@@ -76,9 +77,9 @@ class NodeApplication:
         self.handlers = Repeats().wrap(merged(own))
 
     async def look_after_guests(self) -> None:
-        """Find out what takes a while, then keep the guests' logs small, until it is cancelled."""
+        """Find out what takes a while, then look after guests until it is cancelled."""
         await find_out(self._paths, self._drivers)
-        await shorten_logs(self._drivers)
+        await look_after_guests(self._drivers)
 
     async def close(self) -> None:
         """Stop; programs that tasks run go on."""
@@ -119,6 +120,7 @@ def _handlers(
             instance.handlers(drivers, disks, locks), partial(is_marked_offline, paths)
         ),
         hardware.handlers(drivers, disks, locks),
+        agent.handlers(drivers, locks),
         networks.handlers(drivers),
         devices.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),

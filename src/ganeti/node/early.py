@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from ganeti import ssconf
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import FindsOutEarly, ShortensLogs
+from ganeti.hypervisor.abilities import FindsOutEarly, LooksAfterGuests
 from ganeti.hypervisor.interface import Hypervisor
 
-LOGS_EVERY_S = 10.0
+LOOK_EVERY_S = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +27,17 @@ async def find_out(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> None:
             log.warning("hypervisor %s: %s", name, err)
 
 
-async def shorten_logs(hypervisors: Mapping[str, Hypervisor]) -> None:
-    """Keep what guests write into logs below its limit, for as long as the daemon lives."""
+async def look_after_guests(hypervisors: Mapping[str, Hypervisor]) -> None:
+    """Do what hypervisors have to do from time to time, for as long as the daemon lives."""
     while True:
-        await asyncio.sleep(LOGS_EVERY_S)
+        await asyncio.sleep(LOOK_EVERY_S)
         for name, hypervisor in hypervisors.items():
             able: object = hypervisor
-            if isinstance(able, ShortensLogs):
+            if isinstance(able, LooksAfterGuests):
                 try:
-                    await able.shorten_logs()
-                except OSError as err:
-                    log.warning("logs of the guests of %s: %s", name, err)
+                    await able.look_after()
+                except (OSError, GanetiError) as err:
+                    log.warning("looking after the guests of %s: %s", name, err)
 
 
 def _used(paths: Paths) -> list[str]:

@@ -191,6 +191,22 @@ INFO = {
 }  # fmt: skip
 
 
+@pytest.mark.requirement("A64")
+def test_info_shows_what_the_agent_in_the_guest_says(master: FakeMaster, run: Run) -> None:
+    said = {
+        "host_name": "web1\x1b[2J", "os": "Debian GNU/Linux 12", "kernel": "",
+        "interfaces": [{"name": "lo", "mac": "", "addresses": []},
+                       {"name": "eth0", "mac": "", "addresses": ["192.0.2.7/24", "fe80::1/64"]}],
+    }  # fmt: skip
+    master.job(result={"cap1.peer": {**INFO["cap1.peer"], "guest_agent": said}})
+    _, out, _ = run(table, "info", "cap1.peer")
+    assert "\x1b" not in out
+    assert "host name: web1" in out
+    assert "operating system: Debian GNU/Linux 12" in out
+    assert "addresses of eth0: 192.0.2.7/24, fe80::1/64" in out
+    assert "addresses of lo" not in out
+
+
 def test_info_looks_as_ever(master: FakeMaster, run: Run) -> None:
     master.job(result=INFO)
     code, out, _err = run(table, "show", "cap1.peer")

@@ -8,9 +8,9 @@ import pytest
 from ganeti import ssconf
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import FindsOutEarly, ShortensLogs
+from ganeti.hypervisor.abilities import FindsOutEarly, LooksAfterGuests
 from ganeti.hypervisor.fake import FakeHypervisor
-from ganeti.node.early import LOGS_EVERY_S, find_out, shorten_logs
+from ganeti.node.early import LOOK_EVERY_S, find_out, look_after_guests
 
 
 class Curious(FakeHypervisor, FindsOutEarly):
@@ -36,22 +36,22 @@ async def test_only_hypervisors_of_the_cluster_look_and_failures_wait_for_who_ne
     assert (used.looks, unused.looks) == (1, 0)
 
 
-class Talkative(FakeHypervisor, ShortensLogs):
-    """Its logs cannot be cut at first."""
+class Careful(FakeHypervisor, LooksAfterGuests):
+    """Fails at first."""
 
     calls = 0
 
-    async def shorten_logs(self) -> None:
+    async def look_after(self) -> None:
         self.calls += 1
         if self.calls == 1:
             raise OSError("disk full")
 
 
 @pytest.mark.virtual_time
-async def test_logs_are_kept_short_as_long_as_the_daemon_lives(tmp_path: Path) -> None:
-    talkative = Talkative(Paths(tmp_path))
-    known = {"talkative": talkative, "plain": FakeHypervisor(Paths(tmp_path))}
+async def test_guests_are_looked_after_as_long_as_the_daemon_lives(tmp_path: Path) -> None:
+    careful = Careful(Paths(tmp_path))
+    known = {"careful": careful, "plain": FakeHypervisor(Paths(tmp_path))}
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(LOGS_EVERY_S * 3.5):
-            await shorten_logs(known)
-    assert talkative.calls == 3
+        async with asyncio.timeout(LOOK_EVERY_S * 3.5):
+            await look_after_guests(known)
+    assert careful.calls == 3

@@ -18,6 +18,7 @@ from ganeti.model.opcodes.instance import (
 )
 from ganeti.rpc.calls import Call
 from ganeti.rpc.fake import Fault
+from ganeti.rpc.procedures.agent import AgentInfo
 from ganeti.store.faulty import Crash, Refuse
 from ganeti.units.instance.query_data import MOST_AT_ONCE
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
@@ -346,6 +347,23 @@ async def test_all_about_an_instance_is_shown(master: Master) -> None:
     assert [disk["iv_name"] for disk in shown["disks"]] == ["disk/0", "disk/1"]
     assert shown["disks"][0]["pstatus"]["exists"]
     assert shown["nics"][0]["link"] == "br0"
+
+
+@pytest.mark.requirement("A64")
+async def test_what_the_agent_in_a_guest_says_is_shown_while_it_runs(master: Master) -> None:
+    node = master.world.node(1)
+    query = OpInstanceQueryData(instances=[NAME], use_locking=True)
+    await master.change(
+        lambda draft: draft.put(replace(draft.cluster, enabled_hypervisors=("kvm",)))
+    )
+    succeeded(await master.run(create(hvparams={"use_guest_agent": True})))
+    uuid = master.instance(NAME).uuid
+    assert succeeded(await master.run(query))[NAME]["guest_agent"] is None
+    node.agents[uuid] = AgentInfo(host_name="web1", os="Debian")
+    shown = succeeded(await master.run(query))[NAME]["guest_agent"]
+    assert (shown["host_name"], shown["os"], shown["interfaces"]) == ("web1", "Debian", [])
+    node.guests[uuid].state = "paused"
+    assert succeeded(await master.run(query))[NAME]["guest_agent"] is None
 
 
 async def test_a_silent_node_leaves_what_it_would_say_empty(master: Master) -> None:

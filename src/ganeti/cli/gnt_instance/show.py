@@ -81,6 +81,7 @@ def _described(instance: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Modification time", format_time(instance["mtime"])),
         ("State", wanted if actual is None else f"{wanted}, actual state is {actual}"),
         *_migration(instance),
+        *_guest(instance.get("guest_agent")),
         (
             "Nodes",
             [
@@ -116,6 +117,20 @@ def _migration(instance: dict[str, Any]) -> list[tuple[str, Any]]:
         return []
     remedy = f"gnt-instance migrate --cleanup {instance['name']}"
     return [("Migration", f"with {other}, not finished; if no job is at it, run: {remedy}")]
+
+
+def _guest(agent: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    """What the guest says of itself, where its agent answers."""
+    if not agent:
+        return []
+    said = [("host name", "host_name"), ("operating system", "os"), ("kernel", "kernel")]
+    shown: list[tuple[str, Any]] = [(title, agent[name]) for title, name in said if agent[name]]
+    shown += [
+        (f"addresses of {one['name']}", ", ".join(one["addresses"]))
+        for one in agent["interfaces"]
+        if one["addresses"]
+    ]
+    return [("Guest, as its agent says", shown)]
 
 
 def _nic(number: int, nic: dict[str, Any]) -> list[tuple[str, Any]]:

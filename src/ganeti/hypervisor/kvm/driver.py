@@ -15,13 +15,15 @@ from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.abilities import (
     FindsOutEarly,
     KeepsNvram,
+    LooksAfterGuests,
     PinsMachine,
-    ShortensLogs,
     TakesScreenshots,
+    TalksToAgent,
 )
 from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import links, migration, nvram
+from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import console_info
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
@@ -36,6 +38,7 @@ from ganeti.hypervisor.kvm.validation import machines, problems_here
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.kvm_params import SPICE_FILES, VNC_PASSWORD_FILE
 from ganeti.model.params import Params
+from ganeti.rpc.procedures.agent import AgentInfo
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
 
@@ -62,7 +65,13 @@ _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 
 class KvmHypervisor(
-    Hypervisor, FindsOutEarly, ShortensLogs, PinsMachine, TakesScreenshots, KeepsNvram
+    Hypervisor,
+    FindsOutEarly,
+    LooksAfterGuests,
+    PinsMachine,
+    TakesScreenshots,
+    KeepsNvram,
+    TalksToAgent,
 ):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
@@ -83,6 +92,7 @@ class KvmHypervisor(
         self._moves = Moves(paths)
         self._versions: dict[tuple[str, int, int], str] = {}
         self._hotplug = KvmHotplug(paths, run, self._guests)
+        self._agents = Agents(self._guests)
 
     @property
     def hotplug(self) -> KvmHotplug:
@@ -110,30 +120,25 @@ class KvmHypervisor(
         return await self._version_of(find_program({}))
 
     async def find_out(self) -> None:
-        await self._clean_up_migrations()
+        await self._moves.clean_up(self._guests)
         program = find_program({})
         await self._version_of(program)
         await self._guests.confinement.abilities(program)
         await self._guests.acceleration.kvm_works(program)
 
-    async def _clean_up_migrations(self) -> None:
-        """Keys that an earlier daemon was about to take from guests, or to remove, are removed now."""
-        short_uuids = {files.short_uuid for files in self._guests.known()}
-        for short_uuid in sorted(short_uuids | set(self._moves.leftovers())):
-            files = self._guests.files(short_uuid)
-            async with self._guests.lock(files):
-                try:
-                    guest = self._guests.peek(files)
-                    if guest is None:
-                        self._moves.remove_files(short_uuid)
-                    else:
-                        await self._moves.clean_up(guest)
-                except HypervisorError as err:
-                    logger.warning("keys of an earlier migration may be left: %s", err)
-
-    async def shorten_logs(self) -> None:
-        for files in self._guests.known():
+    async def look_after(self) -> None:
+        for files in list(self._guests.known()):
             await asyncio.to_thread(files.shorten_logs)
+            await self._agents.thaw_in_time(files)
+
+    async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
+        return await self._agents.info(instance)
+
+    async def freeze(self, instance: InstanceSpec, limit_s: float) -> int:
+        return await self._agents.freeze(instance, limit_s)
+
+    async def thaw(self, instance: InstanceSpec) -> int:
+        return await self._agents.thaw(instance)
 
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
@@ -458,8 +463,12 @@ class KvmHypervisor(
                 await guest.ask("set-action", action, timeout_s=min(LOOK_S, timeout_s))
             if await guest.status(timeout_s=min(LOOK_S, timeout_s)) != "running":
                 return False
+            is_first = True
             while (left := deadline - loop.time()) > 0:
                 await guest.ask("system_powerdown", timeout_s=left)
+                if not is_first:  # it did not hear the button
+                    await self._agents.shutdown(guest)
+                is_first = False
                 if await self._guests.ended_within(guest, min(ASK_AGAIN_S, left)):
                     return True
         except MonitorGone:

@@ -1,16 +1,19 @@
 """The two ends of a move: what a QEMU is told so that a guest, and perhaps its disks, change hosts."""
 
 import contextlib
+import logging
 from collections.abc import Sequence
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.kvm import capabilities, migration, mirror
-from ganeti.hypervisor.kvm.guests import Guest, complete
+from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.migration import Limits
 from ganeti.hypervisor.kvm.migration_tls import Link, MigrationTls
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
+
+logger = logging.getLogger(__name__)
 
 CERTIFICATE = "certificate"
 """What the source says of itself to the target, beside its machine."""
@@ -30,18 +33,20 @@ class Moves:
         """No migration of this guest is under way from here."""
         self._tls.discard(instance_uuid)
 
-    def leftovers(self) -> list[str]:
-        """The short UUIDs of guests of which an earlier daemon has left files behind."""
-        return self._tls.leftovers()
-
-    def remove_files(self, short_uuid: str) -> None:
-        """Of a guest that does not live any more."""
-        self._tls.remove_files(short_uuid)
-
-    async def clean_up(self, guest: Guest) -> None:
-        """After a crash of a daemon: the keys of a migration that is over leave the process."""
-        if await migration.is_over(guest.ask, is_incoming=guest.record.is_incoming):
-            await self._tls.clean_up(guest)
+    async def clean_up(self, guests: Guests) -> None:
+        """Keys that an earlier daemon was about to take from guests, or to remove, are removed now."""
+        short_uuids = {files.short_uuid for files in guests.known()}
+        for short_uuid in sorted(short_uuids | set(self._tls.leftovers())):
+            files = guests.files(short_uuid)
+            async with guests.lock(files):
+                try:
+                    guest = guests.peek(files)
+                    if guest is None:
+                        self._tls.remove_files(short_uuid)
+                    elif await migration.is_over(guest.ask, is_incoming=guest.record.is_incoming):
+                        await self._tls.clean_up(guest)
+                except HypervisorError as err:
+                    logger.warning("keys of an earlier migration may be left: %s", err)
 
     async def listen(self, guest: Guest, wanted: IncomingArgs) -> Incoming:
         """Wait for a guest from the one end whose certificate came with the request."""

@@ -58,6 +58,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a guest that came was running where it came from."""
     stopped_to_move: bool = False
     """A guest that ran stands still because it is being moved."""
+    thaw_at: float = 0
+    """When file systems that the guest's agent has frozen go on at the latest (seconds since the epoch); 0: none are."""
     port: int = 0
     """Where an incoming guest is waited for."""
     disks_port: int = 0

@@ -14,6 +14,7 @@ from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.objects import Cluster, Disk, Instance
 from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
+from ganeti.rpc.procedures.agent import AGENT_INFO, AgentInfo
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs, DiskInfo
 from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, InstanceArgs, RunningInstance
 from ganeti.units.base import LogicalUnit
@@ -21,6 +22,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, primary_node, running_state, spec_of
 from ganeti.units.node_choice import check_online
 
+UP = "up"
 MOST_AT_ONCE = 32
 """Instances about which nodes are asked at the same time."""
 
@@ -64,8 +66,11 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         target = snapshot.nodes.get(instance.migrating_to) if instance.migrating_to else None
         run_state: str | None = None
         disks: list[DiskInfo | None] = [None] * len(instance.disks)
+        agent: AgentInfo | None = None
         if not self.op.static and not node.offline:
             run_state, disks = await self._live(ctx, instance)
+        if run_state == UP and filled_hvparams(cluster, instance).get("use_guest_agent"):
+            agent = await self._asked_agent(ctx, instance)
         known = HYPERVISOR_PARAMS[instance.hypervisor]
         hv_actual = filled_hvparams(cluster, instance)
         return {
@@ -77,6 +82,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "config_state": instance.admin_state,
             "run_state": run_state,
             "migrating_to": target.name if target is not None else None,
+            "guest_agent": None if agent is None else wire.plain(agent),
             "pnode": node.name,
             "pnode_group_uuid": group.uuid,
             "pnode_group_name": group.name,
@@ -122,6 +128,16 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             return None, [None] * len(instance.disks)
         return state, disks
 
+    async def _asked_agent(self, ctx: UnitContext, instance: Instance) -> AgentInfo | None:
+        """What the guest says of itself, if its agent answers."""
+        node, args = primary_node(ctx, instance), InstanceArgs(instance=spec_of(ctx, instance))
+        try:
+            answer: AgentInfo | None = await ctx.call(node, AGENT_INFO, args)
+        except RpcError as err:
+            ctx.warn(str(err))
+            return None
+        return answer
+
 
 IN_BETWEEN = "waiting in memory"
 """A guest whose migration broke off: it does not run here, and its memory is kept."""
@@ -133,7 +149,7 @@ def run_state(found: RunningInstance | None) -> str:
         return "down"
     if not found.has_guest:
         return IN_BETWEEN
-    return {"shutdown": "user down", "paused": "paused"}.get(found.state, "up")
+    return {"shutdown": "user down", "paused": "paused"}.get(found.state, UP)
 
 
 def _nic(cluster: Cluster, index: int, instance: Instance) -> dict[str, Any]:

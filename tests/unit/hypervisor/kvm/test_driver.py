@@ -14,7 +14,9 @@ from ganeti.base import certificates
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
+from ganeti.hypervisor.kvm import agents as agents_module
 from ganeti.hypervisor.kvm import driver as driver_module
+from ganeti.hypervisor.kvm.agent import AgentSilent
 from ganeti.hypervisor.kvm.confinement import SETPRIV
 from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
@@ -393,3 +395,91 @@ async def test_a_silent_qemu_is_not_ended_by_a_start(kvm: KvmHypervisor, host: H
     host.is_silent = True
     await kvm.start(SHUTS_ITSELF_DOWN, [])
     assert host.alive == alive
+
+
+TALKS = msgspec.structs.replace(INSTANCE, hvparams={"accelerator": "tcg", "use_guest_agent": True})
+
+
+class Agent:
+    """What a guest's agent does, for one host."""
+
+    host: Host
+    frozen = 0
+    is_silent = False
+
+    def __init__(self, _path: Path) -> None:
+        pass
+
+    async def shutdown(self) -> None:
+        self.host.alive.clear()
+
+    async def freeze(self) -> int:
+        if self.is_silent:
+            raise AgentSilent("no answer")
+        type(self).frozen = 2
+        return 2
+
+    async def thaw(self) -> int:
+        count, type(self).frozen = self.frozen, 0
+        return count
+
+
+@pytest.fixture
+def agent(host: Host, monkeypatch: pytest.MonkeyPatch) -> type[Agent]:
+    class Mine(Agent):
+        pass
+
+    Mine.host = host
+    monkeypatch.setattr(agents_module, "GuestAgent", Mine)
+    return Mine
+
+
+async def test_a_guest_that_ignores_the_button_is_shut_down_by_its_agent(
+    kvm: KvmHypervisor, host: Host, agent: type[Agent]
+) -> None:
+    await kvm.start(TALKS, [])
+    host.hears_button = False
+    await kvm.stop(TALKS, 120)
+    assert host.asked.count("system_powerdown") == 2
+    assert "quit" not in host.asked
+    assert agent.host.alive == {}
+
+
+@pytest.mark.requirement("F23")
+async def test_a_frozen_guest_goes_on_in_time_whatever_becomes_of_the_daemon(
+    kvm: KvmHypervisor,
+    host: Host,
+    paths: Paths,
+    agent: type[Agent],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await kvm.start(TALKS, [])
+    assert await kvm.freeze(TALKS, 60) == 2
+    assert await kvm.thaw(TALKS) == 2
+    assert await kvm.thaw(TALKS) == 0
+    assert await kvm.freeze(TALKS, 60) == 2
+    successor = KvmHypervisor(paths, no_commands, processes=host, monitor=host.monitor)
+    await successor.look_after()
+    assert agent.frozen == 2
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 61)
+    await successor.look_after()
+    assert agent.frozen == 0
+    kept = record(paths)
+    assert kept is not None
+    assert kept.thaw_at == 0
+
+
+async def test_a_guest_that_cannot_be_frozen_says_why(
+    kvm: KvmHypervisor, agent: type[Agent]
+) -> None:
+    await kvm.start(INSTANCE, [])
+    with pytest.raises(HypervisorError, match="modify -H use_guest_agent=true web1"):
+        await kvm.freeze(INSTANCE, 60)
+    assert await kvm.agent_info(INSTANCE) is None
+    assert await kvm.thaw(INSTANCE) == 0
+    await kvm.stop(INSTANCE, 0)
+    await kvm.start(TALKS, [])
+    agent.is_silent = True
+    with pytest.raises(AgentSilent):
+        await kvm.freeze(TALKS, 60)

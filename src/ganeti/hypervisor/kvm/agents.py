@@ -1,0 +1,89 @@
+"""The agents in the guests of a node: what they say, and file systems that stand still for a while."""
+
+import contextlib
+import logging
+import time
+from pathlib import Path
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.agent import AgentSilent, GuestAgent
+from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
+from ganeti.hypervisor.kvm.runtime import GuestFiles
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.rpc.procedures.agent import AgentInfo
+
+logger = logging.getLogger(__name__)
+
+
+class Agents:
+    """Reaches the agents of guests that have a channel for one (`use_guest_agent`)."""
+
+    def __init__(self, guests: Guests) -> None:
+        self._guests = guests
+        self._known: dict[Path, GuestAgent] = {}
+
+    async def info(self, instance: InstanceSpec) -> AgentInfo | None:
+        """What a guest says of itself; None if it does not run here, or no agent answers."""
+        guest = self._guests.peek(self._guests.files(instance.uuid))
+        if guest is None or not _has_channel(guest):
+            return None
+        try:
+            return await self._agent(guest).info()
+        except AgentSilent as err:
+            logger.info("%s: %s", instance.name, err)
+            return None
+
+    async def shutdown(self, guest: Guest) -> None:
+        """Ask for a shutdown, if there is somebody to be asked; the caller holds the guest's lock."""
+        if _has_channel(guest):
+            with contextlib.suppress(HypervisorError):
+                await self._agent(guest).shutdown()
+
+    async def freeze(self, instance: InstanceSpec, limit_s: float) -> int:
+        """Let a guest's file systems stand still, at most `limit_s`; how many they are."""
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = self._guests.peek(files)
+            if guest is None:
+                raise HypervisorError(f"{instance.name} does not run on this node")
+            if not _has_channel(guest):
+                raise HypervisorError(
+                    f"{instance.name} has no channel for an agent; give it one with gnt-instance"
+                    f" modify -H use_guest_agent=true {instance.name}, which its next start makes"
+                )
+            # Before it is done: whatever becomes of this daemon, the guest goes on in time.
+            guest = self._guests.change(guest, thaw_at=time.time() + limit_s)
+            try:
+                return await self._agent(guest).freeze()
+            except HypervisorError:
+                with contextlib.suppress(HypervisorError):
+                    await self._thaw(guest)
+                raise
+
+    async def thaw(self, instance: InstanceSpec) -> int:
+        """Let them go on; how many they were. No-op if the guest is not frozen."""
+        files = self._guests.files(instance.uuid)
+        async with self._guests.lock(files):
+            guest = self._guests.peek(files)
+            return await self._thaw(guest) if guest is not None and guest.record.thaw_at else 0
+
+    async def thaw_in_time(self, files: GuestFiles) -> None:
+        """Thaw a guest whose time is over; an agent that cannot be asked is asked again later."""
+        record = files.read()
+        if record is not None and 0 < record.thaw_at <= time.time():
+            logger.warning("%s was frozen for too long and is thawed", record.instance.name)
+            await self.thaw(record.instance)
+
+    async def _thaw(self, guest: Guest) -> int:
+        count = await self._agent(guest).thaw()
+        self._guests.change(guest, thaw_at=0)
+        return count
+
+    def _agent(self, guest: Guest) -> GuestAgent:
+        """One for all who ask the same guest, so that they take turns."""
+        path = guest.files.guest_agent
+        return self._known.setdefault(path, GuestAgent(path))
+
+
+def _has_channel(guest: Guest) -> bool:
+    return bool(complete(guest.instance.hvparams)["use_guest_agent"])
