@@ -1,7 +1,6 @@
 """Sizes as people write and read them; inside, everything is whole MiB."""
 
 import re
-from fractions import Fraction
 
 from ganeti.base.errors import InputError
 
@@ -16,8 +15,9 @@ def parse_mib(text: str, field: str = "size") -> int:
     found = _SIZE.fullmatch(text.strip())
     if not found:
         raise InputError(f"{text!r:.80} is not a size, write for example 512m, 10g or 1.5t", field)
-    size = Fraction(found[1]) * _FACTOR[(found[2] or "m")[0].lower()]
-    return -(-size.numerator // size.denominator)
+    whole, _, part = found[1].partition(".")
+    size = int(whole + part) * _FACTOR[(found[2] or "m")[0].lower()]
+    return -(-size // 10 ** len(part))
 
 
 def format_mib(size_mib: float, units: str = "h") -> str:

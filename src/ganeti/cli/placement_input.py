@@ -1,25 +1,20 @@
 """Where the placement commands get a cluster from: a file, the master, RAPI, a message, a description."""
 
 import argparse
-import base64
-import json
 import math
 import os
 import re
-import ssl
 import sys
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
-from urllib.parse import urlsplit
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
-from ganeti.clients.luxi import LuxiClient
 
-if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
+if TYPE_CHECKING:  # a command loads only what it asks: networks and numpy take most of its time
+    from ganeti.clients.luxi import LuxiClient
     from ganeti.placement.description import Cluster
     from ganeti.placement.state import State
 
@@ -84,8 +79,10 @@ def unit_mib(text: str, field: str) -> float:
     return float(int(found[1]) * 1000**power // MIB)
 
 
-def luxi_client(address: str) -> LuxiClient:
+def luxi_client(address: str) -> "LuxiClient":
     """A client of the master at a socket; the usual one for no address."""
+    from ganeti.clients.luxi import LuxiClient
+
     if address:
         os.environ["FORCE_LUXI_SOCKET"] = address
     return LuxiClient()
@@ -123,6 +120,8 @@ def _rapi(address: str) -> "Cluster":
 
 def _saved(directory: Path, kind: str, form: type) -> Any:
     """An answer of a RAPI server that was saved as `directory/kind.json`; PrereqError, InputError."""
+    import json
+
     path = directory / f"{kind}.json"
     try:
         value = json.loads(read_file(str(path)))
@@ -135,6 +134,12 @@ def _saved(directory: Path, kind: str, form: type) -> Any:
 
 def _get(url: str, path: str, kind: type) -> Any:
     """A resource of a RAPI server, whose certificate must be good; PrereqError."""
+    import base64
+    import json
+    import ssl
+    import urllib.request
+    from urllib.parse import urlsplit
+
     parts = urlsplit(url)
     if parts.scheme != "https":
         raise InputError(f"{parts.scheme or 'no'} URL: RAPI is asked by https only", "master")
@@ -180,9 +185,11 @@ def _with_options(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
 
 def monitored(cluster: "Cluster", args: argparse.Namespace) -> "Cluster":
     """The cluster with the loads of `--mond` or `--mond-data`; InputError, PrereqError."""
+    name = getattr(args, "mond_data", None)
+    if not name and getattr(args, "mond", "no") != "yes":
+        return cluster
     from ganeti.cli import monitoring_input
 
-    name = getattr(args, "mond_data", None)
     return monitoring_input.monitored(cluster, args, read_file(name) if name else None)
 
 
@@ -272,10 +279,10 @@ def save(
     state: "State", name: str | None, suffix: str, when: str, out: TextIO | None = None
 ) -> None:
     """Save the cluster as text in `name.suffix` if there is a name."""
-    from ganeti.placement.load.text import format_cluster
-
     if not name:
         return
+    from ganeti.placement.load.text import format_cluster
+
     path = Path(f"{name}.{suffix}")
     try:
         path.write_text(format_cluster(state.described()), encoding="utf-8")
@@ -310,10 +317,10 @@ def print_nodes(
     state: "State", args: argparse.Namespace, title: str, out: Any, scope: Any = None
 ) -> None:
     """The table of nodes, if it is asked for."""
-    from ganeti.placement.report import node_table
-    from ganeti.placement.score import everywhere
-
     if getattr(args, "print_nodes", None) is not None:
+        from ganeti.placement.report import node_table
+        from ganeti.placement.score import everywhere
+
         lines = node_table(state, args.print_nodes, everywhere(state) if scope is None else scope)
         say("", f"{title} status:", *lines, "", sep="\n", file=out)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -184,6 +185,8 @@ class Tool(NamedTuple):
     def run(self, argv: Sequence[str] | None = None) -> int:
         """Carry it out; the exit code."""
         words = sys.argv[1:] if argv is None else list(argv)
+        # Threads for products of small matrices cost more than they save; read when numpy is loaded.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         # An optional value is glued to its option: what follows a bare one is something else.
         bare = {
             flag: f"{one.flags[-1]}={one.settings['const']}"

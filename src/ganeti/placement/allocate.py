@@ -203,7 +203,7 @@ class _Search:
         """By node: what the policy of its group forbids."""
         state = self.state
         causes = np.full(len(self.open), "", dtype="U16")
-        for group in np.unique(state.group[self.open]):
+        for group in set(state.group[self.open].tolist()):
             mine = self.open & (state.group == group)
             exclusive = bool(state.exclusive[mine].any())
             policy = state.groups[group].policy

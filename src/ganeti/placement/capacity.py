@@ -141,7 +141,7 @@ class _Tiers:
 
     def __init__(self, state: State, rules: Rules, limit: int | None, open_: Bools) -> None:
         self.rules, self.limit, self.open = rules, limit, open_
-        groups = np.unique(state.group[open_])
+        groups = sorted(set(state.group[open_].tolist()))
         self.policies = [state.groups[group].policy for group in groups]
 
     def run(self, filled: Filled, wanted: Instance) -> Filled:

@@ -180,7 +180,7 @@ def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
     """By node: each secondary of its instances has the memory to run all of them, and a disk that is not full."""
     primary, secondary = state.primary[mirrored], state.secondary[mirrored]
     size = len(state.nodes)
-    pairs, place = np.unique(secondary * size + primary, return_inverse=True)
+    pairs, place = _distinct(secondary * size + primary)
     memory = state.instances.memory[mirrored] * state.instances.uses_memory[mirrored]
     taken = np.bincount(place, weights=memory, minlength=len(pairs))
     takers, losers = np.divmod(pairs, size)
@@ -191,13 +191,22 @@ def _mirrored_fit(state: State, mirrored: Bools) -> Bools:
     return sure
 
 
+def _distinct(keys: Indices) -> tuple[Indices, Indices]:
+    """(the different keys in order, the place of each key among them); numpy's own loads masked arrays first."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    is_first = np.ones(len(keys), dtype=bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    place = np.empty(len(keys), dtype=np.intp)
+    place[order] = np.cumsum(is_first) - 1
+    return ordered[is_first], place
+
+
 def _most_taken_over(state: State, mirrored: Bools) -> Floats:
     """By node: the memory that it takes over at most if one other node is lost."""
     size = len(state.nodes)
     taken = np.zeros(size)
-    pairs, place = np.unique(
-        state.secondary[mirrored] * size + state.primary[mirrored], return_inverse=True
-    )
+    pairs, place = _distinct(state.secondary[mirrored] * size + state.primary[mirrored])
     memory = state.instances.memory[mirrored] * state.instances.uses_memory[mirrored]
     np.maximum.at(taken, pairs // size, np.bincount(place, weights=memory, minlength=len(pairs)))
     return taken
