@@ -17,7 +17,7 @@ def parse_mib(text: str, field: str = "size") -> int:
         raise InputError(f"{text!r:.80} is not a size, write for example 512m, 10g or 1.5t", field)
     whole, _, part = found[1].partition(".")
     size = int(whole + part) * _FACTOR[(found[2] or "m")[0].lower()]
-    return -(-size // 10 ** len(part))
+    return -(-size // int(f"1{len(part) * '0'}"))
 
 
 def format_mib(size_mib: float, units: str = "h") -> str:

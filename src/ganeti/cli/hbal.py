@@ -23,6 +23,7 @@ PRIORITIES = {"low": 10, "normal": 0, "high": -10}
 def hbal(args: argparse.Namespace) -> int:
     """Balance one group."""
     from ganeti.placement.balance import balance
+    from ganeti.placement.digits import digits
     from ganeti.placement.score import best_possible, components, score
 
     if args.priority not in (None, *PRIORITIES):
@@ -48,12 +49,12 @@ def hbal(args: argparse.Namespace) -> int:
     first = score(state, scope)
     if options.verbosity(args) > 2:  # noqa: PLR2004 - upstream's level
         say(
-            f"Initial coefficients: overall {first:.8f}",
+            f"Initial coefficients: overall {digits(first)}",
             *source.components(components(state, scope)),
             sep="\n",
         )
     else:
-        say(f"Initial score: {first:.8f}")
+        say(f"Initial score: {digits(first)}")
     best = best_possible(state, scope)
     if first - best < args.min_score:
         say(f"Cluster is already well balanced (initial score {first:.6g},\noptimum score due to N+1"
@@ -130,6 +131,7 @@ def _warn_of_policies(state: "State", scope: "Bools", *, force: bool) -> None:
 
 
 def _line(before: "State", step: "Step", number: int, scope: "Bools") -> str:
+    from ganeti.placement.digits import digits
     from ganeti.placement.moves import steps_text
 
     def shown(nodes: tuple[int, int]) -> str:
@@ -145,15 +147,16 @@ def _line(before: "State", step: "Step", number: int, scope: "Bools") -> str:
     name = before.alias(before.names[step.move.instance])
     return (
         f"  {number:3}. {name:<{width}} {shown(step.before):<{pair}} => {shown(step.after):<{pair}}"
-        f" {step.move.score:12.8f} a={steps_text(before, step.move)}"
+        f" {digits(step.move.score):>12} a={steps_text(before, step.move)}"
     )
 
 
 def _conclude(state: "State", steps: "list[Step]", first: float, args: argparse.Namespace) -> None:
+    from ganeti.placement.digits import digits
     from ganeti.placement.moves import job_sets
 
     if steps:
-        say(f"Cluster score improved from {first:.8f} to {steps[-1].move.score:.8f}")
+        say(f"Cluster score improved from {digits(first)} to {digits(steps[-1].move.score)}")
     else:
         say("No solution found")
     if options.verbosity(args) >= 1:

@@ -80,12 +80,13 @@ def _verdict(*, is_bad: bool, simulates: bool) -> str:
 
 def _lines(phase: str, state: "State", found: _Found) -> None:
     from ganeti.placement.check import TITLES
+    from ganeti.placement.digits import digits
 
     for group, health in found.groups.items():
         say(f"\nStatistics for group {state.groups[group].name} {phase}")
         for (_key, title), value in zip(TITLES, health[:5], strict=True):
             say(f"    {title}: {value}")
-        say(f"    Group score: {health.score:.8f}")
+        say(f"    Group score: {digits(health.score)}")
     say(f"\nCluster statistics {phase}")
     for (_key, title), value in zip(TITLES, found.whole[:5], strict=True):
         say(f"    {title}: {value}")
@@ -94,11 +95,12 @@ def _lines(phase: str, state: "State", found: _Found) -> None:
 
 def _keys(head: str, found: _Found) -> None:
     from ganeti.placement.check import TITLES
+    from ganeti.placement.digits import digits
 
     for number, health in found.groups.items():
         for (key, _title), value in zip(TITLES, health[:5], strict=True):
             say(f"{head}_GROUP_{number}_{key}={value}")
-        say(f"{head}_GROUP_{number}_SCORE={health.score:.8f}")
+        say(f"{head}_GROUP_{number}_SCORE={digits(health.score)}")
     for (key, _title), value in zip(TITLES, found.whole[:5], strict=True):
         say(f"{head}_CLUSTER_{key}={value}")
     say(f"{head}_CLUSTER_NEED_REBALANCE={int(found.whole.is_bad)}")

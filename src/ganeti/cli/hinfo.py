@@ -11,6 +11,7 @@ from ganeti.cli import placement_options as options
 
 def hinfo(args: argparse.Namespace) -> int:
     """Print what the cluster has, and what its score is made of."""
+    from ganeti.placement.digits import digits
     from ganeti.placement.score import components, everywhere, score
 
     cluster = source.load(args)
@@ -26,7 +27,7 @@ def hinfo(args: argparse.Namespace) -> int:
     say("Cluster is N+1 unhappy" if bad.any() else "Cluster is N+1 happy")
     source.print_state(state, args, "Cluster", everywhere(state))
     say("Cluster coefficients:", *source.components(components(state)), sep="\n")
-    say(f"Cluster score: {score(state):.8f}")
+    say(f"Cluster score: {digits(score(state))}")
     return 0
 
 

@@ -34,6 +34,7 @@ def hscan(args: argparse.Namespace) -> int:
 
 
 def _scan(given: argparse.Namespace, name: str, args: argparse.Namespace) -> None:
+    from ganeti.placement.digits import digits
     from ganeti.placement.load.text import format_cluster
     from ganeti.placement.totals import totals
 
@@ -45,7 +46,7 @@ def _scan(given: argparse.Namespace, name: str, args: argparse.Namespace) -> Non
     say(
         f"{name:<24} {len(state.nodes):5} {len(state.names):5} {int(bad.sum()):5} {int(touched.sum()):5}"
         f" {now.memory:8.0f} {now.memory_free:8.0f} {now.disk / 1024:9.0f} {now.disk_free // 1024:9.0f}"
-        f" {now.score:12.8f}"
+        f" {digits(now.score):>12}"
     )
     source.print_nodes(state, args, name, sys.stdout)
     path = Path(args.directory) / f"{_plain(name)}.data"

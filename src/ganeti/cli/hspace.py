@@ -73,18 +73,29 @@ def hspace(args: argparse.Namespace) -> int:
 
 
 def _prepared(state: "State", args: argparse.Namespace) -> _Run:
-    """The rules; groups with nodes that fail N+1 take nothing, and without `--independent-groups` nor do others."""
-    from ganeti.placement.allocate import Rules
+    """The rules; groups with nodes that fail N+1 take nothing, and without `--independent-groups` nor do others.
 
-    bad = tuple(sorted({int(group) for group in state.group[state.fails & ~state.offline]}))
+    With it groups that cannot lose a node are left out, too, and need not be able to.
+    """
+    from ganeti.placement.allocate import Rules
+    from ganeti.placement.redundancy import Exempt, doomed_nodes
+
+    failing = {int(group) for group in state.group[state.fails & ~state.offline]}
+    closed: set[int] = set() if args.accept_errors else failing
+    exempt = Exempt(offline=args.accept_errors)
+    if args.independent:
+        exempt = exempt._replace(
+            groups=frozenset(int(state.group[node]) for node in doomed_nodes(state, exempt))
+        )
+        closed.update(exempt.groups)
     remaining = any(
-        one.alloc_policy != "unallocable" and number not in bad
+        one.alloc_policy != "unallocable" and number not in closed
         for number, one in enumerate(state.groups)
     )
-    is_stopped = bool(bad) and not args.accept_errors and not (args.independent and remaining)
-    rules = Rules(capacity=not args.no_capacity)
+    is_stopped = bool(failing) and not args.accept_errors and not (args.independent and remaining)
+    rules = Rules(capacity=not args.no_capacity, exempt=exempt)
     limit = args.max_length if args.max_length >= 0 else None
-    return _Run(state, rules, () if args.accept_errors else bad, is_stopped, limit, args)
+    return _Run(state, rules, tuple(sorted(closed)), is_stopped, limit, args)
 
 
 def _given(text: str | None, spec: dict[str, Any]) -> dict[str, Any]:
@@ -161,6 +172,7 @@ def _tiered(run: _Run, wanted: "list[Instance]") -> None:
 def _standard(run: _Run, wanted: "Instance") -> None:
     from ganeti.placement.capacity import fill, open_nodes, ranked
     from ganeti.placement.description import Failure
+    from ganeti.placement.digits import digits
 
     filled = (
         _stopped(run.state)
@@ -174,7 +186,7 @@ def _standard(run: _Run, wanted: "Instance") -> None:
         _keys(_statistics("FIN", filled.state))
         usage = before / (before + number) if before + number else 0.0
         reasons = [Failure.REDUNDANCY] if run.is_stopped else ranked(filled.failures)
-        _keys([("ALLOC_USAGE", f"{usage:.8f}"), ("ALLOC_INSTANCES", str(number)),
+        _keys([("ALLOC_USAGE", digits(usage)), ("ALLOC_INSTANCES", str(number)),
                ("ALLOC_FAIL_REASON", reasons[0].upper())])  # fmt: skip
         _keys([(f"ALLOC_{one.upper()}_CNT", str(filled.failures[one])) for one in reasons])
         return
@@ -205,13 +217,14 @@ def _after(run: _Run, filled: "Filled", title: str, suffix: str) -> None:
 
 
 def _scores(run: _Run, filled: "Filled") -> None:
+    from ganeti.placement.digits import digits
     from ganeti.placement.score import score
     from ganeti.placement.totals import totals
 
     now = totals(filled.state)
     say(f"  - most likely failure reason: {filled.main_failure}")
-    say(f"  - initial cluster score: {score(run.state):.8f}")
-    say(f"  -   final cluster score: {now.score:.8f}")
+    say(f"  - initial cluster score: {digits(score(run.state))}")
+    say(f"  -   final cluster score: {digits(now.score)}")
     parts = (("memory", now.memory_instances, now.memory), ("disk", now.disk_instances, now.disk),
              ("vcpu", now.cpus_instances, now.virtual_cpus))  # fmt: skip
     for name, part, whole in parts:
@@ -234,15 +247,16 @@ def _cluster_keys(state: "State") -> list[tuple[str, str]]:
 
 
 def _statistics(prefix: str, state: "State") -> list[tuple[str, str]]:
+    from ganeti.placement.digits import digits
     from ganeti.placement.totals import totals
 
     now = totals(state)
 
     def share(part: float, whole: float) -> str:
-        return f"{part / whole:.8f}" if whole else "NaN"
+        return digits(part / whole) if whole else "NaN"
 
     values: list[tuple[str, float | str]] = [
-        *(("SCORE", f"{now.score:.8f}"), ("INST_CNT", now.instances)),
+        *(("SCORE", digits(now.score)), ("INST_CNT", now.instances)),
         *(("MEM_FREE", now.memory_free), ("MEM_AVAIL", now.memory_available)),
         *(
             ("MEM_RESVD", now.memory_free - now.memory_available),
@@ -301,9 +315,9 @@ TOOL = options.Tool(
                        help="spindles of an instance"),
         options.VERBOSE, options.QUIET, options.OFFLINE, options.NO_CAPACITY, options.MACHINE,
         option("--independent-groups", dest="independent", action="store_true",
-                       help="only groups with nodes that fail N+1 take nothing"),
+                       help="only groups that are in trouble take nothing"),
         option("--accept-existing-errors", dest="accept_errors", action="store_true",
-                       help="allocate even where nodes fail N+1"),
+                       help="allocate even where nodes fail N+1; offline nodes need not be losable"),
         options.MAX_CPU, options.MIN_DISK, options.MAX_LENGTH, options.SAVE, options.STATIC_MEMORY,
         option("--standard-alloc", dest="standard", metavar="STDSPEC",
                        help="size of the fixed-size allocation: disk,memory,processors"),

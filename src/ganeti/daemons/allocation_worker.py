@@ -19,9 +19,12 @@ from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer, groups_named
 from ganeti.placement.explain import explain
 from ganeti.placement.load.message import read, wanted_instance
+from ganeti.placement.redundancy import Exempt
 from ganeti.placement.state import State
 
 LENGTH_BYTES = 8
+SPARED = Exempt(lone_nodes=True)
+"""A cluster of one node is to be usable; upstream refuses."""
 
 
 def computed(question: Mapping[str, Any]) -> Any:
@@ -37,7 +40,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     rules = Rules(
         capacity=not options.get("no-capacity-checks", False),
         ignore_soft_errors=bool(options.get("ignore-soft-errors", False)),
-        spares_lone_nodes=True,
+        exempt=SPARED,
     )
     return Settings(rules=rules, ignore_load=bool(options.get("ignore-dynu", False)))
 
@@ -51,7 +54,7 @@ def explained(message: Mapping[str, Any], chosen: list[str]) -> list[tuple[str, 
         rules = Rules(
             groups=None if group is None else groups_named(state, [str(group)]),
             allow_unallocable=group is not None,
-            spares_lone_nodes=True,
+            exempt=SPARED,
         )
         known = {one.name: number for number, one in enumerate(state.nodes)}
         picked = tuple(known[name] for name in chosen if name in known)

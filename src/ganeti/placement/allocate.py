@@ -15,8 +15,9 @@ import numpy.typing as npt
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.placement.dedicated import lost_allocations
 from ganeti.placement.description import Failure, Group, Instance
+from ganeti.placement.digits import digits
 from ganeti.placement.policy_fit import policy_failure
-from ganeti.placement.redundancy import Trouble, doomed_nodes, surely_doomed
+from ganeti.placement.redundancy import NOBODY, Exempt, Trouble, doomed_nodes, surely_doomed
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import TIE, added_scores, pair_scores
 from ganeti.placement.spread import Chunk, Field
@@ -38,15 +39,14 @@ class Rules:
     only_nodes: Collection[str] | None = None
     groups: Collection[int] | None = None
     """Only these groups, by index."""
-    ignored_groups: Collection[int] = ()
-    """Groups whose nodes need not be losable."""
+    exempt: Exempt = NOBODY
     allow_unallocable: bool = False
-    spares_lone_nodes: bool = False
-    """A group with one online node, which cannot be redundant, may be allocated to; upstream refuses."""
     by_room: bool = False
     """The capacity check only counts room: a place that it refuses is refused for larger instances too."""
     before: Trouble | None = None
     """What is wrong before: a place need only leave it no worse, node by node; None asks for redundancy."""
+    dedicated: bool = True
+    """Exclusive storage has its own way to choose (`dedicated`); `hspace` does without, as upstream's does."""
     only_primary: int | None = None
     """The primary node is this one."""
 
@@ -81,7 +81,7 @@ class Place:
             return f"No valid allocation solutions, failure reasons: {count or 'unknown reasons'}"
         names = "/".join(state.nodes[node].name for node in self.nodes)
         return (
-            f"score: {self.score:.8f}, successes {self.successes},"
+            f"score: {digits(self.score)}, successes {self.successes},"
             f" failures {self.failures.total()} ({count}) for node(s) {names}"
         )
 
@@ -188,7 +188,7 @@ class _Search:
             self.place.failures[Failure(str(causes[node]))] += int(weight[node])
         if self.is_pair:
             self._pairs(fits)
-        elif state.exclusive[self.open].any():
+        elif self.rules.dedicated and state.exclusive[self.open].any():
             # Debian's hail allocates on exclusive storage even if the cluster is not redundant then.
             self.rules = replace(self.rules, capacity=False)
             self._dedicated(fits)
@@ -307,9 +307,8 @@ def _newly_doomed(
     """The nodes whose loss speaks against a state in which `group` was changed."""
     if rules.before is not None:
         return rules.before.grown(state, group, suspect)
-    lone = rules.spares_lone_nodes
     doomed = surely_doomed if rules.by_room else doomed_nodes
-    return doomed(state, rules.ignored_groups, suspect, spare_lone_nodes=lone)
+    return doomed(state, rules.exempt, suspect)
 
 
 def is_no_worse(state: State, group: int, rules: Rules) -> bool:

@@ -12,6 +12,7 @@ from ganeti.placement.allocate import Place, Rules, allocate, describe_group
 from ganeti.placement.balance import Goals, balance
 from ganeti.placement.capacity import fill
 from ganeti.placement.description import Cluster, Instance
+from ganeti.placement.digits import digits
 from ganeti.placement.evacuate import Evacuation, Mode, change_group, evacuate, relocate
 from ganeti.placement.explain import explain
 from ganeti.placement.load import message as messages
@@ -112,8 +113,7 @@ def _knowing_trouble(state: State, rules: Rules) -> Rules:
     """
     if not rules.capacity or len(state.groups) < 2:  # noqa: PLR2004 - several
         return rules
-    spare = rules.spares_lone_nodes
-    return replace(rules, before=Trouble(state.copy(), spare_lone_nodes=spare))
+    return replace(rules, before=Trouble(state.copy(), rules.exempt))
 
 
 def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:
@@ -231,7 +231,7 @@ def _balance(state: State, request: Request, _settings: Settings) -> tuple[str, 
         names = [state.nodes[node].name for node in nodes]
         moved.append([state.names[step.move.instance], group_name, names])
     jobs = [opcodes(state, step.move) for step in steps]
-    info = f"{len(moved)} moves, score {first:.8f} to {score(state):.8f}"
+    info = f"{len(moved)} moves, score {digits(first)} to {digits(score(state))}"
     return info, [moved, [], jobs, dependencies(steps)]
 
 

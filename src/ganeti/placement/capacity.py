@@ -5,8 +5,9 @@ checked for many of them at once: if it holds after the last, it held before. Mi
 are not checked for it one by one; their failover is reserved at their secondary nodes anyway.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -58,6 +59,7 @@ def fill(
 ) -> Filled:
     """Place instances like `wanted`, named new-0 and so on, until one finds no place; `state` stays."""
     open_ = open_nodes(state) if open_ is None else open_
+    rules = replace(rules, dedicated=False)
     filled = Filled(state.copy(), [], [], Counter())
     is_mirrored = facts(wanted.template).mirror is Mirror.INTERNAL
     unchecked = replace(rules, capacity=False)
@@ -91,10 +93,10 @@ def _add(filled: Filled, wanted: Instance, rules: Rules, open_: Bools, number: i
     while number > 0 and not trial.failures:
         _place(trial, wanted, rules, open_, min(at_once, number))
         # Further ones would not make room.
-        if next(surely_doomed(trial.state, rules.ignored_groups), None) is not None:
+        if next(surely_doomed(trial.state, rules.exempt), None) is not None:
             return False
         number, at_once = number - at_once, 2 * at_once
-    if not is_redundant(trial.state, rules.ignored_groups):
+    if not is_redundant(trial.state, rules.exempt):
         return False
     filled.state, filled.instances = trial.state, trial.instances
     filled.nodes, filled.failures = trial.nodes, trial.failures
@@ -140,7 +142,7 @@ class _Tiers:
     """Going on with ever smaller instances; what gains nothing is taken back, and another resource is shrunk."""
 
     def __init__(self, state: State, rules: Rules, limit: int | None, open_: Bools) -> None:
-        self.rules, self.limit, self.open = rules, limit, open_
+        self.rules, self.limit, self.open = replace(rules, dedicated=False), limit, open_
         groups = sorted(set(state.group[open_].tolist()))
         self.policies = [state.groups[group].policy for group in groups]
 
@@ -197,14 +199,37 @@ class _Tiers:
         def differs(one: Instance) -> bool:
             return self._unchecked(filled, one).failures[scarce] != counted
 
-        index = _first(sizes[1:], differs)
+        index = self._first_in_runs(sizes[1:], lambda run: _first(run, differs))
         alike = sizes[1:] if index is None else sizes[1 : index + 1]
         found = self._first_fitting(filled, alike) if counted < int(self.open.sum()) else None
         index = index if found is None else found
         return (sizes[-1], None) if index is None else (sizes[index], sizes[index + 1])
 
     def _first_fitting(self, filled: Filled, sizes: Sequence[Instance]) -> int | None:
-        """The index of the first size that finds a place.
+        """The index of the first size that finds a place."""
+        return self._first_in_runs(sizes, lambda run: self._first_of_run(filled, run))
+
+    def _first_in_runs(
+        self, sizes: Sequence[Instance], search: Callable[[Sequence[Instance]], int | None]
+    ) -> int | None:
+        """The first index found, run by run of sizes that the same policies allow.
+
+        Only within one do smaller sizes fit where larger ones do: policies may allow several intervals.
+        """
+        start = 0
+        for _verdict, run in itertools.groupby(sizes, self._verdict):
+            same = list(run)
+            found = search(same)
+            if found is not None:
+                return start + found
+            start += len(same)
+        return None
+
+    def _verdict(self, one: Instance) -> tuple[Failure | None, ...]:
+        return tuple(policy_failure(policy, one) for policy in self.policies)
+
+    def _first_of_run(self, filled: Filled, sizes: Sequence[Instance]) -> int | None:
+        """The index of the first size of a run that finds a place.
 
         A smaller size may leave the cluster less redundant than a larger one, so they are tried in turn, as
         `hspace` does, from the first on for which the others have room whichever node is lost. After
@@ -229,15 +254,13 @@ class _Tiers:
         return end + index
 
     def _allowed(self, wanted: Instance, scarce: Failure) -> list[Instance]:
-        """Smaller sizes that some policy allows, or that are still too large for it."""
-        policies = self.policies
-        smaller = list(shrinks(wanted, scarce))
-        fitting = [
-            number
-            for number, one in enumerate(smaller)
-            if any(policy_failure(policy, one) is None for policy in policies)
-        ]
-        return smaller[: fitting[-1] + 1] if fitting else []
+        """Smaller sizes that some policy allows, perhaps once other resources have shrunk as well."""
+        least = [bounds["min"] for policy in self.policies for bounds in policy["minmax"]]
+        return list(
+            itertools.takewhile(
+                lambda one: any(_is_above(one, bounds) for bounds in least), shrinks(wanted, scarce)
+            )
+        )
 
     def _other(self, filled: Filled, wanted: Instance) -> Instance | None:
         """The first size that fits when one resource is shrunk, the scarcest that helps."""
@@ -250,6 +273,15 @@ class _Tiers:
             if not fits or self._unchecked(filled, before).failures[scarce]:
                 return sizes[fits]
         return None
+
+
+def _is_above(one: Instance, least: Mapping[str, float]) -> bool:
+    """Whether no resource is smaller than an interval of a policy begins."""
+    return (
+        one.memory >= least["memory-size"]
+        and one.vcpus >= least["cpu-count"]
+        and min(one.disks, default=np.inf) >= least["disk-size"]
+    )
 
 
 def _by_number(failures: Counter[Failure]) -> list[Failure]:

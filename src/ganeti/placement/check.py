@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ganeti.placement.redundancy import doomed_nodes
+from ganeti.placement.redundancy import Exempt, doomed_nodes
 from ganeti.placement.score import group_scope, score
 from ganeti.placement.state import NO_NODE, State
 
@@ -46,7 +46,7 @@ def group_health(state: State, group: int, *, capacity: bool = True) -> Health:
         conflicting=int((state.tags.conflicts()[live] > 0).sum()),
         offline_primary=int((mine & state.offline[state.primary]).sum()),
         offline_secondary=int((has_secondary & state.offline[state.secondary]).sum()),
-        doomed=len(list(doomed_nodes(state, others))) if capacity else 0,
+        doomed=len(list(doomed_nodes(state, Exempt(others)))) if capacity else 0,
         score=score(state, scope),
     )
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from ganeti.placement.allocate import CAUSES, Rules, allocate_in, primary_causes, secondary_causes
 from ganeti.placement.description import Failure, Instance
+from ganeti.placement.digits import digits
 from ganeti.placement.policy import InstanceSize, policy_violations
 from ganeti.placement.policy_fit import policy_failure
 from ganeti.placement.score import everywhere
@@ -53,8 +54,8 @@ def _compared(scores: Floats | None, node: int, best: float) -> str:
     if not np.isfinite(best):
         return "the instances of some node would find no place if that node failed"
     if own <= best + TIE:
-        return f"as good as the one that was chosen (score {own:.8f})"
-    return f"score {own:.8f} against {best:.8f}"
+        return f"as good as the one that was chosen (score {digits(own)})"
+    return f"score {digits(own)} against {digits(best)}"
 
 
 def _closed(state: State, wanted: Instance, node: int, rules: Rules) -> str:

@@ -8,8 +8,9 @@ as must move, no order of placing them can fail.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,18 +35,22 @@ from ganeti.placement.state import (
 _ANY = Options(disk_moves=False, ignore_soft_errors=True)
 
 
-def doomed_nodes(
-    state: State,
-    ignored_groups: Iterable[int] = (),
-    first: int | None = None,
-    *,
-    spare_lone_nodes: bool = False,
-) -> Iterator[int]:
-    """Nodes whose loss the cluster could not make good; `first` is looked at before the others.
+class Exempt(NamedTuple):
+    """Nodes that need not be losable."""
 
-    With `spare_lone_nodes` nothing is asked of a group with one online node, which cannot be redundant.
-    """
-    relevant = _relevant(state, ignored_groups, spare_lone_nodes=spare_lone_nodes)
+    groups: Collection[int] = ()
+    lone_nodes: bool = False
+    """The only online node of a group, which cannot be redundant."""
+    offline: bool = False
+    """Nodes that are offline or drained already."""
+
+
+NOBODY = Exempt()
+
+
+def doomed_nodes(state: State, exempt: Exempt = NOBODY, first: int | None = None) -> Iterator[int]:
+    """Nodes whose loss the cluster could not make good; `first` is looked at before the others."""
+    relevant = _relevant(state, exempt)
     if first is not None and relevant[first]:
         lacks = _lacks_room(state, np.array([first]), *_sorted_out(state))
         if lacks[0] or not can_be_lost(state, first):
@@ -62,18 +67,12 @@ def doomed_nodes(
         yield from (int(node) for node in portion[~_can_be_lost(state, portion)])
 
 
-def surely_doomed(
-    state: State,
-    ignored_groups: Iterable[int] = (),
-    first: int | None = None,
-    *,
-    spare_lone_nodes: bool = False,
-) -> Iterator[int]:
+def surely_doomed(state: State, exempt: Exempt = NOBODY, first: int | None = None) -> Iterator[int]:
     """Some of the `doomed_nodes`: those whose instances the others have no room for, in whatever order.
 
     If a node is among them, it also is if an instance is larger.
     """
-    nodes = np.flatnonzero(_relevant(state, ignored_groups, spare_lone_nodes=spare_lone_nodes))
+    nodes = np.flatnonzero(_relevant(state, exempt))
     queues, mirrored = _sorted_out(state)
     if first is not None:
         if _lacks_room(state, np.array([first]), queues, mirrored)[0]:
@@ -147,17 +146,19 @@ def _can_be_lost(state: State, nodes: Indices) -> Bools:
     return found
 
 
-def _relevant(state: State, ignored_groups: Iterable[int], *, spare_lone_nodes: bool) -> Bools:
-    relevant = ~np.isin(state.group, list(ignored_groups))
-    if spare_lone_nodes:
+def _relevant(state: State, exempt: Exempt) -> Bools:
+    relevant = ~np.isin(state.group, list(exempt.groups))
+    if exempt.offline:
+        relevant &= ~state.offline
+    if exempt.lone_nodes:
         online = np.bincount(state.group[~state.offline], minlength=len(state.groups))
         relevant &= online[state.group] > 1
     return np.asarray(relevant)
 
 
-def is_redundant(state: State, ignored_groups: Iterable[int] = ()) -> bool:
+def is_redundant(state: State, exempt: Exempt = NOBODY) -> bool:
     """Whether any one node may fail."""
-    return next(doomed_nodes(state, ignored_groups), None) is None
+    return next(doomed_nodes(state, exempt), None) is None
 
 
 def _surely_evacuable(state: State) -> Bools:
@@ -322,10 +323,10 @@ def _left_without_a_place(state: State, node: int) -> Iterator[tuple[int, Strand
 class Trouble:
     """What is wrong before a change: the nodes that cannot be lost, and why; `state` must stay as it is."""
 
-    def __init__(self, state: State, *, spare_lone_nodes: bool = False) -> None:
+    def __init__(self, state: State, exempt: Exempt = NOBODY) -> None:
         self._state = state
-        self._spare_lone_nodes = spare_lone_nodes
-        self.nodes = frozenset(doomed_nodes(state, spare_lone_nodes=spare_lone_nodes))
+        self._exempt = exempt
+        self.nodes = frozenset(doomed_nodes(state, exempt))
         self._stranded: dict[int, Counter[Stranded]] = {}
 
     def of(self, node: int) -> Counter[Stranded]:
@@ -337,8 +338,8 @@ class Trouble:
     def grown(self, after: State, group: int, first: int | None = None) -> Iterator[int]:
         """Nodes of the changed group whose loss leaves more without a place than before, for any cause."""
         others = set(range(len(after.groups))) - {group}
-        spare = self._spare_lone_nodes
-        for node in doomed_nodes(after, others, first, spare_lone_nodes=spare):
+        exempt = self._exempt._replace(groups=others)
+        for node in doomed_nodes(after, exempt, first):
             if node not in self.nodes or not stranded_by_loss(after, node) <= self.of(node):
                 yield node
 

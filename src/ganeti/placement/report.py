@@ -7,6 +7,7 @@ import numpy as np
 
 from ganeti.base.errors import InputError
 from ganeti.placement.description import RUNNING
+from ganeti.placement.digits import digits
 from ganeti.placement.score import Component
 from ganeti.placement.state import NO_NODE, Bools, State
 
@@ -127,6 +128,6 @@ def instance_table(state: State, scope: Bools) -> list[str]:
 
 def component_table(components: Sequence[Component]) -> list[str]:
     """What the score is made of."""
-    rows = [[one.name, f"{one.value:.8f}", f"x{one.weight:.2f}"] for one in components]
+    rows = [[one.name, digits(one.value), f"x{one.weight:.2f}"] for one in components]
     lines = table(("Field", "Value", "Weight"), rows, (False, True, True))
     return [f"   {line}" for line in lines]
