@@ -36,6 +36,7 @@ from ganeti.placement.load.text import format_cluster, parse
 from ganeti.placement.score import everywhere, score
 from ganeti.placement.state import State
 
+START_REPEATS = 3
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
 
@@ -81,6 +82,33 @@ def hail_process_s(path: Path) -> float:
     subprocess.run(command, env=environment, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def process_s(*words: str) -> float:
+    """Processor seconds of a command of ours from start to end, its modules compiled before."""
+    with tempfile.TemporaryDirectory() as compiled:
+        environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONPYCACHEPREFIX": compiled}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        taken = []
+        for _ in range(1 + START_REPEATS):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            command = [sys.executable, "-m", f"ganeti.cli.{words[0]}", *words[1:]]
+            subprocess.run(command, env=environment, check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(taken[1:])
+
+
+def hspace_small_ratio(peer: Peer, folder: Path) -> float:
+    """Our `hspace` on four nodes, the whole process, mirrored and not, over the peer's."""
+    path = folder / "small.data"
+    path.write_text(format_cluster(clusters.cluster(4)))
+    own = theirs = 0.0
+    for template in ("plain", "drbd"):
+        words = ("-t", str(path), "--disk-template", template, "--machine-readable")
+        own += process_s("hspace", *words)
+        theirs += min(peer.run("hspace", *words)[1] for _ in range(START_REPEATS))
+    return own / theirs
 
 
 def balanced(nodes: int, moves: int) -> tuple[str, float, float]:
@@ -157,6 +185,7 @@ def with_peer(peer: Peer, figures: dict[str, Any], *, quick: bool) -> None:
         ratio, _speed = against_hbal(peer, folder, 10, -1)
         figures["final_score_ratio"] = round(ratio, 6)
         figures["capacity_equal"] = capacity_equal(peer, folder)
+        figures["hspace_small_ratio"] = round(hspace_small_ratio(peer, folder), 2)
         if quick:
             return
         ratio, speed = against_hbal(peer, folder, 40, 20)
@@ -188,6 +217,11 @@ def main() -> None:
         figures["hail_process_s"] = round(
             min(hail_process_s(Path(file.name)) for _ in range(few)), 3
         )
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(message(10))
+        file.flush()
+        figures["cli_start_ms"] = round(process_s("hail", file.name) * 1000)
+    figures["balance_100_whole_s"] = round(balanced(100, -1)[2], 2)
     for nodes in (40, 100):
         for template in ("plain", "drbd"):
             spent = {"standard": capacity(nodes, template)[1], "tiered": tiered(nodes, template)[1]}
