@@ -124,7 +124,9 @@ def test_the_answer_on_a_terminal_decides(
 
 SUBMIT_THEMSELVES = {
     "gnt_debug.py": "what an administrator wrote down as opcodes",
+    "harep.py": "a tag of the administrator is the answer: reinstall allows it to make lost disks anew",
     "hbal.py": "migrations and failovers",
+    "hsqueeze.py": "migrations, tags, and roles of nodes",
     "jobs.py": "it asks",
 }
 """Modules that submit jobs without the question, and what."""
