@@ -288,7 +288,7 @@ class Writers:
 
 
 @pytest.mark.requirement("G1", "G2", "G4")
-@pytest.mark.parametrize("fault", ["killed", "paused"])
+@pytest.mark.parametrize("fault", ["killed", pytest.param("paused", marks=pytest.mark.soak)])
 @pytest.mark.leaks_allowed("the servers that were killed are others afterwards")
 async def test_each_server_in_turn_is_lost_and_nothing_acknowledged_with_it(
     candidates: Candidates, servers: EtcdServers, fault: str
@@ -313,6 +313,7 @@ async def test_each_server_in_turn_is_lost_and_nothing_acknowledged_with_it(
     await writers.judge()
 
 
+@pytest.mark.soak
 @pytest.mark.requirement("G1", "G2", "G4")
 async def test_without_a_quorum_the_master_ends_and_with_it_one_is_elected(
     candidates: Candidates, servers: EtcdServers
@@ -337,6 +338,7 @@ async def test_without_a_quorum_the_master_ends_and_with_it_one_is_elected(
     await writers.judge()
 
 
+@pytest.mark.soak
 @pytest.mark.requirement("G1", "G4")
 async def test_masters_step_down_again_and_again_under_load(candidates: Candidates) -> None:
     backends = await candidates.all()

@@ -14,6 +14,7 @@ from tests.support.partitions import cable
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.soak,
     pytest.mark.timeout(400),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]

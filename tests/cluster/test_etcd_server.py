@@ -160,6 +160,7 @@ async def test_only_candidates_get_in_and_a_killed_server_comes_back(nodes: list
     await candidate.close()
 
 
+@pytest.mark.soak
 async def test_a_second_candidate_is_a_learner_first_then_a_member_then_all_that_is_left(
     nodes: list[Node],
 ) -> None:
@@ -200,6 +201,7 @@ async def test_a_second_candidate_is_a_learner_first_then_a_member_then_all_that
     await other.close()
 
 
+@pytest.mark.soak
 async def test_a_member_that_is_taken_out_leaves_the_others_as_they_are(nodes: list[Node]) -> None:
     one, two = nodes
     one.prepare(one.itself, is_new=True)

@@ -12,7 +12,7 @@ from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import is_follower
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(500)]
 SETTLED_S = 90.0
 
 
@@ -78,7 +78,6 @@ def test_the_state_moves_to_etcd_and_back_under_load(cluster: LocalCluster, seco
         assert done.status == 0, done.out + done.err
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(3000)
 @pytest.mark.requirement("G1", "G2", "G8")
 @pytest.mark.parametrize("tenths", range(5, 65, 5))
