@@ -339,7 +339,8 @@ def down(cluster: VirtualCluster, say: Say) -> None:
 
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
     problems = []
-    for name in (MOND, MASTERD, ETCD, NODED):
+    # Node daemons before masters: a master that is elected meanwhile starts the daemons of candidates.
+    for name in (MOND, NODED, MASTERD, ETCD):
         for node in cluster.nodes:
             daemons = Daemons(node.paths, environment=node.environment())
             try:

@@ -61,7 +61,8 @@ class EtcdRestorer:
         view = await self._free()
         if view.leader is not None:
             raise StoreError(
-                f"node {view.leader.node} is the master; stop ganeti-masterd on every candidate first"
+                f"node {view.leader.node} is the master; stop ganeti-masterd on every candidate"
+                " first, and on the master last, since a new master starts it on the others"
             )
         lease = await gateway.grant_lease(HELD_S)
         leader = Leader(self._identity.node_uuid, view.epoch).encode()
