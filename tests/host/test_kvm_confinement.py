@@ -47,6 +47,7 @@ pytestmark = [
 ]
 
 POOL = (61300, 61339)
+FEW = (("pool", True), ("user", False))
 DAC_OVERRIDE, SYS_CHROOT = 1, 18
 """Numbers of capabilities."""
 MODELS = {"none": "", "user": "nobody", "pool": ""}
@@ -249,7 +250,14 @@ async def ask_on_console(
 
 
 @pytest.mark.requirement("S228", "S229", "S230", "A63", "G5", "G11")
-@pytest.mark.parametrize(("model", "chroot"), list(itertools.product(MODELS, (False, True))))
+@pytest.mark.parametrize(
+    ("model", "chroot"),
+    [
+        # All of them in `make test-host`; `make test` has two.
+        pytest.param(*cell, marks=() if cell in FEW else pytest.mark.soak)
+        for cell in itertools.product(MODELS, (False, True))
+    ],
+)
 async def test_every_way_of_confinement_lets_a_guest_live_a_whole_life(
     nodes: list[Node],
     guest: Path,
