@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from ganeti.placement.allocate import CAUSES, Rules, allocate_in, primary_causes, secondary_causes
+from ganeti.placement.allocate import (
+    CAUSES,
+    Place,
+    Rules,
+    allocate_in,
+    primary_causes,
+    secondary_causes,
+)
 from ganeti.placement.description import Failure, Instance
 from ganeti.placement.digits import digits
 from ganeti.placement.policy import InstanceSize, policy_violations
@@ -10,7 +17,7 @@ from ganeti.placement.policy_fit import policy_failure
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import TIE
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import Floats, State
+from ganeti.placement.state import NO_NODE, Floats, State
 
 
 def explain(
@@ -37,13 +44,14 @@ def explain(
         if not reason and chosen and wanted.nodes_needed > 1 and secondary[chosen[0], node]:
             cause = CAUSES[secondary[chosen[0], node]]
             reason = f"as secondary: {short_of(state, wanted, node, cause, as_secondary=True)}"
-        scores = places[group].scores
-        reasons.append((one.name, reason or _compared(scores, node, places[group].score)))
+        place = places[group]
+        reason = reason or _compared(place.scores, node, place.score) or _doomed(state, place, node)
+        reasons.append((one.name, reason))
     return reasons
 
 
 def _compared(scores: Floats | None, node: int, best: float) -> str:
-    """A node that is possible lost against a better one, or none leaves the cluster redundant."""
+    """How a node that is possible lost against a better one; empty if none leaves the cluster redundant."""
     if scores is None:
         return "not enough online nodes in its group"
     own = float(scores[node].min(initial=np.inf))
@@ -52,10 +60,17 @@ def _compared(scores: Floats | None, node: int, best: float) -> str:
     if not np.isfinite(own):
         return "no node of its group can be its partner"
     if not np.isfinite(best):
-        return "the instances of some node would find no place if that node failed"
+        return ""
     if own <= best + TIE:
         return f"as good as the one that was chosen (score {digits(own)})"
     return f"score {digits(own)} against {digits(best)}"
+
+
+def _doomed(state: State, place: Place, node: int) -> str:
+    """The node whose loss speaks against a place."""
+    lost = place.doomed.get(node, place.doomed.get(NO_NODE))
+    name = "some node" if lost is None else state.nodes[lost].name
+    return f"the instances of {name} would find no place if that node failed"
 
 
 def _closed(state: State, wanted: Instance, node: int, rules: Rules) -> str:

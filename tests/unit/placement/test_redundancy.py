@@ -143,6 +143,13 @@ def test_one_group_must_be_redundant_before_as_upstream_has_it() -> None:
     assert seen
 
 
+def test_the_node_whose_loss_speaks_against_a_place_is_named() -> None:
+    kind = Kind(groups=1, fullest=0.9, templates=("plain",))
+    told = [ask(cluster(seed, kind), clusters.allocation("plain"))["info"] for seed in range(20)]
+    assert any("the instances of node0" in info for info in told)
+    assert not any("of some node would" in info for info in told)
+
+
 def test_the_causes_are_told_apart() -> None:
     found: set[Stranded] = set()
     for seed in range(10):
