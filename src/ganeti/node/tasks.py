@@ -7,7 +7,7 @@ the first one's end or gets its status.
 
     KEY.json    what was asked for, synced before anything is started
     KEY.lock    locked by the supervisor and the program while they live
-    KEY.pid     the supervisor, its first act: without it the program never started
+    KEY.pid     the supervisor, its first act, synced: without it the program never started
     KEY.status  exit status, synced; there is nothing after it
 """
 
@@ -43,7 +43,7 @@ set -u
 umask 077
 record=$1 deadline=$2
 shift 2
-printf '%s\\n' "$$" >"$record.pid" || exit 1
+printf '%s\\n' "$$" >"$record.pid" && sync "$record.pid" "${{record%/*}}" || exit 1
 timeout --kill-after={KILL_DELAY_S} "$deadline" "$@" </dev/null
 status=$?
 printf '%s\\n' "$status" >"$record.status.new" || exit 1

@@ -1,0 +1,125 @@
+"""What is answered is on the disk: the order of the calls that programs of ours make, by `strace`."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from ganeti.model.objects import NodeUuid
+from ganeti.store.register import Promise, Register, encode_register
+from tests.support.file_calls import ANSWER, HAS_STRACE, Call, Disk, Loss, traced_python
+
+pytestmark = pytest.mark.skipif(not HAS_STRACE, reason="strace is not installed")
+
+SAY = f"import os, sys; say = lambda: os.write(1, b'{ANSWER}'); from pathlib import Path\n"
+ATOMIC = "from ganeti.base.files import write_atomically\nwrite_atomically(Path(sys.argv[1]), b'new'); say()"
+REGISTER = """
+from ganeti.model.objects import NodeUuid
+from ganeti.store.register import PromiseRequest, RegisterFile, promise
+register = RegisterFile(Path(sys.argv[1]))
+register.read(); say()
+assert register.decide(lambda old: promise(old, PromiseRequest("c", 7, NodeUuid("b")))).granted; say()
+"""
+STORE = """
+import asyncio
+from ganeti.model.objects import NodeUuid
+from ganeti.store.backend import become_master
+from ganeti.store.electorate import SoleVoter
+from ganeti.store.interface import Identity, Put, Transaction
+from ganeti.store.register import MemoryRegister, Promise, Register
+from ganeti.store.sqlite import SqliteStore
+
+async def main():
+    voter = SoleVoter(MemoryRegister(Register("c", Promise(0, NodeUuid("a")))))
+    store = await SqliteStore.open(Path(sys.argv[1]), Identity("c", NodeUuid("a")), voter)
+    lease = await become_master(store); say()
+    for number in range(3):
+        await store.commit(lease, Transaction((Put("job", str(number), b"x" * 5000),))); say()
+    await store.close()
+asyncio.run(main())
+"""
+TASK = """
+import asyncio
+from ganeti.base.clock import SystemClock
+from ganeti.node.tasks import Tasks
+
+async def main():
+    tasks = Tasks(Path(sys.argv[1]), SystemClock())
+    argv = ["/bin/sh", "-c", "echo ANSWER"]  # what it does counts from here on
+    status = await tasks.run("7/0/1", argv, env={}, log_path=Path(sys.argv[1] + ".log"), timeout_s=30)
+    assert status == 0; say()
+asyncio.run(main())
+"""
+
+
+def judged(
+    calls: Iterable[Call], directory: Path, existing: Iterable[Path] = (), *, answers: int
+) -> list[Loss]:
+    """What a power cut would take of this directory where something was answered."""
+
+    def is_watched(path: str) -> bool:
+        # What is locked or shared between processes is of no use after a power cut.
+        is_ours = Path(path).parent == directory
+        return is_ours and not path.endswith((".lock", "-shm"))
+
+    disk = Disk(is_watched, existing)
+    assert disk.follow(calls) == answers
+    return disk.losses
+
+
+@pytest.mark.requirement("G3", "F1")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_an_atomic_file_is_on_the_disk_with_its_name(tmp_path: Path, *, is_new: bool) -> None:
+    path = tmp_path / "files" / "one"
+    path.parent.mkdir()
+    if not is_new:
+        path.write_bytes(b"old")
+    calls = traced_python(SAY + ATOMIC, tmp_path / "log", str(path))
+    assert judged(calls, path.parent, path.parent.iterdir(), answers=1) == []
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.requirement("G4")
+def test_a_register_is_on_the_disk_before_it_is_answered(tmp_path: Path) -> None:
+    """Also what another process has left there, which may have died before it was."""
+    path = tmp_path / "node" / "register"
+    path.parent.mkdir()
+    left = Call("write", (str(path),)), Call("create", (str(path),))
+    path.write_bytes(encode_register(Register("c", Promise(3, NodeUuid("a")))))
+    calls = traced_python(SAY + REGISTER, tmp_path / "log", str(path))
+    assert judged((*left, *calls), path.parent, answers=2) == []
+
+
+@pytest.mark.requirement("G1", "G2")
+def test_a_transaction_is_on_the_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "data" / "state.db"
+    path.parent.mkdir()
+    calls = traced_python(SAY + STORE, tmp_path / "log", str(path))
+    assert judged(calls, path.parent, answers=4) == []
+
+
+@pytest.mark.requirement("G7")
+def test_a_task_is_on_the_disk_before_its_program_begins_and_its_status_after_it(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "tasks"
+    directory.mkdir()
+    calls = traced_python(SAY + TASK, tmp_path / "log", str(directory))
+    assert judged(calls, directory, answers=2) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "lost"),
+    [
+        ("p.write_bytes(b'x'); say()", {"one"}),
+        ("p.with_name('two').write_bytes(b'x'); p.with_name('two').replace(p); say()", {"two"}),
+        ("d = os.open(p, os.O_CREAT | os.O_WRONLY); os.fsync(d); say()", set()),
+    ],
+)
+def test_what_is_not_synced_is_found(tmp_path: Path, script: str, lost: set[str]) -> None:
+    path = tmp_path / "files" / "one"
+    path.parent.mkdir()
+    calls = traced_python(f"{SAY}p = Path(sys.argv[1]); {script}", tmp_path / "log", str(path))
+    first = judged(calls, path.parent, answers=1)[0]
+    assert {Path(name).name for name in first.files} == lost
+    assert {Path(name).name for name in first.names} == ({"one"} if lost != {"two"} else set())
