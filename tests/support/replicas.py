@@ -92,6 +92,9 @@ class Replicas:
         self.heard: dict[NodeUuid, tuple[NodeUuid, float]] = {}
         self.cut: set[NodeUuid] = set()
         self.hushed: set[NodeUuid] = set()
+        self.cut_links: set[frozenset[NodeUuid]] = set()
+        self.one_way: set[tuple[NodeUuid, NodeUuid]] = set()
+        """From which node to which nothing gets through, though it does the other way."""
         self.stalled: set[NodeUuid] = set()
         """Nodes that take nothing of what they are sent, so that whoever sends more waits."""
         self.silent_voters: set[NodeUuid] = set()
@@ -150,6 +153,18 @@ class Replicas:
             if node in (one, two):
                 channel.close()
 
+    def cut_link(self, one: str, other: str) -> None:
+        """These two do not reach each other."""
+        link = frozenset((NodeUuid(one), NodeUuid(other)))
+        self.cut_links.add(link)
+        for first, second, channel in self.channels:
+            if link == {first, second}:
+                channel.close()
+
+    def cut_direction(self, source: str, target: str) -> None:
+        """Nothing that one node sends reaches the other, and neither is told."""
+        self.one_way.add((NodeUuid(source), NodeUuid(target)))
+
     def hush(self, name: str) -> None:
         """Nothing reaches this node or leaves it, and nobody is told: what is sent waits."""
         self.hushed.add(NodeUuid(name))
@@ -159,6 +174,8 @@ class Replicas:
         mended = {NodeUuid(name) for name in names or self.names}
         self.cut -= mended
         self.hushed -= mended
+        self.cut_links = {link for link in self.cut_links if not link & mended}
+        self.one_way = {way for way in self.one_way if not mended.intersection(way)}
         for _, _, channel in self.channels:
             for end in (channel, channel.other):
                 if end is not None:
@@ -197,17 +214,27 @@ class Links:
         self._all, self._node = replicas, node
 
     def _is_cut(self, node: NodeUuid) -> bool:
-        return node != self._node and bool({node, self._node} & self._all.cut)
+        is_alone = bool({node, self._node} & self._all.cut)
+        is_cut = is_alone or frozenset((node, self._node)) in self._all.cut_links
+        return node != self._node and is_cut
 
-    def _is_hushed(self, node: NodeUuid) -> bool:
-        return node != self._node and bool({node, self._node} & self._all.hushed)
+    def _is_hushed(self, source: NodeUuid, target: NodeUuid) -> bool:
+        """Whether what the one sends waits before it gets to the other."""
+        is_silent = bool({source, target} & self._all.hushed)
+        return source != target and (is_silent or (source, target) in self._all.one_way)
+
+    def _is_mute(self, node: NodeUuid) -> bool:
+        """Whether a call to a node has no answer."""
+        return self._is_hushed(self._node, node) or self._is_hushed(node, self._node)
 
     async def connect(self, node: NodeUuid) -> Channel:
-        await asyncio.sleep(CONNECT_S if self._is_hushed(node) else 0)
-        if self._is_cut(node) or self._is_hushed(node) or node not in self._all.stores:
+        await asyncio.sleep(CONNECT_S if self._is_mute(node) else 0)
+        if self._is_cut(node) or self._is_mute(node) or node not in self._all.stores:
             raise ChannelClosed("no connection")
-        ours = MemoryChannel(lambda: self._is_hushed(node), lambda: node in self._all.stalled)
-        theirs = MemoryChannel(lambda: self._is_hushed(node))
+        ours = MemoryChannel(
+            lambda: self._is_hushed(self._node, node), lambda: node in self._all.stalled
+        )
+        theirs = MemoryChannel(lambda: self._is_hushed(node, self._node))
         ours.other, theirs.other = theirs, ours
         self._all.channels.append((self._node, node, ours))
         self._all.serve(node, theirs)
@@ -216,22 +243,24 @@ class Links:
     async def _vote(self, node: NodeUuid, answer: Answer | None = None) -> Vote | NoVote:
         await asyncio.sleep(0)
         register = self._all.registers[node].read()
-        if register is None or not self._reaches(node):
+        if register is None or not self._reaches(node) or self._is_hushed(node, self._node):
             return await self._no_vote(node)
-        found = self._all.heard.get(node)
-        now = asyncio.get_running_loop().time()
-        heard = Heard(found[0], now - found[1]) if found else None
+        heard = self._heard(node)
         if answer is None:
             return Vote(True, register, heard=heard)
         return Vote(answer.granted, register, answer.reason, heard)
 
+    def _heard(self, node: NodeUuid) -> Heard | None:
+        found = self._all.heard.get(node)
+        return Heard(found[0], asyncio.get_running_loop().time() - found[1]) if found else None
+
     def _reaches(self, node: NodeUuid) -> bool:
         known = node in self._all.registers
-        lost = self._is_cut(node) or self._is_hushed(node)
+        lost = self._is_cut(node) or self._is_hushed(self._node, node)
         return known and not lost and node not in self._all.silent_voters
 
     async def _no_vote(self, node: NodeUuid) -> NoVote:
-        await asyncio.sleep(VOTE_S if self._is_hushed(node) else 0)
+        await asyncio.sleep(VOTE_S if self._is_mute(node) else 0)
         return NoVote("no answer")
 
     async def read(self, node: NodeUuid) -> Vote | NoVote:
@@ -240,10 +269,9 @@ class Links:
     async def promise(
         self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
     ) -> Vote | NoVote:
-        before = await self.read(node)
-        if isinstance(before, NoVote):
-            return before
-        heard = before.heard
+        if not self._reaches(node):
+            return await self._no_vote(node)
+        heard = self._heard(node)
         answer = self._all.registers[node].decide(
             lambda old: election.vote(old, request, kind, heard)
         )

@@ -550,6 +550,73 @@ async def test_a_change_of_members_whose_caller_is_gone_is_registered(five: Repl
     await eventually(lambda: registered_voters(five).count(frozenset((N1, N2, N3, N4))) >= 3)
 
 
+@pytest.mark.requirement("G1", "G4")
+async def test_each_message_of_an_epoch_that_is_over_is_refused(replicas: Replicas) -> None:
+    """A follower that has promised a greater one goes on to hear its old master for a while."""
+    store, lease = await three(replicas)
+    second = replicas.stores[N2]
+    await eventually(lambda: second.statistics().position == store.statistics().position)
+    before = second.statistics().position
+    second._meets(lease.epoch + 1)
+    replicas.cut_off(N3)
+    writing = asyncio.create_task(store.commit(lease, put("late")))
+    await eventually(lambda: store.statistics().position > before)
+    await eventually(lambda: second._session is None or second._session.done())
+    assert second.statistics().position == before
+    writing.cancel()
+
+
+@pytest.mark.requirement("G4", "F2")
+async def test_a_candidate_that_no_majority_has_registered_is_no_master(
+    replicas: Replicas,
+) -> None:
+    """They have promised, and cannot keep in their registers who the master is."""
+    await three(replicas)
+    replicas.cut_off(N1)
+    replicas.full |= {N2, N3}
+    with pytest.raises(NotMaster, match="voters agree, which is no majority"):
+        await take_over(replicas, N2)
+    assert isinstance(replicas.stores[N2].statistics().role, Follower)
+    replicas.full.clear()
+    await take_over(replicas, N2)
+
+
+@pytest.mark.requirement("G1", "F2")
+async def test_a_candidate_copies_from_a_member_that_has_more(replicas: Replicas) -> None:
+    """The line between the master and the candidate was cut, and no other one."""
+    store, lease = await three(replicas)
+    replicas.cut_link(N1, N3)
+    await store.commit(lease, put("without n3"))
+    replicas.cut_off(N1)
+    await take_over(replicas, N3)
+    assert "without n3" in await keys_of(replicas.stores[N3])
+
+
+@pytest.mark.requirement("G2")
+async def test_no_position_goes_back_at_a_snapshot(replicas: Replicas) -> None:
+    """The old master has written more than the new one, and nobody has acknowledged it."""
+    store, lease = await three(replicas)
+    replicas.cut_off(N1)
+    replicas.silent_voters.add(N1)
+    writing = asyncio.create_task(store.commit(lease, put("alone")))
+    before = store.statistics().position
+    await eventually(lambda: store.statistics().position > before)
+    reached, was_reached = [store.statistics().position], store._reached
+
+    def reach(history: History) -> None:
+        was_reached(history)
+        reached.append(history.position)
+
+    store._reached = reach  # type: ignore[method-assign] # looks on
+    replicas.silent_voters.clear()
+    await take_over(replicas, N2)
+    replicas.mend()
+    await eventually(lambda: store.statistics().digest == replicas.stores[N2].statistics().digest)
+    assert reached == sorted(reached)
+    with pytest.raises(CommitUnknown):
+        await writing
+
+
 @pytest.mark.requirement("G1")
 async def test_a_node_with_an_older_copy_of_its_database_counts_with_that(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
