@@ -1,8 +1,9 @@
 """Random histories of candidates with the real store and the real changes of roles, in virtual time.
 
-Clients write through whoever serves, and remember what was acknowledged. Lines are cut or fall silent, disks
-are full, break or are lost, nodes die, become candidates and cease to be, and masters change, by one or two
-wishes at a time.
+Clients write through whoever serves, and remember what was acknowledged. Nodes, single lines and single
+directions are cut or fall silent, disks are full, break or are lost, nodes die, become candidates and cease
+to be, and masters change, by one or two wishes at a time. In some histories masters are forced: what was
+acknowledged before, or was said to be degraded, may be lost then, and nothing else.
 """
 
 import asyncio
@@ -18,13 +19,15 @@ from pathlib import Path
 from ganeti.base.errors import NotMaster, StoreError
 from ganeti.model.objects import NodeUuid
 from ganeti.store.election import last_accepted
-from ganeti.store.interface import Master, MemberChange
+from ganeti.store.interface import Master, MemberChange, Receipt
 from tests.support.replicas import Replicas
 from tests.support.virtual_candidates import TICK_S, Candidate, World, stores_on_the_loop
 from tests.support.virtual_time import run_virtual
 
 SIZES = (3, 3, 4, 5)
 CLIENTS, FAULTS = 3, 8
+FORCED = 0.2
+"""The part of the histories in which an administrator forces masters."""
 
 
 class Violation(AssertionError):
@@ -41,7 +44,9 @@ class History:
         self._world = World(dice, self._replicas)
         self._candidates = [Candidate(self._world, name) for name in names]
         self._world.candidates.extend(self._candidates)
-        self._acknowledged: set[str] = set()
+        self._acknowledged: dict[str, Receipt] = {}
+        self._uses_force = dice.random() < FORCED
+        self._forced_epoch = 0
 
     async def run(self) -> int:
         """How many keys were acknowledged; Violation."""
@@ -83,15 +88,17 @@ class History:
                 continue
             key = f"{number}-{count}"
             with contextlib.suppress(NotMaster, StoreError):
-                await keys.add(key)
-                self._acknowledged.add(key)
+                self._acknowledged[key] = await keys.add(key)
 
     async def _strike(self) -> None:
         """One fault, or two at once on different nodes; never a lost disk beside another fault."""
         struck = self._dice.sample(self._candidates, self._dice.choice((1, 1, 2)))
         faults = [self._cut, self._cut, self._hush, self._kill, self._move, self._move, self._lose,
-                  self._race, self._fill, self._break, self._demote, self._retire]  # fmt: skip
-        if len(struck) == 1:
+                  self._race, self._fill, self._break, self._demote, self._retire,
+                  self._cut_link, self._cut_link, self._cut_way]  # fmt: skip
+        if self._uses_force:
+            faults += [self._force] * 4
+        elif len(struck) == 1:
             faults.append(self._wipe)
         await asyncio.gather(*(self._dice.choice(faults)(one) for one in struck))
 
@@ -108,6 +115,30 @@ class History:
     async def _hush(self, one: Candidate) -> None:
         self._replicas.hush(one.node)
         await self._go_on_without(one)
+
+    async def _cut_link(self, one: Candidate) -> None:
+        """Two nodes do not reach each other; all others reach both."""
+        self._replicas.cut_link(one.node, self._other(one).node)
+        await self._go_on_without(one)
+
+    async def _cut_way(self, one: Candidate) -> None:
+        """One node does not reach another, which reaches it."""
+        ends = [one.node, self._other(one).node]
+        self._dice.shuffle(ends)
+        self._replicas.cut_direction(*ends)
+        await self._go_on_without(one)
+
+    async def _force(self, one: Candidate) -> None:
+        """An administrator cannot wait; now and then some others are cut off from that node."""
+        for other in self._candidates:
+            if other is not one and self._dice.random() < 0.6:
+                self._replicas.cut_link(one.node, other.node)
+        await one.force()
+        found = [register.read() for register in self._replicas.registers.values()]
+        promised = max(register.promised.epoch for register in found if register)
+        self._forced_epoch = max(self._forced_epoch, promised)
+        await self._some_time()
+        self._replicas.mend(one.node)
 
     async def _go_on_without(self, one: Candidate) -> None:
         if self._dice.random() < 0.6:
@@ -187,8 +218,10 @@ class History:
         self._replicas.mend()
         await self._until(lambda: len(self._serving()) <= 1, 15, "at most one master")
         await asyncio.sleep(10)
-        if not self._serving():
-            await next(one for one in self._candidates if one.is_candidate).take_over()
+        for one in self._candidates:
+            # After force some may have what never counted: they say so, and follow another one.
+            if not self._serving() and one.is_candidate:
+                await one.take_over()
         await self._until(lambda: len(self._serving()) == 1, 30, "one master")
         (master,) = self._serving()
         for one in self._candidates:
@@ -204,8 +237,17 @@ class History:
         assert keys is not None
         if self._world.violations:
             raise Violation("; ".join(self._world.violations))
-        if lost := self._acknowledged - keys.keys:
+        if lost := self._promised() - keys.keys:
             raise Violation(f"acknowledged and lost: {sorted(lost)[:5]}")
+
+    def _promised(self) -> set[str]:
+        """Keys that must not be lost: all, or those of the last force on that were not degraded."""
+        return {
+            key
+            for key, receipt in self._acknowledged.items()
+            if receipt.position.epoch >= self._forced_epoch
+            and not (receipt.degraded and self._forced_epoch)
+        }
 
     def _serving(self) -> list[Candidate]:
         return [one for one in self._candidates if one.keys() is not None]

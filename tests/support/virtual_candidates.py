@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from ganeti.api.luxi_server import Caller, Dispatcher
@@ -20,10 +20,12 @@ from ganeti.daemons.roles import RoleCallbacks, Roles
 from ganeti.model.objects import NodeUuid
 from ganeti.protocols.luxi import Answer, Request
 from ganeti.store.embedded import EmbeddedStore
-from ganeti.store.interface import Lease, MemberChange, Put, Row, Transaction
+from ganeti.store.interface import Lease, MemberChange, Put, Receipt, Row, Transaction
 from ganeti.store.local_log import Options
 from ganeti.store.worker import Worker
 from tests.support.replicas import Replicas
+
+T = TypeVar("T")
 
 KIND = "instance"
 BLOCK = 1000
@@ -108,17 +110,18 @@ class Keys:
         await asyncio.sleep(0)
         self.is_open = False
 
-    async def add(self, key: str) -> None:
+    async def add(self, key: str) -> Receipt:
         """Return once it is acknowledged."""
         if not self.is_open:
             raise NotMaster("not any more")
         put = Transaction((Put(KIND, key, b""),))
-        await self._or_lost(self._store.commit(self._lease, put))
+        receipt = await self._or_lost(self._store.commit(self._lease, put))
         self.keys.add(key)
+        return receipt
 
-    async def _or_lost(self, writing: Awaitable[object]) -> None:
+    async def _or_lost(self, writing: Awaitable[T]) -> T:
         try:
-            await writing
+            return await writing
         except (NotMaster, CommitUnknown) as err:
             self._lost(err.message)
             raise
@@ -187,6 +190,12 @@ class Candidate:
         if self.roles is not None and self.is_candidate:
             with contextlib.suppress(NotMaster, StoreError):
                 await self.roles.take_over()
+
+    async def force(self) -> None:
+        """As `gnt-cluster master-failover --no-voting` does it."""
+        if self.roles is not None and self.is_candidate:
+            with contextlib.suppress(NotMaster, StoreError):
+                await self.roles.force()
 
     async def demote(self) -> None:
         """As `gnt-node modify -C no` does it: the flag first, then the node's state."""

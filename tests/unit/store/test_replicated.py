@@ -96,7 +96,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_module, "PING_S", 0.02)
     monkeypatch.setattr(fence, "RENEW_S", 0.05)
     monkeypatch.setattr(leader_module, "RETRY_S", 0.02)
-    monkeypatch.setattr(sync_set, "SILENT_AFTER_S", 0.3)
     monkeypatch.setattr(sync_set, "RETURNS_AFTER_S", 0.5)
 
 
