@@ -335,6 +335,9 @@ def master_failover(args: argparse.Namespace) -> int:
     A master that answers agrees and gives everything over; else a majority of the nodes must vote
     for it, once they have heard no master for ten seconds. Where that fails, the command says who did
     not agree and why (exit code 1).
+
+    A master made with `--no-voting` is degraded until a majority of the nodes has registered it. What
+    others had written meanwhile is dropped and kept aside there; `gnt-cluster verify` says what that has.
     """
     if args.no_voting and not args.is_sure:
         raise NeedsConfirmation(
@@ -359,13 +362,14 @@ def master_failover(args: argparse.Namespace) -> int:
 def master_ping(args: argparse.Namespace) -> int:
     """Ask the master of this node whether it serves; exit code 0 if it does, 11 on another node.
 
-    Says so on standard error if the master alone holds the state (degraded).
+    Says so on standard error if the master alone holds the state, or was forced and no majority of the
+    nodes has registered it yet (degraded).
     """
     del args
     with LuxiClient(timeout_s=PING_LIMIT_S) as client:
         client.config_values("cluster_name")
         if client.is_degraded:
-            say("degraded: the master alone holds the cluster's state", file=sys.stderr)
+            say("degraded: what is written now may be lost with the master", file=sys.stderr)
     return 0
 
 

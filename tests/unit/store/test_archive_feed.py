@@ -179,12 +179,14 @@ async def test_jobs_stay_in_the_state_while_a_holder_of_it_does_not_archive_them
         await real(given)
 
     monkeypatch.setattr(candidates.archives[N3], "add", slow)
-    for given in (jobs(1, 10), []):
-        with pytest.raises(Refused, match="node n3 has not got them"):
-            await archive.append(given)
-    assert await candidates.archives[N2].count() == 10
-    assert await candidates.archives[N3].count() == 0
-    gate.set()
+    try:
+        for given in (jobs(1, 10), []):
+            with pytest.raises(Refused, match="node n3 has not got them"):
+                await archive.append(given)
+        assert await candidates.archives[N2].count() == 10
+        assert await candidates.archives[N3].count() == 0
+    finally:
+        gate.set()
     await has(candidates.archives[N3], 10)
     await archive.append([])
 

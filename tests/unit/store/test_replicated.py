@@ -556,11 +556,12 @@ async def test_each_message_of_an_epoch_that_is_over_is_refused(replicas: Replic
     second = replicas.stores[N2]
     await eventually(lambda: second.statistics().position == store.statistics().position)
     before = second.statistics().position
-    second._meets(lease.epoch + 1)
+    second._highest.sees(lease.epoch + 1)
     replicas.cut_off(N3)
     writing = asyncio.create_task(store.commit(lease, put("late")))
     await eventually(lambda: store.statistics().position > before)
-    await eventually(lambda: second._session is None or second._session.done())
+    session = second._session._session
+    await eventually(lambda: session is None or session.done())
     assert second.statistics().position == before
     writing.cancel()
 
@@ -600,13 +601,13 @@ async def test_no_position_goes_back_at_a_snapshot(replicas: Replicas) -> None:
     writing = asyncio.create_task(store.commit(lease, put("alone")))
     before = store.statistics().position
     await eventually(lambda: store.statistics().position > before)
-    reached, was_reached = [store.statistics().position], store._reached
+    reached, was_reached = [store.statistics().position], store._local.reached
 
     def reach(history: History) -> None:
         was_reached(history)
         reached.append(history.position)
 
-    store._reached = reach  # type: ignore[method-assign] # looks on
+    store._local.reached = reach  # type: ignore[method-assign] # looks on
     replicas.silent_voters.clear()
     await take_over(replicas, N2)
     replicas.mend()

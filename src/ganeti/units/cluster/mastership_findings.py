@@ -16,11 +16,12 @@ EXCLUSION_PREFIX = "htools:iextags:"
 
 
 def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Finding]:
-    """Writes have one copy only (R6); a warning, since the cluster works."""
+    """Writes may have one copy only (R6, R10); a warning, since the cluster works."""
     if is_degraded:
         text = (
-            "degraded: the master alone holds what was written last; bring other master candidates"
-            " back, or make more nodes candidates (gnt-node modify --master-candidate=yes)"
+            "degraded: what was written last may be lost with the master: it alone holds it, or it"
+            " was forced and no majority of the nodes has registered it yet; bring other nodes back,"
+            " or make more of them candidates (gnt-node modify --master-candidate=yes)"
         )
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 
