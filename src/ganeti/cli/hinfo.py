@@ -37,6 +37,7 @@ TOOL = options.Tool(
     (
         *(options.PRINT_NODES, options.PRINT_INSTANCES, *options.BACKENDS, options.VERBOSE),
         *(options.QUIET, options.OFFLINE, options.IGNORE_LOAD, options.STATIC_MEMORY),
+        *options.MONITORING,
     ),
     hinfo,
 )

@@ -141,7 +141,7 @@ def _execute(state: "State", found: "Plan", args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
             return EXIT_FAILURE
-        say(f"{what}: {len(jobs)} jobs done")
+        say(f"{what}: {len(jobs)} {'job' if len(jobs) == 1 else 'jobs'} done")
     return 0
 
 

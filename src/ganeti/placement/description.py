@@ -94,6 +94,8 @@ class Node(msgspec.Struct, frozen=True):
     exclusive_storage: bool = False
     tags: tuple[str, ...] = ()
     cpu_speed: float = 1.0
+    own_load: float = 0.0
+    """Processors that it keeps busy itself, where that is known."""
 
 
 class Instance(msgspec.Struct, frozen=True):

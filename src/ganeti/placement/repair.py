@@ -194,10 +194,8 @@ def _opcode(name: str, instance: Instance, **fields: Any) -> dict[str, Any]:
 
 
 def _failover(instance: Instance, **fields: Any) -> Repair:
-    # The node is gone: nobody can be asked whether the disks are in order.
-    return Repair(
-        Level.FAILOVER, (_opcode("FAILOVER", instance, ignore_consistency=True, **fields),)
-    )
+    # A copy that is not whole is not used: the job fails then, and somebody has to judge.
+    return Repair(Level.FAILOVER, (_opcode("FAILOVER", instance, **fields),))
 
 
 def _migrate(instance: Instance, fields: Mapping[str, Any]) -> Repair:

@@ -33,7 +33,7 @@ Indices = npt.NDArray[np.intp]
 
 NO_NODE = -1
 LOADS = 4
-DISK_LOAD = 2
+CPU_LOAD, DISK_LOAD = 0, 2
 """Where the disk is among the loads: secondaries have a share of it."""
 
 _MIRRORS = {name: index for index, name in enumerate(Mirror)}
@@ -175,6 +175,7 @@ class State:
         self.used_spindles = summed(self.primary, spindles) + summed(self.secondary, spindles)
         self.used_spindles[self.exclusive] = 0.0
         self.loads = np.stack([summed(self.primary, load) for load in these.loads])
+        self.loads[CPU_LOAD] += _floats([one.own_load for one in self.nodes])
         self.loads[DISK_LOAD] += summed(self.secondary, these.loads[DISK_LOAD])
         recorded = self.total_memory - self.node_memory - self.instance_memory
         self.missing_memory = recorded - self.reported_free

@@ -34,17 +34,10 @@ def test_a_message_in_a_file_is_answered_with_json(
 
 
 @pytest.mark.requirement("S169")
-def test_a_request_of_an_unknown_type_is_answered_no(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = answered(tmp_path, allocation(type="dance"), capsys)
-    assert (found["success"], found["result"]) == (False, [])
-    assert "dance" in str(found["info"])
-
-
 @pytest.mark.parametrize(
     "message",
     [
+        allocation(type="dance"),
         b"{}",
         b"[]",
         b"not JSON",
@@ -53,14 +46,25 @@ def test_a_request_of_an_unknown_type_is_answered_no(
         allocation(memory="much"),
         allocation(memory=None),
         allocation(disks=7),
-        allocation(disk_template="moon"),
         allocation(required_nodes=3),
     ],
 )
-def test_a_message_that_cannot_be_used_is_answered_no(
+def test_a_message_that_cannot_be_used_is_a_failure_and_no_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], message: bytes
 ) -> None:
-    found = answered(tmp_path, message, capsys)
+    path = tmp_path / "message"
+    path.write_bytes(message)
+    assert hail.main([str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("Failure: ")
+    assert "Traceback" not in err
+
+
+def test_what_cannot_be_placed_is_answered_no(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answered(tmp_path, allocation(disk_template="moon"), capsys)
     assert (found["success"], found["result"]) == (False, [])
     assert str(found["info"]).startswith("Request failed: ")
 
@@ -72,11 +76,13 @@ def test_only_named_nodes_are_allocated_to(
     assert answered(tmp_path, allocation(), capsys, *words)["result"] == ["node0002"]
 
 
-@pytest.mark.parametrize("words", [[], ["a", "b"], ["--nonsense", "a"]])
-def test_one_file_is_wanted(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("words", "code"), [([], 1), (["a", "b"], 1), (["--nonsense", "a"], 2)])
+def test_one_file_is_wanted(
+    words: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         hail.main(words)
-    assert ended.value.code == 2
+    assert ended.value.code == code
     assert "usage" in capsys.readouterr().err
 
 

@@ -23,13 +23,15 @@ def report(node: str, total: Any) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("S181")
-def test_a_nodes_load_is_spread_over_its_instances_by_their_processors() -> None:
+def test_a_nodes_load_is_spread_over_its_instances_and_itself_by_processors() -> None:
     cluster = clusters.cluster(3)
     text = json.dumps([report("node0001", 60.0), {"node": "node0002", "reports": []}]).encode()
     loaded = with_loads(cluster, node_loads(reports_by_node(text)))
     mine = [one for one in cluster.instances if one.primary == "node0001"]
     assert set(loaded.utilisation) == {one.name for one in mine}
-    assert sum(loaded.utilisation[one.name][0] for one in mine) == pytest.approx(60.0)
+    total = sum(one.vcpus for one in mine)
+    spread = sum(loaded.utilisation[one.name][0] for one in mine)
+    assert spread == pytest.approx(60.0 * total / (total + 1))
     first, second = mine[:2]
     ratio = loaded.utilisation[first.name][0] / loaded.utilisation[second.name][0]
     assert ratio == pytest.approx(first.vcpus / second.vcpus)

@@ -65,6 +65,12 @@ def test_the_least_step_that_helps(
         assert {op["instance_name"] for op in repair.opcodes} == {"web1"}
 
 
+def test_a_failover_uses_no_copy_that_is_not_whole() -> None:
+    repair = needed(instance("drbd"), {"a": "offline"})
+    assert repair is not None
+    assert not repair.opcodes[0].get("ignore_consistency")
+
+
 def test_an_instance_that_is_not_to_run_is_not_started() -> None:
     stopped = instance("plain", status="ADMIN_down")
     again = needed(stopped, {"a": "offline"})

@@ -1,8 +1,8 @@
 """Loads from the reports of monitoring daemons (S181).
 
 A file of them is an array of objects, one for each node: `node`, and `reports`, a list of report objects with `name`
-and `data`. Of `cpu-avg-load` counts `data.cpu_total`, the node's load, which is spread over its running instances by
-their processors; of `xen-cpu-avg-load` the load of each instance.
+and `data`. Of `cpu-avg-load` counts `data.cpu_total`, the node's load, which is spread by processors over its running instances
+and itself; of `xen-cpu-avg-load` the load of each instance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import msgspec
 
 from ganeti.base.errors import InputError
 from ganeti.model.data_collectors import CPU_LOAD, XEN_CPU_LOAD
-from ganeti.placement.description import RUNNING, Cluster
+from ganeti.placement.description import RUNNING, SWITCHED_OFF, Cluster
 
 _FIELD = "mond-data"
 _NO_LOADS = (1.0, 1.0, 1.0, 1.0)
@@ -81,17 +81,21 @@ def _load(value: Any, what: str) -> float:
 
 def with_loads(cluster: Cluster, loads: Mapping[str, float]) -> Cluster:
     """The cluster with processor loads of the instances on the nodes that reported; the rest stays."""
-    processors: dict[str, float] = {}
+    processors = {node.name: node.node_cpus for node in cluster.nodes}
+    for one in cluster.instances:
+        if one.status != SWITCHED_OFF:
+            processors[one.primary] = processors.get(one.primary, 0.0) + one.vcpus
     running = [one for one in cluster.instances if one.status in RUNNING]
-    for one in running:
-        processors[one.primary] = processors.get(one.primary, 0.0) + one.vcpus
+    each = {node: loads[node] / processors[node] for node in loads if processors.get(node)}
+    nodes = [
+        msgspec.structs.replace(node, own_load=each[node.name] * node.node_cpus)
+        if node.name in each
+        else node
+        for node in cluster.nodes
+    ]
     return _with_processor_loads(
-        cluster,
-        {
-            one.name: loads[one.primary] * one.vcpus / processors[one.primary]
-            for one in running
-            if one.primary in loads and processors[one.primary]
-        },
+        msgspec.structs.replace(cluster, nodes=nodes),
+        {one.name: each[one.primary] * one.vcpus for one in running if one.primary in each},
     )
 
 
