@@ -6,6 +6,7 @@ import pytest
 
 from ganeti.base.errors import InputError
 from ganeti.model.iallocator import RequestType, default_allocators, parse_defaults
+from ganeti.model.params import IPOLICY_DEFAULTS
 from ganeti.placement.answers import answer
 from ganeti.protocols import iallocator
 from ganeti.protocols import iallocator_requests as requests
@@ -45,7 +46,7 @@ def _node(group: str) -> dict[str, Any]:
 
 
 def _message(request: dict[str, Any]) -> dict[str, Any]:
-    policy = {"minmax": [], "disk-templates": ["sharedfile"], "vcpu-ratio": 4, "spindle-ratio": 32}
+    policy = {**IPOLICY_DEFAULTS, "disk-templates": ["sharedfile"], "vcpu-ratio": 4}
     groups = {
         uuid: {"name": name, "alloc_policy": "preferred", "networks": [], "tags": [], "ipolicy": policy}
         for uuid, name in ((GROUP, "one"), (OTHER, "two"))
