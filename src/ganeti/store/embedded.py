@@ -301,9 +301,17 @@ class EmbeddedStore:
         self._check_lease(lease)
         changing = asyncio.create_task(self._change_members(lease, change), name="members")
         self._changing.add(changing)
-        changing.add_done_callback(self._changing.discard)
+        changing.add_done_callback(self._change_ended)
         # Shielded: what is written must be registered too, whatever becomes of the caller.
-        return await asyncio.shield(changing)
+        await asyncio.wait([changing])
+        if changing.cancelled():
+            raise CommitUnknown("the store was closed while its members changed")
+        return changing.result()
+
+    def _change_ended(self, changing: asyncio.Task[Receipt]) -> None:
+        self._changing.discard(changing)
+        if not changing.cancelled():
+            changing.exception()  # the caller may be gone
 
     async def _change_members(self, lease: Lease, change: MemberChange) -> Receipt:
         """One change after the other, so that the registers are never behind by two voters (R3)."""

@@ -15,8 +15,8 @@ from tests.support.seeds import FIRST, breaks, run_seeds
 HISTORIES, LONG = 12, 2_000
 BATCH = 3
 """As many as one process runs before it takes other tests."""
-TRIES = (29, 59, *range(16, 300))
-"""One in twelve finds it, not always the same: the files are written by real threads. The first often do."""
+TRIES = range(16, 300)
+"""Some of these find it, not always the same: the files are written by real threads."""
 
 
 @pytest.mark.timeout(120)
@@ -37,7 +37,8 @@ async def _half_way(work: Coroutine[Any, Any, None]) -> None:
     await work
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_a_follower_that_forgets_what_it_wrote_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a session must not come between what is on the disk and what is said of it."""
     monkeypatch.setattr(local_log, "to_the_end", _half_way)

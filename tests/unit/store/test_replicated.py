@@ -549,6 +549,26 @@ async def test_a_change_of_members_whose_caller_is_gone_is_registered(five: Repl
     await eventually(lambda: registered_voters(five).count(frozenset((N1, N2, N3, N4))) >= 3)
 
 
+@pytest.mark.requirement("G1")
+async def test_whoever_waits_for_a_change_of_members_hears_that_the_store_is_closed(
+    five: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, lease = await three(five)
+    begun = asyncio.Event()
+
+    async def hang(_term: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(leader_module.Leader, "members_settled", hang)
+    change = MemberChange(N4, is_voter=True, is_candidate=False)
+    changing = asyncio.create_task(store.change_members(lease, change))
+    await begun.wait()
+    await store.close()
+    with pytest.raises(CommitUnknown):
+        await changing
+
+
 @pytest.mark.requirement("G1", "G4")
 async def test_each_message_of_an_epoch_that_is_over_is_refused(replicas: Replicas) -> None:
     """A follower that has promised a greater one goes on to hear its old master for a while."""
