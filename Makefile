@@ -35,11 +35,12 @@ format: $(STAMP) ## put all Python files into their form
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-lint: $(STAMP) ## form, rules, types and layers, without running tests
+lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without running tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy $(PYTHON_FOLDERS)
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/mutations.py --check
 
 unit: $(STAMP) ## the tests that need no daemon and no virtual machine
 	$(PYTEST) -n auto -m 'not cluster and not host and not soak'

@@ -117,7 +117,8 @@ async def test_a_node_daemon_answers_its_master_and_stays_small(world: World) ->
         "node1.example",
         world.founded.cluster_uuid,
     )
-    assert (state.promised_epoch, state.promised_to) == (EPOCH, world.founded.node_uuid)
+    promised = state.vote.register.promised
+    assert (promised.epoch, promised.candidate) == (EPOCH, world.founded.node_uuid)
     assert report.ssconf_position == ssconf.current_position(world.master.paths) > 0
     assert report.certificate_not_after > report.time
     process = world.master.daemons.status(NODED).process
@@ -304,7 +305,7 @@ async def test_long_work_survives_the_node_daemon_and_is_found_again_by_its_key(
             await asyncio.sleep(0.02)
         await world.master.daemons.start(NODED, ["--bind-address", world.master.address])
         state = await client.call(world.here, REGISTER_READ, Nothing())
-        assert state.promised_epoch == EPOCH
+        assert state.vote.register.promised.epoch == EPOCH
         go.touch()
         result = await call
         again = await client.call(world.here, OS_CREATE, args, key="1/0/1")
