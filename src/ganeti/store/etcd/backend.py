@@ -59,9 +59,8 @@ PAGE_ROWS = 500
 PAGE_BYTES = 2 << 20
 
 NO_FORCE = (
-    "the state is in etcd, which elects by itself: there is no force without its quorum. Start the etcd"
-    " members again (a majority of them must run; 'gnt-cluster verify' and the logs of ganeti-etcd name those"
-    " that are down). If a majority is lost for good: stop ganeti-masterd and ganeti-etcd on every candidate,"
+    "the state is in etcd, which elects by itself: there is no force without its quorum. Start ganeti-etcd"
+    " again on the candidates (a majority of them must run; its log on each says why it does not). If a majority is lost for good: stop ganeti-masterd and ganeti-etcd on every candidate,"
     " run 'ganeti-etcd --force-new-cluster' once on the one that was the last to be written to, then start"
     " ganeti-masterd there; the others come back by 'gnt-node modify --master-candidate=no', then '=yes'"
 )
