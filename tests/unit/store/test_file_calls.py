@@ -24,14 +24,15 @@ STORE = """
 import asyncio
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backend import become_master
-from ganeti.store.electorate import SoleVoter
+from ganeti.store.embedded import EmbeddedStore
 from ganeti.store.interface import Identity, Put, Transaction
+from ganeti.store.ports import alone
 from ganeti.store.register import MemoryRegister, Promise, Register
-from ganeti.store.sqlite import SqliteStore
 
 async def main():
-    voter = SoleVoter(MemoryRegister(Register("c", Promise(0, NodeUuid("a")))))
-    store = await SqliteStore.open(Path(sys.argv[1]), Identity("c", NodeUuid("a")), voter)
+    register = MemoryRegister(Register("c", Promise(0, NodeUuid("a"))))
+    identity = Identity("c", NodeUuid("a"))
+    store = await EmbeddedStore.open(Path(sys.argv[1]), identity, alone(identity.node_uuid, register))
     lease = await become_master(store); say()
     for number in range(3):
         await store.commit(lease, Transaction((Put("job", str(number), b"x" * 5000),))); say()
