@@ -346,7 +346,7 @@ def _restored_rows(file: BinaryIO, plan: _Plan, ceiling: int, now: float) -> Ite
 
 
 def _ended(row: Row, job: StoredJob, now: float) -> Row:
-    """A job of which nobody knows how it went on: it never runs again, and nothing of it is undone."""
+    """A job with an unknown outcome: it never runs again and is not undone."""
     result = failure(ExecError(UNKNOWN_END)).result
     states = []
     for state in job.ops:

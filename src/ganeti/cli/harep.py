@@ -115,7 +115,7 @@ class Repairer:
         return state, done
 
     def _allowed(self, instance: "Instance", now: float, once: Any) -> Any:
-        """The greatest level that may be done; None, and why is said, if nothing may."""
+        """The greatest repair level allowed; None, with the reason printed, if nothing is."""
         from ganeti.placement.repair import Suspended, permission
 
         groups = {group.uuid: group.tags for group in self.cluster.groups}
@@ -194,7 +194,7 @@ TOOL = options.Tool(
         option("--dry-run", dest="dry_run", action="store_true", help="only say what would be done"),
     ),
     harep,
-    text="What is allowed is said by tags ganeti:watcher:autorepair:TYPE of the instance, its group or the cluster; the"
+    text="The tags ganeti:watcher:autorepair:TYPE say which repairs are allowed: on the instance, its group or the cluster; the"
     " nearest counts, and of several the least. TYPE is fix-storage (new secondary node), migrate (off a drained"
     " node), failover (off an offline node) or reinstall (disks that are lost are made anew and installed); each"
     " allows those before it. suspend, or suspend:TIME, forbids all, until then. Tags"

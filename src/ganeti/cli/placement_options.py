@@ -172,7 +172,7 @@ class Tool(NamedTuple):
         return parser
 
     def _parsed(self, words: list[str]) -> argparse.Namespace:
-        """What is said; an unknown option is the first thing to be complained about."""
+        """The parsed options; unknown options are reported first."""
         parser = self.parser()
         if self.arguments and not any(word in _ABOUT_ITSELF for word in words):
             named = {flag for one in self.options for flag in one.flags}

@@ -33,7 +33,7 @@ from ganeti.store.interface import (
 )
 
 FIRST_TRIES_S = 5.0
-"""How long the start of the daemon waits for a vote before it goes on as a follower."""
+"""How long a starting daemon waits for a vote before it becomes a follower."""
 AGAIN_S = 1.0
 AFTER_LOSS_S = 5.0
 TAKE_OVER_S = 45.0
@@ -195,7 +195,7 @@ class Roles:
                 # A refusal may be of the moment when another node, or the old master, campaigned too.
                 limit_s = TAKE_OVER_S if isinstance(err, NotYet) else OVERTAKEN_S
                 if loop.time() > begun + limit_s:
-                    # If it was registered and could not begin, nobody else goes on by itself.
+                    # Once this node is registered, no other candidate starts by itself: keep trying.
                     self._spawn(self._confirm(AFTER_LOSS_S), "confirm")
                     raise
                 _log.info("waiting: %s", err)
@@ -293,7 +293,7 @@ class Roles:
             return
         self._term = opening.result()
         if self._store.statistics().role == Master(lease):
-            # Whoever is connected goes on with the master, also the caller of a take-over.
+            # Open connections stay and now reach the master; the caller of a take-over has one.
             await self._callbacks.serve(self._term.dispatcher)
         else:
             await self._close_services()

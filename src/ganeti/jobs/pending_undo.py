@@ -70,7 +70,7 @@ class PendingUndo:
             self._begin(job, 0.0)
 
     async def close(self) -> None:
-        """Stop; the next master goes on."""
+        """Stop; the next master continues."""
         self._is_open = False
         await self._tasks.close()
 
@@ -127,7 +127,7 @@ class PendingUndo:
         return what
 
     def _alone(self, job: LiveJob) -> asyncio.Lock:
-        """Held by whoever works on what this job has left."""
+        """Held while this job's pending undo is run or abandoned."""
         return self._one_at_a_time.setdefault(job.id, asyncio.Lock())
 
     def _wait_of(self, job_id: int) -> float:

@@ -3,7 +3,7 @@
     target: NBD server with an export for each disk; nothing else reads or writes these
     source: a mirror for each disk; when all are in step, the memory is sent
     source: stands still before the last bit: the mirrors end, so both sides hold the same
-    target: the exports end before the guest goes on
+    target: the exports end before the guest resumes
 
 The mirrors run in the background: a guest never waits for a link that may be dead. Each is ended
 from here, with an error, if it makes no headway.
@@ -194,7 +194,7 @@ async def _jobs(ask: Ask, disks: Sequence[DiskSpec]) -> list[dict[str, Any]]:
 
 
 async def clear(ask: Ask, disks: Sequence[DiskSpec]) -> None:
-    """End whatever is left of mirrors, by force; the guest goes on with its own disks alone."""
+    """Cancel all mirrors by force; the guest keeps running on its own disks."""
     known = {job["id"]: job for job in await ask("query-jobs")}
     for disk in disks:
         if _name("mirror", disk) in known:
