@@ -19,6 +19,11 @@ RESTRICT = option(
     metavar="NODE,...",
     help="allocate only on these nodes",
 )
+EXPLAIN = option(
+    "--explain",
+    action="store_true",
+    help="say of each node that an allocation does not use why (on standard error)",
+)
 
 
 def hail(args: argparse.Namespace) -> int:
@@ -27,7 +32,7 @@ def hail(args: argparse.Namespace) -> int:
 
     from ganeti.cli import placement_input
     from ganeti.placement.allocate import Rules
-    from ganeti.placement.answers import Settings, answered, state_of
+    from ganeti.placement.answers import Settings, answered, explanation, state_of
     from ganeti.placement.load.message import read
 
     cluster, request = read(read_file(args.message_file))
@@ -51,6 +56,11 @@ def hail(args: argparse.Namespace) -> int:
     _show(before, args, "pre-ialloc", "before iallocator run", "Initial cluster")
     found = answered(after, request, settings)
     sys.stdout.write(f"{msgspec.json.encode(found).decode()}\n")
+    if args.explain:
+        from ganeti.model.iallocator import why_not
+
+        for node, why in explanation(before, request, settings, found["result"]):
+            say(why_not(node, why), file=sys.stderr)
     _show(after, args, "post-ialloc", "after iallocator run", "Final cluster")
     return 0
 
@@ -67,7 +77,7 @@ TOOL = options.Tool(
     "Allocator: answers where instances go.",
     (
         *(options.PRINT_NODES, options.SAVE, options.TEXT_DATA, options.SIMULATE, options.VERBOSE),
-        *(options.IGNORE_LOAD, options.SOFT_ERRORS, options.NO_CAPACITY, RESTRICT),
+        *(options.IGNORE_LOAD, options.SOFT_ERRORS, options.NO_CAPACITY, RESTRICT, EXPLAIN),
         *options.MONITORING,
     ),
     hail,

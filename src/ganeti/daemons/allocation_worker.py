@@ -1,7 +1,7 @@
 """The process that computes large allocations for the master, started once: a frame in, a frame out.
 
 A frame is its length in eight bytes and JSON. `{"do": "answer", "message": …, "options": …}` is answered as an
-allocator answers, `{"do": "explain", "message": …, "chosen": […]}` by a list of (node, reason).
+allocator answers, `{"do": "explain", "message": …, "options": …, "chosen": […]}` by a list of (node, reason).
 """
 
 import os
@@ -14,13 +14,11 @@ import msgspec
 # Read when numpy is loaded: threads for products of small matrices cost more than they save.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from ganeti.base.errors import InputError
+from ganeti.base.errors import PrereqError
 from ganeti.placement.allocate import Rules
-from ganeti.placement.answers import Settings, answer, groups_named
-from ganeti.placement.explain import explain
-from ganeti.placement.load.message import read, wanted_instance
+from ganeti.placement.answers import Settings, answer, explanation, state_of
+from ganeti.placement.load.message import read
 from ganeti.placement.redundancy import Exempt
-from ganeti.placement.state import State
 
 LENGTH_BYTES = 8
 SPARED = Exempt(lone_nodes=True)
@@ -29,10 +27,10 @@ SPARED = Exempt(lone_nodes=True)
 
 def computed(question: Mapping[str, Any]) -> Any:
     """The answer to one question; nothing that a message can hold raises."""
-    message = question["message"]
+    message, settings = question["message"], settings_of(question.get("options", {}))
     if question["do"] == "explain":
-        return explained(message, question["chosen"])
-    return answer(message, settings_of(question.get("options", {})))
+        return explained(message, question["chosen"], settings)
+    return answer(message, settings)
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
@@ -45,21 +43,14 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     return Settings(rules=rules, ignore_load=bool(options.get("ignore-dynu", False)))
 
 
-def explained(message: Mapping[str, Any], chosen: list[str]) -> list[tuple[str, str]]:
+def explained(
+    message: Mapping[str, Any], chosen: list[str], settings: Settings
+) -> list[tuple[str, str]]:
     """Why the instance of an `allocate` message does not go to the nodes that were not chosen."""
     try:
         cluster, request = read(message)
-        state = State(cluster)
-        group = request.get("group_name")
-        rules = Rules(
-            groups=None if group is None else groups_named(state, [str(group)]),
-            allow_unallocable=group is not None,
-            exempt=SPARED,
-        )
-        known = {one.name: number for number, one in enumerate(state.nodes)}
-        picked = tuple(known[name] for name in chosen if name in known)
-        return explain(state, wanted_instance(request), rules, picked)
-    except InputError as err:
+        return explanation(state_of(cluster, settings), request, settings, chosen)
+    except PrereqError as err:
         return [("", err.message)]
 
 

@@ -43,9 +43,12 @@ class BuiltInAllocator:
         found: dict[str, Any] = await self._computed(question)
         return found
 
-    async def explain(self, message: dict[str, Any], chosen: list[str]) -> list[tuple[str, str]]:
+    async def explain(
+        self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
+    ) -> list[tuple[str, str]]:
         """(node, reason) for each node that was not chosen."""
-        reasons = await self._computed({"do": "explain", "message": message, "chosen": chosen})
+        question = {"do": "explain", "message": message, "chosen": chosen}
+        reasons = await self._computed({**question, "options": dict(options)})
         return [(node, why) for node, why in reasons]
 
     async def close(self) -> None:

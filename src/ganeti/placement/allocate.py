@@ -97,20 +97,27 @@ def allocate(state: State, wanted: Instance, rules: Rules) -> tuple[Place, list[
             places.append(Place(number, note=note))
         else:
             places.append(allocate_in(state, wanted, number, rules))
+    best = winner(state, places, rules)
+    if best is None:
+        raise PrereqError(
+            ", ".join(describe_group(state, one) for one in places) or "there is no node group",
+            ErrorCode.NO_RESOURCES,
+        )
+    return best, places
+
+
+def winner(state: State, places: Sequence[Place], rules: Rules) -> Place | None:
+    """The best of the groups' places: the most preferred group, then the lowest score, then the last; None if there is none."""
     usable = [
         one
         for one in reversed(places)
         if one.nodes and (rules.allow_unallocable or _is_allocable(state.groups[one.group]))
     ]
-    if not usable:
-        raise PrereqError(
-            ", ".join(describe_group(state, one) for one in places) or "there is no node group",
-            ErrorCode.NO_RESOURCES,
-        )
-    best = min(
-        usable, key=lambda one: (ALLOCATION_ORDER[state.groups[one.group].alloc_policy], one.score)
+    return min(
+        usable,
+        key=lambda one: (ALLOCATION_ORDER[state.groups[one.group].alloc_policy], one.score),
+        default=None,
     )
-    return best, places
 
 
 def _is_allocable(group: Group) -> bool:

@@ -67,6 +67,18 @@ def answered(state: State, request: Request, settings: Settings) -> Answer:
     return {"success": True, "info": f"Request successful: {info}", "result": result}
 
 
+def explanation(
+    state: State, request: Request, settings: Settings, chosen: Sequence[str]
+) -> list[tuple[str, str]]:
+    """(node, reason) for each node that an `allocate` request was not answered with; InputError for other requests."""
+    if request.get("type") != "allocate":
+        raise InputError("only an allocation can be explained", "request.type")
+    known = {one.name: number for number, one in enumerate(state.nodes)}
+    picked = tuple(known[name] for name in chosen if name in known)
+    rules = _rules(state, request, settings)
+    return explain(state, messages.wanted_instance(request), rules, picked)
+
+
 def refusal(info: str) -> Answer:
     """The answer "no"."""
     return {"success": False, "info": f"Request failed: {info}", "result": []}

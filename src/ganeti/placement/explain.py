@@ -1,19 +1,24 @@
-"""Why an instance is not on a node: the first rule that keeps it away, or its score against the winner's."""
+"""Why an instance is not on a node: the first rule that keeps it away, what decided between groups, or its score."""
+
+from functools import cached_property
 
 import numpy as np
 
 from ganeti.placement.allocate import (
+    ALLOCATION_ORDER,
     CAUSES,
     Place,
     Rules,
     allocate_in,
     primary_causes,
     secondary_causes,
+    winner,
 )
 from ganeti.placement.description import Failure, Instance
 from ganeti.placement.digits import digits
 from ganeti.placement.policy import InstanceSize, policy_violations
 from ganeti.placement.policy_fit import policy_failure
+from ganeti.placement.redundancy import stranded_by_loss
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import TIE
 from ganeti.placement.spread import Chunk, Field
@@ -31,46 +36,108 @@ def explain(
         secondary = secondary_causes(chunk, force=rules.ignore_soft_errors)
     finally:
         state.dismiss()
-    groups = range(len(state.groups))
-    places = {group: allocate_in(state, wanted, group, rules) for group in groups}
+    comparison = _Comparison(state, wanted, rules, chosen)
     reasons = []
     for node, one in enumerate(state.nodes):
         if node in chosen:
             continue
-        group = int(state.group[node])
         reason = _closed(state, wanted, node, rules)
         if not reason and primary[node]:
             reason = short_of(state, wanted, node, Failure(str(primary[node])))
         if not reason and chosen and wanted.nodes_needed > 1 and secondary[chosen[0], node]:
             cause = CAUSES[secondary[chosen[0], node]]
             reason = f"as secondary: {short_of(state, wanted, node, cause, as_secondary=True)}"
-        place = places[group]
-        reason = reason or _compared(place.scores, node, place.score) or _doomed(state, place, node)
-        reasons.append((one.name, reason))
+        reasons.append((one.name, reason or comparison.reason(node)))
     return reasons
 
 
-def _compared(scores: Floats | None, node: int, best: float) -> str:
-    """How a node that is possible lost against a better one; empty if none leaves the cluster redundant."""
-    if scores is None:
-        return "not enough online nodes in its group"
-    own = float(scores[node].min(initial=np.inf))
-    if scores.shape[1] > 1:
-        own = min(own, float(scores[:, node].min(initial=np.inf)))
-    if not np.isfinite(own):
-        return "no node of its group can be its partner"
-    if not np.isfinite(best):
-        return ""
-    if own <= best + TIE:
-        return f"as good as the one that was chosen (score {digits(own)})"
-    return f"score {digits(own)} against {digits(best)}"
+class _Comparison:
+    """Nodes that are possible, against what was chosen (by whoever) or would be chosen by the rules."""
+
+    def __init__(
+        self, state: State, wanted: Instance, rules: Rules, chosen: tuple[int, ...]
+    ) -> None:
+        self.state, self.rules, self.chosen = state, rules, chosen
+        self.places = [
+            allocate_in(state, wanted, group, rules) for group in range(len(state.groups))
+        ]
+        self._before: dict[int, str] = {}
+
+    @cached_property
+    def group(self) -> int | None:
+        """The group that was chosen, or would be."""
+        if self.chosen:
+            return int(self.state.group[self.chosen[0]])
+        best = winner(self.state, self.places, self.rules)
+        return None if best is None else best.group
+
+    def reason(self, node: int) -> str:
+        """Why not this node."""
+        place = self.places[int(self.state.group[node])]
+        if place.scores is None:
+            return "not enough online nodes in its group"
+        own, primary = _own(place.scores, node)
+        if not np.isfinite(own):
+            return "no node of its group can be its partner"
+        is_refused = primary in place.doomed and own <= place.score + TIE
+        if not place.nodes or is_refused:
+            return self._doomed(place, primary)
+        if self.group is not None and self.group != place.group:
+            return self._other_group(place, self.places[self.group], own)
+        return self._compared(own, self._chosen_score(place))
+
+    def _chosen_score(self, place: Place) -> float:
+        if not self.chosen or place.scores is None:
+            return place.score
+        first, *rest = self.chosen
+        row = place.scores[first]
+        score = float(row[rest[0] if rest and len(row) > 1 else 0])
+        return score if np.isfinite(score) else place.score
+
+    def _compared(self, own: float, best: float) -> str:
+        if own < best - TIE:
+            return f"score {digits(own)}, better than {digits(best)}: the choice was not by these rules"
+        if own <= best + TIE:
+            return f"as good as the one that was chosen (score {digits(own)})"
+        return f"score {digits(own)} against {digits(best)}"
+
+    def _other_group(self, place: Place, other: Place, own: float) -> str:
+        """The rule that decided between the node's group and the one that was chosen."""
+        mine, theirs = (self.state.groups[one.group] for one in (place, other))
+        if ALLOCATION_ORDER[theirs.alloc_policy] < ALLOCATION_ORDER[mine.alloc_policy]:
+            return f"its group is {mine.alloc_policy}, group {theirs.name} is {theirs.alloc_policy}"
+        if theirs.alloc_policy != mine.alloc_policy:
+            return f"group {theirs.name} was chosen, although it is {theirs.alloc_policy}"
+        best, score = place.score, self._chosen_score(other)
+        same = f"group {theirs.name} has a place with score {digits(score)}, its own has {digits(best)}"
+        return same if own <= best + TIE else f"{same}, this node {digits(own)}"
+
+    def _doomed(self, place: Place, primary: int) -> str:
+        """The node whose loss speaks against a place, and what of it was so before."""
+        lost = place.doomed.get(primary, place.doomed.get(NO_NODE))
+        if lost is None:
+            return "some instances would find no place if their node failed"
+        if lost not in self._before:
+            self._before[lost] = self._trouble_before(lost)
+        name, before = self.state.nodes[lost].name, self._before[lost]
+        more = "more of " if before and self.rules.before is not None else ""
+        text = f"{more}the instances of {name} would find no place if that node failed"
+        return f"{text}; before: {before}" if before else text
+
+    def _trouble_before(self, lost: int) -> str:
+        """How many instances have no place without the new one, and why; empty if all have."""
+        before = self.rules.before
+        found = stranded_by_loss(self.state, lost) if before is None else before.of(lost)
+        return ", ".join(f"{number} {cause}" for cause, number in sorted(found.items()))
 
 
-def _doomed(state: State, place: Place, node: int) -> str:
-    """The node whose loss speaks against a place."""
-    lost = place.doomed.get(node, place.doomed.get(NO_NODE))
-    name = "some node" if lost is None else state.nodes[lost].name
-    return f"the instances of {name} would find no place if that node failed"
+def _own(scores: Floats, node: int) -> tuple[float, int]:
+    """(the best score of places with the node, the primary node there)."""
+    best, primary = float(scores[node].min(initial=np.inf)), node
+    if scores.shape[1] > 1 and scores[:, node].min(initial=np.inf) < best:
+        primary = int(scores[:, node].argmin())
+        best = float(scores[primary, node])
+    return best, primary
 
 
 def _closed(state: State, wanted: Instance, node: int, rules: Rules) -> str:

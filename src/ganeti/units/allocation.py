@@ -121,7 +121,10 @@ async def _explained(
 ) -> list[tuple[str, str]]:
     """Why the other nodes were not chosen, by the rules of the built-in allocator, whoever chose."""
     built_in = ctx.services.built_in
-    return await built_in.explain(message, chosen) if built_in is not None else []
+    if built_in is None:
+        return []
+    options = ctx.snapshot.cluster.default_iallocator_params
+    return await built_in.explain(message, chosen, options)
 
 
 def _with_reasons(text: str, why: Sequence[tuple[str, str]]) -> str:

@@ -74,7 +74,9 @@ class BuiltInAllocator(Protocol):
         """success, info and result; None if a program of its name is to be run instead."""
         ...
 
-    async def explain(self, message: dict[str, Any], chosen: list[str]) -> list[tuple[str, str]]:
+    async def explain(
+        self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
+    ) -> list[tuple[str, str]]:
         """Why each node that is not among `chosen` is not: (node, reason)."""
         ...
 

@@ -51,7 +51,7 @@ async def test_one_process_answers_all_and_another_one_when_it_has_died(
     process.kill()
     await process.wait()
     assert await allocator.answer(message(), {}) == wanted
-    why = await allocator.explain(message(), wanted["result"])
+    why = await allocator.explain(message(), wanted["result"], {})
     assert len(why) == len(message()["nodes"]) - len(wanted["result"])
 
 

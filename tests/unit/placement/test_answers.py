@@ -137,12 +137,16 @@ def test_equal_and_worse_nodes_are_told_apart() -> None:
         empty,
         instances=[],
         nodes=[
-            msgspec.structs.replace(node, free_memory=node.total_memory - 512 * (number == 0))
+            msgspec.structs.replace(
+                node,
+                free_memory=node.total_memory - 512 * (number == 0),
+                free_disk=node.total_disk,
+            )
             for number, node in enumerate(empty.nodes)
         ],
     )
     message = clusters.message(cluster, clusters.allocation("plain"))
-    reasons = dict(explained(json.loads(clusters.encoded(message)), ["node0002"]))
+    reasons = dict(explained(json.loads(clusters.encoded(message)), ["node0002"], Settings()))
     assert reasons["node0001"].startswith("as good as the one that was chosen (score ")
     assert " against " in reasons["node0000"]
 
@@ -203,7 +207,7 @@ def test_a_group_that_is_named_is_used_even_if_it_takes_nothing_else(group: str)
 def test_nodes_outside_the_group_that_is_named_are_said_to_be_so(group: str) -> None:
     request = clusters.allocation("plain") | {"group_name": group}
     message = clusters.message(two_groups("preferred"), request)
-    reasons = dict(explained(json.loads(clusters.encoded(message)), []))
+    reasons = dict(explained(json.loads(clusters.encoded(message)), [], Settings()))
     inside = {name for name in reasons if name.startswith("other-")}
     assert len(inside) == 3
     assert {reasons[name] for name in reasons.keys() - inside} == {"in another node group"}

@@ -30,8 +30,11 @@ class Inline:
         found: dict[str, Any] = computed({"do": "answer", "message": message, "options": options})
         return found
 
-    async def explain(self, message: dict[str, Any], chosen: list[str]) -> list[tuple[str, str]]:
-        found = computed({"do": "explain", "message": message, "chosen": chosen})
+    async def explain(
+        self, message: dict[str, Any], chosen: list[str], options: Mapping[str, Any]
+    ) -> list[tuple[str, str]]:
+        question = {"do": "explain", "message": message, "chosen": chosen}
+        found = computed({**question, "options": options})
         return [(node, why) for node, why in found]
 
 

@@ -15,7 +15,7 @@ from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
-from ganeti.model.iallocator import RequestType
+from ganeti.model.iallocator import RequestType, why_not
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
@@ -126,7 +126,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         chosen = ", ".join(node.name for node in choice.nodes)
         ctx.log(f"Selected nodes for the instance: {chosen}")
         for name, why in choice.why_not:
-            ctx.info(f"not {name}: {why}")
+            ctx.info(why_not(name, why))
         self._why_not = choice.why_not
         return choice.nodes[0]
 
