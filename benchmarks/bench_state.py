@@ -1,6 +1,7 @@
-"""What the state costs with three members: commits, jobs, and memory while a follower stands still.
+"""What the state costs with three members, embedded and in etcd: commits, jobs, and what a fault costs.
 
-Each back end is one entry of `BACK_ENDS`; its keys begin with its name.
+The fault is of the back end's own kind: a follower that stands still makes the embedded master grow; with
+etcd the master dies, and the next one is elected.
 """
 
 import argparse
@@ -11,17 +12,19 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench_jobs import DELAY, throughput, wait
+from bench_jobs import DELAY, latencies, throughput, wait
 from bench_replication import whole_set
 from local_cluster import connected, local_cluster
 from machine import spin_ms, sync_ms
 
+from ganeti.base.errors import GanetiError
 from ganeti.bootstrap.daemons import MASTERD, Daemons
-from ganeti.vcluster.layout import VirtualCluster
+from ganeti.clients.luxi import LuxiClient
+from ganeti.vcluster.layout import VirtualCluster, VirtualNode
 
 WRITERS = 8
 TAGS, TAG_CHARS = 2_000, 100
@@ -30,6 +33,9 @@ TAGS_A_JOB = 500
 ARCHIVED_EVERY = 20
 """Jobs: what a master keeps of live ones is not what is measured."""
 LOOK_S = 0.2
+SETTLED_S = 8.0
+"""A new cluster of etcd moves its own leader about, and members have come one after the other."""
+ASK_AGAIN_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -38,12 +44,14 @@ class Scale:
 
     jobs: int
     commits: int
+    singles: int
+    failovers: int
     warm_up_s: float
     still_s: float
 
 
-FULL = Scale(jobs=5_000, commits=400, warm_up_s=10, still_s=60)
-QUICK = Scale(jobs=400, commits=80, warm_up_s=3, still_s=10)
+FULL = Scale(jobs=5_000, commits=400, singles=200, failovers=20, warm_up_s=10, still_s=60)
+QUICK = Scale(jobs=400, commits=80, singles=40, failovers=2, warm_up_s=3, still_s=10)
 
 
 async def commits(socket: Path, count: int) -> list[float]:
@@ -117,20 +125,21 @@ def standing_still(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def master_pid(cluster: VirtualCluster, number: int) -> int:
-    """The master daemon of a node."""
-    node = cluster.nodes[number]
-    process = Daemons(node.paths, environment=node.environment()).status(MASTERD).process
+def master_daemons(node: VirtualNode) -> tuple[Daemons, int]:
+    """What starts a node's daemons, and the process of its master daemon."""
+    daemons = Daemons(node.paths, environment=node.environment())
+    process = daemons.status(MASTERD).process
     assert process is not None
-    return process.pid
+    return daemons, process.pid
 
 
 def slow_follower(cluster: VirtualCluster, scale: Scale) -> dict[str, float]:
     """How much the master grows beside one follower that stands still."""
-    socket, pid = cluster.master.paths.luxi_socket, master_pid(cluster, 0)
+    socket, (_, pid) = cluster.master.paths.luxi_socket, master_daemons(cluster.master)
     asyncio.run(fill(socket))
     before, _ = asyncio.run(most_while_written(socket, pid, scale.warm_up_s))
-    with standing_still(master_pid(cluster, 2)):
+    _, follower = master_daemons(cluster.nodes[2])
+    with standing_still(follower):
         most, changes = asyncio.run(most_while_written(socket, pid, scale.still_s))
     return {
         "slow_follower_mib": round(max(most - before, 0.0), 1),
@@ -138,22 +147,71 @@ def slow_follower(cluster: VirtualCluster, scale: Scale) -> dict[str, float]:
     }
 
 
+def acknowledging(nodes: Sequence[VirtualNode]) -> VirtualNode:
+    """The first of these nodes that acknowledges a job, once one does."""
+    while True:
+        for node in nodes:
+            try:
+                with LuxiClient(node.paths, timeout_s=5) as client:
+                    client.call("SubmitJob", [DELAY])
+                    return node
+            except (GanetiError, OSError):
+                continue
+        time.sleep(ASK_AGAIN_S)
+
+
+def failover_s(cluster: VirtualCluster) -> float:
+    """From kill -9 of the master's daemon to the first job that the next master has acknowledged."""
+    master = acknowledging(cluster.nodes)
+    daemons, pid = master_daemons(master)
+    os.kill(pid, signal.SIGKILL)
+    died = time.perf_counter()
+    acknowledging([node for node in cluster.nodes if node != master])
+    took = time.perf_counter() - died
+    asyncio.run(daemons.start(MASTERD))
+    return took
+
+
+def deaths_of_masters(cluster: VirtualCluster, scale: Scale) -> dict[str, float]:
+    """How long nothing is acknowledged."""
+    took = [failover_s(cluster) for _ in range(scale.failovers)]
+    return {
+        "etcd_failover_p50_s": round(statistics.median(took), 2),
+        # Of few measurements the last hundredth is the greatest.
+        "etcd_failover_p99_s": round(max(took), 2),
+    }
+
+
+def ordinary(cluster: VirtualCluster, scale: Scale) -> dict[str, float]:
+    """Commits and jobs where nothing fails; the keys begin with the back end's name."""
+    socket = cluster.master.paths.luxi_socket
+    taken = asyncio.run(commits(socket, scale.commits))
+    per_second = asyncio.run(throughput(socket, scale.jobs))
+    latency = asyncio.run(latencies(socket, scale.singles))
+    figures = {
+        "commit_p50_ms": round(statistics.median(taken), 2),
+        "jobs_per_second": round(per_second, 1),
+        "job_latency_p50_ms": round(statistics.median(latency), 2),
+    }
+    return {f"{cluster.state}_{name}": figure for name, figure in figures.items()}
+
+
 def embedded(scale: Scale) -> dict[str, float]:
     """The embedded back end."""
     with local_cluster() as cluster:
-        socket = cluster.master.paths.luxi_socket
         whole_set(cluster)
-        taken = asyncio.run(commits(socket, scale.commits))
-        per_second = asyncio.run(throughput(socket, scale.jobs))
         return {
-            "embedded_commit_p50_ms": round(statistics.median(taken), 2),
-            "embedded_jobs_per_second": round(per_second, 1),
+            **ordinary(cluster, scale),
             **slow_follower(cluster, scale),
             "sync_ms": sync_ms(Path(cluster.directory)),
         }
 
 
-BACK_ENDS: dict[str, Callable[[Scale], dict[str, float]]] = {"embedded": embedded}
+def etcd(scale: Scale) -> dict[str, float]:
+    """Three servers of etcd on the same disk."""
+    with local_cluster(state="etcd") as cluster:
+        time.sleep(SETTLED_S)
+        return {**ordinary(cluster, scale), **deaths_of_masters(cluster, scale)}
 
 
 def main() -> None:
@@ -161,10 +219,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     scale = QUICK if parser.parse_args().quick else FULL
-    figures: dict[str, float] = {}
-    for measure in BACK_ENDS.values():
-        figures |= measure(scale)
-    print(json.dumps({**figures, "spin_ms": spin_ms()}))
+    print(json.dumps({**embedded(scale), **etcd(scale), "spin_ms": spin_ms()}))
 
 
 if __name__ == "__main__":

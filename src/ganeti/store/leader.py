@@ -143,10 +143,10 @@ class Leader:
         own = self._ports.identity.node_uuid
         others = self._members.candidates - (self._members.voters - self._accepted.voters) - {own}
         self._sync.candidates_are(others)
-        for node in self._links.keys() - others:
+        for node in sorted(self._links.keys() - others):
             self._links.pop(node).cancel()
             del self._feeds[node]
-        for node in others - self._links.keys():
+        for node in sorted(others - self._links.keys()):
             self._feeds[node] = Feed()
             self._links[node] = asyncio.create_task(self._link(node), name=f"link {node}")
 
