@@ -1,6 +1,8 @@
 """What every test gets: a strict loop, a look for leaks, and a record of the rows it proves."""
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +10,10 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it publishes no types
 
 from tests.support.virtual_time import VirtualTimeLoop
+
+# A run starts thousands of programs, and each would compile all that it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["tests.support.leaks", "tests.support.requirements_plugin"]
 
