@@ -4,10 +4,12 @@ QEMU gets the image as an open descriptor, because a confined one can open nothi
 own path is held to the directories for images, so that no link can be exchanged between (A45).
 """
 
+import asyncio
 import contextlib
+import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,83 +21,84 @@ from ganeti.model.params import Params
 _FDSET_BASE = 0x48000
 """Sets of descriptors for images are numbered from here; disks have lower ones."""
 _TRAY_S = 20.0
+_ATTEMPTS = 8
+_PAUSE_S = 0.25
 
 
 async def change_medium(ask: Talk, drive: str, hvparams: Params) -> bool:
     """Put what `hvparams` say into the drive, or take its medium out; False if this guest has no such drive.
 
-    The medium that was there stays if the new one cannot be used. HypervisorError.
+    The medium that was there stays if QEMU cannot open the new one. HypervisorError.
     """
     device = f"cdrom{CDS.index(drive)}"
     block = await _block(ask, device)
     if block is None or not block.get("removable"):
         return False
     old = _node(block)
-    image = str(hvparams[drive])
-    if image in ("", EMPTY):
-        await _take_out(ask, device)
+    if str(hvparams[drive]) in ("", EMPTY):
+        await _reach(ask, device, "", lambda: _empty(ask, device))
     else:
-        new = f"{device}-raw" if old == f"{device}-raw-2" else f"{device}-raw-2"
-        await _forget(ask, new)
-        await _add(ask, new, drive, hvparams)
-        try:
-            await _exchange(ask, device, old, new)
-        except BaseException:
-            await _forget(ask, new)
-            raise
-    if old:
-        await _forget(ask, old)
+        fdset = await _free_fdset(ask)
+        with _opened(drive, hvparams) as file:
+            await _reach(ask, device, _fdset_path(fdset), lambda: _fill(ask, device, fdset, file))
+    await _forget(ask, old)
     return True
 
 
-async def _exchange(ask: Talk, device: str, old: str, new: str) -> None:
-    await _take_out(ask, device)
-    try:
-        await _put_in(ask, device, new)
-    except HypervisorError:
-        if old:
-            await _put_in(ask, device, old)
-        raise
+async def _reach(ask: Talk, device: str, file: str, change: Callable[[], Awaitable[None]]) -> None:
+    """Change a drive until it holds this file ("" for none) and is closed, as QEMU says.
+
+    QEMU does each change at once, but between two questions the guest may open and close the tray.
+    """
+    refusal: CommandRefused | None = None
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(_PAUSE_S)
+        try:
+            await change()
+            await ask("blockdev-close-tray", {"id": device})
+        except CommandRefused as err:
+            refusal = err
+        block = await _block(ask, device)
+        if block is not None and _file(block) == file and not block.get("tray_open"):
+            return
+    why = str(refusal or "the guest opens the tray or takes the medium out each time")
+    raise HypervisorError(f"{device} of the guest could not be changed: {why}")
 
 
-async def _take_out(ask: Talk, device: str) -> None:
-    """Open the tray, also one that the guest has locked, and leave it empty and closed."""
-    await ask("blockdev-open-tray", {"id": device, "force": True}, timeout_s=_TRAY_S)
-    with contextlib.suppress(CommandRefused):  # it was empty
-        await ask("blockdev-remove-medium", {"id": device})
-    await ask("blockdev-close-tray", {"id": device})
+async def _empty(ask: Talk, device: str) -> None:
+    """Open the tray, also one that the guest has locked, and take out what is in it, in one step."""
+    await ask("eject", {"id": device, "force": True}, timeout_s=_TRAY_S)
 
 
-async def _put_in(ask: Talk, device: str, node: str) -> None:
-    await ask("blockdev-open-tray", {"id": device, "force": True}, timeout_s=_TRAY_S)
-    await ask("blockdev-insert-medium", {"id": device, "node-name": node})
-    await ask("blockdev-close-tray", {"id": device})
+async def _fill(ask: Talk, device: str, fdset: int, file: int) -> None:
+    """Exchange the medium in one step: open the image, then the tray, exchange, and close it."""
+    medium = {"id": device, "filename": _fdset_path(fdset), "format": "raw"}
+    await ask.with_files(
+        [file],
+        [
+            ("add-fd", {"fdset-id": fdset}),
+            ("blockdev-change-medium", {**medium, "read-only-mode": "read-only", "force": True}),
+        ],
+    )
 
 
-async def _add(ask: Talk, node: str, drive: str, hvparams: Params) -> None:
-    """Give QEMU an image as an open descriptor, read-only and raw."""
-    fdset = _FDSET_BASE + 2 * CDS.index(drive) + node.endswith("-2")
-    lower = {"driver": "file", "node-name": _file_of(node), "filename": f"/dev/fdset/{fdset}"}
-    upper = {"driver": "raw", "node-name": node, "file": _file_of(node)}
-    with _opened(drive, hvparams) as file:
-        await ask.with_files(
-            [file],
-            [
-                ("add-fd", {"fdset-id": fdset}),
-                ("blockdev-add", {**lower, "read-only": True}),
-                ("blockdev-add", {**upper, "read-only": True}),
-            ],
-        )
+async def _free_fdset(ask: Talk) -> int:
+    """A number that no set of descriptors has: that of the medium before may still be open."""
+    taken = {int(one["fdset-id"]) for one in await ask("query-fdsets")}
+    return next(number for number in itertools.count(_FDSET_BASE) if number not in taken)
+
+
+def _fdset_path(fdset: int) -> str:
+    return f"/dev/fdset/{fdset}"
 
 
 async def _forget(ask: Talk, node: str) -> None:
-    for name in (node, _file_of(node)):
-        with contextlib.suppress(CommandRefused):  # it is not there
-            await ask("blockdev-del", {"node-name": name})
-
-
-def _file_of(node: str) -> str:
-    return node.replace("-raw", "-file")
+    """Remove the nodes of the medium that the guest began with; QEMU removes its own ("#...") itself."""
+    if node.startswith("cdrom"):
+        for name in (node, node.replace("-raw", "-file")):
+            with contextlib.suppress(CommandRefused):  # it is not there
+                await ask("blockdev-del", {"node-name": name})
 
 
 async def _block(ask: Talk, device: str) -> dict[str, Any] | None:
@@ -111,6 +114,10 @@ async def _block(ask: Talk, device: str) -> dict[str, Any] | None:
 
 def _node(block: dict[str, Any]) -> str:
     return str(block.get("inserted", {}).get("node-name", ""))
+
+
+def _file(block: dict[str, Any]) -> str:
+    return str(block.get("inserted", {}).get("file", ""))
 
 
 @contextlib.contextmanager
