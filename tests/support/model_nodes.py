@@ -21,6 +21,7 @@ from ganeti.base.errors import (
     StorageError,
 )
 from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
 from ganeti.placement.allocate import Rules
@@ -35,7 +36,7 @@ from ganeti.rpc.procedures.devices import (
     MemoryResult,
     NicChangeArgs,
 )
-from ganeti.rpc.procedures.disks import DiskArgs, DiskFile, DiskFilesArgs, DiskInfo, GrowDiskArgs
+from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo, GrowDiskArgs, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing
@@ -212,10 +213,8 @@ class ModelNode:
             boot_id="boot",
             time=self.time,
             storage=[
-                StorageSpace(kind="file", name="/local", total=100_000, free=self.local.free),
-                StorageSpace(
-                    kind="sharedfile", name="/shared", total=100_000, free=self.shared.free
-                ),
+                StorageSpace(unit=unit, total=place.total, free=place.free)
+                for unit, place in self._units().items()
             ],
             hypervisor_versions={"fake": "0"},
         )
@@ -269,15 +268,17 @@ class ModelNode:
         self.has_master_ip = False
         return Nothing()
 
-    def on_disk_files(self, args: DiskFilesArgs) -> list[DiskFile]:
-        wanted = [
-            ("file", args.file_storage_dir, self.local),
-            ("sharedfile", args.shared_file_storage_dir, self.shared),
-        ]
+    def _units(self) -> dict[StorageUnit, SharedDirectory]:
+        return {
+            StorageUnit(kind="file", key="/local"): self.local,
+            StorageUnit(kind="sharedfile", key="/shared"): self.shared,
+        }
+
+    def on_stored_disks(self, args: StorageUnits) -> list[StoredDisk]:
         return [
-            DiskFile(template=template, path=path, size=size)
-            for template, directory, place in wanted
-            if directory
+            StoredDisk(unit=unit, name=path, size=size)
+            for unit, place in self._units().items()
+            if unit in args.units
             for path, size in place.disks.items()
         ]
 

@@ -37,6 +37,7 @@ from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
 from ganeti.config.config import Config
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import put_row
+from ganeti.model.disk_templates import ENABLED_BY_DEFAULT
 from ganeti.model.iallocator import BUILT_IN
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterSetParams
@@ -67,7 +68,7 @@ class InitOptions:
     group_name: str = "default"
     mac_prefix: str = "aa:00:00"
     enabled_hypervisors: Sequence[str] = ("kvm",)
-    enabled_disk_templates: Sequence[str] = ("sharedfile", "file", "diskless")
+    enabled_disk_templates: Sequence[str] = ENABLED_BY_DEFAULT
     hvparams: Mapping[str, Params] = field(default_factory=dict)
     beparams: Params = field(default_factory=dict)
     nicparams: Params = field(default_factory=dict)

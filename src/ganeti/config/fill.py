@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ganeti.model.disk_params import DISK_PARAM_DEFAULTS
+from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup
@@ -65,7 +65,7 @@ def filled_diskparams(
     """All parameters of a disk template: cluster, group, and what one disk has of its own (S75)."""
     of_group = group.diskparams.get(template, {}) if group else {}
     return layered(
-        DISK_PARAM_DEFAULTS.get(template, {}),
+        row.params if (row := TEMPLATES.get(template)) else {},
         cluster.diskparams.get(template, {}),
         of_group,
         own or {},
@@ -74,7 +74,7 @@ def filled_diskparams(
 
 def all_diskparams(cluster: Cluster, group: NodeGroup | None = None) -> dict[str, Params]:
     """The parameters of every disk template that is known."""
-    return {name: filled_diskparams(cluster, group, name) for name in DISK_PARAM_DEFAULTS}
+    return {name: filled_diskparams(cluster, group, name) for name in sorted(TEMPLATES)}
 
 
 def filled_ndparams(snapshot: "View", node: Node) -> Params:

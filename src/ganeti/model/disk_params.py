@@ -1,4 +1,4 @@
-"""Parameters of disk templates: declared once, with the values they have where nobody says otherwise (S74, S77).
+"""Checks of the parameters of disk templates, which the rows of `disk_templates` declare (S74, S77).
 
 No name has two meanings: where two templates share one, it means the same for both (S78).
 """
@@ -8,39 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.hypervisor_params import typed_value
 from ganeti.model.params import Params
-
-_ACCESS: Params = {"access": "kernelspace"}
-
-DISK_PARAM_DEFAULTS: dict[str, Params] = {
-    "blockdev": {},
-    "diskless": {},
-    "drbd": {
-        "c-delay-target": 1,
-        "c-fill-target": 0,
-        "c-max-rate": 61440,
-        "c-min-rate": 4096,
-        "c-plan-ahead": 20,
-        "data-stripes": 1,
-        "disk-barriers": "n",
-        "disk-custom": "",
-        "dynamic-resync": False,
-        "meta-barriers": False,
-        "meta-stripes": 1,
-        "metavg": "xenvg",
-        "net-custom": "",
-        "protocol": "C",
-        "resync-rate": 61440,
-    },
-    "ext": _ACCESS,
-    "file": {},
-    "gluster": {**_ACCESS, "host": "127.0.0.1", "port": 24007, "volume": "gv0"},
-    "plain": {"stripes": 1},
-    "rbd": {**_ACCESS, "pool": "rbd"},
-    "sharedfile": {},
-}
-"""Rates are KiB/s, delays tenths of a second."""
 
 MOST_STRIPES = 128
 _CHOICES = {
@@ -62,11 +32,11 @@ _FREE_TEXTS = ("disk-custom", "net-custom")
 
 def check_disk_params(template: str, given: Mapping[str, Any], field: str) -> Params:
     """Parameters of one template with values in their types, None among them; unknown ones are refused."""
-    known = DISK_PARAM_DEFAULTS.get(template)
-    if known is None:
-        names = ", ".join(DISK_PARAM_DEFAULTS)
+    row = TEMPLATES.get(template)
+    if row is None:
+        names = ", ".join(sorted(TEMPLATES))
         raise InputError(f"there is no disk template {template!r:.40}; known: {names}", field)
-    checked: Params = {}
+    known, checked = row.params, Params()
     for name, value in given.items():
         where = f"{field}.{name}"
         if name not in known:

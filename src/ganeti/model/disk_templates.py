@@ -1,24 +1,89 @@
-"""Facts about disk templates, for both sides of the node RPC."""
+"""Facts about disk templates: one table for the master, the nodes, placement, policies and commands.
 
-from dataclasses import dataclass
+Nobody asks for a template's name. A new template is a row here, a planner (`ganeti.layouts`) and a
+driver on the node (`ganeti.storage`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Mirror(StrEnum):
+    """How another node comes to have the data of an instance."""
+
+    NONE = "none"
+    INTERNAL = "internal"
+    """A secondary node holds a copy."""
+    EXTERNAL = "external"
+    """Every node sees the same, or there is nothing to see."""
+
+
+class StorageUnit(msgspec.Struct, frozen=True, kw_only=True):
+    """A place on nodes where disks are kept: a directory, a volume group."""
+
+    kind: str
+    """`file`, `sharedfile`, `lvm-vg`, …: what the node's `ganeti.storage.kinds` knows."""
+    key: str
+    """Its name there: a path, the name of a group."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}"
+
+
+@dataclass(frozen=True)
+class StorageFacts:
+    """Where a template takes its space from. The key is a field of the cluster, or a disk parameter."""
+
+    kind: str
+    field: str = ""
+    param: str = ""
+    option: str = ""
+    """The option of `gnt-cluster init` that sets the field."""
 
 
 @dataclass(frozen=True)
 class DiskTemplate:
-    """What a caller may want to know about a way of keeping disks, so that nobody asks for its name."""
+    """What a caller may want to know about a way of keeping disks."""
 
     name: str
+    mirror: Mirror = Mirror.NONE
     has_disks: bool = True
-    shared: bool = False
-    """Every node sees the same data."""
-    mirrored: bool = False
-    """A second node holds a copy."""
+    has_driver: bool = False
+    """Whether this version can make such disks; the others are known to allocators and as parameters."""
     in_files: bool = False
     """Disks are files below a directory that the administrator allowed."""
+    storage: StorageFacts | None = None
+    """What its own layer takes space from; None if only the layers below take any."""
+    lower: str = ""
+    """The template of the layers below; '' if there are none."""
+    has_port: bool = False
+    """The first item of the id that all nodes share is a TCP port of the cluster's pool."""
+    has_numbers: bool = False
+    """Each node calls its part by a number (a minor) that no other disk of this template has there."""
+    uses_node_disk: bool = False
+    """Whether allocators count its disks against the free disk that nodes report."""
+    is_balanced: bool = False
+    """Whether balancing moves such instances."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Disk parameters and their defaults. Rates are KiB/s, delays tenths of a second."""
+
+    @property
+    def mirrored(self) -> bool:
+        """A second node holds a copy."""
+        return self.mirror is Mirror.INTERNAL
+
+    @property
+    def shared(self) -> bool:
+        """Every node sees the same data."""
+        return self.has_disks and self.mirror is Mirror.EXTERNAL
 
     @property
     def nodes_needed(self) -> int:
-        """How many nodes an allocator must choose."""
+        """How many nodes an instance is on."""
         return 2 if self.mirrored else 1
 
     @property
@@ -37,8 +102,83 @@ class DiskTemplate:
         return not self.is_local
 
 
-DISKLESS = DiskTemplate("diskless", has_disks=False)
-FILE = DiskTemplate("file", in_files=True)
-SHARED_FILE = DiskTemplate("sharedfile", shared=True, in_files=True)
+_ACCESS = {"access": "kernelspace"}
 
-DISK_TEMPLATES = {template.name: template for template in (DISKLESS, FILE, SHARED_FILE)}
+DISKLESS = DiskTemplate("diskless", Mirror.EXTERNAL, has_disks=False, has_driver=True)
+FILE = DiskTemplate(
+    "file",
+    has_driver=True,
+    in_files=True,
+    storage=StorageFacts("file", "file_storage_dir", option="--file-storage-dir"),
+)
+SHARED_FILE = DiskTemplate(
+    "sharedfile",
+    Mirror.EXTERNAL,
+    has_driver=True,
+    in_files=True,
+    storage=StorageFacts(
+        "sharedfile", "shared_file_storage_dir", option="--shared-file-storage-dir"
+    ),
+    is_balanced=True,
+)
+
+TEMPLATES: dict[str, DiskTemplate] = {
+    template.name: template
+    for template in (
+        DISKLESS,
+        FILE,
+        SHARED_FILE,
+        DiskTemplate("plain", uses_node_disk=True, params={"stripes": 1}),
+        DiskTemplate("blockdev", Mirror.EXTERNAL, is_balanced=True),
+        DiskTemplate(
+            "drbd",
+            Mirror.INTERNAL,
+            lower="plain",
+            has_port=True,
+            has_numbers=True,
+            uses_node_disk=True,
+            is_balanced=True,
+            params={
+                "c-delay-target": 1,
+                "c-fill-target": 0,
+                "c-max-rate": 61440,
+                "c-min-rate": 4096,
+                "c-plan-ahead": 20,
+                "data-stripes": 1,
+                "disk-barriers": "n",
+                "disk-custom": "",
+                "dynamic-resync": False,
+                "meta-barriers": False,
+                "meta-stripes": 1,
+                "metavg": "xenvg",
+                "net-custom": "",
+                "protocol": "C",
+                "resync-rate": 61440,
+            },
+        ),
+        DiskTemplate("rbd", Mirror.EXTERNAL, is_balanced=True, params={**_ACCESS, "pool": "rbd"}),
+        DiskTemplate("ext", Mirror.EXTERNAL, is_balanced=True, params=_ACCESS),
+        DiskTemplate(
+            "gluster",
+            Mirror.EXTERNAL,
+            is_balanced=True,
+            params={**_ACCESS, "host": "127.0.0.1", "port": 24007, "volume": "gv0"},
+        ),
+    )
+}
+"""Every template that allocators may be told of."""
+
+DISK_TEMPLATES: dict[str, DiskTemplate] = {
+    name: template for name, template in TEMPLATES.items() if template.has_driver
+}
+"""Those that this version can make."""
+
+ENABLED_BY_DEFAULT = ("sharedfile", "file", "diskless")
+"""The templates of a new cluster, the default first."""
+
+
+def storage_facts(template: DiskTemplate) -> StorageFacts | None:
+    """Where disks of a template take their space from, be it by the layers below; None if they take none."""
+    if template.storage is None and template.lower:
+        return storage_facts(TEMPLATES[template.lower])
+    return template.storage

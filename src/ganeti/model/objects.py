@@ -9,6 +9,7 @@ from typing import Any, NewType
 
 import msgspec
 
+from ganeti.model.disk_templates import ENABLED_BY_DEFAULT
 from ganeti.model.names import AdminState, AdminStateSource, AllocPolicy
 from ganeti.model.params import Params
 
@@ -39,7 +40,7 @@ class Cluster(Stored, frozen=True, kw_only=True):
     master_netmask: int = 32
     mac_prefix: str = "aa:00:00"
     enabled_hypervisors: tuple[str, ...] = ("kvm",)
-    enabled_disk_templates: tuple[str, ...] = ("sharedfile", "file", "diskless")
+    enabled_disk_templates: tuple[str, ...] = ENABLED_BY_DEFAULT
     hvparams: dict[str, Params] = {}
     os_hvp: dict[str, dict[str, Params]] = {}
     beparams: dict[str, Params] = {}

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ganeti.model.disk_templates import DISK_TEMPLATES
+
 Params = dict[str, Any]
 
 BACKEND_DEFAULTS: Params = {
@@ -57,7 +59,7 @@ IPOLICY_DEFAULTS: Params = {
         "nic-count": 1,
         "spindle-use": 1,
     },
-    "disk-templates": ["diskless", "file", "sharedfile"],
+    "disk-templates": list(DISK_TEMPLATES),
     "vcpu-ratio": 4.0,
     "spindle-ratio": 32.0,
 }

@@ -16,10 +16,10 @@ from ganeti.base.errors import ConfigurationError, HypervisorError, StorageError
 from ganeti.base.paths import Paths, hostname
 from ganeti.base.users import ServiceUsers
 from ganeti.hypervisor.interface import Hypervisor
-from ganeti.model.disk_templates import FILE, SHARED_FILE, DiskTemplate
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.node.files import checksums_of
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures.disks import DISK_FILES, DiskFile, DiskFilesArgs
+from ganeti.rpc.procedures.disks import STORED_DISKS, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION, Nothing
 from ganeti.rpc.procedures.host import (
     NODE_INFO,
@@ -32,7 +32,7 @@ from ganeti.rpc.procedures.host import (
     VerifyArgs,
     VerifyReport,
 )
-from ganeti.storage.space import directory_space, disk_files, storage_problems
+from ganeti.storage.kinds import storage_kind, storage_problems
 from ganeti.store.asides import asides_of, read_aside
 
 CPUS_OF_THE_HOST = 1
@@ -110,7 +110,7 @@ def handlers(
         VERSION.name: node.version,
         NODE_INFO.name: node.info,
         NODE_VERIFY.name: node.verify,
-        DISK_FILES.name: node.disk_files,
+        STORED_DISKS.name: node.stored_disks,
     }
 
 
@@ -135,7 +135,6 @@ class _Node:
     async def info(self, args: NodeInfoArgs, _call: Call) -> NodeInfo:
         memory_total, memory_free = self.host.memory()
         cpu_total, cpu_nodes, cpu_sockets = self.host.cpus
-        wanted = _directories(args.file_storage_dir, args.shared_file_storage_dir)
         return NodeInfo(
             memory_total=memory_total,
             memory_free=memory_free,
@@ -146,14 +145,13 @@ class _Node:
             cpu_node=CPUS_OF_THE_HOST,
             boot_id=self.host.boot_id,
             time=self.clock.time(),
-            storage=await asyncio.to_thread(self._spaces, wanted),
+            storage=await asyncio.to_thread(self._spaces, args.storage),
             hypervisor_versions={
                 name: await self._hypervisor_version(name) for name in args.hypervisors
             },
         )
 
     async def verify(self, args: VerifyArgs, _call: Call) -> VerifyReport:
-        wanted = _directories(args.file_storage_dir, args.shared_file_storage_dir)
         authority, authority_not_after = self.facts.authority()
         return VerifyReport(
             software=__version__,
@@ -162,7 +160,7 @@ class _Node:
             hypervisor_problems={
                 name: await self._hypervisor_problems(name) for name in args.hypervisors
             },
-            storage_problems=await asyncio.to_thread(storage_problems, self.paths, wanted),
+            storage_problems=await asyncio.to_thread(storage_problems, self.paths, args.storage),
             connection_problems=await self._connection_problems(args.nodes),
             certificate_not_after=self.facts.certificate_not_after(),
             ssconf_position=self.facts.ssconf_position(),
@@ -176,12 +174,11 @@ class _Node:
             asides_hold=await asyncio.to_thread(self._asides_hold),
         )
 
-    async def disk_files(self, args: DiskFilesArgs, _call: Call) -> list[DiskFile]:
-        wanted = _directories(args.file_storage_dir, args.shared_file_storage_dir)
+    async def stored_disks(self, args: StorageUnits, _call: Call) -> list[StoredDisk]:
         return [
-            file
-            for template, directory in wanted
-            for file in await asyncio.to_thread(disk_files, self.paths, template, directory)
+            disk
+            for unit in args.units
+            for disk in await asyncio.to_thread(storage_kind(unit).disks, self.paths, unit)
         ]
 
     def _asides_hold(self) -> dict[str, str]:
@@ -189,12 +186,12 @@ class _Node:
         found = [read_aside(path, state, archive) for path in asides_of(state)]
         return {str(aside.path): aside.told() for aside in found if aside is not None}
 
-    def _spaces(self, wanted: list[tuple[DiskTemplate, str]]) -> list[StorageSpace]:
+    def _spaces(self, wanted: list[StorageUnit]) -> list[StorageSpace]:
         """What can be used; why something cannot is for `verify` to say."""
         spaces = []
-        for template, directory in wanted:
+        for unit in wanted:
             with contextlib.suppress(StorageError):
-                spaces.append(directory_space(self.paths, template, directory))
+                spaces.append(storage_kind(unit).space(self.paths, unit))
         return spaces
 
     async def _hypervisor_version(self, name: str) -> str:
@@ -270,9 +267,3 @@ def parse_cpuinfo(text: str) -> tuple[int, int]:
     processors = sum(name.strip() == "processor" for name, _, _ in lines)
     sockets = {value.strip() for name, _, value in lines if name.strip() == "physical id"}
     return processors, len(sockets) or 1
-
-
-def _directories(file_dir: str, shared_dir: str) -> list[tuple[DiskTemplate, str]]:
-    """Where disks are kept, for the templates that the cluster has a directory for."""
-    given = [(FILE, file_dir), (SHARED_FILE, shared_dir)]
-    return [(template, directory) for template, directory in given if directory]

@@ -16,7 +16,7 @@ def lost_allocations(state: State, wanted: Instance, node: int) -> tuple[tuple[f
     specs.sort(key=_size, reverse=True)
     before = _rooms(state, node)
     spindles = wanted.spindles or 0
-    local = wanted.disk if facts(wanted.template).is_local else 0
+    local = wanted.disk if facts(wanted.template).uses_node_disk else 0
     taken = {"memory-size": wanted.memory, "disk-size": local, "cpu-count": wanted.vcpus}
     taken["spindle-use"] = spindles
     after = {key: before[key] - taken[key] for key in before}

@@ -5,11 +5,12 @@ What comes in (`load/`) and what goes out (`load/text.py`) has this form; `state
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.model.disk_templates import TEMPLATES, DiskTemplate
 from ganeti.model.params import IPOLICY_DEFAULTS
 
 Policy = Mapping[str, Any]
@@ -29,35 +30,6 @@ class Failure(StrEnum):
     SPINDLES = "FailSpindles"
     INTERNAL = "FailInternal"
 
-
-class Mirror(StrEnum):
-    """How an instance can leave its node."""
-
-    NONE = "none"
-    INTERNAL = "internal"
-    EXTERNAL = "external"
-
-
-class TemplateFacts(NamedTuple):
-    """What placement knows of a disk template."""
-
-    mirror: Mirror
-    is_local: bool
-    """Whether its disks count against the free disk that nodes report."""
-    is_movable: bool
-
-
-TEMPLATES: Mapping[str, TemplateFacts] = {
-    "drbd": TemplateFacts(Mirror.INTERNAL, is_local=True, is_movable=True),
-    "plain": TemplateFacts(Mirror.NONE, is_local=True, is_movable=False),
-    "file": TemplateFacts(Mirror.NONE, is_local=False, is_movable=False),
-    # A diskless instance loses nothing by moving, but balancing leaves it alone, as upstream does.
-    "diskless": TemplateFacts(Mirror.EXTERNAL, is_local=False, is_movable=False),
-    **dict.fromkeys(
-        ("sharedfile", "blockdev", "rbd", "ext", "gluster"),
-        TemplateFacts(Mirror.EXTERNAL, is_local=False, is_movable=True),
-    ),
-}
 
 RUNNING = ("running", "ERROR_up")
 SWITCHED_OFF = "ADMIN_offline"
@@ -120,7 +92,7 @@ class Instance(msgspec.Struct, frozen=True):
     @property
     def nodes_needed(self) -> int:
         """1, or 2 for a mirrored template."""
-        return 2 if facts(self.template).mirror is Mirror.INTERNAL else 1
+        return facts(self.template).nodes_needed
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -134,7 +106,7 @@ class Cluster(msgspec.Struct, frozen=True):
     utilisation: Mapping[str, tuple[float, float, float, float]] = {}
 
 
-def facts(template: str) -> TemplateFacts:
+def facts(template: str) -> DiskTemplate:
     """What is known of a template; PrereqError if it is none."""
     found = TEMPLATES.get(template)
     if found is None:

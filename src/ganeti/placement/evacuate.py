@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.model.disk_templates import Mirror
 from ganeti.placement.allocate import (
     CAUSES,
     Rules,
@@ -22,7 +23,7 @@ from ganeti.placement.allocate import (
     secondary_causes,
 )
 from ganeti.placement.candidates import Options, every_move
-from ganeti.placement.description import Mirror, facts
+from ganeti.placement.description import facts
 from ganeti.placement.moves import Kind, Move, Step, apply, opcodes
 from ganeti.placement.score import everywhere, group_scope
 from ganeti.placement.singles import TIE, last_of_equals, pair_scores

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ganeti.base.errors import InputError
-from ganeti.placement.description import TEMPLATES, Policy
+from ganeti.model.disk_templates import TEMPLATES
+from ganeti.placement.description import Policy
 
 AllocationPolicy = Literal["preferred", "last_resort", "unallocable"]
 

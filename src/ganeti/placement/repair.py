@@ -9,7 +9,8 @@ from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 from ganeti.base.errors import InputError
-from ganeti.placement.description import Instance, Mirror, facts
+from ganeti.model.disk_templates import Mirror
+from ganeti.placement.description import Instance, facts
 
 PREFIX = "ganeti:watcher:autorepair:"
 _PENDING, _RESULT, _SUSPEND = f"{PREFIX}pending:", f"{PREFIX}result:", f"{PREFIX}suspend"

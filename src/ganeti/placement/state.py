@@ -7,6 +7,7 @@ instance's, nor missing; memory that is missing stays so whatever moves.
 
 import copy
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import msgspec
@@ -14,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.model.disk_templates import TEMPLATES, Mirror
 from ganeti.placement.description import (
     RUNNING,
     SWITCHED_OFF,
-    TEMPLATES,
     Cluster,
     Group,
     Instance,
-    Mirror,
     Node,
 )
 from ganeti.placement.names import common_suffix
@@ -38,15 +38,23 @@ CPU_LOAD, DISK_LOAD = 0, 2
 
 _MIRRORS = {name: index for index, name in enumerate(Mirror)}
 MIRROR_NONE, MIRROR_INTERNAL, MIRROR_EXTERNAL = (_MIRRORS[name] for name in Mirror)
-_TEMPLATE_ROWS = np.array(
-    [(_MIRRORS[one.mirror], one.is_local, one.is_movable) for one in TEMPLATES.values()]
-)
-_TEMPLATE_INDEX = {name: index for index, name in enumerate(TEMPLATES)}
 
 
 def template_index(name: str) -> int:
     """The number that stands for a disk template in arrays; -1 if it is none."""
-    return _TEMPLATE_INDEX.get(name, -1)
+    return _template_numbers(tuple(TEMPLATES)).get(name, -1)
+
+
+@lru_cache(maxsize=2)
+def _template_numbers(names: tuple[str, ...]) -> dict[str, int]:
+    return {name: index for index, name in enumerate(names)}
+
+
+@lru_cache(maxsize=2)
+def _template_facts(names: tuple[str, ...]) -> npt.NDArray[np.int_]:
+    """A row for each template: its mirror, whether it uses the node's disk, whether it is balanced."""
+    rows = [TEMPLATES[name] for name in names]
+    return np.array([(_MIRRORS[one.mirror], one.uses_node_disk, one.is_balanced) for one in rows])
 
 
 def _floats(values: Sequence[float]) -> Floats:
@@ -76,7 +84,7 @@ class Instances:
         self.disks = _floats([len(one.disks) for one in given])
         self.smallest_disk = _floats([min(one.disks, default=0) for one in given])
         self.largest_disk = _floats([max(one.disks, default=0) for one in given])
-        rows = _TEMPLATE_ROWS[self.template]
+        rows = _template_facts(tuple(TEMPLATES))[self.template]
         self.mirror: Indices = rows[:, 0].astype(np.intp)
         self.is_local: Bools = rows[:, 1].astype(bool)
         self.is_movable: Bools = rows[:, 2].astype(bool)
@@ -96,8 +104,9 @@ class Instances:
 
 
 def _template_indices(given: Sequence[Instance]) -> Indices:
+    numbers = _template_numbers(tuple(TEMPLATES))
     try:
-        return np.array([_TEMPLATE_INDEX[one.template] for one in given], dtype=np.intp)
+        return np.array([numbers[one.template] for one in given], dtype=np.intp)
     except KeyError as err:
         _refuse(f"unknown disk template {str(err.args[0])!r:.40}")
 

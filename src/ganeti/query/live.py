@@ -14,6 +14,7 @@ from ganeti.base.clock import Clock
 from ganeti.base.errors import RpcError, RpcOffline
 from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import storage_units
 from ganeti.model.objects import Instance, Node
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing, Need
 from ganeti.query.world import LiveData
@@ -106,9 +107,7 @@ class LiveSource:
     async def _ask_nodes(self, snapshot: Snapshot) -> dict[str, Any]:
         cluster = snapshot.cluster
         args = NodeInfoArgs(
-            hypervisors=list(cluster.enabled_hypervisors),
-            file_storage_dir=cluster.file_storage_dir,
-            shared_file_storage_dir=cluster.shared_file_storage_dir,
+            hypervisors=list(cluster.enabled_hypervisors), storage=storage_units(cluster)
         )
         return await self._ask_all(snapshot, NODE_INFO, args)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.config.storage_units import storage_unit
 from ganeti.model import wire
 from ganeti.model.iallocator import (
     BUILT_IN,
@@ -14,7 +15,7 @@ from ganeti.model.iallocator import (
     default_allocators,
 )
 from ganeti.model.names import AdminState
-from ganeti.model.objects import Cluster, Node
+from ganeti.model.objects import Cluster, Node, NodeUuid
 from ganeti.protocols import iallocator, iallocator_requests
 from ganeti.rpc.procedures.programs import ALLOCATOR_RUN, AllocatorArgs, AllocatorOutput
 from ganeti.units.allocator_message import cluster_message
@@ -58,14 +59,16 @@ class Wish:
             demand.name, 1, demand.disk_space_total, [self.relocate_from.name]
         )
 
-    def placed_on(self, ctx: UnitContext, node: Node) -> Placement:
-        """The placement that granting the wish on `node` makes."""
+    def placed_on(self, ctx: UnitContext, *nodes: Node) -> Placement:
+        """The placement that granting the wish on these nodes makes, the primary first."""
         message = {
             **self.demand.message(),
             "admin_state": AdminState.UP if self.will_run else AdminState.DOWN,
-            "nodes": [node.name],
+            "nodes": [node.name for node in nodes],
         }
-        return Placement(ctx.job_id, node.uuid, self.demand.name, message, self.will_run)
+        unit = storage_unit(ctx.snapshot.cluster, self.demand.disk_template)
+        uuids = tuple(NodeUuid(node.uuid) for node in nodes)
+        return Placement(ctx.job_id, uuids, self.demand.name, message, self.will_run, unit)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ async def choose_nodes(ctx: UnitContext, allocators: Sequence[str], wish: Wish) 
             raise PrereqError(_with_reasons(err.message, why), err.code) from err
         chosen = [node.name for node in nodes]
         why = await _explained(ctx, await make(fresh=False), chosen) if wish.explain else []
-        placements.place(wish.placed_on(ctx, nodes[0]))
+        placements.place(wish.placed_on(ctx, *nodes))
     return Choice(allocator, nodes, why)
 
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from ganeti.base.errors import RpcError
 from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import storage_unit
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
 from ganeti.model.params import IPOLICY_DEFAULTS
@@ -83,13 +85,14 @@ def _message(known: _Known, request: Message, template: str, *, ignore_policy: b
 def _nodes(known: _Known, template: str) -> dict[str, Message]:
     """Every node; one that did not say anything counts as offline."""
     (snapshot, told, taken, _pending), nodes = known, {}
+    unit = storage_unit(snapshot.cluster, template)
     for node in snapshot.nodes.values():
         answer = told.answers.get(node.uuid)
         if node.offline or answer is None or isinstance(answer, RpcError):
             nodes[node.name] = _node(snapshot, node) | {"offline": True}
         else:
             info = less_planned(answer, told.snapshot, node, taken)
-            nodes[node.name] = _node(snapshot, node) | _live(info, template)
+            nodes[node.name] = _node(snapshot, node) | _live(info, unit)
     return nodes
 
 
@@ -147,9 +150,9 @@ def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
     }
 
 
-def _live(info: NodeInfo, template: str) -> dict[str, Any]:
+def _live(info: NodeInfo, unit: StorageUnit | None) -> dict[str, Any]:
     """What a node has now, as the allocator is told; only nodes that answered have it."""
-    space = next((space for space in info.storage if space.kind == template), None)
+    space = next((space for space in info.storage if space.unit == unit), None)
     return {
         "total_memory": info.memory_total,
         "reserved_memory": info.memory_node,

@@ -1,12 +1,12 @@
 """Checks on nodes that several units share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo
 from ganeti.units.context import UnitContext
@@ -50,7 +50,7 @@ def less_planned(
     new = [one for one in placements if snapshot.instance_by_name(one.name) is None]
     storage = []
     for space in info.storage:
-        planned = sum(one.disk_space(space.kind, node.uuid) for one in new)
+        planned = sum(one.disk_space(space.unit, node.uuid) for one in new)
         storage.append(replace(space, free=max(0, space.free - planned)))
     memory_free = max(0, info.memory_free - memory_on(placements, node.uuid))
     return replace(info, memory_free=memory_free, storage=storage)
@@ -65,19 +65,18 @@ def check_memory(info: NodeInfo, node: Node, memory_mib: int, what: str) -> None
         )
 
 
-def check_space(info: NodeInfo, node: Node, template: str, size_mib: int) -> None:
-    """Refuse if the disks would not fit on `node`."""
-    if not DISK_TEMPLATES[template].has_disks:
-        return
-    space = next((space for space in info.storage if space.kind == template), None)
-    if space is None:
-        raise PrereqError(
-            f"node {node.name} offers no storage for disk template {template}: its directory is missing or not allowed"
-            " (see file-storage-paths)",
-            ErrorCode.ENVIRONMENT,
-        )
-    if space.free < size_mib:
-        raise PrereqError(
-            f"node {node.name} has {space.free} MiB free in {space.name}, {size_mib} MiB are needed",
-            ErrorCode.NO_RESOURCES,
-        )
+def check_space(info: NodeInfo, node: Node, needs: Mapping[StorageUnit, int]) -> None:
+    """Refuse if what is needed, in MiB by storage unit, would not fit on `node`."""
+    spaces = {space.unit: space for space in info.storage}
+    for unit, size_mib in needs.items():
+        if unit not in spaces:
+            raise PrereqError(
+                f"node {node.name} offers no storage {unit}: it is missing there or not allowed"
+                " (for directories see file-storage-paths)",
+                ErrorCode.ENVIRONMENT,
+            )
+        if spaces[unit].free < size_mib:
+            raise PrereqError(
+                f"node {node.name} has {spaces[unit].free} MiB free in {unit.key}, {size_mib} MiB are needed",
+                ErrorCode.NO_RESOURCES,
+            )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import storage_units
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
 
@@ -15,9 +16,7 @@ def info_args(snapshot: Snapshot) -> NodeInfoArgs:
     """The question NODE_INFO for this cluster."""
     cluster = snapshot.cluster
     return NodeInfoArgs(
-        hypervisors=list(cluster.enabled_hypervisors),
-        file_storage_dir=cluster.file_storage_dir,
-        shared_file_storage_dir=cluster.shared_file_storage_dir,
+        hypervisors=list(cluster.enabled_hypervisors), storage=storage_units(cluster)
     )
 
 

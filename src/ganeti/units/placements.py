@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, StorageUnit
 from ganeti.model.objects import NodeUuid
 
 ENDED_LIMIT = 1000
@@ -15,10 +15,10 @@ ENDED_LIMIT = 1000
 
 @dataclass(frozen=True)
 class Placement:
-    """What one job is about to put on `node`; `message` is the instance in the allocator's form."""
+    """What one job is about to put on nodes, the primary first; `message` is the instance in the allocator's form."""
 
     job_id: int
-    node: NodeUuid
+    nodes: tuple[NodeUuid, ...]
     name: str
     message: dict[str, Any]
     will_run: bool
@@ -28,11 +28,14 @@ class Placement:
         """MiB that the guest will take when it starts."""
         return int(self.message["memory"]) if self.will_run else 0
 
-    def disk_space(self, template: str, node: NodeUuid) -> int:
-        """MiB that its disks will take where `node` keeps the disks of `template`."""
-        if self.message["disk_template"] != template:
+    unit: StorageUnit | None = None
+    """Where its disks will be; None if they take no space."""
+
+    def disk_space(self, unit: StorageUnit, node: NodeUuid) -> int:
+        """MiB that its disks will take in a storage unit of `node`."""
+        if self.unit != unit:
             return 0
-        takes = self.node == node or DISK_TEMPLATES[template].shared
+        takes = node in self.nodes or DISK_TEMPLATES[self.message["disk_template"]].shared
         return int(self.message["disk_space_total"]) if takes else 0
 
 
@@ -90,4 +93,4 @@ class Placements:
 
 def memory_on(placements: Iterable[Placement], node: NodeUuid) -> int:
     """MiB of memory that placements will take on a node."""
-    return sum(one.memory for one in placements if one.node == node)
+    return sum(one.memory for one in placements if one.nodes[0] == node)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.config.fill import all_diskparams, filled_diskparams, without, without_globals
-from ganeti.model.disk_params import DISK_PARAM_DEFAULTS
+from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.objects import Cluster, GroupUuid, NodeGroup, NodeUuid
 
 CLUSTER = Cluster(
@@ -17,7 +17,7 @@ GROUP = NodeGroup(uuid=GroupUuid("g"), name="g", diskparams={"drbd": {"resync-ra
 def test_each_layer_of_disk_parameters_is_stronger_than_the_one_before() -> None:
     assert (
         filled_diskparams(Cluster(uuid="c", name="c", master_node=NodeUuid("n")), None, "drbd")
-        == (DISK_PARAM_DEFAULTS["drbd"])
+        == TEMPLATES["drbd"].params
     )
     filled = filled_diskparams(CLUSTER, GROUP, "drbd", {"resync-rate": 8})
     assert (filled["protocol"], filled["resync-rate"], filled["metavg"]) == ("A", 8, "xenvg")
@@ -28,7 +28,7 @@ def test_every_template_is_shown_with_all_its_parameters() -> None:
     shown = all_diskparams(replace(CLUSTER, diskparams={"plain": {"stripes": 2}}), GROUP)
     assert shown["plain"] == {"stripes": 2}
     assert shown["file"] == {}
-    assert shown.keys() == DISK_PARAM_DEFAULTS.keys()
+    assert shown.keys() == TEMPLATES.keys()
 
 
 @pytest.mark.requirement("S85")

@@ -5,24 +5,20 @@ from typing import Any
 import pytest
 
 from ganeti.base.errors import InputError
-from ganeti.model.disk_params import DISK_PARAM_DEFAULTS, check_disk_params
-from ganeti.model.disk_templates import DISK_TEMPLATES
-
-
-def test_every_template_has_its_parameters() -> None:
-    assert DISK_TEMPLATES.keys() <= DISK_PARAM_DEFAULTS.keys()
+from ganeti.model.disk_params import check_disk_params
+from ganeti.model.disk_templates import TEMPLATES
 
 
 def test_every_default_is_a_sound_value() -> None:
-    for template, params in DISK_PARAM_DEFAULTS.items():
-        assert check_disk_params(template, params, "x") == params
+    for template in TEMPLATES.values():
+        assert check_disk_params(template.name, template.params, "x") == template.params
 
 
 @pytest.mark.requirement("S78")
 def test_no_name_has_two_meanings() -> None:
     found: dict[str, Any] = {}
-    for params in DISK_PARAM_DEFAULTS.values():
-        for name, default in params.items():
+    for template in TEMPLATES.values():
+        for name, default in template.params.items():
             assert found.setdefault(name, default) == default, name
 
 

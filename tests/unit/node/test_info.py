@@ -12,6 +12,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.jobs.record import JOB_KIND, job_key
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import NodeUuid
 from ganeti.node import info
 from ganeti.node.info import Facts, Host, parse_cpuinfo, parse_meminfo
@@ -137,11 +138,16 @@ async def test_memory_counts_the_page_cache_as_free_and_processors_are_counted(n
 
 async def test_directories_that_can_be_used_have_their_space_told(node: Node) -> None:
     args = NodeInfoArgs(
-        hypervisors=[], file_storage_dir=ROOT, shared_file_storage_dir="/srv/not/allowed"
+        hypervisors=[],
+        storage=[
+            StorageUnit(kind="file", key=ROOT),
+            StorageUnit(kind="sharedfile", key="/srv/not/allowed"),
+            StorageUnit(kind="tape", key="unknown"),
+        ],
     )
     (space,) = (await node.info(args)).storage
     real = os.statvfs(node.paths.below(ROOT))
-    assert (space.kind, space.name) == ("file", ROOT)
+    assert space.unit == StorageUnit(kind="file", key=ROOT)
     assert space.total == real.f_blocks * real.f_frsize // 2**20
     assert space.free <= space.total
 
@@ -195,8 +201,10 @@ async def test_verifying_tells_every_problem(node: Node) -> None:
     report = await node.verify(
         VerifyArgs(
             hypervisors=["fake", "xen"],
-            file_storage_dir=ROOT,
-            shared_file_storage_dir="/srv/other",
+            storage=[
+                StorageUnit(kind="file", key=ROOT),
+                StorageUnit(kind="sharedfile", key="/srv/other"),
+            ],
             nodes=[
                 ("node2", "192.0.2.2", 1811),
                 ("node8", "192.0.2.8", 1811),
@@ -209,7 +217,7 @@ async def test_verifying_tells_every_problem(node: Node) -> None:
         "xen": ["this node has no hypervisor xen"],
     }
     assert len(report.storage_problems) == 1
-    assert report.storage_problems[0].startswith("template sharedfile: /srv/other is not below")
+    assert report.storage_problems[0].startswith("sharedfile storage: /srv/other is not below")
     assert report.connection_problems == {
         "node8": "192.0.2.8:1811 cannot be reached: Connection refused",
         "node9": "192.0.2.9:1811 does not answer within 5 s",
@@ -223,7 +231,9 @@ async def test_verifying_tells_every_problem(node: Node) -> None:
 async def test_a_good_node_has_no_problems(node: Node) -> None:
     report = await node.verify(
         VerifyArgs(
-            hypervisors=["fake"], file_storage_dir=ROOT, nodes=[("node2", "192.0.2.2", 1811)]
+            hypervisors=["fake"],
+            storage=[StorageUnit(kind="file", key=ROOT)],
+            nodes=[("node2", "192.0.2.2", 1811)],
         )
     )
     assert node.connections == [("192.0.2.2", 1811)]

@@ -8,6 +8,7 @@ from ganeti.base.errors import RpcError, RpcUnknown
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.manager import LockInfo
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState
 from ganeti.model.names import AdminState, JobStatus
 from ganeti.model.objects import (
@@ -63,6 +64,7 @@ def instance(number: int, on: int, **given: Any) -> Instance:
 
 def snapshot(position: int = 1) -> Snapshot:
     cluster = Cluster(
+        shared_file_storage_dir="/srv",
         uuid="00000000-0000-4000-8000-000000000000",
         name="cluster.example.com",
         master_node=NODE_UUIDS[0],
@@ -115,7 +117,9 @@ STATED = NodeInfo(
     cpu_node=1,
     boot_id="boot",
     time=0.0,
-    storage=[StorageSpace(kind="sharedfile", name="/srv", total=20480, free=10240)],
+    storage=[
+        StorageSpace(unit=StorageUnit(kind="sharedfile", key="/srv"), total=20480, free=10240)
+    ],
     hypervisor_versions={},
 )
 

@@ -76,6 +76,8 @@ def snapshot(
         uuid="00000000-0000-4000-9000-000000000001",
         name="cluster.example.com",
         master_node=NODES[0],
+        file_storage_dir="/local",
+        shared_file_storage_dir="/shared",
     )
     return Snapshot.of(
         POSITION,

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from ganeti import ssconf
 from ganeti.base.errors import RpcFailed
 from ganeti.config.ssconf_writer import ssconf_values
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Disk, Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterVerify, OpClusterVerifyGroup
 from ganeti.model.verify_codes import Subject, VerifyCode
-from ganeti.rpc.procedures.disks import DiskFile
+from ganeti.rpc.procedures.disks import StoredDisk
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.disk_findings import (
@@ -167,8 +168,10 @@ def with_disk(template: str = "file", path: str = "/local/web1/d") -> Instance:
     return instance(1, disk_template=template, disks=(disk,))
 
 
-def file(path: str, size: int = 512, template: str = "file") -> DiskFile:
-    return DiskFile(template=template, path=path, size=size)
+def file(path: str, size: int = 512, template: str = "file") -> StoredDisk:
+    directory = "/local" if template == "file" else "/shared"
+    unit = StorageUnit(kind=template, key=directory)
+    return StoredDisk(unit=unit, name=path, size=size)
 
 
 @pytest.mark.parametrize("template", ["file", "sharedfile"])

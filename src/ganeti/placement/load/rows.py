@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ganeti.base.errors import InputError
-from ganeti.placement.description import TEMPLATES, Cluster, Group, Instance, Node
+from ganeti.model.disk_templates import TEMPLATES
+from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.load.text import DEFAULT_POLICY
 from ganeti.placement.policy_form import checked_allocation_policy, checked_policy
 

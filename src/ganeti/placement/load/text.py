@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.model.disk_templates import TEMPLATES
 from ganeti.placement.description import Cluster, Group, Instance, Node, Policy, facts
 from ganeti.placement.policy_form import checked_policy
 
@@ -24,9 +25,7 @@ DEFAULT_POLICY: Policy = {
             "max": dict(zip(SPEC_KEYS, (32768, 8, 1048576, 16, 8, 12), strict=True)),
         }
     ],
-    "disk-templates": [
-        *("diskless", "file", "sharedfile", "plain", "blockdev", "drbd", "rbd", "ext", "gluster"),
-    ],
+    "disk-templates": list(TEMPLATES),
     "vcpu-ratio": 4.0,
     "spindle-ratio": 32.0,
 }

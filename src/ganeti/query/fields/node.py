@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ganeti.config import fill
+from ganeti.config.storage_units import storage_unit
 from ganeti.model.names import NodeRole
 from ganeti.model.objects import Instance, Node
 from ganeti.model.params import NODE_DEFAULTS
@@ -58,10 +59,11 @@ def _storage(row: NodeRow) -> StorageSpace | Missing:
     info = row.world.node_info(row.node)
     if isinstance(info, Missing):
         return info
-    spaces = {space.kind: space for space in info.storage}
-    for template in row.world.snapshot.cluster.enabled_disk_templates:
-        if template in spaces:
-            return spaces[template]
+    cluster, spaces = row.world.snapshot.cluster, {space.unit: space for space in info.storage}
+    for template in cluster.enabled_disk_templates:
+        unit = storage_unit(cluster, template)
+        if unit in spaces:
+            return spaces[unit]
     return NO_DATA
 
 

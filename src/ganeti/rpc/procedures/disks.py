@@ -1,5 +1,6 @@
 """Procedures about disks."""
 
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
@@ -26,18 +27,17 @@ class GrowDiskArgs(Message, frozen=True, kw_only=True):
     size: int
 
 
-class DiskFilesArgs(Message, frozen=True, kw_only=True):
-    """Directories of disks in files; '' is not looked at."""
+class StorageUnits(Message, frozen=True, kw_only=True):
+    """Places that are to be looked at."""
 
-    file_storage_dir: str = ""
-    shared_file_storage_dir: str = ""
+    units: list[StorageUnit]
 
 
-class DiskFile(Message, frozen=True, kw_only=True):
-    """A file in a directory of disks; `template` says of which kind, `size` is in MiB."""
+class StoredDisk(Message, frozen=True, kw_only=True):
+    """What lies in a storage unit: a file by its path, a volume by its name; `size` is in MiB."""
 
-    template: str
-    path: str
+    unit: StorageUnit
+    name: str
     size: int
 
 
@@ -53,4 +53,4 @@ BLOCKDEV_SHUTDOWN = Procedure("blockdev_shutdown", DiskArgs, Nothing, SLOW_S, ch
 
 BLOCKDEV_INFO = Procedure("blockdev_info", DiskArgs, DiskInfo, NORMAL_S, changes=False)
 
-DISK_FILES = Procedure("disk_files", DiskFilesArgs, list[DiskFile], NORMAL_S, changes=False)
+STORED_DISKS = Procedure("stored_disks", StorageUnits, list[StoredDisk], NORMAL_S, changes=False)

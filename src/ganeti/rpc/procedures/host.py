@@ -1,5 +1,6 @@
 """Procedures about the node itself."""
 
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, QUICK_S, Message, Nothing, Procedure
 
 
@@ -14,15 +15,13 @@ class NodeVersion(Message, frozen=True, kw_only=True):
 
 class NodeInfoArgs(Message, frozen=True, kw_only=True):
     hypervisors: list[str]
-    file_storage_dir: str = ""
-    shared_file_storage_dir: str = ""
+    storage: list[StorageUnit] = []
 
 
 class StorageSpace(Message, frozen=True, kw_only=True):
-    """Space of one place for disks: `kind` is a disk template."""
+    """Space of one place for disks, in MiB."""
 
-    kind: str
-    name: str
+    unit: StorageUnit
     total: int
     free: int
 
@@ -45,8 +44,7 @@ class NodeInfo(Message, frozen=True, kw_only=True):
 
 class VerifyArgs(Message, frozen=True, kw_only=True):
     hypervisors: list[str]
-    file_storage_dir: str = ""
-    shared_file_storage_dir: str = ""
+    storage: list[StorageUnit] = []
     nodes: list[tuple[str, str, int]] = []
     """(name, address, port) of nodes that this one must reach."""
     files: list[str] = []

@@ -5,31 +5,33 @@ from dataclasses import dataclass
 
 from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import storage_unit
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.objects import Disk, Instance, NodeUuid
-from ganeti.rpc.procedures.disks import DiskFile
+from ganeti.model.objects import Cluster, Disk, Instance, NodeUuid
+from ganeti.rpc.procedures.disks import StoredDisk
 from ganeti.units.cluster.findings import Finding
 
-Files = Mapping[NodeUuid, list[DiskFile] | RpcError]
-"""What lies in the directories of disks of each node that was asked."""
+Stored = Mapping[NodeUuid, list[StoredDisk] | RpcError]
+"""What lies in the storage units of each node that was asked."""
 
 
 @dataclass(frozen=True)
 class Listing:
     """What lies where: `local` by node, `shared` as one node sees it (None if that was not asked, or is silent)."""
 
-    local: Files
-    shared: list[DiskFile] | None
+    local: Stored
+    shared: list[StoredDisk] | None
 
-    def of(self, instance: Instance) -> dict[str, int] | None:
-        """Path -> MiB of all files of the instance's kind where it is; None if that is not known."""
+    def of(self, cluster: Cluster, instance: Instance) -> dict[str, int] | None:
+        """Name -> MiB of all that lies where the instance's disks should; None if that is not known."""
         if DISK_TEMPLATES[instance.disk_template].shared:
-            found: list[DiskFile] | RpcError | None = self.shared
+            found: list[StoredDisk] | RpcError | None = self.shared
         else:
             found = self.local.get(instance.primary_node)
         if found is None or isinstance(found, RpcError):
             return None
-        return {one.path: one.size for one in found if one.template == instance.disk_template}
+        unit = storage_unit(cluster, instance.disk_template)
+        return {one.name: one.size for one in found if one.unit == unit}
 
 
 def missing_findings(
@@ -38,9 +40,9 @@ def missing_findings(
     """Disks that instances have by the configuration, and not on the node."""
     for instance in instances:
         template = DISK_TEMPLATES.get(instance.disk_template)
-        if template is None or not template.in_files:
+        if template is None or storage_unit(snapshot.cluster, template.name) is None:
             continue
-        there = listing.of(instance)
+        there = listing.of(snapshot.cluster, instance)
         if there is None:
             continue
         node = snapshot.nodes[instance.primary_node]
@@ -69,10 +71,10 @@ def known_paths(snapshots: Iterable[Snapshot]) -> set[str]:
 
 
 def unknown_files(
-    node_name: str, files: Iterable[DiskFile], known: Collection[str], coming: Collection[str]
+    node_name: str, files: Iterable[StoredDisk], known: Collection[str], coming: Collection[str]
 ) -> Iterator[Finding]:
     """Files that belong to no instance, nor to one that a job is making (`coming` has its name)."""
     for file in files:
-        if file.path not in known and not any(part in coming for part in file.path.split("/")):
-            text = f"the file {file.path} ({file.size} MiB) belongs to no instance"
+        if file.name not in known and not any(part in coming for part in file.name.split("/")):
+            text = f"the file {file.name} ({file.size} MiB) belongs to no instance"
             yield Finding("ENODEORPHANLV", "node", node_name, text, is_error=False)

@@ -8,8 +8,10 @@ from ganeti import ssconf
 from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import ssconf_values
+from ganeti.config.storage_units import storage_unit, storage_units
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.procedures.disks import DISK_FILES, DiskFile, DiskFilesArgs
+from ganeti.rpc.procedures.disks import STORED_DISKS, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.files import SharedFiles
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import (
@@ -72,8 +74,7 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
     capable = [node for node in online if node.vm_capable]
     args = VerifyArgs(
         hypervisors=hypervisors,
-        file_storage_dir=cluster.file_storage_dir,
-        shared_file_storage_dir=cluster.shared_file_storage_dir,
+        storage=storage_units(cluster),
         nodes=[(node.name, node.primary_ip, node.port) for node in online],
         files=[file.path for file in shared.files] if shared else [],
     )
@@ -115,15 +116,17 @@ async def _shared_files(ctx: UnitContext) -> SharedFiles | None:
 
 
 async def _listing(ctx: UnitContext, capable: list[Node]) -> Listing:
-    """The files of each node, and those of the shared directory as one of them sees it."""
+    """What lies in the storage units of each node, and in the shared ones as one node sees them."""
     cluster = ctx.snapshot.cluster
-    local = await ctx.call_all(
-        capable, DISK_FILES, DiskFilesArgs(file_storage_dir=cluster.file_storage_dir)
-    )
-    shared: list[DiskFile] | None = None
+    rows = DISK_TEMPLATES.values()
+    everywhere = {storage_unit(cluster, row.name) for row in rows if row.shared}
+    units = storage_units(cluster)
+    own = StorageUnits(units=[unit for unit in units if unit not in everywhere])
+    local = await ctx.call_all(capable, STORED_DISKS, own)
+    args = StorageUnits(units=[unit for unit in units if unit in everywhere])
+    shared: list[StoredDisk] | None = None
     for node in capable:
-        args = DiskFilesArgs(shared_file_storage_dir=cluster.shared_file_storage_dir)
-        answer = (await ctx.call_all([node], DISK_FILES, args))[node.uuid]
+        answer = (await ctx.call_all([node], STORED_DISKS, args))[node.uuid]
         if not isinstance(answer, RpcError):
             shared = answer
             break

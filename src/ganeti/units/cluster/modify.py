@@ -14,6 +14,7 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import CLUSTER_LOCK, Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.placement.policy import policy_violations
@@ -37,7 +38,12 @@ _OF_INSTANCES = (
     "shared_file_storage_dir",
 )
 """Fields that existing instances may forbid to change."""
-_STORAGE = {"file_storage_dir": "file", "shared_file_storage_dir": "sharedfile"}
+_STORAGE = {
+    row.storage.field: row.name
+    for row in DISK_TEMPLATES.values()
+    if row.storage is not None and row.storage.field
+}
+"""Field of the cluster -> the template that needs it."""
 _ADDRESS = ("master_netdev", "master_netmask")
 _ON_THE_MASTER = (
     *("remote_hvparams", "file_storage_dir", "shared_file_storage_dir"),

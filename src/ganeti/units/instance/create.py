@@ -10,6 +10,7 @@ from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcEr
 from ganeti.config.fill import instance_spec
 from ganeti.config.resolve import full_name, resolve_group, resolve_node
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import space_needed
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
@@ -135,7 +136,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         demand = Demand.of(ctx.snapshot.cluster, instance)
         info = await free_resources(ctx, node, what)
         check_memory(info, node, demand.memory if self._starts else 0, what)
-        check_space(info, node, instance.disk_template, demand.disk_space_total)
+        check_space(info, node, space_needed(ctx.snapshot.cluster, instance.disks))
 
     async def _check_on_node(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
         """Ask the chosen node whether it could run and install the instance."""

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.config.fill import disk_spec
+from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.objects import Instance, Node
@@ -66,7 +67,8 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         after = replace(instance, disks=tuple(grown))
         check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
         info = await free_resources(ctx, node, f"growing disk {at} of {instance.name}")
-        check_space(info, node, instance.disk_template, size - disk.size)
+        more = replace(disk, size=size - disk.size)
+        check_space(info, node, space_needed(ctx.snapshot.cluster, [more]))
         is_up = await is_running(ctx, node, instance)
         return GrowPlan(node, disk_spec(at, disk), size, after, is_up)
 

@@ -7,6 +7,7 @@ from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, Rp
 from ganeti.config.fill import filled_beparams, filled_hvparams
 from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.requests import LockRequest
 from ganeti.model.disk_templates import DISK_TEMPLATES
@@ -166,8 +167,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
             ctx, instance, memory_mib, target, info, may_change=may_change, what=what
         )
         if copied:
-            size = sum(disk.size for disk in instance.disks)
-            check_space(info, target, instance.disk_template, size)
+            check_space(info, target, space_needed(ctx.snapshot.cluster, instance.disks))
         await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
         return shrinking

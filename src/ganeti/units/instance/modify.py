@@ -12,6 +12,7 @@ from ganeti.config.fill import (
     filled_beparams,
     instance_spec,
 )
+from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.confinement import DOMAIN, MODEL
@@ -217,13 +218,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         wanted = self.op.runtime_mem or (new["maxmem"] if new["maxmem"] > old["maxmem"] else 0)
         more_memory = wanted - state.memory if state is not None and not self.op.force else 0
         known = {disk.uuid for disk in before.disks}
-        more_space = sum(disk.size for disk in after.disks if disk.uuid not in known)
+        more_space = space_needed(cluster, [one for one in after.disks if one.uuid not in known])
         if more_memory <= 0 and not more_space:
             return
         info = await free_resources(ctx, node, what)
         check_memory(info, node, max(0, more_memory), what)
         if more_space:
-            check_space(info, node, after.disk_template, more_space)
+            check_space(info, node, more_space)
 
     async def _is_hot(
         self, ctx: UnitContext, node: Node, instance: Instance, state: RunningInstance | None

@@ -11,6 +11,7 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, Pr
 from ganeti.config.fill import filled_beparams
 from ganeti.config.nvram import has_nvram
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.requests import LockRequest
@@ -106,7 +107,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         info = await free_resources(ctx, target, what)
         memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
         check_memory(info, target, memory if start else 0, what)
-        check_space(info, target, instance.disk_template, sum(d.size for d in instance.disks))
+        check_space(info, target, space_needed(ctx.snapshot.cluster, instance.disks))
         if start:
             await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)

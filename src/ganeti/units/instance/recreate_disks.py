@@ -11,6 +11,7 @@ from ganeti.base.identifiers import plain_name
 from ganeti.config.fill import disk_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
@@ -88,7 +89,8 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
         after = replace(instance, primary_node=NodeUuid(node.uuid), disks=disks)
         ctx.check_change(put_instance(after))
         info = await free_resources(ctx, node, f"disks of {instance.name}")
-        check_space(info, node, instance.disk_template, sum(disk.size for disk in specs))
+        again = [disk for at, disk in enumerate(disks) if at in wanted]
+        check_space(info, node, space_needed(ctx.snapshot.cluster, again))
         return RecreatePlan(after, node, specs)
 
     async def _check_down(self, ctx: UnitContext, instance: Instance) -> None:

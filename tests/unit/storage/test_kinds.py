@@ -7,10 +7,12 @@ import pytest
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
-from ganeti.model.disk_templates import FILE, SHARED_FILE
-from ganeti.storage.space import directory_space, disk_files, storage_problems
+from ganeti.model.disk_templates import DISK_TEMPLATES, StorageUnit, storage_facts
+from ganeti.storage.kinds import KINDS, storage_kind, storage_problems
 
 ROOT = "/srv/ganeti/file-storage"
+HERE = StorageUnit(kind="file", key=ROOT)
+OTHER = StorageUnit(kind="file", key="/srv/other")
 
 
 @pytest.fixture
@@ -23,28 +25,28 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def test_the_space_is_that_of_the_file_system_in_mib(paths: Paths) -> None:
-    space = directory_space(paths, FILE, ROOT)
+    space = storage_kind(HERE).space(paths, HERE)
     real = os.statvfs(paths.below(ROOT))
-    assert (space.kind, space.name) == ("file", ROOT)
+    assert space.unit == HERE
     assert space.total == real.f_blocks * real.f_frsize // 2**20
     assert 0 < space.free <= space.total
 
 
 def test_a_directory_that_is_not_allowed_has_no_space(paths: Paths) -> None:
     with pytest.raises(StorageError, match="not below a directory"):
-        directory_space(paths, FILE, "/srv/other")
+        storage_kind(OTHER).space(paths, OTHER)
 
 
 def test_problems_are_bad_lines_of_the_list_and_unusable_directories(paths: Paths) -> None:
     paths.file_storage_paths.write_text(f"{ROOT}\n/etc\n")
-    problems = storage_problems(paths, [(FILE, ROOT), (SHARED_FILE, "/srv/missing")])
+    problems = storage_problems(paths, [HERE, StorageUnit(kind="sharedfile", key="/srv/missing")])
     assert len(problems) == 2
     assert "/etc belongs to the system" in problems[0]
-    assert problems[1].startswith("template sharedfile: /srv/missing is not below")
+    assert problems[1].startswith("sharedfile storage: /srv/missing is not below")
 
 
 def test_a_good_node_has_no_problems(paths: Paths) -> None:
-    assert storage_problems(paths, [(FILE, ROOT)]) == []
+    assert storage_problems(paths, [HERE]) == []
 
 
 def test_files_of_disks_are_listed_with_their_paths_and_sizes(paths: Paths) -> None:
@@ -52,14 +54,21 @@ def test_files_of_disks_are_listed_with_their_paths_and_sizes(paths: Paths) -> N
     inner.mkdir()
     (inner / "d0").write_bytes(bytes(3 * 2**20 + 1))
     (paths.below(ROOT) / "lost").symlink_to(inner / "d0")
-    assert [(one.template, one.path, one.size) for one in disk_files(paths, FILE, ROOT)] == [
-        ("file", f"{ROOT}/lost", 0),
-        ("file", f"{ROOT}/web1.example.com/d0", 3),
+    assert [(one.unit, one.name, one.size) for one in storage_kind(HERE).disks(paths, HERE)] == [
+        (HERE, f"{ROOT}/lost", 0),
+        (HERE, f"{ROOT}/web1.example.com/d0", 3),
     ]
 
 
 def test_a_directory_that_is_not_there_has_no_files(paths: Paths) -> None:
     paths.below(ROOT).rmdir()
-    assert disk_files(paths, FILE, ROOT) == []
+    assert storage_kind(HERE).disks(paths, HERE) == []
     with pytest.raises(StorageError, match="not below a directory"):
-        disk_files(paths, FILE, "/srv/other")
+        storage_kind(OTHER).disks(paths, OTHER)
+
+
+def test_every_template_that_is_made_here_has_its_kind_of_storage() -> None:
+    found = {storage_facts(row) for row in DISK_TEMPLATES.values()}
+    assert {facts.kind for facts in found if facts} <= KINDS.keys()
+    with pytest.raises(StorageError, match="knows no storage of kind 'tape'"):
+        storage_kind(StorageUnit(kind="tape", key="x"))
