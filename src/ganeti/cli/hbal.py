@@ -23,7 +23,7 @@ PRIORITIES = {"low": 10, "normal": 0, "high": -10}
 def hbal(args: argparse.Namespace) -> int:
     """Balance one group."""
     from ganeti.placement.balance import balance
-    from ganeti.placement.digits import digits
+    from ganeti.placement.digits import digits, short
     from ganeti.placement.score import best_possible, components, score
 
     if args.priority not in (None, *PRIORITIES):
@@ -57,8 +57,8 @@ def hbal(args: argparse.Namespace) -> int:
         say(f"Initial score: {digits(first)}")
     best = best_possible(state, scope)
     if first - best < args.min_score:
-        say(f"Cluster is already well balanced (initial score {first:.6g},\noptimum score due to N+1"
-              f" reservations {best:.6g},\nminimum score {args.min_score:.6g}).\nNothing to do, exiting")  # fmt: skip
+        say(f"Cluster is already well balanced (initial score {short(first)},\noptimum score due to N+1"
+              f" reservations {short(best)},\nminimum score {short(args.min_score)}).\nNothing to do, exiting")  # fmt: skip
         return 0
     say("Trying to minimize the CV...")
     steps: list[Step] = []

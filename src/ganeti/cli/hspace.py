@@ -285,6 +285,7 @@ def _statistics(prefix: str, state: "State") -> list[tuple[str, str]]:
 
 
 def _delta(before: "State", after: "State") -> list[tuple[str, str]]:
+    from ganeti.placement.digits import all_digits
     from ganeti.placement.totals import totals
 
     first, last = totals(before), totals(after)
@@ -299,7 +300,7 @@ def _delta(before: "State", after: "State") -> list[tuple[str, str]]:
         "UNAV": tuple(all_ - end for all_, end in zip(whole, final, strict=True)),
     }
     return [
-        (f"KM_{name}_{key}", str(float(value)) if key == "NPU" else f"{value:.0f}")
+        (f"KM_{name}_{key}", all_digits(value) if key == "NPU" else f"{value:.0f}")
         for name, values in parts.items()
         for key, value in zip(("CPU", "NPU", "MEM", "DSK", "SPN"), values, strict=True)
     ]

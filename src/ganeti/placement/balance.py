@@ -8,6 +8,7 @@ import numpy as np
 from ganeti.placement.candidates import Options, best_move
 from ganeti.placement.moves import Step, apply
 from ganeti.placement.score import best_possible, everywhere, score
+from ganeti.placement.singles import TIE
 from ganeti.placement.state import NO_NODE, Bools, Indices, State
 
 
@@ -60,4 +61,6 @@ def balance(state: State, goals: Goals, scope: Bools | None = None) -> Iterator[
 
 
 def _is_worth(before: float, after: float, goals: Goals) -> bool:
-    return after < before and (before > goals.min_gain_limit or before - after >= goals.min_gain)
+    """A gain that rounding can feign is none: such a move could be taken back as another one, without end."""
+    gain = before - after
+    return gain > TIE and (before > goals.min_gain_limit or gain >= goals.min_gain)

@@ -1,3 +1,6 @@
+import random
+from itertools import islice
+
 import msgspec
 import numpy as np
 import placement_clusters as clusters
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 
 from ganeti.placement.balance import Goals, balance, movable
 from ganeti.placement.candidates import Options, every_move
-from ganeti.placement.description import Cluster
+from ganeti.placement.description import Cluster, Instance
 from ganeti.placement.moves import Kind, Move, apply, dependencies, job_sets, steps_text
 from ganeti.placement.score import everywhere, score
 from ganeti.placement.spread import Field
@@ -161,3 +164,32 @@ def test_job_sets_and_dependencies_keep_the_order_of_moves_that_meet() -> None:
         for earlier in range(later):
             if {*step.before, *step.after} & {*steps[earlier].before, *steps[earlier].after}:
                 assert earlier in needed[later] or any(earlier <= other for other in needed[later])
+
+
+@pytest.mark.parametrize("seed", [2, 4, 15, 22])
+def test_balancing_ends_where_rounding_alone_would_go_on(seed: int) -> None:
+    """Equal nodes and instances: moving one there and back again seems to gain 1e-16 each time."""
+    chooser = random.Random(seed)
+    number, least = chooser.randint(2, 6), chooser.choice([128, 300, 1000, 700])
+    base = clusters.cluster(3)
+    names = [f"node{index}" for index in range(number)]
+    pairs = [chooser.sample(names, 2) for _ in range(chooser.randint(1, 12))]
+    instances = [
+        Instance(f"inst{index}", least, 1000, 1, primary=first, secondary=second,
+                 template="drbd", disks=(1000,))
+        for index, (first, second) in enumerate(pairs)
+    ]  # fmt: skip
+    nodes = [
+        msgspec.structs.replace(
+            base.nodes[0],
+            name=name,
+            total_memory=30_000,
+            free_memory=30_000 - least * sum(name == pair[0] for pair in pairs),
+            free_disk=base.nodes[0].total_disk - 1000 * sum(name in pair for pair in pairs),
+            total_cpus=7,
+        )
+        for name in names
+    ]
+    state = State(msgspec.structs.replace(base, nodes=nodes, instances=instances))
+    steps = list(islice(balance(state, Goals(min_gain=0, min_gain_limit=0)), 100))
+    assert len(steps) < 100

@@ -12,6 +12,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.placement.description import Cluster, Group, Instance, Node, Policy, facts
+from ganeti.placement.digits import all_digits, without_exponent
 from ganeti.placement.policy_form import checked_policy
 
 SPEC_KEYS = ("memory-size", "cpu-count", "disk-size", "disk-count", "nic-count", "spindle-use")
@@ -236,7 +237,7 @@ def _node_line(node: Node) -> str:
         [
             *(node.name, *map(_whole, sizes), role, node.group, _whole(node.total_spindles)),
             *(",".join(node.tags), "Y" if node.exclusive_storage else "N"),
-            *(_whole(node.free_spindles), _whole(node.node_cpus), str(float(node.cpu_speed))),
+            *(_whole(node.free_spindles), _whole(node.node_cpus), without_exponent(node.cpu_speed)),
         ]
     )
 
@@ -260,6 +261,6 @@ def _policy_line(owner: str, policy: Policy) -> str:
     return "|".join(
         [
             *(owner, spec(policy["std"]), bounds, ",".join(policy["disk-templates"])),
-            *(str(float(policy["vcpu-ratio"])), str(float(policy["spindle-ratio"]))),
+            *(all_digits(policy["vcpu-ratio"]), all_digits(policy["spindle-ratio"])),
         ]
     )
