@@ -137,6 +137,10 @@ class LocalCluster:
         """Start a daemon; its process, once it serves."""
         return asyncio.run(self._daemons(node).start(daemon)).pid
 
+    def stop(self, daemon: str, node: int = 1) -> None:
+        """End a daemon in order."""
+        asyncio.run(self._daemons(node).stop(daemon))
+
     def master_log(self) -> str:
         return (self.cluster.master.paths.log / "master-daemon.log").read_text(errors="replace")
 

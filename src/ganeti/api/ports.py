@@ -93,7 +93,7 @@ class Configuration(Protocol):
     def snapshot(self) -> Snapshot: ...
 
     async def state(self) -> dict[str, Any]:
-        """What keeps the state ("kind"), and the names of the nodes that have it ("holders")."""
+        """What keeps the state ("kind"), and the names of our nodes that have it ("holders")."""
         ...
 
 

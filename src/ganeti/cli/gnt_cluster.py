@@ -265,7 +265,8 @@ def _redundancy(found: dict[str, Any]) -> str:
 
 def _kept(state: dict[str, Any]) -> str:
     kind = {"embedded": "the candidates", "etcd": "etcd"}.get(state.get("kind", ""), "")
-    return f"{kind} ({', '.join(state.get('holders', []))})" if kind else "unknown"
+    where = ", ".join(state.get("holders", [])) or "on other hosts"
+    return f"{kind} ({where})" if kind else "unknown"
 
 
 def _joined(words: list[str]) -> str:

@@ -8,14 +8,20 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ganeti.base.clock import SystemClock
-from ganeti.base.errors import HostError
+from ganeti.base.errors import ConfigurationError, HostError
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import ETCD_LOGS, make_log
 from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.base.users import MASTERD, ServiceUsers
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.store.etcd.server import command, ensure_certificate
-from ganeti.store.etcd.settings import CLIENT_PORT, ServerSettings, server_settings
+from ganeti.store.etcd.settings import (
+    CLIENT_PORT,
+    ServerSettings,
+    has_data,
+    note_begun,
+    server_settings,
+)
 
 PROGRAM = DaemonProgram(
     "ganeti-etcd", "A candidate's etcd server, watched over.", ETCD_LOGS[0], MASTERD
@@ -51,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             make_log(paths.log / name)
 
     async def serve(ready: Callable[[], None], ending: Ending) -> None:
-        server = Server(paths, settings, alone=args.force_new_cluster)
+        server = Server(paths, settings.address, alone=args.force_new_cluster)
         running = asyncio.create_task(server.run(), name="etcd")
         try:
             await server.listens()
@@ -68,9 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 class Server:
     """One server, started again whenever it ends."""
 
-    def __init__(self, paths: Paths, settings: ServerSettings, *, alone: bool = False) -> None:
+    def __init__(self, paths: Paths, address: str, *, alone: bool = False) -> None:
         """`alone`: it begins a new cluster of itself with the data that it has."""
-        self._paths, self._settings, self._alone = paths, settings, alone
+        self._paths, self._address, self._alone = paths, address, alone
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> None:
@@ -81,7 +87,7 @@ class Server:
             begun = loop.time()
             try:
                 status: object = await self._once()
-            except (HostError, OSError) as err:
+            except (HostError, ConfigurationError, OSError) as err:
                 status = err
             failures = failures + 1 if loop.time() - begun < SOON_S else 0
             pause = AGAIN_S[min(failures, len(AGAIN_S) - 1)]
@@ -89,7 +95,8 @@ class Server:
             await asyncio.sleep(pause)
 
     async def _once(self) -> str:
-        settings, paths = self._settings, self._paths
+        paths = self._paths
+        settings = self._startable()
         now = SystemClock().time()
         if ensure_certificate(paths, settings.cluster_uuid, settings.address, now):
             _log.info("made a certificate for etcd")
@@ -107,13 +114,27 @@ class Server:
             os.close(output)
         self._alone = False
         _log.info("etcd runs as process %d", self._process.pid)
-        status = await self._ended(self._process)
+        status = await self._ended(self._process, settings)
         self._process = None
         return f"status {status}, see {paths.log / ETCD_LOGS[1]}"
 
-    async def _ended(self, process: asyncio.subprocess.Process) -> int:
+    def _startable(self) -> ServerSettings:
+        """As the master has said last; HostError where a start would take votes back that were given.
+
+        A server whose data is lost comes back as another member, once the master has taken it out.
+        """
+        settings = server_settings(self._paths)
+        if settings is None:
+            raise HostError(f"{self._paths.etcd_server_settings} is gone")
+        if settings.has_begun and not has_data(self._paths):
+            raise HostError(
+                f"the data in {self._paths.etcd_data} is lost; the master puts a new member in its place"
+            )
+        note_begun(self._paths)
+        return settings
+
+    async def _ended(self, process: asyncio.subprocess.Process, settings: ServerSettings) -> int:
         """The status of the server when it ends, as it also does for a new certificate."""
-        settings = self._settings
         while True:
             try:
                 async with asyncio.timeout(LOOK_AT_CERTIFICATE_S):
@@ -130,12 +151,13 @@ class Server:
         end = loop.time() + LISTENS_S
         while loop.time() < end:
             with contextlib.suppress(OSError):
-                _reader, writer = await asyncio.open_connection(self._settings.address, CLIENT_PORT)
+                _reader, writer = await asyncio.open_connection(self._address, CLIENT_PORT)
                 writer.close()
+                note_begun(self._paths)
                 return
             await asyncio.sleep(0.05)
         raise HostError(
-            f"etcd does not listen at {self._settings.address} port {CLIENT_PORT};"
+            f"etcd does not listen at {self._address} port {CLIENT_PORT};"
             f" see {self._paths.log / ETCD_LOGS[1]}"
         )
 

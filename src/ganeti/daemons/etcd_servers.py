@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from ganeti.base.paths import Paths
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.procedures.mastership import CandidateArgs
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import CANDIDATE_READ, CandidateArgs, CandidateReport
 from ganeti.store.etcd.gateway import Gateway, GatewayError, Rejected
+from ganeti.store.etcd.health import Seen, look, troubles
 from ganeti.store.etcd.messages import EtcdMember
 from ganeti.store.etcd.opening import open_gateway
+from ganeti.store.etcd.server import QUOTA_BYTES
 from ganeti.store.etcd.settings import (
     ServerSettings,
     StateSettings,
@@ -18,10 +22,21 @@ from ganeti.store.etcd.settings import (
     peer_url,
     state_settings,
 )
+from ganeti.units.services import Rpc, ServerFault
 
 CAUGHT_UP_S = 60.0
 HEALTHY_S = 20.0
 AGAIN_S = 0.3
+LEAST_FREE_BYTES = 128 << 20
+"""What a server needs for the next file of its log, twice."""
+_NO_MEMBER = (
+    "its etcd server is no member, or has not begun; the master sees to it by itself. If that stays:"
+    " 'gnt-node modify --master-candidate=no --auto-promote {name}', then '=yes'"
+)
+_HELP = (
+    "Start ganeti-etcd there; if its data is damaged: 'gnt-node modify --master-candidate=no --auto-promote"
+    " {name}', then '=yes'"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -29,8 +44,8 @@ _log = logging.getLogger(__name__)
 class EtcdServers:
     """Keeps a server on each candidate; where the state is not in such an etcd, only the key is given."""
 
-    def __init__(self, paths: Paths, cluster_uuid: str) -> None:
-        self._paths, self._cluster_uuid = paths, cluster_uuid
+    def __init__(self, paths: Paths, cluster_uuid: str, rpc: Rpc) -> None:
+        self._paths, self._cluster_uuid, self._rpc = paths, cluster_uuid, rpc
         self._settings = state_settings(paths)
         self._gateway: Gateway | None = None
         if self._settings.kind == "etcd":
@@ -45,11 +60,12 @@ class EtcdServers:
         return self._gateway if self._settings.is_managed else None
 
     async def admit(self, node: Node) -> CandidateArgs:
-        """Make a place for the node's server; GatewayError, also while the last change is too fresh."""
+        """Make a place for the node's server; RpcError, GatewayError, also while the last change is too fresh."""
         gateway = self._managed
         if gateway is None:
             return await self._told(self._settings if self._gateway else None)
         own = peer_url(node.primary_ip)
+        await self._take_out_lost(gateway, node)
         members = await self._with(gateway, own)
         initial = ",".join(
             f"{node.uuid if own in member.peerURLs else member.name}={url}"
@@ -70,6 +86,54 @@ class EtcdServers:
             is_new=False,
         )
         return await self._told(settings, server)
+
+    async def lost(self, nodes: Iterable[Node]) -> frozenset[NodeUuid]:
+        """The candidates that are members of etcd, and say that they have none of its data; GatewayError."""
+        gateway = self._managed
+        if gateway is None:
+            return frozenset()
+        members = (await gateway.members()).members
+        begun = [node for node in nodes if _begun(members, node)]
+        reports = await self._rpc.call_all(begun, CANDIDATE_READ, Nothing())
+        return frozenset(
+            uuid
+            for uuid, report in reports.items()
+            if isinstance(report, CandidateReport) and not report.has_data
+        )
+
+    async def _take_out_lost(self, gateway: Gateway, node: Node) -> None:
+        """A member that has forgotten what it voted for must not come back as itself."""
+        if not await self.lost((node,)):
+            return
+        for member in (await gateway.members()).members:
+            if _is_at(member, node):
+                await gateway.remove_member(member.ID)
+                _log.warning("%s has lost the data of etcd, and begins anew", node.name)
+
+    async def faults(self, candidates: Sequence[Node]) -> list[ServerFault]:
+        """What is wrong with the servers, and what to do about it."""
+        gateway = self._gateway
+        if gateway is None:
+            return []
+        if not self._settings.is_managed:
+            return await _external_faults(gateway)
+        try:
+            members = (await gateway.members()).members
+        except GatewayError as err:
+            return [ServerFault("", f"etcd does not say who its members are: {err.message}")]
+        reports = await self._rpc.call_all(candidates, CANDIDATE_READ, Nothing())
+        begun = [node for node in candidates if _begun(members, node)]
+        seen = await look(gateway, (client_url(node.primary_ip) for node in begun))
+        found: list[ServerFault] = []
+        for node in candidates:
+            report = reports.get(node.uuid)
+            if node not in begun:
+                found.append(ServerFault(node.name, _NO_MEMBER.format(name=node.name), False))
+                continue
+            found.extend(
+                _faults(node, seen, report if isinstance(report, CandidateReport) else None)
+            )
+        return found
 
     async def _with(self, gateway: Gateway, own: str) -> tuple[EtcdMember, ...]:
         """All members, one at this URL among them: a learner if it is new; GatewayError."""
@@ -138,3 +202,42 @@ class EtcdServers:
         if member.name:
             return member.name not in candidates
         return not wanted.intersection(member.peerURLs) and not member.isLearner
+
+
+def _is_at(member: EtcdMember, node: Node) -> bool:
+    return peer_url(node.primary_ip) in member.peerURLs
+
+
+def _begun(members: Iterable[EtcdMember], node: Node) -> bool:
+    """Whether the node's server is a member that has run: it has a name since then."""
+    return any(member.name and _is_at(member, node) for member in members)
+
+
+def _faults(node: Node, seen: Seen, report: CandidateReport | None) -> Iterator[ServerFault]:
+    """What is wrong with one candidate's server."""
+    name, log = node.name, "its log is etcd.log on that node"
+    if report is not None and not report.has_data:
+        text = "the data of its etcd server is lost; the master puts a new member in its place by itself"
+        yield ServerFault(name, text)
+        return
+    if report is not None and report.free_bytes < LEAST_FREE_BYTES:
+        free = report.free_bytes >> 20
+        text = f"its etcd server is out of space: {free} MiB are free on its disk; make room there"
+        yield ServerFault(name, text)
+    for trouble in troubles(seen, client_url(node.primary_ip), QUOTA_BYTES):
+        text = f"its etcd server {trouble.text}; {log}"
+        if trouble.is_error:
+            text += f". {_HELP.format(name=name)}"
+        yield ServerFault(name, text, trouble.is_error)
+
+
+async def _external_faults(gateway: Gateway) -> list[ServerFault]:
+    """Of an etcd that somebody else runs."""
+    seen = await look(gateway, gateway.endpoints)
+    return [
+        ServerFault(
+            "", f"etcd at {url} {trouble.text}; who runs it must mend that", trouble.is_error
+        )
+        for url in seen
+        for trouble in troubles(seen, url)
+    ]

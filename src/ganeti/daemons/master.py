@@ -109,7 +109,7 @@ class Mastership:
         distributor = SsconfDistributor(config, partial(_push_ssconf, rpc))
         self._opened.push_async_callback(distributor.close)
         archive = self._archive()
-        servers = EtcdServers(self._paths, identity.cluster_uuid)
+        servers = EtcdServers(self._paths, identity.cluster_uuid, rpc)
         self._opened.push_async_callback(servers.close)
         members = MembershipKeeper(
             store,
@@ -122,7 +122,7 @@ class Mastership:
             candidates_are=archive.candidates_are,
         )
         earlier, locks = EarlierWork(rpc), LockManager(self._clock)
-        services = self._services(config, earlier, distributor, members)
+        services = self._services(config, earlier, distributor, members, servers)
         queue = self._queue(config, locks, services, archive)
         distributor.start()
         await queue.load()
@@ -141,6 +141,7 @@ class Mastership:
         rpc: EarlierWork,
         distributor: SsconfDistributor,
         members: MembershipKeeper,
+        servers: EtcdServers,
     ) -> Services:
         """What the units work with."""
         store, built_in = self._node.store, BuiltInAllocator(self._paths)
@@ -154,6 +155,7 @@ class Mastership:
             ssconf=distributor,
             candidates=members,
             is_degraded=lambda: store.statistics().degraded,
+            state_faults=lambda: servers.faults(config.snapshot.master_candidates()),
             pending_undo=lambda: self._jobs.pending_undo() if self._jobs else (),
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,

@@ -220,9 +220,9 @@ class Member:
         else:
             await roles.take_over()
         members = await parts.store.members()
+        where = ", ".join(self._names(members.holders)) or "other hosts"
         lines.append(
-            f"this node is the master in epoch {members.epoch}; the state is on"
-            f" {', '.join(self._names(members.holders))}"
+            f"this node is the master in epoch {members.epoch}; the state is on {where}"
             + (" (degraded)" if members.degraded else "")
         )
         return lines

@@ -9,7 +9,7 @@ one with the last state, they take its calls and can make it the master.
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from ganeti.base.errors import GanetiError, RpcError, StoreError
@@ -24,6 +24,8 @@ from ganeti.store.interface import Lease, MemberChange, Membership
 from ganeti.units.services import Rpc
 
 AGAIN_S = 5.0
+LOOK_S = 20.0
+"""How often it is asked whether a candidate's server has lost what it had."""
 SETTLE_S = 3.0
 """How long a new candidate waits for nodes that do not answer."""
 
@@ -56,6 +58,7 @@ class CandidateServers(Protocol):
     async def admit(self, node: Node) -> CandidateArgs: ...
     async def settle(self, node: Node) -> None: ...
     async def dismiss_others(self, candidates: frozenset[NodeUuid], nodes: list[Node]) -> None: ...
+    async def lost(self, nodes: Iterable[Node]) -> frozenset[NodeUuid]: ...
 
 
 class MembershipKeeper:
@@ -119,7 +122,7 @@ class MembershipKeeper:
             if not is_done:
                 continue
             try:
-                async with asyncio.timeout(AGAIN_S if self._leaving or self._missing() else None):
+                async with asyncio.timeout(AGAIN_S if self._leaving or self._missing() else LOOK_S):
                     await self._news.wait()
             except TimeoutError:
                 continue
@@ -157,7 +160,10 @@ class MembershipKeeper:
 
     async def _step(self) -> bool:
         """Do one thing; whether nothing is left that could be done now."""
-        for uuid in sorted(self._missing()):
+        snapshot = self._config.snapshot
+        _, candidates = wanted_members(snapshot)
+        lost = await self._servers.lost(snapshot.nodes[uuid] for uuid in sorted(candidates))
+        for uuid in sorted(self._missing() | lost):
             node = self._config.snapshot.nodes[uuid]
             try:
                 await self.promote(node)

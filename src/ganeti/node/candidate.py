@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 
 import msgspec
 
@@ -11,11 +12,18 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import ETCD, MASTERD, Daemons
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
+from ganeti.rpc.procedures.mastership import (
+    CANDIDATE_READ,
+    CANDIDATE_START,
+    CANDIDATE_STOP,
+    CandidateArgs,
+    CandidateReport,
+)
 from ganeti.store.etcd.settings import (
     ServerSettings,
     StateSettings,
     forget_etcd,
+    has_data,
     keep_server_settings,
     keep_state_settings,
     state_settings,
@@ -27,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def handlers(paths: Paths, daemons: Daemons) -> Handlers:
-    """Both may be repeated."""
+    """All may be repeated."""
     changing = asyncio.Lock()
 
     async def start(args: CandidateArgs, _call: Call) -> Nothing:
@@ -54,7 +62,18 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
                 raise HostError(f"cannot remove {err.filename}: {err.strerror}") from err
         return Nothing()
 
-    return {CANDIDATE_START.name: start, CANDIDATE_STOP.name: stop}
+    async def read(_args: Nothing, _call: Call) -> CandidateReport:
+        try:
+            return await asyncio.to_thread(_report, paths)
+        except OSError as err:
+            raise HostError(f"cannot look at {paths.data}: {err.strerror}") from err
+
+    return {CANDIDATE_START.name: start, CANDIDATE_READ.name: read, CANDIDATE_STOP.name: stop}
+
+
+def _report(paths: Paths) -> CandidateReport:
+    place = paths.etcd_data if paths.etcd_data.exists() else paths.data
+    return CandidateReport(has_data=has_data(paths), free_bytes=shutil.disk_usage(place).free)
 
 
 async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> None:

@@ -10,7 +10,7 @@ hundred thousand equal ones are ten small messages. What is archived from then o
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ganeti.base.errors import ProtocolError, Refused, StoreError
@@ -129,20 +129,19 @@ class ArchiveFeed:
             self._links[node] = _Link()
             self._tasks[node] = asyncio.create_task(self._feed(node), name=f"archive {node}")
 
-    async def deliver(
-        self, jobs: Jobs, awaited: Callable[[], Awaitable[Collection[NodeUuid]]]
-    ) -> None:
-        """Send what has been archived here, and return once those followers have all that is here.
+    async def deliver(self, jobs: Jobs, members: Callable[[], Awaitable[Membership]]) -> None:
+        """Send what has been archived here, and return once enough followers have all that is here.
 
-        Refused if one of them does not take it in time. One that cannot open its archive is not
-        waited for: it cannot be the master until it gets all from this one.
+        Those are the holders of the state; where any candidate may be the next master, half of them and
+        all that are connected. Refused if one does not take it in time. One that cannot open its archive
+        is not waited for: it cannot be the master until it gets all from this one.
         """
         for link in self._links.values():
             link.add(jobs)
         upto = {node: link.added for node, link in self._links.items()}
         loop = asyncio.get_running_loop()
         end = loop.time() + DELIVERY_S
-        while lacking := [n for n in await awaited() if not self._has(n, upto.get(n, 0))]:
+        while lacking := self._lacking(await members(), upto):
             if loop.time() > end:
                 why = "; ".join(f"node {node} has not got them" for node in sorted(lacking))
                 raise Refused(
@@ -150,6 +149,14 @@ class ArchiveFeed:
                     f" within {DELIVERY_S:g} s"
                 )
             await asyncio.sleep(DELIVERY_TICK_S)
+
+    def _lacking(self, members: Membership, upto: Mapping[NodeUuid, int]) -> list[NodeUuid]:
+        """Whom archiving has to wait for still."""
+        wanted = members.candidates if members.is_any_next else members.holders
+        lacking = [node for node in wanted if not self._has(node, upto.get(node, 0))]
+        if members.is_any_next and 2 * len(lacking) <= len(wanted):
+            return [node for node in lacking if self._links[node].is_live]
+        return lacking
 
     def _has(self, node: NodeUuid, upto: int) -> bool:
         link = self._links.get(node)
@@ -308,7 +315,7 @@ def _reason(answer: Message) -> str:
 
 
 class ReplicatedArchive:
-    """The archive of a master: those that hold the state have what is kept before its jobs leave it."""
+    """The archive of a master: other candidates have what is kept before its jobs leave the state."""
 
     def __init__(
         self,
@@ -324,16 +331,13 @@ class ReplicatedArchive:
         self._feed.followers_are(candidates)
 
     async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None:
-        """Raises like `JobArchive.append`; Refused also where holders do not get all that is here.
+        """Raises like `JobArchive.append`; Refused also where others do not get all that is here.
 
         So jobs that are here already, since they were refused before, are given to them with none.
         """
         if jobs:
             await self._archive.append(jobs)
-        await self._feed.deliver(list(jobs), self._holders)
-
-    async def _holders(self) -> Collection[NodeUuid]:
-        return (await self._members()).holders
+        await self._feed.deliver(list(jobs), self._members)
 
     async def get(self, job_id: int) -> bytes | None:
         return await self._archive.get(job_id)

@@ -51,10 +51,7 @@ BACK_ENDS = {
 
 
 def _back_end(paths: Paths) -> _BackEnd:
-    kind = state_settings(paths).kind
-    if kind not in BACK_ENDS:
-        raise StoreError(f"{paths.state_settings}: this version cannot keep the state in {kind}")
-    return BACK_ENDS[kind]
+    return BACK_ENDS[state_settings(paths).kind]
 
 
 async def open_state(paths: Paths, identity: Identity, ports: Ports) -> OpenedState:

@@ -206,11 +206,13 @@ class Membership:
     candidates: frozenset[NodeUuid]
     """Who may hold the state and become the master."""
     holders: frozenset[NodeUuid]
-    """Who surely has all that is acknowledged from now on; a master belongs to them."""
+    """Who surely has all that is acknowledged from now on; none where it is on other hosts."""
     degraded: bool
     """Whether an acknowledged write may be lost with one node, though it need not be (R6)."""
     job_id_ceiling: int
     """The greatest that is known to be registered or written (R12)."""
+    is_any_next: bool = False
+    """Whether any candidate may be the next master, so that no set of them is waited for as a whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What the master has, for all units and for undo steps."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -82,6 +82,21 @@ class BuiltInAllocator(Protocol):
 
 
 @dataclass(frozen=True)
+class ServerFault:
+    """What is wrong with a server that keeps the state, and what to do."""
+
+    node: str
+    """Its node's name; '' where that is not one of ours."""
+    text: str
+    is_error: bool = True
+
+
+async def no_faults() -> Sequence[ServerFault]:
+    """Of a state that needs no servers."""
+    return ()
+
+
+@dataclass(frozen=True)
 class Services:
     """The master's means."""
 
@@ -94,6 +109,8 @@ class Services:
     candidates: Candidates
     is_degraded: Callable[[], bool] = lambda: False
     """Whether what is written now has one copy only (R6)."""
+    state_faults: Callable[[], Awaitable[Sequence[ServerFault]]] = no_faults
+    """Asks the servers of the state how they are."""
     pending_undo: Callable[[], Sequence[PendingStep]] = tuple
     """What ended jobs could not undo so far."""
     node_data: NodeData = field(default_factory=NodeData)

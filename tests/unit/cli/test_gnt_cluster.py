@@ -91,6 +91,9 @@ def test_info_says_what_keeps_the_state(master: FakeMaster, run: Run) -> None:
         master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=False, state=state)
         out = run(table, "info")[1]
         assert f"State kept by: {shown} (node1.example.com, node2.example.com)" in out
+    elsewhere = {"kind": "etcd", "holders": []}
+    master.replies["QueryClusterInfo"] = cluster_info(snapshot(), degraded=False, state=elsewhere)
+    assert "State kept by: etcd (on other hosts)" in run(table, "info")[1]
 
 
 def test_info_says_if_the_state_has_one_copy_only(master: FakeMaster, run: Run) -> None:

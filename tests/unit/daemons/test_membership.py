@@ -114,7 +114,7 @@ async def begin(tmp_path: Path, settle: Settle) -> Kept:
         lease,
         config,
         rpc,
-        servers=EtcdServers(paths, "cluster"),
+        servers=EtcdServers(paths, "cluster", rpc),
         directory=NodeDirectory(),
         settle=settle,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from ganeti.store import leader as leader_module
 from ganeti.store.archive import JobArchive, ranges_of
 from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive, serve_archive
 from ganeti.store.backend import become_master
-from ganeti.store.interface import Delete, Identity, Lease, MemberChange, Transaction
+from ganeti.store.interface import Delete, Identity, Lease, MemberChange, Membership, Transaction
 from ganeti.store.stream import (
     ArchiveHave,
     ArchiveJobs,
@@ -47,6 +48,8 @@ class Candidates:
         self.archives: dict[NodeUuid, JobArchive] = {}
         self.lease = Lease(0)
         self.feeds: list[ArchiveFeed] = []
+        self.is_any_next = False
+        """As with a back end that elects any candidate."""
 
     async def open(self, node: NodeUuid) -> None:
         path = self.directory / f"{node}-archive.db"
@@ -70,7 +73,11 @@ class Candidates:
         identity, links = Identity(self.replicas.cluster, node), self.replicas.links(node)
         feed = ArchiveFeed(identity, members.epoch, links, self.archives[node])
         self.feeds.append(feed)
-        archive = ReplicatedArchive(self.archives[node], feed, store.members)
+
+        async def shown() -> Membership:
+            return replace(await store.members(), is_any_next=self.is_any_next)
+
+        archive = ReplicatedArchive(self.archives[node], feed, shown)
         archive.candidates_are(members.candidates)
         return archive
 
@@ -216,6 +223,37 @@ async def test_archiving_waits_for_a_follower_whose_link_is_down(
     await archiving
     assert not is_over
     assert await candidates.archives[N3].count() == 5
+
+
+@pytest.mark.requirement("G1", "G17")
+async def test_where_any_candidate_is_next_half_of_them_and_all_that_are_connected_archive(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_feed, "DELIVERY_S", 0.2)
+    candidates.is_any_next = True
+    archive = await candidates.begin()
+    await candidates.are_fed()
+    gate, real = asyncio.Event(), candidates.archives[N3].add
+
+    async def slow(given: list[tuple[int, bytes]]) -> None:
+        await gate.wait()
+        await real(given)
+
+    monkeypatch.setattr(candidates.archives[N3], "add", slow)
+    with pytest.raises(Refused, match="node n3 has not got them"):
+        await archive.append(jobs(1, 5))
+    gate.set()
+    await archive.append([])
+    # One that is away is not waited for, whatever the sync set of this store says.
+    candidates.replicas.cut_off(N3)
+    await archive.append(jobs(6, 9))
+    assert await candidates.archives[N2].count() == 9
+    candidates.replicas.cut_off(N2)
+    with pytest.raises(Refused, match="node n2 has not got them; node n3 has not got them"):
+        await archive.append(jobs(10, 10))
+    candidates.replicas.mend()
+    await has(candidates.archives[N3], 10)
+    await archive.append([])
 
 
 @pytest.mark.requirement("G17")

@@ -15,8 +15,10 @@ from ganeti.units.cluster.mastership_findings import (
     aside_findings,
     degraded_findings,
     exclusion_findings,
+    server_findings,
     version_findings,
 )
+from ganeti.units.services import ServerFault
 from tests.support.units_cluster import NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import create
 from tests.unit.units.test_cluster_verify import instance, node, report, snapshot
@@ -126,3 +128,28 @@ def test_the_same_tag_on_two_nodes_is_as_it_should_be() -> None:
     instances = [tagged(1, "a:x"), instance(2, tags=frozenset(["a:x"]), primary_node=NODES[1])]
     tags = frozenset(["htools:iextags:a"])
     assert list(exclusion_findings(snapshot(instances, tags=tags), [node(1), node(2)])) == []
+
+
+@pytest.mark.requirement("G22")
+def test_servers_of_the_state_are_findings_of_their_nodes_or_of_the_cluster() -> None:
+    faults = [ServerFault("node2.example.com", "is down"), ServerFault("", "is full", False)]
+    shown = [found.line(with_code=True) for found in server_findings(snapshot(), faults)]
+    assert shown == [
+        "  - ERROR:ENODESETUP:node:node2.example.com:is down",
+        f"  - WARNING:ECLUSTERCFG:cluster:{snapshot().cluster.name}:is full",
+    ]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("G22")
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_a_server_of_the_state_that_is_down_fails_the_check_and_a_warning_does_not(
+    master: Master, is_error: bool
+) -> None:
+    async def faults() -> list[ServerFault]:
+        return [ServerFault("node2.example.com", "is not well", is_error)]
+
+    object.__setattr__(master.services, "state_faults", faults)
+    view = await master.run(OpClusterVerifyConfig(error_codes=True))
+    assert succeeded(view) is not is_error
+    assert ":ENODESETUP:node:node2.example.com:is not well" in said(view)

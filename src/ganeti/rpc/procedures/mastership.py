@@ -50,6 +50,14 @@ class CandidateArgs(Message, frozen=True, kw_only=True):
         return "CandidateArgs(…)"
 
 
+class CandidateReport(Message, frozen=True, kw_only=True):
+    """What a candidate's own server of etcd has."""
+
+    has_data: bool
+    free_bytes: int
+    """Of the file system with its data."""
+
+
 class MasterIpArgs(Message, frozen=True, kw_only=True):
     """The cluster's own address; nothing is done without `netdev`."""
 
@@ -69,6 +77,8 @@ REGISTER_ACCEPT = Procedure("register_accept", AcceptArgs, RegisterAnswer, QUICK
 REGISTER_RENEW = Procedure("register_renew", RenewArgs, RegisterAnswer, QUICK_S, changes=False)
 
 CANDIDATE_START = Procedure("candidate_start", CandidateArgs, Nothing, NORMAL_S, changes=True)
+
+CANDIDATE_READ = Procedure("candidate_read", Nothing, CandidateReport, QUICK_S, changes=False)
 
 CANDIDATE_STOP = Procedure("candidate_stop", Nothing, Nothing, NORMAL_S, changes=True)
 

@@ -482,15 +482,18 @@ class EtcdBackend:
         epoch = role.lease.epoch if isinstance(role, Master) else view.epoch
         if master is None and leader is not None and leader.node != self._identity.node_uuid:
             master = leader.node
-        holders = self._upkeep.holders if self._options.is_managed else members.candidates
+        holders = self._upkeep.holders
+        if self._options.is_managed and master is not None:
+            holders |= {master}
         return Membership(
             master=master,
             epoch=epoch,
             voters=members.voters,
             candidates=members.candidates,
-            holders=holders | ({master} if master else frozenset()),
+            holders=holders,
             degraded=self._is_degraded(),
             job_id_ceiling=max(self._ceiling, view.job_id_ceiling),
+            is_any_next=True,
         )
 
     def _is_degraded(self) -> bool:

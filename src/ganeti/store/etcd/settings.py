@@ -48,6 +48,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """NAME=PEER-URL of every member, this one too, when it was made."""
     is_new: bool
     """Whether the etcd cluster begins with it."""
+    has_begun: bool = False
+    """Whether it had data once: without them it is this member no more, and must not be started."""
 
 
 def client_url(address: str) -> str:
@@ -83,11 +85,24 @@ def keep_state_settings(paths: Paths, settings: StateSettings) -> None:
 
 
 def keep_server_settings(paths: Paths, settings: ServerSettings) -> None:
-    """Make a place for a server; one that has begun keeps what it began with."""
+    """Make a place for a server; one that has data keeps what it began with."""
     paths.etcd_directory.mkdir(mode=0o700, exist_ok=True)
-    known = server_settings(paths)
-    if known is None or not paths.etcd_data.exists():
+    if server_settings(paths) is None or not has_data(paths):
+        shutil.rmtree(paths.etcd_data, ignore_errors=True)
         write_atomically(paths.etcd_server_settings, msgspec.json.encode(settings), mode=0o600)
+
+
+def has_data(paths: Paths) -> bool:
+    """Whether a server of this node has begun, and what it has is still there."""
+    return (paths.etcd_data / "member" / "wal").is_dir()
+
+
+def note_begun(paths: Paths) -> None:
+    """Remember that the server of this node had data; harmless where it has none."""
+    known = server_settings(paths)
+    if known is not None and not known.has_begun and has_data(paths):
+        begun = msgspec.structs.replace(known, has_begun=True)
+        write_atomically(paths.etcd_server_settings, msgspec.json.encode(begun), mode=0o600)
 
 
 def forget_etcd(paths: Paths) -> None:

@@ -10,6 +10,7 @@ from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import PROTOCOL_VERSION
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.findings import Finding
+from ganeti.units.services import ServerFault
 
 EXCLUSION_PREFIX = "htools:iextags:"
 """A tag of the cluster that begins so names the beginning of tags of which no node should have two."""
@@ -24,6 +25,14 @@ def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Find
             " or make more of them candidates (gnt-node modify --master-candidate=yes)"
         )
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
+
+
+def server_findings(snapshot: Snapshot, faults: Iterable[ServerFault]) -> Iterator[Finding]:
+    """Servers of the state that are down, behind, or full; the others may be the last ones that are not."""
+    for fault in faults:
+        code, kind = ("ENODESETUP", "node") if fault.node else ("ECLUSTERCFG", "cluster")
+        name = fault.node or snapshot.cluster.name
+        yield Finding(code, kind, name, fault.text, is_error=fault.is_error)
 
 
 def pending_undo_findings(snapshot: Snapshot, pending: Iterable[PendingStep]) -> Iterator[Finding]:

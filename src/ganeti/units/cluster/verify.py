@@ -43,6 +43,7 @@ from ganeti.units.cluster.mastership_findings import (
     degraded_findings,
     exclusion_findings,
     pending_undo_findings,
+    server_findings,
     version_findings,
 )
 from ganeti.units.cluster.redundancy import memory_findings
@@ -149,6 +150,8 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
         degraded = degraded_findings(snapshot, is_degraded=ctx.services.is_degraded())
         candidates = itertools.chain(candidate_findings(snapshot), degraded)
         await self.report(ctx, "Verifying master candidates", candidates)
+        servers = server_findings(snapshot, await ctx.services.state_faults())
+        ok = await self.report(ctx, "Verifying the servers of the state", servers) and ok
         await self.report(
             ctx,
             "Verifying instance policies",

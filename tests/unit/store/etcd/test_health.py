@@ -1,0 +1,55 @@
+"""What is wrong with an etcd server, from what all of them say."""
+
+import pytest
+
+from ganeti.store.etcd.health import LAG_ENTRIES, Seen, troubles
+from ganeti.store.etcd.messages import StatusAnswer
+
+ONE, TWO = "https://192.0.2.1:1818", "https://192.0.2.2:1818"
+GOOD = StatusAnswer(leader=7, raftIndex=5_000, dbSize=1 << 20)
+
+
+def said(seen: Seen, url: str = TWO, quota: int = 4 << 30) -> list[tuple[str, bool]]:
+    return [(trouble.text, trouble.is_error) for trouble in troubles(seen, url, quota)]
+
+
+def test_servers_that_go_on_together_have_no_trouble() -> None:
+    behind = StatusAnswer(leader=7, raftIndex=5_000 - LAG_ENTRIES)
+    assert said({ONE: GOOD, TWO: behind}) == []
+    assert said({ONE: GOOD, TWO: behind}, ONE) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "is_error"),
+    [
+        ("connection refused", "does not answer: connection refused", True),
+        (StatusAnswer(leader=7, raftIndex=10), "lags: it has 4990 entries less", True),
+        (StatusAnswer(raftIndex=5_000), "no connection to a majority", True),
+        (
+            StatusAnswer(leader=7, raftIndex=5_000, errors=("etcdserver: no leader",)),
+            "no connection to a majority",
+            True,
+        ),
+        (
+            StatusAnswer(leader=7, raftIndex=5_000, errors=("memberID:7 alarm:NOSPACE ",)),
+            "out of space",
+            True,
+        ),
+        (
+            StatusAnswer(leader=7, raftIndex=5_000, errors=("memberID:7 alarm:CORRUPT ",)),
+            "data is damaged",
+            True,
+        ),
+        (StatusAnswer(leader=7, raftIndex=5_000, dbSize=3_900 << 20), "nearly full: 3900", False),
+        (StatusAnswer(leader=7, raftIndex=5_000, isLearner=True), "no vote yet", False),
+    ],
+)
+def test_each_trouble_is_named(status: StatusAnswer | str, text: str, is_error: bool) -> None:
+    (found,) = said({ONE: GOOD, TWO: status})
+    assert text in found[0]
+    assert found[1] == is_error
+    assert said({ONE: GOOD, TWO: status}, ONE) == []
+
+
+def test_a_quota_that_is_not_known_is_not_judged() -> None:
+    assert said({ONE: StatusAnswer(leader=7, dbSize=9 << 30)}, ONE, quota=0) == []
