@@ -117,6 +117,7 @@ async def test_a_node_daemon_answers_its_master_and_stays_small(world: World) ->
         "node1.example",
         world.founded.cluster_uuid,
     )
+    assert state.vote is not None
     promised = state.vote.register.promised
     assert (promised.epoch, promised.candidate) == (EPOCH, world.founded.node_uuid)
     assert report.ssconf_position == ssconf.current_position(world.master.paths) > 0
@@ -305,6 +306,7 @@ async def test_long_work_survives_the_node_daemon_and_is_found_again_by_its_key(
             await asyncio.sleep(0.02)
         await world.master.daemons.start(NODED, ["--bind-address", world.master.address])
         state = await client.call(world.here, REGISTER_READ, Nothing())
+        assert state.vote is not None
         assert state.vote.register.promised.epoch == EPOCH
         go.touch()
         result = await call

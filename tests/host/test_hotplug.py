@@ -163,7 +163,7 @@ def data_disk(directory: Path, index: int, size: int) -> tuple[DiskSpec, Path]:
 async def migrate(source: Node, target: Node, wanted: InstanceSpec, paths: dict[str, Path]) -> None:
     """The steps of the master, in its order; `wanted` is what the configuration says."""
     info = await source.driver.migration_info(wanted)
-    coming = incoming_instance(wanted, info)
+    coming = incoming_instance(wanted, info.instance)
     disks = [str(paths[disk.uuid]) for disk in coming.disks]
     place = await target.driver.accept(
         IncomingArgs(instance=coming, address="127.0.0.1", info=info), disks

@@ -199,7 +199,7 @@ async def whole_life(
 
     wanted, paths = await plug(here, instance, disk.with_name("second-disk"), bridge)
     info = await here.driver.migration_info(wanted)
-    coming = incoming_instance(wanted, info)
+    coming = incoming_instance(wanted, info.instance)
     assert len(coming.disks) == 2
     assert len(coming.nics) == 1
     incoming = await there.driver.accept(

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec.structs import replace
 
 from ganeti.base import certificates
 from ganeti.base.errors import HypervisorError
@@ -196,9 +197,9 @@ async def test_who_does_not_say_who_it_is_is_not_waited_for(
     instance = await booted(here, guest, disk)
     info = await here.driver.migration_info(instance)
     with pytest.raises(HypervisorError, match="did not say who it is"):
-        await accept(there, instance, copy, info | {"certificate": ""}, copies_disks=True)
+        await accept(there, instance, copy, replace(info, certificate=""), copies_disks=True)
     with pytest.raises(HypervisorError, match="of no use"):
-        await accept(there, instance, copy, info | {"certificate": "no PEM"}, copies_disks=True)
+        await accept(there, instance, copy, replace(info, certificate="no PEM"), copies_disks=True)
     assert nothing_is_left(there, instance)
 
 

@@ -122,7 +122,9 @@ class Ledger:
         self._disk = disk
         self._done: set[str] = set()
 
-    def note(self, key: str, epoch: int, procedure: Procedure[Any], node: Node, args: Any) -> None:
+    def note(
+        self, key: str, epoch: int, procedure: Procedure[Any, Any], node: Node, args: Any
+    ) -> None:
         """A call is about to be carried out."""
         broken = self._disk.broken
         if (found := _OPCODE_CALL.fullmatch(key)) is not None:
@@ -185,7 +187,9 @@ class HistoryRpc(WatchedRpc):
 
     master: "HistoryMaster"
 
-    async def call(self, node: Node, procedure: Procedure[Any], args: Any, *, key: str = "") -> Any:
+    async def call(
+        self, node: Node, procedure: Procedure[Any, Any], args: Any, *, key: str = ""
+    ) -> Any:
         master, history = self.master, self.master.history
         await asyncio.sleep(history.dice.uniform(0.001, 0.05))
         await master.awake.wait()

@@ -9,11 +9,11 @@ from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.params import Params
 from ganeti.rpc.procedures.migration import (
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationInfo,
     MigrationResult,
 )
 from tests.support.tiny_guest import heartbeats, said, wait_for_text
@@ -71,7 +71,12 @@ def nothing_is_left(node: Node, instance: InstanceSpec) -> bool:
 
 
 async def accept(
-    node: Node, instance: InstanceSpec, disk: Path, info: Params, *, copies_disks: bool = False
+    node: Node,
+    instance: InstanceSpec,
+    disk: Path,
+    info: MigrationInfo,
+    *,
+    copies_disks: bool = False,
 ) -> Incoming:
     wanted = IncomingArgs(
         instance=instance, address="127.0.0.1", info=info, copies_disks=copies_disks

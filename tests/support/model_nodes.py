@@ -20,7 +20,13 @@ from ganeti.base.errors import (
     PrereqError,
     StorageError,
 )
-from ganeti.hypervisor.hotplug import with_disk, with_nic, without_disk, without_nic
+from ganeti.hypervisor.hotplug import (
+    incoming_instance,
+    with_disk,
+    with_nic,
+    without_disk,
+    without_nic,
+)
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
@@ -55,6 +61,7 @@ from ganeti.rpc.procedures.migration import (
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationInfo,
     MigrationResult,
 )
 from ganeti.rpc.procedures.networks import NicsArgs
@@ -561,21 +568,20 @@ class ModelNode:
 
     # --- migration ---
 
-    def on_migration_info(self, args: InstanceArgs) -> dict[str, Any]:
+    def on_migration_info(self, args: InstanceArgs) -> MigrationInfo:
         guest = self._here(args.instance)
-        return {
-            "running": guest.state == "running",
-            "mirrors_disks": self.mirrors_disks,
-            "memory": guest.spec.memory,
-        }
+        is_running = guest.state == "running"
+        return MigrationInfo(
+            instance=guest.spec, running=is_running, mirrors_disks=self.mirrors_disks
+        )
 
     def on_migration_accept(self, args: IncomingArgs) -> Incoming:
         uuid = args.instance.uuid
         if uuid in self.guests and self.guests[uuid].state != "incoming":
             raise HypervisorError(f"{args.instance.name} is on this node already")
         self._check_disks(args.instance)
-        spec = replace(args.instance, memory=args.info["memory"])
-        self.guests[uuid] = Guest(spec, "incoming", runs_on=args.info["running"])
+        spec = incoming_instance(args.instance, args.info.instance)
+        self.guests[uuid] = Guest(spec, "incoming", runs_on=args.info.running)
         self.let_go_on.discard(uuid)
         disks_port = COPY_PORT if args.copies_disks else 0
         return Incoming(address=self.name, port=PORT, disks_port=disks_port, certificate="pem")

@@ -168,7 +168,9 @@ class WatchedRpc(FakeRpc):
         self.before_act: Callable[[int], None] | None = None
         self.after_act: Callable[[int], None] | None = None
 
-    async def call(self, node: Node, procedure: Procedure[Any], args: Any, *, key: str = "") -> Any:
+    async def call(
+        self, node: Node, procedure: Procedure[Any, Any], args: Any, *, key: str = ""
+    ) -> Any:
         number = len(self.changing_calls) + 1
         if procedure.changes and self.before_act is not None:
             self.before_act(number)

@@ -29,7 +29,7 @@ async def last_seen_masters(paths: Paths, nodes: Iterable[Node]) -> dict[NodeUui
     finally:
         await rpc.close()
     return {
-        uuid: answer.vote and answer.vote.heard
+        uuid: answer.vote.heard if answer.vote else None
         for uuid, answer in answers.items()
         if not isinstance(answer, RpcError)
     }

@@ -39,6 +39,7 @@ from ganeti.rpc.procedures.mastership import (
     REGISTER_READ,
     AcceptArgs,
     PromiseArgs,
+    RegisterAnswer,
 )
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.backend import Restoration
@@ -249,7 +250,7 @@ class Switch:
 
 
 async def _asked(
-    rpc: RpcClient, nodes: Iterable[Node], procedure: Procedure[A], args: A
+    rpc: RpcClient, nodes: Iterable[Node], procedure: Procedure[A, RegisterAnswer], args: A
 ) -> dict[NodeUuid, Vote]:
     """What the nodes that answer say of their registers."""
     found = await rpc.call_all(nodes, procedure, args)

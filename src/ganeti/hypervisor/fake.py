@@ -17,13 +17,18 @@ from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake_hotplug import FakeHotplug
-from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.model.wire import decode, encode
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
+from ganeti.rpc.procedures.migration import (
+    Incoming,
+    IncomingArgs,
+    MigrateArgs,
+    MigrationInfo,
+    MigrationResult,
+)
 
 INCOMING_PORT = 8102
 
@@ -107,10 +112,10 @@ class FakeHypervisor(Hypervisor):
         self._here(instance)
         return ConsoleInfo(kind="msg", message="Console not available for fake hypervisor")
 
-    async def migration_info(self, instance: InstanceSpec) -> Params:
+    async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
         self._meet("migration_info")
         guest = self._here(instance)
-        return {**guest_hardware(guest.instance), "running": guest.state == "running"}
+        return MigrationInfo(instance=guest.instance, running=guest.state == "running")
 
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
         self._meet("accept")
@@ -121,7 +126,7 @@ class FakeHypervisor(Hypervisor):
         if guest is None:
             _check_disks(instance, disk_paths)
             self._check_memory(instance)
-            self._write(instance, "incoming", resume=bool(wanted.info.get("running", True)))
+            self._write(instance, "incoming", resume=wanted.info.running)
         return Incoming(address=wanted.address, port=INCOMING_PORT)
 
     async def migrate(self, where: MigrateArgs) -> MigrationResult:

@@ -1,16 +1,11 @@
 """Changing a guest while it runs: what a driver may offer beside `Hypervisor`."""
 
 import abc
-from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
-from ganeti.model.params import Params
-
-_HARDWARE = "instance"
 
 
 class Hotplug(abc.ABC):
@@ -60,24 +55,15 @@ class Hotplug(abc.ABC):
         """Ask the guest to use so much memory; how much it uses after a while, 0 if it does not run here."""
 
 
-def guest_hardware(instance: InstanceSpec) -> Params:
-    """The part of `Hypervisor.migration_info` that says what a guest has, whatever it is to have next time."""
-    return {_HARDWARE: wire.plain(instance)}
-
-
-def incoming_instance(wanted: InstanceSpec, info: Params) -> InstanceSpec:
+def incoming_instance(wanted: InstanceSpec, of_guest: InstanceSpec) -> InstanceSpec:
     """The instance as its guest on the other node has it, with the parameters of the cluster of now."""
-    described: Any = info.get(_HARDWARE)
-    if described is None:
-        return wanted
-    found: InstanceSpec = wire.convert(described, InstanceSpec, what="migration info")
     known = HYPERVISOR_PARAMS.get(wanted.hypervisor, {})
     of_now = {
         name: value
         for name, value in wanted.hvparams.items()
         if name in known and (known[name].is_global or name.startswith("migration_"))
     }
-    return replace(found, hvparams={**found.hvparams, **of_now})
+    return replace(of_guest, hvparams={**of_guest.hvparams, **of_now})
 
 
 def with_disk(instance: InstanceSpec, disk: DiskSpec) -> InstanceSpec:

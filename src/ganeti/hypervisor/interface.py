@@ -9,7 +9,13 @@ from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
+from ganeti.rpc.procedures.migration import (
+    Incoming,
+    IncomingArgs,
+    MigrateArgs,
+    MigrationInfo,
+    MigrationResult,
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Hypervisor(abc.ABC):
     async def console(self, instance: InstanceSpec) -> ConsoleInfo: ...
 
     @abc.abstractmethod
-    async def migration_info(self, instance: InstanceSpec) -> Params:
+    async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
         """What the other node must know to start the same virtual hardware."""
 
     @abc.abstractmethod

@@ -11,7 +11,6 @@ from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.single import one_running
 from ganeti.model.names import RebootType
-from ganeti.model.params import Params
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
@@ -43,6 +42,7 @@ from ganeti.rpc.procedures.migration import (
     Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationInfo,
     MigrationResult,
 )
 
@@ -130,12 +130,12 @@ class _Instances:
     async def validate_hvparams(self, args: HvParamsArgs, _call: Call) -> list[str]:
         return await self._hypervisor(args.hypervisor).validate(args.hvparams)
 
-    async def migration_info(self, args: InstanceArgs, _call: Call) -> Params:
+    async def migration_info(self, args: InstanceArgs, _call: Call) -> MigrationInfo:
         return await self._hypervisor(args.instance.hypervisor).migration_info(args.instance)
 
     async def accept(self, args: IncomingArgs, _call: Call) -> Incoming:
         """The guest brings the hardware that it has, whatever the configuration gives it next time."""
-        instance = incoming_instance(args.instance, args.info)
+        instance = incoming_instance(args.instance, args.info.instance)
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
             disks = InstanceDisks(self.device, instance)

@@ -35,7 +35,7 @@ PARALLEL_CALLS = 30
 class NodeCaller(Protocol):
     """The part of the RPC client that queries use."""
 
-    async def call(self, node: Node, procedure: Procedure[Any], args: Any) -> Any:
+    async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         """The result; RpcError."""
         ...
 
@@ -120,7 +120,7 @@ class LiveSource:
         }
 
     async def _ask_all(
-        self, snapshot: Snapshot, procedure: Procedure[Any], args: Any
+        self, snapshot: Snapshot, procedure: Procedure[Any, Any], args: Any
     ) -> dict[str, Any]:
         nodes = [one for one in snapshot.nodes.values() if not one.offline and one.vm_capable]
         answers = await asyncio.gather(*(self._ask(node, procedure, args) for node in nodes))
@@ -140,7 +140,7 @@ class LiveSource:
         answers = await asyncio.gather(*(ask(instance) for instance in instances))
         return {one.uuid: answer for one, answer in zip(instances, answers, strict=True)}
 
-    async def _ask(self, node: Node, procedure: Procedure[Any], args: Any) -> Any:
+    async def _ask(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         """A node's answer, or why there is none."""
         if node.offline:
             return OFFLINE

@@ -47,7 +47,7 @@ class _RemoteError(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def _answer_type(procedure: Procedure[Any]) -> type[Any]:
+def _answer_type(procedure: Procedure[Any, Any]) -> type[Any]:
     return msgspec.defstruct(f"{procedure.name}_answer", [("result", procedure.result)])
 
 
@@ -67,7 +67,7 @@ class RpcClient:
         self.changes = 0
         """How many calls that change something have ended, well or not."""
 
-    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
+    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
         """The result; raises RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")
@@ -84,11 +84,11 @@ class RpcClient:
         return self._result(node, procedure, answer)
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
-    ) -> dict[NodeUuid, Any | RpcError]:
+        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+    ) -> dict[NodeUuid, R | RpcError]:
         """The results of many nodes, asked at the same time; an error stands in for a result."""
 
-        async def one(node: Node) -> Any | RpcError:
+        async def one(node: Node) -> R | RpcError:
             async with self._fan_out:
                 try:
                     return await self.call(node, procedure, args)
@@ -109,7 +109,7 @@ class RpcClient:
         return {**headers, KEY_HEADER: key} if key else headers
 
     async def _post(
-        self, node: Node, procedure: Procedure[A], body: bytes, headers: dict[str, str]
+        self, node: Node, procedure: Procedure[A, R], body: bytes, headers: dict[str, str]
     ) -> Answer:
         tries = 1
         if not procedure.changes:
@@ -144,7 +144,7 @@ class RpcClient:
                     raise
         raise lost or NoAnswer("no time was left")
 
-    def _result(self, node: Node, procedure: Procedure[A], answer: Answer) -> Any:
+    def _result(self, node: Node, procedure: Procedure[A, R], answer: Answer) -> R:
         if answer.status == 200:  # noqa: PLR2004 - OK
             try:
                 answered = msgspec.json.decode(answer.body, type=_answer_type(procedure))
@@ -152,7 +152,8 @@ class RpcClient:
                 raise RpcUnknown(
                     node.name, f"{procedure.name}: its answer cannot be understood: {err}"
                 ) from err
-            return answered.result
+            result: R = answered.result
+            return result
         try:
             error = wire.decode(answer.body, _RemoteError)
         except InputError:

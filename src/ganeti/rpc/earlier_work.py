@@ -11,7 +11,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -19,11 +19,12 @@ from ganeti.base.errors import RpcError, RpcFailed, RpcUnknown
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.calls import concerned_instance
 from ganeti.rpc.headers import UNREACHABLE
-from ganeti.rpc.procedures.earlier import WORK_END, EndWorkArgs, EndWorkResult, UnfinishedWork
+from ganeti.rpc.procedures.earlier import WORK_END, EndWorkArgs, UnfinishedWork
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.migration import MIGRATION_FINISH_SOURCE, MIGRATION_FINISH_TARGET
 
 A = TypeVar("A", bound=msgspec.Struct)
+R = TypeVar("R")
 
 EARLIER_WORK = "EarlierWork"
 """The `wire_error` of a call that was not sent, since an earlier master's work concerns its instance."""
@@ -39,11 +40,13 @@ log = logging.getLogger(__name__)
 class Caller(Protocol):
     """What makes the calls."""
 
-    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any: ...
+    async def call(
+        self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = ""
+    ) -> R: ...
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
-    ) -> dict[NodeUuid, Any | RpcError]: ...
+        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+    ) -> dict[NodeUuid, R | RpcError]: ...
 
 
 @dataclass
@@ -66,7 +69,7 @@ class EarlierWork:
         self._known: dict[NodeUuid, _Known] = {}
         self._numbers = itertools.count(1)
 
-    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
+    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
         """As `RpcClient.call`; RpcFailed, and nothing was sent, where earlier work is in the way."""
         acts = procedure.changes and procedure.name not in ENDING
         instance = concerned_instance(args)
@@ -80,8 +83,8 @@ class EarlierWork:
             raise
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
-    ) -> dict[NodeUuid, Any | RpcError]:
+        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+    ) -> dict[NodeUuid, R | RpcError]:
         return await self._rpc.call_all(nodes, procedure, args)
 
     async def sweep(self, nodes: Callable[[], Iterable[Node]]) -> None:
@@ -131,7 +134,7 @@ class EarlierWork:
                 return
             args = EndWorkArgs(keys=sorted(keys))
             key = f"earlier/{next(self._numbers)}"
-            result: EndWorkResult = await self._rpc.call(node, WORK_END, args, key=key)
+            result = await self._rpc.call(node, WORK_END, args, key=key)
             if result.unfinished:
                 what = ", ".join(one.what for one in result.unfinished)
                 text = f"it still carries out {what}, which cannot be ended, so {instance} is left alone"
@@ -145,9 +148,7 @@ class EarlierWork:
             if known.is_clear or now - known.asked_at < KNOWN_FOR_S:
                 return known
             key = f"earlier/{next(self._numbers)}"
-            result: EndWorkResult = await self._rpc.call(
-                node, WORK_END, EndWorkArgs(older=True), key=key
-            )
+            result = await self._rpc.call(node, WORK_END, EndWorkArgs(older=True), key=key)
             for what in result.ended:
                 log.info("%s has ended %s of an earlier master", node.name, what)
             known.unfinished = result.unfinished

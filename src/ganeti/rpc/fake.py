@@ -20,6 +20,7 @@ from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.form import Procedure
 
 A = TypeVar("A", bound=msgspec.Struct)
+R = TypeVar("R")
 
 
 class Fault(enum.Enum):
@@ -72,7 +73,7 @@ class FakeRpc:
         """Let no injected fault happen that has not happened yet."""
         self._faults.clear()
 
-    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
+    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
         """The handler's result; raises RpcOffline, RpcFailed or RpcUnknown."""
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")
@@ -90,11 +91,11 @@ class FakeRpc:
         return result
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
-    ) -> dict[NodeUuid, Any | RpcError]:
+        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+    ) -> dict[NodeUuid, R | RpcError]:
         """The results of many nodes; an error stands in for a result."""
 
-        async def one(node: Node) -> Any | RpcError:
+        async def one(node: Node) -> R | RpcError:
             try:
                 return await self.call(node, procedure, args)
             except RpcError as err:
@@ -107,13 +108,13 @@ class FakeRpc:
     async def close(self) -> None:
         """Nothing to close."""
 
-    def _next_fault(self, procedure: Procedure[A]) -> Fault | None:
+    def _next_fault(self, procedure: Procedure[Any, Any]) -> Fault | None:
         if not procedure.changes:
             return None
         self._changing += 1
         return self._faults.pop(self._changing, None)
 
-    async def _answer(self, node: Node, procedure: Procedure[A], args: A, key: str) -> Any:
+    async def _answer(self, node: Node, procedure: Procedure[A, R], args: A, key: str) -> R:
         handler = self.nodes[node.name].get(procedure.name)
         if handler is None:
             what = f"this node has no procedure {procedure.name!r}"
@@ -124,4 +125,5 @@ class FakeRpc:
             result = await handler(sent, Call(epoch, master_uuid, key))
         except GanetiError as err:
             raise RpcFailed(node.name, err.message, err.wire_name) from err
-        return wire.convert(wire.plain(result), procedure.result)
+        answered: R = wire.convert(wire.plain(result), procedure.result)
+        return answered

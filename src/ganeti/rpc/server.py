@@ -185,7 +185,7 @@ class RpcServer:
             )
         return b'{"result":' + wire.encode(result) + b"}"
 
-    def _procedure(self, request: web.Request) -> Procedure[Any]:
+    def _procedure(self, request: web.Request) -> Procedure[Any, Any]:
         if request.method != "POST":
             raise _Refused(400, "ProtocolError", "calls are POST requests")
         head, _, name = request.path.rpartition("/")

@@ -221,7 +221,7 @@ async def _run_allocator(
     ]
     args = AllocatorArgs(name=allocator, message=text, options=options)
     try:
-        output: AllocatorOutput = await ctx.call(master, ALLOCATOR_RUN, args)
+        output = await ctx.call(master, ALLOCATOR_RUN, args)
     except RpcError as err:
         raise PrereqError(f"{problem}: {err}", ErrorCode.ENVIRONMENT) from err
     if not output.found:

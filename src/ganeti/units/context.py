@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from ganeti.base.errors import RpcError
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
@@ -19,6 +20,7 @@ from ganeti.units.services import Services
 from ganeti.units.undo.run import run_steps
 
 A = TypeVar("A", bound=msgspec.Struct)
+R = TypeVar("R")
 
 
 @dataclass
@@ -71,7 +73,7 @@ class UnitContext:
         change(draft)
         draft.finish()
 
-    async def call(self, node: Node, procedure: Procedure[A], args: A) -> Any:
+    async def call(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
         """Call a node. A changing call waits for the durable start (T2) and carries the key of its step."""
         if not procedure.changes:
             return await self.services.rpc.call(node, procedure, args)
@@ -81,8 +83,8 @@ class UnitContext:
         return await self.services.rpc.call(node, procedure, args, key=key)
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
-    ) -> dict[NodeUuid, Any]:
+        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+    ) -> dict[NodeUuid, R | RpcError]:
         """Ask many nodes; only for procedures that change nothing."""
         return await self.services.rpc.call_all(nodes, procedure, args)
 

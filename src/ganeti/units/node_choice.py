@@ -37,7 +37,7 @@ async def free_resources(ctx: UnitContext, node: Node, what: str) -> NodeInfo:
     """What `node` says about itself, less what placements decided before this job's will take there."""
     earlier = ctx.services.placements.before(ctx.job_id)
     try:
-        info: NodeInfo = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot))
+        info = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot))
     except RpcError as err:
         raise PrereqError(f"{what}: cannot ask {err}", ErrorCode.ENVIRONMENT) from err
     return less_planned(info, ctx.snapshot, node, earlier)

@@ -17,18 +17,19 @@ from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 
 A = TypeVar("A", bound=msgspec.Struct)
+R = TypeVar("R")
 
 
 class Rpc(Protocol):
     """The calls to nodes, as `ganeti.rpc.client.RpcClient` makes them."""
 
-    async def call(self, node: Node, procedure: Procedure[A], args: A, *, key: str = "") -> Any:
+    async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
         """The result; raises RpcOffline, RpcFailed or RpcUnknown."""
         ...
 
     async def call_all(
-        self, nodes: Iterable[Node], procedure: Procedure[A], args: A
-    ) -> dict[NodeUuid, Any | RpcError]:
+        self, nodes: Iterable[Node], procedure: Procedure[A, R], args: A
+    ) -> dict[NodeUuid, R | RpcError]:
         """The results of many nodes; an error stands in for a result."""
         ...
 

@@ -16,8 +16,7 @@ async def shared_files(ctx: UnitContext) -> SharedFiles:
     args = SharedFilesArgs(
         hypervisors=list(cluster.enabled_hypervisors), named=named_files(ctx.snapshot)
     )
-    files: SharedFiles = await ctx.call(master, SHARED_FILES, args)
-    return files
+    return await ctx.call(master, SHARED_FILES, args)
 
 
 async def distribute_files(ctx: UnitContext, nodes: Iterable[Node]) -> bool:

@@ -13,8 +13,7 @@ from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.model.params import Params
-from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationInfo
 
 INSTANCE = InstanceSpec(
     name="web1", uuid="u1", hypervisor="fake", os="o", memory=128, vcpus=2, hvparams={}
@@ -23,7 +22,7 @@ INSTANCE = InstanceSpec(
 SENT = MigrateArgs(instance=INSTANCE, address="10.0.0.2", port=8102)
 
 
-def incoming_args(info: Params) -> IncomingArgs:
+def incoming_args(info: MigrationInfo) -> IncomingArgs:
     return IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info)
 
 

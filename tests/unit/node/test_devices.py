@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError, InputError, StorageError
-from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.model.instance_spec import NicSpec
 from ganeti.node import devices
 from ganeti.rpc.calls import Call
@@ -51,8 +50,7 @@ class Changing(Node):
         await self.call(HOTPLUG_NIC, NicChangeArgs(instance=ONE_DISK, action=action, nic=nic))
 
     async def has(self) -> tuple[list[str], list[str]]:
-        info = await self.hypervisor.migration_info(ONE_DISK)
-        now = incoming_instance(ONE_DISK, info)
+        now = (await self.hypervisor.migration_info(ONE_DISK)).instance
         return [disk.uuid for disk in now.disks], [nic.link for nic in now.nics]
 
 
@@ -118,7 +116,7 @@ async def obstacles(node: Changing, instance: Any) -> list[str]:
     ],
 )
 async def test_what_a_device_does_not_take_is_refused(
-    tmp_path: Path, procedure: Procedure[Any], args: Any
+    tmp_path: Path, procedure: Procedure[Any, Any], args: Any
 ) -> None:
     node = Changing(tmp_path)
     with pytest.raises(InputError, match="takes no"):

@@ -42,6 +42,7 @@ from ganeti.rpc.procedures.migration import (
     FinishMigrationArgs,
     IncomingArgs,
     MigrateArgs,
+    MigrationInfo,
 )
 from ganeti.storage.interface import BlockDevice
 
@@ -62,6 +63,8 @@ SPEC = InstanceSpec(
     disk_template="file",
     disks=DISKS,
 )
+
+HERE = MigrationInfo(instance=SPEC, running=True)
 
 
 class TellingDevice(BlockDevice):
@@ -114,7 +117,7 @@ class Node:
             {"fake": self.hypervisor}, lambda name, disk: TellingDevice(self, disk), self.locks
         )
 
-    async def call(self, procedure: Procedure[Any], args: Any) -> Any:
+    async def call(self, procedure: Procedure[Any, Any], args: Any) -> Any:
         return await self.handlers[procedure.name](args, Call(key="1/0/1"))
 
     async def running(self) -> list[str]:
@@ -243,7 +246,7 @@ async def test_other_reboots_are_not_the_nodes_business(node: Node, kind: str) -
     ],
 )
 async def test_an_unknown_hypervisor_is_an_error(
-    node: Node, procedure: Procedure[Any], args: Any
+    node: Node, procedure: Procedure[Any, Any], args: Any
 ) -> None:
     with pytest.raises(HypervisorError, match=r"no hypervisor 'xen' \(it has fake\)"):
         await node.call(procedure, args)
@@ -287,7 +290,7 @@ async def test_after_a_migration_only_the_end_with_the_guest_keeps_its_disks(
 async def test_a_guest_that_cannot_be_accepted_leaves_no_disks_assembled(tmp_path: Path) -> None:
     node = Node(tmp_path, accept="no port")
     with pytest.raises(HypervisorError, match="no port"):
-        await node.call(MIGRATION_ACCEPT, IncomingArgs(instance=SPEC, address="a", info={}))
+        await node.call(MIGRATION_ACCEPT, IncomingArgs(instance=SPEC, address="a", info=HERE))
     assert node.done[-2:] == ["shutdown d1", "shutdown d0"]
 
 
@@ -302,7 +305,7 @@ async def test_a_cancelled_call_gives_the_disks_up(
     calls: dict[str, Callable[[], Any]] = {
         "start": lambda: node.call(INSTANCE_START, StartArgs(instance=SPEC)),
         "accept": lambda: node.call(
-            MIGRATION_ACCEPT, IncomingArgs(instance=SPEC, address="a", info={})
+            MIGRATION_ACCEPT, IncomingArgs(instance=SPEC, address="a", info=HERE)
         ),
     }
     task = asyncio.ensure_future(calls[act]())

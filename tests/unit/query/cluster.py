@@ -132,7 +132,7 @@ class FakeNodes:
     silent: set[str] = field(default_factory=set)
     calls: list[tuple[str, str]] = field(default_factory=list)
 
-    async def call(self, node: Node, procedure: Procedure[Any], args: Any) -> Any:
+    async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         name = node.name.partition(".")[0]
         self.calls.append((procedure.name, name))
         if name in self.silent:

@@ -21,7 +21,7 @@ class SlowNodes(FakeNodes):
 
     delay_s = 0.0
 
-    async def call(self, node: Node, procedure: Procedure[Any], args: Any) -> Any:
+    async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         if node.uuid == NODE_UUIDS[1]:
             await asyncio.sleep(self.delay_s)
         return await super().call(node, procedure, args)

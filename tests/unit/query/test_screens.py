@@ -24,7 +24,7 @@ class OneNode:
         self.png = png
         self.asked: list[tuple[str, str]] = []
 
-    async def call(self, node: Node, procedure: Procedure[Any], args: Any) -> Any:
+    async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         self.asked.append((node.name, args.instance.name))
         return Screenshot(png=self.png)
 

@@ -77,7 +77,7 @@ def client(script: Script, superseded: Callable[[str], None] | None = None) -> R
 async def test_a_call_carries_epoch_master_and_key_and_its_result_is_typed() -> None:
     script = Script(ok({"tail": "done", "log_path": "/x", "of_a_newer_node": 1}))
     args = LEAVE
-    procedure: Procedure[Any] = Procedure(
+    procedure: Procedure[Any, Any] = Procedure(
         OS_CREATE.name, LeaveArgs, ScriptResult, 10.0, changes=True
     )
     result = await client(script).call(node(), procedure, args, key="1/0/2")
@@ -141,7 +141,7 @@ async def test_a_node_that_never_answers_is_given_up_at_the_deadline() -> None:
     assert loop.time() - before == pytest.approx(REGISTER_READ.deadline_s)
 
 
-LONG: Procedure[Any] = Procedure(
+LONG: Procedure[Any, Any] = Procedure(
     "os_create", LeaveArgs, ScriptResult, 6 * 3600.0, changes=True, is_long=True
 )
 DONE = ok({"tail": "", "log_path": ""})
@@ -207,7 +207,7 @@ async def test_many_nodes_are_asked_at_most_thirty_at_once_and_errors_stand_for_
 
 async def test_calls_take_lanes_by_how_long_they_may_take() -> None:
     script = Script(NotSent("no"))
-    calls: list[tuple[Procedure[Any], Any]] = [
+    calls: list[tuple[Procedure[Any, Any], Any]] = [
         (REGISTER_READ, Nothing()),
         (INSTANCES_INFO, HypervisorsArgs(hypervisors=[])),
         (TEST_DELAY, DelayArgs(duration_s=1.0)),

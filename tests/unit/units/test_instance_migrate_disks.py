@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.rpc.fake import Fault
 from ganeti.rpc.procedures.instances import InstanceArgs
-from ganeti.rpc.procedures.migration import MigrateArgs
+from ganeti.rpc.procedures.migration import MigrateArgs, MigrationInfo
 from ganeti.store.faulty import Crash, Refuse
 from tests.support.units_cluster import Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
@@ -248,8 +249,10 @@ async def test_a_read_only_disk_is_refused_before_anything_is_done(master: Maste
     source = master.world.node(1)
     told = source.on_migration_info
 
-    def info(args: InstanceArgs) -> dict[str, Any]:
-        return {**told(args), "instance": {"disks": [{"mode": "rw"}, {"mode": "rw"}]}}
+    def info(args: InstanceArgs) -> MigrationInfo:
+        said = told(args)
+        disks = tuple(replace(disk, mode="rw") for disk in said.instance.disks)
+        return replace(said, instance=replace(said.instance, disks=disks))
 
     source.on_migration_info = info  # type: ignore[method-assign]  # this node says something else
     master.rpc.nodes[source.name] = source.handlers()

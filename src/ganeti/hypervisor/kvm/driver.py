@@ -20,7 +20,6 @@ from ganeti.hypervisor.abilities import (
     TakesScreenshots,
     TalksToAgent,
 )
-from ganeti.hypervisor.hotplug import guest_hardware
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import links, migration, nvram
 from ganeti.hypervisor.kvm.agents import Agents
@@ -29,7 +28,7 @@ from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
-from ganeti.hypervisor.kvm.moves import CERTIFICATE, Moves
+from ganeti.hypervisor.kvm.moves import Moves
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
@@ -40,7 +39,13 @@ from ganeti.model.kvm_params import SPICE_FILES, VNC_PASSWORD_FILE
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.agent import AgentInfo
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
-from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs, MigrationResult
+from ganeti.rpc.procedures.migration import (
+    Incoming,
+    IncomingArgs,
+    MigrateArgs,
+    MigrationInfo,
+    MigrationResult,
+)
 
 PROGRAM = "qemu-system-x86_64"
 LOOK_S = 2.0
@@ -209,21 +214,21 @@ class KvmHypervisor(
     async def console(self, instance: InstanceSpec) -> ConsoleInfo:
         return console_info(await self._here(self._guests.files(instance.uuid), instance))
 
-    async def migration_info(self, instance: InstanceSpec) -> Params:
+    async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
             guest = await self.hotplug.settled(await self._here(files, instance))
-        return {
-            **guest_hardware(guest.instance),
-            "places": guest.record.places,
-            "memory": guest.record.memory,
-            "machine": guest.record.machine,
-            "qemu_version": guest.record.qemu_version,
-            "accelerator": guest.record.accelerator,
-            "running": await guest.status() == "running",
-            "mirrors_disks": True,
-            CERTIFICATE: self._moves.certificate(instance.uuid),
-        }
+        return MigrationInfo(
+            instance=guest.instance,
+            places=guest.record.places,
+            memory=guest.record.memory,
+            machine=guest.record.machine,
+            qemu_version=guest.record.qemu_version,
+            accelerator=guest.record.accelerator,
+            running=await guest.status() == "running",
+            mirrors_disks=True,
+            certificate=self._moves.certificate(instance.uuid),
+        )
 
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
         instance, info = wanted.instance, wanted.info
@@ -244,11 +249,11 @@ class KvmHypervisor(
                     disk_paths=disk_paths,
                     program=program,
                     accelerator=chosen,
-                    machine=str(info.get("machine", "")),
+                    machine=info.machine,
                     is_incoming=True,
-                    places=info.get("places"),
-                    memory=int(info.get("memory", 0)),
-                    resume=bool(info.get("running", True)),
+                    places=info.places,
+                    memory=info.memory,
+                    resume=info.running,
                 )
             )
             try:

@@ -14,8 +14,7 @@ from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.capabilities import set_capabilities
 from ganeti.hypervisor.kvm.migration_tls import Link
 from ganeti.hypervisor.kvm.monitor import Ask, CommandRefused
-from ganeti.model.params import Params
-from ganeti.rpc.procedures.migration import MigrationResult
+from ganeti.rpc.procedures.migration import MigrationInfo, MigrationResult
 
 LOOK_EVERY_S = 0.05
 NO_PROGRESS_S = 30.0
@@ -60,14 +59,14 @@ def uri(address: str, port: int) -> str:
     return f"tcp:[{address}]:{port}" if ":" in address else f"tcp:{address}:{port}"
 
 
-def check_compatible(info: Params, *, accelerator: str, version: str) -> None:
+def check_compatible(info: MigrationInfo, *, accelerator: str, version: str) -> None:
     """HypervisorError unless a guest of the node that said `info` can go on here."""
-    if info.get("accelerator") != accelerator:
+    if info.accelerator != accelerator:
         raise HypervisorError(
-            f"the guest runs with {info.get('accelerator')} on its node and would get {accelerator}"
+            f"the guest runs with {info.accelerator} on its node and would get {accelerator}"
             " here; it can only move between nodes with the same acceleration"
         )
-    theirs = str(info.get("qemu_version", ""))
+    theirs = info.qemu_version
     if _numbers(version)[:2] < _numbers(theirs)[:2]:
         raise HypervisorError(
             f"QEMU is {version} here and {theirs} on the guest's node; a guest cannot move to an"

@@ -15,9 +15,6 @@ from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs,
 
 logger = logging.getLogger(__name__)
 
-CERTIFICATE = "certificate"
-"""What the source says of itself to the target, beside its machine."""
-
 
 class Moves:
     """Moves guests of this node, to exactly one other and from exactly one other."""
@@ -50,7 +47,7 @@ class Moves:
 
     async def listen(self, guest: Guest, wanted: IncomingArgs) -> Incoming:
         """Wait for a guest from the one end whose certificate came with the request."""
-        peer = str(wanted.info.get(CERTIFICATE, ""))
+        peer = wanted.info.certificate
         if not peer:
             raise HypervisorError(
                 "the guest's node did not say who it is; it must run the same version as this one"

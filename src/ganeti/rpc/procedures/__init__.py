@@ -9,7 +9,7 @@ from typing import Any
 from ganeti.base.modules import modules_below
 from ganeti.rpc.procedures.form import Procedure
 
-PROCEDURES: dict[str, Procedure[Any]] = {
+PROCEDURES: dict[str, Procedure[Any, Any]] = {
     procedure.name: procedure
     for module in modules_below(__name__)
     for procedure in vars(module).values()

@@ -1,6 +1,6 @@
 """Procedures about the agent in a guest (`use_guest_agent`)."""
 
-from ganeti.rpc.procedures.form import NORMAL_S, Message, Procedure
+from ganeti.rpc.procedures.form import NORMAL_S, Message, Procedure, optional
 from ganeti.rpc.procedures.instances import InstanceArgs
 
 
@@ -33,7 +33,7 @@ class Frozen(Message, frozen=True, kw_only=True):
     file_systems: int
 
 
-AGENT_INFO = Procedure("agent_info", InstanceArgs, AgentInfo | None, NORMAL_S, changes=False)
+AGENT_INFO = Procedure("agent_info", InstanceArgs, optional(AgentInfo), NORMAL_S, changes=False)
 """None where the guest has no channel for an agent, or nobody answers there."""
 
 AGENT_FREEZE = Procedure("agent_freeze", FrozenArgs, Frozen, NORMAL_S, changes=True)

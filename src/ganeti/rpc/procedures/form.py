@@ -2,11 +2,13 @@
 
 import enum
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
 A = TypeVar("A", bound=msgspec.Struct)
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 PROTOCOL_VERSION = 1
 """Of the node RPC as a whole; it changes only where an older end would misunderstand a call."""
@@ -25,13 +27,12 @@ class Lane(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Procedure(Generic[A]):
+class Procedure(Generic[A, R_co]):
     """One procedure. A changing one is refused without the current epoch, and is repeatable by its key."""
 
     name: str
     arguments: type[A]
-    result: Any
-    """The type of the result: a type, or a union or container of types."""
+    result: type[R_co]
     deadline_s: float
     changes: bool
     is_long: bool = False
@@ -43,6 +44,11 @@ class Procedure(Generic[A]):
         if self.deadline_s <= QUICK_S:
             return Lane.QUICK
         return Lane.NORMAL if self.deadline_s <= NORMAL_S else Lane.LONG
+
+
+def optional(result: type[T]) -> type[T | None]:
+    """The type of a result that may be None."""
+    return cast("type[T | None]", result | None)
 
 
 class Nothing(Message, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from ganeti.rpc.procedures.form import (
     Message,
     Nothing,
     Procedure,
+    optional,
 )
 from ganeti.rpc.procedures.host import HypervisorsArgs
 
@@ -87,7 +88,7 @@ INSTANCES_INFO = Procedure(
 )
 
 INSTANCE_INFO = Procedure(
-    "instance_info", InstanceArgs, RunningInstance | None, NORMAL_S, changes=False
+    "instance_info", InstanceArgs, optional(RunningInstance), NORMAL_S, changes=False
 )
 
 INSTANCE_START = Procedure("instance_start", StartArgs, Nothing, SLOW_S, changes=True)

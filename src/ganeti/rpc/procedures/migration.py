@@ -1,9 +1,29 @@
 """Procedures about moving a running guest."""
 
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.params import Params
 from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Procedure
 from ganeti.rpc.procedures.instances import InstanceArgs
+
+
+class MigrationInfo(Message, frozen=True, kw_only=True):
+    """What the source says of a guest, so that the target starts the same virtual hardware."""
+
+    instance: InstanceSpec
+    """As the guest has it now, whatever the configuration gives it at its next start."""
+    running: bool
+    """False: it is paused, and stays so."""
+    mirrors_disks: bool = False
+    """Whether the hypervisor can take disks along."""
+    memory: int = 0
+    """MiB that it was started with, if that is not what it has now."""
+    machine: str = ""
+    """The version of its virtual hardware."""
+    qemu_version: str = ""
+    accelerator: str = ""
+    places: dict[str, int] = {}
+    """UUID of a disk or NIC -> its slot."""
+    certificate: str = ""
+    """What the source shows to the target (PEM), new each time."""
 
 
 class IncomingArgs(Message, frozen=True, kw_only=True):
@@ -14,7 +34,7 @@ class IncomingArgs(Message, frozen=True, kw_only=True):
 
     instance: InstanceSpec
     address: str
-    info: Params
+    info: MigrationInfo
     copies_disks: bool = False
 
 
@@ -55,7 +75,7 @@ class FinishMigrationArgs(Message, frozen=True, kw_only=True):
     success: bool
 
 
-MIGRATION_INFO = Procedure("migration_info", InstanceArgs, Params, NORMAL_S, changes=False)
+MIGRATION_INFO = Procedure("migration_info", InstanceArgs, MigrationInfo, NORMAL_S, changes=False)
 
 MIGRATION_ACCEPT = Procedure("migration_accept", IncomingArgs, Incoming, NORMAL_S, changes=True)
 

@@ -5,7 +5,7 @@ sending one knows the receiver's. The data is checked by its digest before anyth
 """
 
 from ganeti.model.instance_spec import DiskSpec
-from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, QUICK_S, Message, Procedure
+from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, QUICK_S, Message, Procedure, optional
 
 
 class DiskListenArgs(Message, frozen=True, kw_only=True):
@@ -60,5 +60,5 @@ DISK_LISTEN = Procedure("disk_listen", DiskListenArgs, DiskListening, NORMAL_S, 
 DISK_SEND = Procedure("disk_send", DiskSendArgs, DiskSent, HOURS_S, changes=True, is_long=True)
 
 DISK_PROGRESS = Procedure(
-    "disk_progress", DiskProgressArgs, DiskProgress | None, QUICK_S, changes=False
+    "disk_progress", DiskProgressArgs, optional(DiskProgress), QUICK_S, changes=False
 )

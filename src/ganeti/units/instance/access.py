@@ -56,10 +56,7 @@ def spec_of(ctx: UnitContext, instance: Instance) -> InstanceSpec:
 
 async def running_state(ctx: UnitContext, node: Node, instance: Instance) -> RunningInstance | None:
     """What `node` knows of the instance now; None if it is not there."""
-    answer: RunningInstance | None = await ctx.call(
-        node, INSTANCE_INFO, InstanceArgs(instance=spec_of(ctx, instance))
-    )
-    return answer
+    return await ctx.call(node, INSTANCE_INFO, InstanceArgs(instance=spec_of(ctx, instance)))
 
 
 async def is_running(ctx: UnitContext, node: Node, instance: Instance) -> bool:

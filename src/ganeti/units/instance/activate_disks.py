@@ -12,7 +12,7 @@ from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
     OpInstanceDeactivateDisks,
 )
-from ganeti.rpc.procedures.disks import BLOCKDEV_ASSEMBLE, BLOCKDEV_SHUTDOWN, DiskArgs, DiskInfo
+from ganeti.rpc.procedures.disks import BLOCKDEV_ASSEMBLE, BLOCKDEV_SHUTDOWN, DiskArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
@@ -50,7 +50,7 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
         paths = []
         for disk in plan.disks:
             args = DiskArgs(instance_name=plan.instance.name, disk=disk)
-            made: DiskInfo = await ctx.call(plan.node, BLOCKDEV_ASSEMBLE, args)
+            made = await ctx.call(plan.node, BLOCKDEV_ASSEMBLE, args)
             paths.append([plan.node.name, f"disk/{disk.index}", made.path])
         return Outcome(paths)
 

@@ -6,7 +6,7 @@ from ganeti.base.errors import ErrorCode, ExecError, PrereqError
 from ganeti.config.fill import filled_beparams
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.model.objects import Instance, Node
-from ganeti.rpc.procedures.devices import INSTANCE_MEMORY, MemoryArgs, MemoryResult
+from ganeti.rpc.procedures.devices import INSTANCE_MEMORY, MemoryArgs
 from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import spec_of
@@ -58,9 +58,7 @@ async def shrink(
     ctx.step(f"changing the memory of the guest from {change.present} to {change.wanted} MiB")
     back = MemoryArgs(instance=spec, memory=change.present)
     await undo.push(SetMemory(node=node.uuid, change=back))
-    result: MemoryResult = await ctx.call(
-        node, INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=change.wanted)
-    )
+    result = await ctx.call(node, INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=change.wanted))
     if result.memory > change.wanted:
         raise ExecError(
             f"{instance.name} still uses {result.memory} MiB of memory, {change.wanted} MiB would fit: its"

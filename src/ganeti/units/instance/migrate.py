@@ -1,7 +1,6 @@
 """Migration: of instances whose data both nodes see, and of those whose disks are taken along."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcFailed
 from ganeti.config.fill import filled_beparams, filled_hvparams
@@ -14,7 +13,6 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OpInstanceMigrate
-from ganeti.model.params import Params
 from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
@@ -24,9 +22,9 @@ from ganeti.rpc.procedures.migration import (
     MIGRATION_INFO,
     MIGRATION_RUN,
     FinishMigrationArgs,
-    Incoming,
     IncomingArgs,
     MigrateArgs,
+    MigrationInfo,
     MigrationResult,
 )
 from ganeti.units.context import UnitContext
@@ -57,10 +55,6 @@ from ganeti.units.undo.migrations import EndSource, SettleMigration
 from ganeti.units.undo.step import Step
 
 LIVE, NON_LIVE = "live", "non-live"
-HARDWARE = "instance"
-"""In what a node says of a guest: the hardware that it has now."""
-MIRRORS_DISKS = "mirrors_disks"
-"""What a node says of a hypervisor that can take disks along while the guest runs."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ class MigrationPlan:
     live: bool
     copied: bool
     """Its disks are taken along."""
-    info: Params
+    info: MigrationInfo
     shrinking: Shrinking | None
     """Memory that the guest gives back first, to fit."""
 
@@ -144,12 +138,13 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
             )
         return state.memory
 
-    async def _source_info(self, ctx: UnitContext, instance: Instance, source: Node) -> Params:
-        info: Params = await ctx.call(
-            source, MIGRATION_INFO, InstanceArgs(instance=spec_of(ctx, instance))
-        )
+    async def _source_info(
+        self, ctx: UnitContext, instance: Instance, source: Node
+    ) -> MigrationInfo:
+        asked = InstanceArgs(instance=spec_of(ctx, instance))
+        info = await ctx.call(source, MIGRATION_INFO, asked)
         template = DISK_TEMPLATES[instance.disk_template]
-        if template.is_local and not info.get(MIRRORS_DISKS):
+        if template.is_local and not info.mirrors_disks:
             raise PrereqError(
                 f"disk template {template.name} of {instance.name} keeps its data on one node, and hypervisor"
                 f" {instance.hypervisor} cannot take disks along: gnt-instance move does",
@@ -213,14 +208,13 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         return Outcome([target.name])
 
 
-def _check_can_copy(instance: Instance, info: Params) -> None:
+def _check_can_copy(instance: Instance, info: MigrationInfo) -> None:
     """A mirror writes to its source, too, which nobody may do to a disk that the guest has read-only.
 
     What the configuration says may wait for the guest's next start; `info` says what it has.
     """
-    hardware: Any = info.get(HARDWARE) or {"disks": [{"mode": one.mode} for one in instance.disks]}
-    for index, disk in enumerate(hardware["disks"]):
-        if disk["mode"] == "ro":
+    for index, disk in enumerate(info.instance.disks):
+        if disk.mode == "ro":
             raise PrereqError(
                 f"disk {index} of {instance.name} is read-only, and cannot be taken along while the guest"
                 f" runs; move it while it is down: gnt-instance move -n NODE {instance.name}",
@@ -245,7 +239,7 @@ async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
         info=plan.info,
         copies_disks=plan.copied,
     )
-    incoming: Incoming = await ctx.call(plan.target, MIGRATION_ACCEPT, wanted)
+    incoming = await ctx.call(plan.target, MIGRATION_ACCEPT, wanted)
     ctx.step(f"migrating the {'disks and the ' * plan.copied}memory of the guest")
     where = MigrateArgs(
         instance=spec,
@@ -255,7 +249,7 @@ async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
         disks_port=incoming.disks_port,
         certificate=incoming.certificate,
     )
-    result: MigrationResult = await ctx.call(plan.source, MIGRATION_RUN, where)
+    result = await ctx.call(plan.source, MIGRATION_RUN, where)
     if result.status != "completed":
         raise ExecError(
             f"the migration of {plan.instance.name} ended as {result.status}: {result.error}"

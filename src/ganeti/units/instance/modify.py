@@ -28,9 +28,7 @@ from ganeti.rpc.procedures.devices import (
     INSTANCE_MEMORY,
     DiskChangeArgs,
     MediumArgs,
-    MediumResult,
     MemoryArgs,
-    MemoryResult,
     NicChangeArgs,
 )
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
@@ -315,7 +313,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             ctx.step(f"changing the running guest: {drive} ({there.hvparams[drive] or 'nothing'})")
             undone = MediumArgs(instance=back, drive=drive)
             await undo.push(ChangeMedium(node=plan.node.uuid, change=undone))
-            done: MediumResult = await ctx.call(
+            done = await ctx.call(
                 plan.node, HOTPLUG_MEDIUM, MediumArgs(instance=there, drive=drive)
             )
             if done.is_changed:
@@ -333,7 +331,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         ctx.step(f"changing the memory of the running guest from {present} to {wanted} MiB")
         back = MemoryArgs(instance=spec, memory=present)
         await undo.push(SetMemory(node=plan.node.uuid, change=back))
-        result: MemoryResult = await ctx.call(
+        result = await ctx.call(
             plan.node, INSTANCE_MEMORY, MemoryArgs(instance=spec, memory=wanted)
         )
         if result.memory != wanted:

@@ -26,11 +26,8 @@ from ganeti.rpc.procedures.transfers import (
     DISK_PROGRESS,
     DISK_SEND,
     DiskListenArgs,
-    DiskListening,
-    DiskProgress,
     DiskProgressArgs,
     DiskSendArgs,
-    DiskSent,
 )
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
@@ -154,7 +151,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             peer=plan.source.certificate,
             token=token,
         )
-        listening: DiskListening = await ctx.call(plan.target, DISK_LISTEN, wanted)
+        listening = await ctx.call(plan.target, DISK_LISTEN, wanted)
         order = DiskSendArgs(
             instance_name=name,
             disk=disk,
@@ -165,7 +162,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             compress=self.op.compress,
         )
         async with _telling(ctx, plan.source, token, disk):
-            sent: DiskSent = await ctx.call(plan.source, DISK_SEND, order)
+            sent = await ctx.call(plan.source, DISK_SEND, order)
         rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
         ctx.info(
             f"disk {disk.index}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)"
@@ -189,9 +186,7 @@ async def _telling(ctx: UnitContext, node: Node, token: str, disk: DiskSpec) -> 
         while True:
             await asyncio.sleep(TELL_EVERY_S)
             with contextlib.suppress(GanetiError):
-                found: DiskProgress | None = await ctx.call(
-                    node, DISK_PROGRESS, DiskProgressArgs(token=token)
-                )
+                found = await ctx.call(node, DISK_PROGRESS, DiskProgressArgs(token=token))
                 if found is not None and found.total:
                     rate = (found.done - before) / MIB / TELL_EVERY_S
                     before = found.done

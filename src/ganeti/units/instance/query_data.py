@@ -117,7 +117,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         node = primary_node(ctx, instance)
         try:
             state = run_state(await running_state(ctx, node, instance))
-            disks: list[DiskInfo | None] = [
+            disks: list[DiskInfo] = [
                 await ctx.call(
                     node, BLOCKDEV_INFO, DiskArgs(instance_name=instance.name, disk=disk)
                 )
@@ -126,13 +126,13 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         except RpcError as err:
             ctx.warn(str(err))
             return None, [None] * len(instance.disks)
-        return state, disks
+        return state, [*disks]
 
     async def _asked_agent(self, ctx: UnitContext, instance: Instance) -> AgentInfo | None:
         """What the guest says of itself, if its agent answers."""
         node, args = primary_node(ctx, instance), InstanceArgs(instance=spec_of(ctx, instance))
         try:
-            answer: AgentInfo | None = await ctx.call(node, AGENT_INFO, args)
+            answer = await ctx.call(node, AGENT_INFO, args)
         except RpcError as err:
             ctx.warn(str(err))
             return None

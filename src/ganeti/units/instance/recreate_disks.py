@@ -21,7 +21,7 @@ from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance_changes import OpInstanceRecreateDisks
 from ganeti.model.params import Params
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs, DiskInfo
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
 from ganeti.units.allocation import Wish, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
@@ -134,7 +134,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
     ) -> None:
         for disk in disks:
             args = DiskArgs(instance_name=instance.name, disk=disk)
-            found: DiskInfo = await ctx.call(node, BLOCKDEV_INFO, args)
+            found = await ctx.call(node, BLOCKDEV_INFO, args)
             if found.exists:
                 raise PrereqError(
                     f"disk {disk.index} of {instance.name} is there on {node.name} ({found.path}): nothing is"

@@ -53,7 +53,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
 
         return Outcome(change=forget)
 
-    async def _try(self, ctx: UnitContext, plan: Instance, act: Awaitable[None]) -> None:
+    async def _try(self, ctx: UnitContext, plan: Instance, act: Awaitable[object]) -> None:
         """Do one step; a failure ends the removal unless failures are to be ignored."""
         try:
             await act

@@ -16,7 +16,7 @@ from ganeti.jobs.executor import Change
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
-from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.hardware import NVRAM_FORGET, ForgetNvramArgs
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
 from ganeti.rpc.procedures.migration import (
@@ -254,7 +254,12 @@ class _Ends:
             await self.services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key_of_disk)
 
     async def _call(
-        self, key: str, node: Node, procedure: Procedure[FinishMigrationArgs], *, success: bool
+        self,
+        key: str,
+        node: Node,
+        procedure: Procedure[FinishMigrationArgs, Nothing],
+        *,
+        success: bool,
     ) -> None:
         if node.offline:
             return
@@ -267,7 +272,7 @@ class _Ends:
             return None
         args = InstanceArgs(instance=instance_spec(self.services.config.snapshot, self.instance))
         try:
-            answer: RunningInstance | None = await self.services.rpc.call(node, INSTANCE_INFO, args)
+            answer = await self.services.rpc.call(node, INSTANCE_INFO, args)
         except RpcError as err:
             raise ExecError(
                 f"cannot tell where {self.instance.name} runs: {err}; when the node answers again, run: {self._remedy}"

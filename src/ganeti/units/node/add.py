@@ -17,7 +17,7 @@ from ganeti.model.objects import GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.node import OpNodeAdd
 from ganeti.model.param_checks import changed, check_node_params
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.host import VERSION, NodeVersion
+from ganeti.rpc.procedures.host import VERSION
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.requests import check_address
@@ -116,7 +116,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
 
     async def _check_daemon(self, ctx: UnitContext, node: Node) -> None:
         try:
-            version: NodeVersion = await ctx.call(node, VERSION, Nothing())
+            version = await ctx.call(node, VERSION, Nothing())
         except RpcError as err:
             raise PrereqError(
                 f"the node daemon of {node.name} does not answer at {node.primary_ip}:{node.port}: {err.reason}",

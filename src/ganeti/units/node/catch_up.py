@@ -6,9 +6,9 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, R
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.host import VERSION, HypervisorsArgs, NodeVersion
+from ganeti.rpc.procedures.host import VERSION, HypervisorsArgs
 from ganeti.rpc.procedures.instances import INSTANCES_INFO, RunningInstance
-from ganeti.rpc.procedures.mastership import REGISTER_READ, RegisterAnswer
+from ganeti.rpc.procedures.mastership import REGISTER_READ
 from ganeti.units.context import UnitContext
 
 SHOWN = 5
@@ -19,11 +19,9 @@ async def check_can_return(ctx: UnitContext, node: Node) -> None:
     present = replace(node, offline=False)
     hypervisors = list(ctx.snapshot.cluster.enabled_hypervisors)
     try:
-        version: NodeVersion = await ctx.call(present, VERSION, Nothing())
-        answer: RegisterAnswer = await ctx.call(present, REGISTER_READ, Nothing())
-        guests: list[RunningInstance] = await ctx.call(
-            present, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors)
-        )
+        version = await ctx.call(present, VERSION, Nothing())
+        answer = await ctx.call(present, REGISTER_READ, Nothing())
+        guests = await ctx.call(present, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors))
     except RpcError as err:
         raise PrereqError(
             f"node {node.name} cannot be brought back: it does not answer ({err.reason});"

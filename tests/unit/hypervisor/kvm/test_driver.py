@@ -22,9 +22,8 @@ from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record
-from ganeti.model import wire
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
-from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs
+from ganeti.rpc.procedures.migration import IncomingArgs, MigrateArgs, MigrationInfo
 
 pytestmark = pytest.mark.virtual_time
 
@@ -154,19 +153,18 @@ async def test_a_start_is_recorded_with_what_another_node_must_know(
     assert kept is not None
     assert (kept.machine, kept.qemu_version, kept.accelerator) == ("pc-i440fx-7.2", "7.2.22", "tcg")
     info = await kvm.migration_info(INSTANCE)
-    certificate = str(info.pop("certificate"))
-    assert certificates.is_for_migration(certificate.encode(), "source", UUID)
-    assert (await kvm.migration_info(INSTANCE))["certificate"] != certificate  # new each time
-    assert info == {
-        "instance": wire.plain(INSTANCE),
-        "places": {},
-        "memory": 0,
-        "machine": "pc-i440fx-7.2",
-        "qemu_version": "7.2.22",
-        "accelerator": "tcg",
-        "running": True,
-        "mirrors_disks": True,
-    }
+    assert certificates.is_for_migration(info.certificate.encode(), "source", UUID)
+    again = await kvm.migration_info(INSTANCE)
+    assert again.certificate != info.certificate  # new each time
+    assert info == MigrationInfo(
+        instance=INSTANCE,
+        machine="pc-i440fx-7.2",
+        qemu_version="7.2.22",
+        accelerator="tcg",
+        running=True,
+        mirrors_disks=True,
+        certificate=info.certificate,
+    )
     [listed] = await kvm.running()
     assert (listed.name, listed.state, listed.cpu_time_s) == ("web1", "running", 1.5)
 
@@ -302,14 +300,15 @@ async def test_an_accepting_node_that_cannot_listen_keeps_nothing(
     kvm: KvmHypervisor, host: Host, paths: Paths
 ) -> None:
     host.refuses = {"migrate-incoming"}
-    info = {
-        "accelerator": "tcg",
-        "qemu_version": "7.2.22",
-        "machine": "pc-i440fx-7.2",
-        "certificate": certificates.for_migration(
-            certificates.new_key(), "source", UUID, time.time()
-        ).decode(),
-    }
+    key = certificates.new_key()
+    info = MigrationInfo(
+        instance=INSTANCE,
+        running=True,
+        accelerator="tcg",
+        qemu_version="7.2.22",
+        machine="pc-i440fx-7.2",
+        certificate=certificates.for_migration(key, "source", UUID, time.time()).decode(),
+    )
     with pytest.raises(HypervisorError, match="migrate-incoming"):
         await kvm.accept(IncomingArgs(instance=INSTANCE, address="10.0.0.2", info=info), [])
     assert host.alive == {}

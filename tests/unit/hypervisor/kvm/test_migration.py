@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm import migration
 from ganeti.hypervisor.kvm.migration import Destination, Limits
 from ganeti.hypervisor.kvm.migration_tls import Link
 from ganeti.hypervisor.kvm.monitor import CommandRefused
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.rpc.procedures.migration import MigrationInfo
 
 pytestmark = pytest.mark.virtual_time
 LIMITS = Limits(bandwidth_mib_s=32, downtime_ms=30)
@@ -221,6 +224,13 @@ async def test_a_cancelled_migration_must_end() -> None:
         await migration.cancel(Deaf())
 
 
+def of_guest(**facts: str) -> MigrationInfo:
+    instance = InstanceSpec(
+        name="web1", uuid="u1", hypervisor="kvm", os="o", memory=128, vcpus=1, hvparams={}
+    )
+    return replace(MigrationInfo(instance=instance, running=True), **facts)
+
+
 @pytest.mark.parametrize(
     ("info", "said"),
     [
@@ -229,12 +239,12 @@ async def test_a_cancelled_migration_must_end() -> None:
         ({"accelerator": "tcg", "qemu_version": "8.0.1"}, "older"),
     ],
 )
-def test_a_guest_that_could_not_go_on_here_is_refused(info: dict[str, Any], said: str) -> None:
+def test_a_guest_that_could_not_go_on_here_is_refused(info: dict[str, str], said: str) -> None:
     with pytest.raises(HypervisorError, match=said):
-        migration.check_compatible(info, accelerator="tcg", version="7.2.22")
+        migration.check_compatible(of_guest(**info), accelerator="tcg", version="7.2.22")
 
 
 @pytest.mark.parametrize("version", ["7.2.1", "7.2.22", "8.0.0", "10.0.0"])
 def test_a_guest_moves_to_the_same_or_a_newer_qemu(version: str) -> None:
-    info = {"accelerator": "tcg", "qemu_version": "7.2.22"}
+    info = of_guest(accelerator="tcg", qemu_version="7.2.22")
     migration.check_compatible(info, accelerator="tcg", version=version)
