@@ -109,8 +109,10 @@ class Nodes:
             cluster_name="cluster.example",
             node_name=node.name,
             primary_ip=node.address,
-            enabled_hypervisors=("fake",),
-            shared_file_storage_dir=str(self.directory / "shared"),
+            params={
+                "enabled_hypervisors": ["fake"],
+                "shared_file_storage_dir": str(self.directory / "shared"),
+            },
         )
 
     async def close(self) -> None:

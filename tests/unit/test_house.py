@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ganeti.model.cluster_params import CLUSTER_PARAMS
+from ganeti.model.objects import Instance, Nic, Node, NodeGroup
+
 TOP = Path(__file__).resolve().parents[2]
 SOURCE = TOP / "src" / "ganeti"
 
@@ -175,6 +178,51 @@ def test_untrusted_text_reaches_a_terminal_only_by_the_way_that_escapes_it() -> 
     ignored = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
     quiet = [name for name, rules in ignored["per-file-ignores"].items() if "T201" in rules]
     assert [name for name in quiet if name.startswith("src/")] == []
+
+
+CLUSTER_PARAMS_ELSEWHERE = {
+    "bootstrap/init.py": "where there are user ids for guests, guests have them; whose they are already",
+    "bootstrap/join.py": "facts that a node reads from ssconf",
+    "cli/gnt_cluster.py": "hypervisor parameters are shown of enabled ones; collectors with their intervals",
+    "cli/gnt_instance/batch.py": "asks whether there is an allocator",
+    "cli/gnt_instance/create.py": "an instance's own directory",
+    "cli/gnt_instance/modify.py": "an instance's own directory",
+    "cli/gnt_os.py": "shows and changes what the cluster has for one OS",
+    "config/cluster_params.py": "rules between two parameters",
+    "model/disk_templates.py": "which parameter says where a template takes space from",
+    "model/iallocator.py": "where a default allocator is refused",
+    "model/opcodes/instance.py": "an instance's own directory",
+    "model/opcodes/instance_changes.py": "an instance's own directory",
+    "model/uid_ranges.py": "where a range is refused",
+    "query/fields/absent.py": "a field of networks",
+    "rpc/procedures/uids.py": "a message about the pool",
+    "ssconf.py": "readers of the ssconf files",
+    "units/allocator_message.py": "a key of the allocator protocol",
+    "units/cluster/modify.py": "what existing instances need",
+    "units/cluster/uid_pool.py": "what nodes say of the pool",
+    "units/instance/create_plan.py": "an instance's own directory",
+    "units/instance/requests.py": "an instance's own directory",
+    "units/os/diagnose.py": "a column of OP_OS_DIAGNOSE",
+}
+"""Who else writes the name of a parameter that only the cluster has, and why."""
+
+
+def _names_written(tree: ast.Module) -> set[str]:
+    """Texts, keyword arguments and annotated names."""
+    found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    found |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    annotated = [node.target for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
+    found |= {target.id for target in annotated if isinstance(target, ast.Name)}
+    return {name for name in found if isinstance(name, str)}
+
+
+def test_a_parameter_of_the_cluster_is_declared_once() -> None:
+    others = {name for kind in (Node, NodeGroup, Instance, Nic) for name in kind.__struct_fields__}
+    own = CLUSTER_PARAMS.keys() - others
+    writing = {
+        str(path.relative_to(SOURCE)) for path in MODULES if own & _names_written(_tree(path))
+    }
+    assert writing - {"model/cluster_params.py"} - CLUSTER_PARAMS_ELSEWHERE.keys() == set()
 
 
 def test_no_file_names_a_registry_host() -> None:

@@ -5,8 +5,7 @@ and the master answers.
 """
 
 import asyncio
-import ipaddress
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,8 +36,8 @@ from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
 from ganeti.config.config import Config
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.transaction import put_row
-from ganeti.model.disk_templates import ENABLED_BY_DEFAULT
-from ganeti.model.iallocator import BUILT_IN
+from ganeti.model import wire
+from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import Params
@@ -47,8 +46,6 @@ from ganeti.store.etcd.settings import keep_state_settings
 from ganeti.store.factory import BACK_ENDS, open_alone
 from ganeti.store.interface import Identity, Transaction
 
-DEFAULT_FILE_DIR = "/srv/ganeti/file-storage"
-DEFAULT_SHARED_DIR = "/srv/ganeti/shared-file-storage"
 ANSWER_LIMIT_S = 30.0
 
 
@@ -63,23 +60,9 @@ class InitOptions:
     port: int = NODED_PORT
     master_ip: str | None = None
     """Address of the cluster's name; the master's own without one."""
-    master_netdev: str = ""
-    master_netmask: int = 32
     group_name: str = "default"
-    mac_prefix: str = "aa:00:00"
-    enabled_hypervisors: Sequence[str] = ("kvm",)
-    enabled_disk_templates: Sequence[str] = ENABLED_BY_DEFAULT
-    hvparams: Mapping[str, Params] = field(default_factory=dict)
-    beparams: Params = field(default_factory=dict)
-    nicparams: Params = field(default_factory=dict)
-    diskparams: Mapping[str, Params] = field(default_factory=dict)
-    ipolicy: Params = field(default_factory=dict)
-    candidate_pool_size: int = 10
-    default_iallocator: str = BUILT_IN
-    default_iallocator_params: Params = field(default_factory=dict)
-    file_storage_dir: str = DEFAULT_FILE_DIR
-    shared_file_storage_dir: str = DEFAULT_SHARED_DIR
-    uid_pool: Sequence[uidpool.UidRange] = ()
+    params: Params = field(default_factory=dict)
+    """Parameters of the cluster as `gnt-cluster modify` takes them; others have their first values."""
     state: str = "embedded"
     """The kind of back end (`StateSettings`)."""
     external_etcd: ExternalEtcd | None = None
@@ -105,9 +88,14 @@ class Founding:
     ids: IdSource
     daemons: Daemons
     undo: AsyncExitStack
-    cluster_uuid: str
+    cluster: Cluster
     node_uuid: NodeUuid
     certificate: bytes = b""
+
+    @property
+    def directories(self) -> tuple[str, str]:
+        """Where disks are kept as files."""
+        return self.cluster.file_storage_dir, self.cluster.shared_file_storage_dir
 
 
 Step = Callable[[Founding], Awaitable[None]]
@@ -115,12 +103,10 @@ Step = Callable[[Founding], Awaitable[None]]
 
 async def make_places(new: Founding) -> None:
     """The directories of the daemons, and those of disks in files."""
-    options, made = new.options, list[Path]()
+    made = list[Path]()
     new.undo.callback(_remove_directories, made)
     make_directories(new.paths, made)
-    make_storage_directories(
-        new.paths, options.file_storage_dir, options.shared_file_storage_dir, made
-    )
+    make_storage_directories(new.paths, *new.directories, made)
 
 
 async def make_identity(new: Founding) -> None:
@@ -129,7 +115,7 @@ async def make_identity(new: Founding) -> None:
     now = new.clock.time()
     authority_key, key = certificates.new_key(), certificates.new_key()
     authority = certificates.new_authority(
-        authority_key, new.options.cluster_name, new.cluster_uuid, now
+        authority_key, new.options.cluster_name, new.cluster.uuid, now
     )
     new.certificate = certificates.sign_node(
         authority,
@@ -152,7 +138,7 @@ async def begin_state(new: Founding) -> None:
         new.paths,
         new.daemons,
         new.clock,
-        cluster_uuid=new.cluster_uuid,
+        cluster_uuid=new.cluster.uuid,
         node_uuid=new.node_uuid,
         address=new.options.primary_ip,
         external=new.options.external_etcd,
@@ -163,7 +149,7 @@ async def begin_state(new: Founding) -> None:
 async def make_state(new: Founding) -> None:
     """The register, the first rows of the configuration, and the files that show them."""
     node = NodeUuid(new.node_uuid)
-    store = await open_alone(new.paths, Identity(new.cluster_uuid, node))
+    store = await open_alone(new.paths, Identity(new.cluster.uuid, node))
     try:
         lease = await become_master(store)
         rows = tuple(put_row(thing) for thing in first_objects(new))
@@ -178,8 +164,7 @@ async def make_storage_list(new: Founding) -> None:
     """The directories in which this node lets disks be kept, unless the administrator has said."""
     if not new.paths.file_storage_paths.exists():
         new.undo.callback(new.paths.file_storage_paths.unlink, missing_ok=True)
-    directories = [new.options.file_storage_dir, new.options.shared_file_storage_dir]
-    allow_storage(new.paths, directories)
+    allow_storage(new.paths, list(new.directories))
 
 
 async def start_node_daemon(new: Founding) -> None:
@@ -223,17 +208,18 @@ async def init_cluster(
     """
     check_options(options)
     check_not_member(paths, "to make a new one, run 'gnt-cluster destroy' first")
-    ids = ids or RandomIds()
+    ids, clock = ids or RandomIds(), clock or SystemClock()
+    cluster_uuid, node_uuid = ids.uuid(), NodeUuid(ids.uuid())
     async with AsyncExitStack() as undo:
         new = Founding(
             options=options,
             paths=paths,
-            clock=clock or SystemClock(),
+            clock=clock,
             ids=ids,
             daemons=daemons or Daemons(paths),
             undo=undo,
-            cluster_uuid=ids.uuid(),
-            node_uuid=NodeUuid(ids.uuid()),
+            cluster=first_cluster(options, cluster_uuid, node_uuid, clock.time()),
+            node_uuid=node_uuid,
         )
         try:
             for step in steps:
@@ -242,7 +228,7 @@ async def init_cluster(
             what = f"cannot write {err.filename}: {err.strerror}" if err.filename else str(err)
             raise HostError(f"the cluster was not made: {what}") from err
         undo.pop_all()
-    return Founded(new.cluster_uuid, new.node_uuid, tls.fingerprint(new.certificate))
+    return Founded(new.cluster.uuid, new.node_uuid, tls.fingerprint(new.certificate))
 
 
 def first_objects(new: Founding) -> tuple[Cluster, NodeGroup, Node]:
@@ -261,16 +247,7 @@ def first_objects(new: Founding) -> tuple[Cluster, NodeGroup, Node]:
         port=options.port,
         master_candidate=True,
     )
-    cluster = Cluster(
-        uuid=new.cluster_uuid,
-        ctime=now,
-        mtime=now,
-        name=options.cluster_name,
-        master_node=new.node_uuid,
-        master_ip=options.master_ip or options.primary_ip,
-    )
-    cluster = _configured(cluster, options)
-    return cluster, group, node
+    return new.cluster, group, node
 
 
 def check_options(options: InitOptions) -> None:
@@ -286,8 +263,8 @@ def check_options(options: InitOptions) -> None:
     if options.external_etcd is not None:
         options.external_etcd.check()
     plain_name(options.group_name, "group_name")
-    _configured(_BLANK, options)
-    if problems := uidpool.host_conflicts(options.uid_pool):
+    cluster = first_cluster(options, "", NodeUuid(""), now=0.0)
+    if problems := uidpool.host_conflicts(cluster.uid_pool):
         raise InputError(f"on this node {'; '.join(problems)}", "uid_pool")
 
 
@@ -322,37 +299,28 @@ def _check_addresses(options: InitOptions) -> None:
             raise InputError(f"{text!r:.60} is not an IP address", where)
     if not 0 < options.port < 1 << 16:
         raise InputError(f"{options.port} is not a port", "port")
-    if not 0 < options.master_netmask <= ipaddress.ip_address(options.primary_ip).max_prefixlen:
-        raise InputError(f"{options.master_netmask} is not a netmask's length", "master_netmask")
 
 
-_BLANK = Cluster(uuid="", name="", master_node=NodeUuid(""))
-
-
-def _configured(cluster: Cluster, options: InitOptions) -> Cluster:
-    """The cluster with what the options say, by the rules of `gnt-cluster modify`."""
-    hvparams = {name: dict(params) for name, params in options.hvparams.items()}
-    if options.uid_pool and "kvm" in options.enabled_hypervisors:
-        # Where there are ids for guests, guests have them, unless somebody says otherwise.
-        hvparams["kvm"] = {"security_model": "pool", **hvparams.get("kvm", {})}
-    wish = OpClusterSetParams(
-        enabled_hypervisors=list(options.enabled_hypervisors),
-        enabled_disk_templates=list(options.enabled_disk_templates),
-        hvparams=hvparams,
-        beparams=options.beparams,
-        nicparams=options.nicparams,
-        diskparams=dict(options.diskparams),
-        ipolicy=options.ipolicy,
-        candidate_pool_size=options.candidate_pool_size,
-        default_iallocator=options.default_iallocator,
-        default_iallocator_params=options.default_iallocator_params,
-        mac_prefix=options.mac_prefix,
-        master_netdev=options.master_netdev,
-        master_netmask=options.master_netmask,
-        file_storage_dir=options.file_storage_dir,
-        shared_file_storage_dir=options.shared_file_storage_dir,
-        uid_pool=list(options.uid_pool),
+def first_cluster(options: InitOptions, uuid: str, master: NodeUuid, now: float) -> Cluster:
+    """The cluster with what the options say, by the rules of `gnt-cluster modify`; InputError."""
+    cluster = Cluster(
+        uuid=uuid,
+        ctime=now,
+        mtime=now,
+        name=options.cluster_name,
+        master_node=master,
+        master_ip=options.master_ip or options.primary_ip,
     )
+    first = {
+        name: param.initial for name, param in CLUSTER_PARAMS.items() if param.initial is not None
+    }
+    params = {**first, **options.params}
+    hypervisors = params.get("enabled_hypervisors", cluster.enabled_hypervisors)
+    if params.get("uid_pool") and "kvm" in hypervisors:
+        # Where there are ids for guests, guests have them, unless somebody says otherwise.
+        given = params.get("hvparams", {})
+        params["hvparams"] = {**given, "kvm": {"security_model": "pool", **given.get("kvm", {})}}
+    wish: OpClusterSetParams = wire.convert(params, OpClusterSetParams, what="options")
     check_cluster_wish(wish)
     return msgspec.structs.replace(cluster, **changed_cluster(cluster, wish))
 

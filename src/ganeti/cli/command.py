@@ -3,9 +3,9 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from ganeti import __version__
 from ganeti.base.errors import GanetiError
@@ -35,7 +35,14 @@ class Argument(NamedTuple):
     completion: str = ""
 
 
+class OptionSource(Protocol):
+    """Options that are made when a command is used, because what they are made of is slow to import."""
+
+    def options(self) -> Iterable[Option]: ...
+
+
 Handler = Callable[[argparse.Namespace], int]
+Part = Option | Argument | OptionSource
 
 
 class Command(NamedTuple):
@@ -43,9 +50,24 @@ class Command(NamedTuple):
 
     name: str
     function: Handler
-    arguments: tuple[Argument, ...]
-    options: tuple[Option, ...]
+    parts: tuple[Part, ...]
     aliases: tuple[str, ...] = ()
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """What has no dashes, in order."""
+        return [part for part in self.parts if isinstance(part, Argument)]
+
+    @property
+    def options(self) -> list[Option]:
+        """All options, in order."""
+        found: list[Option] = []
+        for part in self.parts:
+            if isinstance(part, Option):
+                found.append(part)
+            elif not isinstance(part, Argument):
+                found += part.options()
+        return found
 
     @property
     def summary(self) -> str:
@@ -74,14 +96,12 @@ class CommandTable:
         self._by_alias: dict[str, Command] = {}
 
     def command(
-        self, name: str, *parts: Option | Argument, aliases: Sequence[str] = ()
+        self, name: str, *parts: Part, aliases: Sequence[str] = ()
     ) -> Callable[[Handler], Handler]:
         """Decorates the function that carries out `name`; its docstring is the documentation."""
 
         def record(function: Handler) -> Handler:
-            arguments = tuple(part for part in parts if isinstance(part, Argument))
-            options = tuple(part for part in parts if isinstance(part, Option))
-            command = Command(name, function, arguments, options, tuple(aliases))
+            command = Command(name, function, parts, tuple(aliases))
             self.commands[name] = command
             for alias in aliases:
                 self._by_alias[alias] = command

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ganeti import __version__
@@ -9,79 +10,40 @@ from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
 from ganeti.base.terminal import say
 from ganeti.cli.cluster_backup import add_backup_commands
-from ganeti.cli.cluster_changes import ALLOCATOR_PARAMS, UID_POOL, add_change_commands
+from ganeti.cli.cluster_changes import add_change_commands
 from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.ispecs_commands import add_cluster_command
-from ganeti.cli.jobs import run_job, wait_for_result
-from ganeti.cli.key_values import merged_key_values, named_key_values
+from ganeti.cli.jobs import run_job, run_opcode, wait_for_result
+from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
-from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of
 from ganeti.cli.state_options import STATE_OPTIONS
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
-from ganeti.uidpool import FormatUidPool, ParseUidPool
+from ganeti.model.fields import Form
+from ganeti.model.uid_ranges import FormatUidPool
 
 TAKE_OVER_LIMIT_S = 90.0
 PING_LIMIT_S = 10.0
 
 table = CommandTable("gnt-cluster", "Makes, describes, checks and ends a cluster.")
 
-_OPTIONAL_INIT = {
-    # option of the command -> field of bootstrap's InitOptions, where the name is given to it
-    "master_netdev": "master_netdev",
-    "master_netmask": "master_netmask",
-    "mac_prefix": "mac_prefix",
-    "candidate_pool_size": "candidate_pool_size",
-    "default_iallocator": "default_iallocator",
-    "file_storage_dir": "file_storage_dir",
-    "shared_file_storage_dir": "shared_file_storage_dir",
-    "secondary_ip": "secondary_ip",
-    "master_ip": "master_ip",
-    "node_port": "port",
-}
+INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids"))
 
 
 @table.command(
     "init",
     Argument("cluster_name", "name of the cluster: a host name, not that of a node"),
-    option("--enabled-hypervisors", metavar="NAME,...", help="hypervisors; the first is the default"),
-    option("-H", "--hypervisor-parameters", "--hypervisor-params", dest="hvparams",
-           action="append", metavar="HYPERVISOR:k=v,...",
-           help="hypervisor parameters of the cluster; may be repeated"),
-    option("-B", "--backend-parameters", dest="beparams", action="append", metavar="k=v,...",
-           help="backend parameters of the cluster, as memory=512m,vcpus=1"),
-    option("-N", "--nic-parameters", dest="nicparams", action="append", metavar="k=v,...",
-           help="NIC parameters of the cluster, as mode=bridged,link=br0"),
-    option("-D", "--disk-parameters", dest="diskparams", action="append",
-           metavar="TEMPLATE:k=v,...",
-           help="parameters of a disk template, as plain:stripes=2; may be repeated"),
-    option("--enabled-disk-templates", metavar="NAME,...",
-           help="disk templates; the first is the default"),
-    option("-I", "--default-iallocator", metavar="NAME", completion="iallocator",
-           help="allocators that choose nodes where a command names none, tried in order, as"
-           " mine,hail, and others for one kind of request, as hail/relocate=mine; hail without;"
-           " '' for none"),
-    ALLOCATOR_PARAMS,
-    *POLICY_OPTIONS,
-    option("--file-storage-dir", metavar="DIRECTORY", help="where disks are kept as files"),
-    option("--shared-file-storage-dir", metavar="DIRECTORY",
-           help="where disks are kept as files that all nodes see"),
-    option("-m", "--mac-prefix", metavar="XX:XX:XX", help="first bytes of new MAC addresses"),
-    option("--master-netdev", metavar="DEVICE", help="interface of the cluster's address"),
-    option("--master-netmask", type=int, metavar="BITS", help="its netmask"),
+    INIT,
     option("--master-ip", metavar="ADDRESS",
            help="the cluster's own address; without it, what its name resolves to"),
     option("--primary-ip", metavar="ADDRESS",
            help="address of this node; without it, what its name resolves to"),
     option("-s", "--secondary-ip", metavar="ADDRESS",
            help="address of this node for replication of disks"),
-    option("--node-port", type=int, metavar="PORT", help="port of this node's node daemon (1811)"),
-    option("-C", "--candidate-pool-size", type=int, metavar="N",
-           help="how many nodes are kept as master candidates"),
-    UID_POOL,
+    option("--node-port", dest="port", type=int, metavar="PORT", help="port of this node's node daemon (1811)"),
     *STATE_OPTIONS,
     option("--primary-ip-version", type=int, choices=(4, 6),
            help="family of primary addresses; accepted, the address says it"),
@@ -101,36 +63,21 @@ def init(args: argparse.Namespace) -> int:
     from ganeti.model.opcodes.cluster import OpClusterPostInit
 
     name = hostname()
-    given: dict[str, Any] = {
-        field: getattr(args, word)
-        for word, field in _OPTIONAL_INIT.items()
-        if getattr(args, word) is not None
+    given = {
+        word: value
+        for word in ("secondary_ip", "master_ip", "port")
+        if (value := getattr(args, word)) is not None
     }
-    for word in ("enabled_hypervisors", "enabled_disk_templates"):
-        if getattr(args, word) is not None:
-            given[word] = tuple(getattr(args, word).split(","))
-    if args.hvparams:
-        given["hvparams"] = named_key_values(args.hvparams, "hvparams")
-    if args.uid_pool is not None:
-        given["uid_pool"] = ParseUidPool(args.uid_pool)
-    given["default_iallocator_params"] = merged_key_values(
-        args.allocator_params, "default_iallocator_params"
-    )
-    given["ipolicy"] = policy_of(args)
-    given["beparams"] = _backend_bounds(args.beparams)
-    given["nicparams"] = merged_key_values(args.nicparams, "nicparams")
-    given["diskparams"] = named_key_values(args.diskparams, "diskparams")
-    given.update(_state_of(args))
     options = InitOptions(
         cluster_name=args.cluster_name,
         node_name=name,
         primary_ip=args.primary_ip or own_address(name, "--primary-ip"),
-        **{"master_ip": _resolved(args.cluster_name), **given},
+        params=INIT.given(args),
+        **{"master_ip": _resolved(args.cluster_name), **given, **_state_of(args)},
     )
     asyncio.run(init_cluster(options, paths=Paths.from_environment()))
     args.verbose = 0
-    with LuxiClient() as client:
-        run_job(client, OpClusterPostInit(), args)
+    run_opcode(OpClusterPostInit(), args)
     return 0
 
 
@@ -156,15 +103,6 @@ def _resolved(name: str) -> str | None:
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError:
         return None
-
-
-def _backend_bounds(texts: list[str] | None) -> dict[str, Any]:
-    """Backend parameters with `memory` as both its bounds."""
-    from ganeti.cli.key_values import backend_params
-
-    found = backend_params(texts)
-    memory = found.pop("memory", None)
-    return found if memory is None else {"minmem": memory, "maxmem": memory, **found}
 
 
 @table.command(
@@ -201,8 +139,12 @@ def info(args: argparse.Namespace) -> int:
 
 
 def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
+    from ganeti.model.cluster_params import CLUSTER_PARAMS
+
     enabled = found["enabled_hypervisors"]
-    return [
+    found = {**found, "hvparams": {name: found["hvparams"][name] for name in enabled}}
+    general: list[tuple[str, Any]] = []
+    lines: list[tuple[str, Any]] = [
         ("Cluster name", found["name"]),
         ("Cluster UUID", found["uuid"]),
         ("Creation time", format_time(found["ctime"])),
@@ -213,71 +155,43 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Architecture (this node)", f"{found['architecture'][0]} ({found['architecture'][1]})"),
         ("Tags", _joined(found["tags"])),
         ("Default hypervisor", found["default_hypervisor"]),
-        ("Enabled hypervisors", ", ".join(enabled)),
-        ("Hypervisor parameters", {name: _sorted(found["hvparams"][name]) for name in enabled}),
-        ("OS-specific hypervisor parameters", found["os_hvp"]),
-        ("OS parameters", found["osparams"]),
-        ("Hidden OSes", ", ".join(found["hidden_os"])),
-        ("Blacklisted OSes", ", ".join(found["blacklisted_os"])),
-        (
-            "Cluster parameters",
-            [
-                ("candidate pool size", found["candidate_pool_size"]),
-                ("maximal number of jobs running simultaneously", found["max_running_jobs"]),
-                ("mac prefix", found["mac_prefix"]),
-                ("master ip", found.get("master_ip", "")),
-                ("master netdev", found["master_netdev"]),
-                ("master netmask", found["master_netmask"]),
-                ("file storage path", found["file_storage_dir"]),
-                ("shared file storage path", found["shared_file_storage_dir"]),
-                ("default instance allocator", found["default_iallocator"]),
-                (
-                    "parameters of the host for REST users",
-                    ", ".join(found.get("remote_hvparams", [])),
-                ),
-                ("uid pool", FormatUidPool(found["uid_pool"])),
-                ("data collectors", _collectors(found)),
-                ("primary ip version", found["primary_ip_version"]),
-                ("OS search path", ", ".join(map(str, Paths().os_search_path))),
-                ("enabled disk templates", ", ".join(found["enabled_disk_templates"])),
-            ],
-        ),
-        ("Default node parameters", _sorted(found["ndparams"])),
-        ("Default instance parameters", {k: _sorted(v) for k, v in found["beparams"].items()}),
-        ("Default nic parameters", {k: _sorted(v) for k, v in found["nicparams"].items()}),
-        ("Default disk parameters", {k: _sorted(v) for k, v in found["diskparams"].items()}),
-        ("Instance policy - limits for instances", _policy(found["ipolicy"])),
     ]
+    for name, param in CLUSTER_PARAMS.items():
+        if param.is_general and not general:
+            lines.append(("Cluster parameters", general))
+        if param.heading and name in found:
+            shown = _SHOWN.get(param.field.form, _plain)(found[name], found)
+            (general if param.is_general else lines).append((param.heading, shown))
+    # Scripts know these lines at their places.
+    general.insert(_BEHIND_MAC_PREFIX, ("master ip", found.get("master_ip", "")))
+    general[-1:-1] = [
+        ("primary ip version", found["primary_ip_version"]),
+        ("OS search path", ", ".join(map(str, Paths().os_search_path))),
+    ]
+    return lines
 
 
-def _collectors(found: dict[str, Any]) -> list[tuple[str, str]]:
+def _plain(value: Any, _found: dict[str, Any]) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+def _sorted(value: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Parameters in order of their names; those of several things one below the other."""
+    if any(isinstance(one, dict) for one in value.values()):
+        return {name: _sorted(one, found) for name, one in value.items()}
+    return dict(sorted(value.items()))
+
+
+def _collectors(value: dict[str, bool], found: dict[str, Any]) -> list[tuple[str, str]]:
     intervals = found.get("data_collector_interval", {})
     return [
         (name, f"{'on' if active else 'off'}, every {intervals[name] / 1e6:g} s")
-        for name, active in found.get("enabled_data_collectors", {}).items()
+        for name, active in value.items()
         if name in intervals
     ]
 
 
-def _redundancy(found: dict[str, Any]) -> str:
-    return "degraded: held by the master alone" if found.get("degraded") else "safe"
-
-
-def _kept(state: dict[str, Any]) -> str:
-    kind = {"embedded": "the candidates", "etcd": "etcd"}.get(state.get("kind", ""), "")
-    where = ", ".join(state.get("holders", [])) or "on other hosts"
-    return f"{kind} ({where})" if kind else "unknown"
-
-
-def _joined(words: list[str]) -> str:
-    return ", ".join(sorted(words)) or "(none)"
-
-
-def _sorted(params: dict[str, Any]) -> dict[str, Any]:
-    return dict(sorted(params.items()))
-
-
-def _policy(policy: dict[str, Any]) -> list[tuple[str, Any]]:
+def _policy(policy: dict[str, Any], _found: dict[str, Any]) -> list[tuple[str, Any]]:
     bounds = [
         [("max", _spec(pair["max"])), ("min", _spec(pair["min"]))] for pair in policy["minmax"]
     ]
@@ -292,6 +206,31 @@ def _policy(policy: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def _spec(spec: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in sorted(spec.items()))
+
+
+_SHOWN: dict[Form, Callable[[Any, dict[str, Any]], Any]] = {
+    Form.NAMED: _sorted,
+    Form.KEY_VALUES: _sorted,
+    Form.BACKEND: _sorted,
+    Form.UIDS: lambda ranges, _found: FormatUidPool(ranges),
+    Form.SWITCHES: _collectors,
+    Form.POLICY: _policy,
+}
+_BEHIND_MAC_PREFIX = 3
+
+
+def _redundancy(found: dict[str, Any]) -> str:
+    return "degraded: held by the master alone" if found.get("degraded") else "safe"
+
+
+def _kept(state: dict[str, Any]) -> str:
+    kind = {"embedded": "the candidates", "etcd": "etcd"}.get(state.get("kind", ""), "")
+    where = ", ".join(state.get("holders", [])) or "on other hosts"
+    return f"{kind} ({where})" if kind else "unknown"
+
+
+def _joined(words: list[str]) -> str:
+    return ", ".join(sorted(words)) or "(none)"
 
 
 @table.command("version")

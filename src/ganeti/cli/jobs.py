@@ -58,6 +58,12 @@ def run_job(client: LuxiClient, op: "OpCode", args: argparse.Namespace) -> Any:
     return wait_for_result(client, job_id)[0]
 
 
+def run_opcode(op: "OpCode", args: argparse.Namespace) -> Any:
+    """The same on a connection of its own."""
+    with LuxiClient() as client:
+        return run_job(client, op, args)
+
+
 def submit(client: LuxiClient, ops: Sequence[Any]) -> int:
     """Submit opcodes as one job; its id. If the connection breaks it is tried again, with its key.
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # lists do not need opcodes, and start faster
     from ganeti.model.opcodes.base import DiskRequest, NicRequest
 
 NO_PREFIX, UNSET_PREFIX = "no_", "-"
+MICROSECONDS = 1_000_000
 
 
 def split_words(text: str, separator: str = ",") -> list[str]:
@@ -79,6 +80,32 @@ def named_key_values(texts: Sequence[str] | None, field: str) -> dict[str, dict[
         name, values = name_and_values(text, field)
         found.setdefault(name, {}).update(values)
     return found
+
+
+def words(text: str) -> list[str]:
+    """The words of a list with commas."""
+    return [word for word in text.split(",") if word]
+
+
+def switches(texts: Sequence[str], field: str) -> dict[str, Any]:
+    """`name=true,name=false`; what is neither stays as it is."""
+    return {
+        name: {"true": True, "false": False}.get(value.lower(), value)
+        if isinstance(value, str)
+        else value
+        for name, value in merged_key_values(texts, field).items()
+    }
+
+
+def intervals_us(texts: Sequence[str], field: str) -> dict[str, int | None]:
+    """`name=SECONDS`, in microseconds."""
+    try:
+        return {
+            name: None if value is None else int(float(value) * MICROSECONDS)
+            for name, value in merged_key_values(texts, field).items()
+        }
+    except (ValueError, OverflowError) as err:
+        raise InputError(f"an interval is a number of seconds: {err}", field) from err
 
 
 def os_params(texts: Sequence[str] | None, field: str) -> dict[str, str | None] | None:

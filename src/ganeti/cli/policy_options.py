@@ -7,7 +7,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.cli.command import option
-from ganeti.cli.key_values import key_values, whole_number
+from ganeti.cli.key_values import key_values, whole_number, words
 
 AGAIN = "default"
 """As a value: what the layer below says counts again."""
@@ -28,11 +28,6 @@ POLICY_OPTIONS = (
 )  # fmt: skip
 
 
-def words(text: str | None) -> list[str] | None:
-    """The words of a list with commas; None if there is none."""
-    return None if text is None else [word for word in text.split(",") if word]
-
-
 def policy_of(args: argparse.Namespace) -> dict[str, Any]:
     """The parts of a policy that were given; None takes a part from the cluster again."""
     policy: dict[str, Any] = {}
@@ -42,8 +37,8 @@ def policy_of(args: argparse.Namespace) -> dict[str, Any]:
     if args.std is not None:
         policy["std"] = None if args.std == AGAIN else _spec(args.std, "ipolicy-std-specs")
     if args.policy_templates is not None:
-        templates = words(args.policy_templates)
-        policy["disk-templates"] = None if args.policy_templates == AGAIN else templates
+        again = args.policy_templates == AGAIN
+        policy["disk-templates"] = None if again else words(args.policy_templates)
     if args.vcpu_ratio is not None:
         policy["vcpu-ratio"] = _ratio(args.vcpu_ratio, "ipolicy-vcpu-ratio")
     if args.spindle_ratio is not None:

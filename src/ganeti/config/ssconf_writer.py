@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from ganeti import __version__, uidpool
+from ganeti import __version__
 from ganeti.base.errors import GanetiError
 from ganeti.config.config import Config
 from ganeti.config.fill import cluster_hvparams
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_farewell import Farewells
+from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.data_collectors import collecting, format_lines
 from ganeti.model.objects import Node
 
@@ -39,16 +40,12 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
         "data_collectors": format_lines(
             collecting(cluster.enabled_data_collectors, cluster.data_collector_interval)
         ),
-        "file_storage_dir": cluster.file_storage_dir,
-        "hypervisor_list": _lines(sorted(cluster.enabled_hypervisors)),
         "instance_list": _lines(sorted(one.name for one in snapshot.instances.values())),
         "maintain_node_health": "False",
         "master_candidates": _lines(node.name for node in candidates),
         "master_candidates_certs": _lines(f"{node.uuid}={node.certificate}" for node in candidates),
         "master_candidates_ips": _lines(node.primary_ip for node in candidates),
         "master_ip": cluster.master_ip,
-        "master_netdev": cluster.master_netdev,
-        "master_netmask": str(cluster.master_netmask),
         "master_node": "" if master is None else master.name,
         "node_list": _lines(node.name for node in nodes),
         "node_primary_ips": _lines(f"{node.name} {node.primary_ip}" for node in nodes),
@@ -59,9 +56,10 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
         "online_nodes": _lines(node.name for node in nodes if not node.offline),
         "primary_ip_family": "10" if master and ":" in master.primary_ip else "2",
         "release_version": __version__,
-        "shared_file_storage_dir": cluster.shared_file_storage_dir,
-        "uid_pool": uidpool.FormatUidPool(cluster.uid_pool, separator="\n"),
     }
+    for name, param in CLUSTER_PARAMS.items():
+        if param.ssconf:
+            values[param.ssconf] = param.lines(getattr(cluster, name))
     for hypervisor in cluster.enabled_hypervisors:
         params = cluster_hvparams(cluster, hypervisor)
         lines = (f"{name}={value}" for name, value in sorted(params.items()))

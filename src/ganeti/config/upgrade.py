@@ -11,7 +11,8 @@ from ganeti.base.ids import IdSource
 from ganeti.config.fill import without_globals
 from ganeti.config.transaction import put_row
 from ganeti.model import wire
-from ganeti.model.objects import FORMAT, KINDS, ConfigObject, Instance
+from ganeti.model.objects import KINDS, ConfigObject, Instance
+from ganeti.model.stored import FORMAT
 from ganeti.store.interface import Delete, Operation
 
 _REFERENCES = ("master_node", "group", "primary_node")

@@ -37,26 +37,34 @@ def collecting(enabled: Mapping[str, bool], intervals: Mapping[str, int]) -> dic
     }
 
 
-def check_enabled(given: Mapping[str, Any]) -> None:
+def enabled(given: Mapping[str, bool]) -> dict[str, bool]:
+    """Every collector, and whether it is asked."""
+    return {name: one.active for name, one in collecting(given, {}).items()}
+
+
+def intervals_us(given: Mapping[str, int]) -> dict[str, int]:
+    """Every collector, and how often it is asked at most."""
+    return {name: one.interval_us for name, one in collecting({}, given).items()}
+
+
+def check_enabled(given: Mapping[str, Any], field: str) -> None:
     """InputError unless it is collectors with true or false; None takes the default again."""
-    _check_names(given, "enabled_data_collectors")
+    _check_names(given, field)
     for name, value in given.items():
         if value is not None and not isinstance(value, bool):
-            raise InputError(
-                f"{name}: {value!r:.40} is not true or false", "enabled_data_collectors"
-            )
+            raise InputError(f"{name}: {value!r:.40} is not true or false", field)
 
 
-def check_intervals(given: Mapping[str, Any]) -> None:
+def check_intervals(given: Mapping[str, Any], field: str) -> None:
     """InputError unless it is collectors with microseconds in range; None takes the default again."""
-    _check_names(given, "data_collector_interval")
+    _check_names(given, field)
     least, most = INTERVALS_US
     for name, value in given.items():
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if value is not None and not (is_number and least <= value <= most):
             raise InputError(
                 f"{name}: an interval is from {least // MICROSECONDS} to {most // MICROSECONDS} seconds",
-                "data_collector_interval",
+                field,
             )
 
 

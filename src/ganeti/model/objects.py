@@ -9,66 +9,22 @@ from typing import Any, NewType
 
 import msgspec
 
-from ganeti.model.disk_templates import ENABLED_BY_DEFAULT
+from ganeti.model.cluster_params import ClusterParams
 from ganeti.model.names import AdminState, AdminStateSource, AllocPolicy
 from ganeti.model.params import Params
+from ganeti.model.stored import Stored
 
 NodeUuid = NewType("NodeUuid", str)
 InstanceUuid = NewType("InstanceUuid", str)
 GroupUuid = NewType("GroupUuid", str)
 
-FORMAT = 1
 
-
-class Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """Fields that every object has."""
-
-    uuid: str
-    serial_no: int = 1
-    ctime: float = 0.0
-    mtime: float = 0.0
-    format: int = FORMAT
-
-
-class Cluster(Stored, frozen=True, kw_only=True):
+class Cluster(ClusterParams, frozen=True, kw_only=True):
     """The cluster itself; there is one."""
 
     name: str
     master_node: NodeUuid
     master_ip: str = ""
-    master_netdev: str = ""
-    master_netmask: int = 32
-    mac_prefix: str = "aa:00:00"
-    enabled_hypervisors: tuple[str, ...] = ("kvm",)
-    enabled_disk_templates: tuple[str, ...] = ENABLED_BY_DEFAULT
-    hvparams: dict[str, Params] = {}
-    os_hvp: dict[str, dict[str, Params]] = {}
-    beparams: dict[str, Params] = {}
-    nicparams: dict[str, Params] = {}
-    diskparams: dict[str, Params] = {}
-    ndparams: Params = {}
-    ipolicy: Params = {}
-    osparams: dict[str, dict[str, str]] = {}
-    hidden_os: tuple[str, ...] = ()
-    """OS definitions that lists leave out; they may be used (S155)."""
-    blacklisted_os: tuple[str, ...] = ()
-    """OS definitions that no new instance may have (S156)."""
-    candidate_pool_size: int = 10
-    default_iallocator: str = ""
-    """Lists of allocators by kind of request, see `ganeti.model.iallocator.parse_defaults`."""
-    default_iallocator_params: Params = {}
-    """Options for allocators, by name without dashes."""
-    file_storage_dir: str = ""
-    shared_file_storage_dir: str = ""
-    max_running_jobs: int = 1000
-    remote_hvparams: tuple[str, ...] = ()
-    """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
-    enabled_data_collectors: dict[str, bool] = {}
-    """Those that were switched on or off; see `ganeti.model.data_collectors`."""
-    data_collector_interval: dict[str, int] = {}
-    """Microseconds."""
-    uid_pool: tuple[tuple[int, int], ...] = ()
-    """First and last user id of ranges that guests run under (S103)."""
     tags: tuple[str, ...] = ()
 
 

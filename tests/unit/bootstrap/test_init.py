@@ -7,12 +7,19 @@ from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import InputError
 from ganeti.base.ids import CountingIds
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.init import Founding, InitOptions, check_options, first_objects
+from ganeti.bootstrap.init import Founding, InitOptions, check_options, first_cluster, first_objects
+from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.objects import NodeUuid
 
 GOOD = InitOptions(
     cluster_name="cluster.example", node_name="node1.example", primary_ip="192.0.2.1"
 )
+
+
+def options(**changes: Any) -> InitOptions:
+    """Fields of the options, and parameters of the cluster, by their names."""
+    params = {name: changes.pop(name) for name in list(changes) if name in CLUSTER_PARAMS}
+    return replace(GOOD, params=params, **changes)
 
 
 def test_the_defaults_are_sound() -> None:
@@ -62,20 +69,21 @@ def test_the_defaults_are_sound() -> None:
 )
 def test_a_wrong_option_is_named(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:
-        check_options(replace(GOOD, **changes))
+        check_options(options(**changes))
     assert field in caught.value.message
 
 
-def founding(options: InitOptions) -> Founding:
+def founding(given: InitOptions) -> Founding:
+    node = NodeUuid("node-uuid")
     return Founding(
-        options=options,
+        options=given,
         paths=Paths(),
         clock=FrozenClock(),
         ids=CountingIds(),
         daemons=None,  # type: ignore[arg-type]  # not asked for anything here
         undo=None,  # type: ignore[arg-type]  # the same
-        cluster_uuid="cluster-uuid",
-        node_uuid=NodeUuid("node-uuid"),
+        cluster=first_cluster(given, "cluster-uuid", node, FrozenClock().time()),
+        node_uuid=node,
     )
 
 
@@ -83,14 +91,13 @@ def test_the_first_configuration_is_a_cluster_a_group_and_its_master(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ganeti.base.tls.fingerprint", lambda _pem: "ab" * 32)
-    options = replace(
-        GOOD,
+    given = options(
         master_ip="192.0.2.100",
         beparams={"vcpus": "2"},
         hvparams={"kvm": {"acpi": "false"}},
         default_iallocator="hail",
     )
-    cluster, group, node = first_objects(founding(options))
+    cluster, group, node = first_objects(founding(given))
     assert (cluster.uuid, cluster.master_node, cluster.master_ip) == (
         "cluster-uuid",
         "node-uuid",
@@ -123,6 +130,6 @@ def test_guests_of_a_new_cluster_have_ids_of_its_pool(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], model: str | None
 ) -> None:
     monkeypatch.setattr("ganeti.base.tls.fingerprint", lambda _pem: "ab" * 32)
-    cluster = first_objects(founding(replace(GOOD, **changes)))[0]
+    cluster = first_objects(founding(options(**changes)))[0]
     assert cluster.uid_pool == tuple(changes.get("uid_pool", ()))
     assert cluster.hvparams.get("kvm", {}).get("security_model") == model

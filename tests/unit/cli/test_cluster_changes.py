@@ -25,7 +25,7 @@ def test_modify_sends_what_is_given(master: FakeMaster, run: Run) -> None:
         "OP_ID": "OP_CLUSTER_SET_PARAMS",
         "enabled_hypervisors": ["fake", "kvm"],
         "hvparams": {"kvm": {"acpi": "false", "kernel_path": None}},
-        "beparams": {"memory": "1g"},
+        "beparams": {"memory": 1024},
         "nicparams": {"link": "br1"},
         "diskparams": {"drbd": {"protocol": "A", "metavg": None}},
         "ndparams": {"spindle_count": "2"},

@@ -33,12 +33,12 @@ def test_what_another_version_wrote_does_no_harm() -> None:
 @pytest.mark.parametrize("given", [{"nonsense": True}, {"lv": "perhaps"}, {"lv": 1}])
 def test_only_collectors_are_switched_on_or_off(given: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        check_enabled(given)
-    check_enabled({"lv": True, "drbd": None})
+        check_enabled(given, "enabled")
+    check_enabled({"lv": True, "drbd": None}, "enabled")
 
 
 @pytest.mark.parametrize("value", [0, -1, 999_999, 3_600_000_001, True, "5", 5.5])
 def test_intervals_are_seconds_to_an_hour(value: Any) -> None:
     with pytest.raises(InputError):
-        check_intervals({"lv": value})
-    check_intervals({"lv": 1_000_000, "drbd": 3_600_000_000, "diskstats": None})
+        check_intervals({"lv": value}, "intervals")
+    check_intervals({"lv": 1_000_000, "drbd": 3_600_000_000, "diskstats": None}, "intervals")

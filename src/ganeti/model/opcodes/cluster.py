@@ -1,9 +1,17 @@
 """Opcodes about the cluster as a whole."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import msgspec
+
+from ganeti.model.cluster_params import CLUSTER_PARAMS, UNKNOWN_PARAMS
+from ganeti.model.fields import Field, Form
 from ganeti.model.opcodes.base import OpCode
-from ganeti.model.params import Params
+from ganeti.model.uid_ranges import UidRange
+
+
+def _uids(text: str) -> Field:
+    return Field(text, metavar="UID,LOW-HIGH,...", form=Form.UIDS)
 
 
 class OpClusterPostInit(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_POST_INIT"):
@@ -60,61 +68,48 @@ class OpClusterVerifyGroup(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VE
     host_changing: ClassVar[bool] = False
 
 
-class OpClusterSetParams(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_SET_PARAMS"):
-    """Change the cluster's parameters; None leaves a thing as it is.
+if TYPE_CHECKING:
+
+    class OpClusterSetParams(OpCode, frozen=True):
+        """The fields of the struct below."""
+
+        def __init__(self, **fields: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    OpClusterSetParams = msgspec.defstruct(
+        "OpClusterSetParams",
+        [
+            *(
+                (name, Annotated[param.given | None, param.field], None)
+                for name, param in CLUSTER_PARAMS.items()
+            ),
+            (
+                "add_uids",
+                Annotated[list[UidRange] | None, _uids("more user ids for the pool")],
+                None,
+            ),
+            (
+                "remove_uids",
+                Annotated[list[UidRange] | None, _uids("user ids that no new guest gets any more")],
+                None,
+            ),
+            ("force", bool, False),
+            # Clients of Ganeti name all that they know, without values; what has one is refused.
+            *((one.request, Any, None) for one in UNKNOWN_PARAMS if one.request),
+        ],
+        bases=(OpCode,),
+        namespace={
+            "__doc__": """Change the cluster's parameters; None leaves a thing as it is.
 
     Of dictionaries only the given names change; None as a value takes the default again.
     """
-
-    enabled_hypervisors: list[str] | None = None
-    enabled_disk_templates: list[str] | None = None
-    hvparams: dict[str, Params] | None = None
-    os_hvp: dict[str, dict[str, Params]] | None = None
-    osparams: dict[str, Params] | None = None
-    beparams: Params | None = None
-    nicparams: Params | None = None
-    diskparams: dict[str, Params] | None = None
-    ndparams: Params | None = None
-    ipolicy: Params | None = None
-    candidate_pool_size: int | None = None
-    max_running_jobs: int | None = None
-    default_iallocator: str | None = None
-    default_iallocator_params: Params | None = None
-    mac_prefix: str | None = None
-    master_netdev: str | None = None
-    master_netmask: int | None = None
-    file_storage_dir: str | None = None
-    shared_file_storage_dir: str | None = None
-    remote_hvparams: list[str] | None = None
-    """Names of hypervisor parameters that touch the host, and that REST users may set all the same."""
-    uid_pool: list[tuple[int, int]] | None = None
-    add_uids: list[tuple[int, int]] | None = None
-    remove_uids: list[tuple[int, int]] | None = None
-    hidden_os: list[tuple[str, str]] | None = None
-    """Pairs of `add` or `remove` and the name of an OS, without variant."""
-    blacklisted_os: list[tuple[str, str]] | None = None
-    enabled_data_collectors: dict[str, bool | None] | None = None
-    data_collector_interval: dict[str, int | None] | None = None
-    """Microseconds."""
-    force: bool = False
-    # Clients of Ganeti name all that they know, without values; what has one is refused.
-    hv_state: Any = None
-    disk_state: Any = None
-    vg_name: Any = None
-    osparams_private_cluster: Any = None
-    max_tracked_jobs: Any = None
-    maintain_node_health: Any = None
-    prealloc_wipe_disks: Any = None
-    drbd_helper: Any = None
-    reserved_lvs: Any = None
-    use_external_mip_script: Any = None
-    modify_etc_hosts: Any = None
-    gluster_storage_dir: Any = None
-    install_image: Any = None
-    instance_communication_network: Any = None
-    zeroing_image: Any = None
-    compression_tools: Any = None
-    enabled_user_shutdown: Any = None
+        },
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+        tag="OP_CLUSTER_SET_PARAMS",
+    )
 
 
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REDIST_CONF"):

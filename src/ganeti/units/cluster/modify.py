@@ -7,13 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
-from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
+from ganeti.config.cluster_params import changed_cluster, check_cluster_wish, given_params
 from ganeti.config.fill import filled_ipolicy, filled_nicparams
 from ganeti.config.snapshot import Snapshot, View
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import CLUSTER_LOCK, Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.opcodes.cluster import OpClusterSetParams
@@ -30,26 +31,14 @@ from ganeti.units.job_source import check_is_local, check_may_set
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit
 
-_OF_INSTANCES = (
-    "enabled_hypervisors",
-    "enabled_disk_templates",
-    "nicparams",
-    "file_storage_dir",
-    "shared_file_storage_dir",
-)
-"""Fields that existing instances may forbid to change."""
 _STORAGE = {
     row.storage.field: row.name
     for row in DISK_TEMPLATES.values()
     if row.storage is not None and row.storage.field
 }
 """Field of the cluster -> the template that needs it."""
-_ADDRESS = ("master_netdev", "master_netmask")
-_ON_THE_MASTER = (
-    *("remote_hvparams", "file_storage_dir", "shared_file_storage_dir"),
-    *("uid_pool", "add_uids", "remove_uids"),
-)
-"""Fields with which a remote user could reach any directory, or be any user, of the nodes (A44, A45)."""
+_UID_CHANGES = ("add_uids", "remove_uids")
+"""Fields that change a parameter, and reach the host as it does."""
 SHOWN = 5
 
 
@@ -70,7 +59,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         wanted = [lock(Level.CLUSTER, CLUSTER_LOCK)]
-        if any(getattr(self.op, name) is not None for name in _OF_INSTANCES):
+        if any(CLUSTER_PARAMS[name].used_by_instances for name in given_params(self.op)):
             wanted.append(lock(Level.INSTANCE, ALL, Mode.SHARED))
         if self.op.candidate_pool_size is not None:
             wanted.append(lock(Level.NODE, ALL))
@@ -86,7 +75,7 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         if not self.op.force:
             await check_os_defaults(ctx, new, self.op.osparams or ())
         promoted: tuple[Node, ...] = ()
-        if "candidate_pool_size" in fields:
+        if new.candidate_pool_size != snapshot.cluster.candidate_pool_size:
             promoted = tuple(missing_candidates(snapshot, new.candidate_pool_size))
         warnings = await check_uid_pool(ctx, fields, force=self.op.force)
         plan = ClusterChange(fields, promoted, warnings)
@@ -95,9 +84,10 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
 
     def _check_source(self, ctx: UnitContext) -> None:
         """What reaches the host is for administrators on the master (A44)."""
-        for field in _ON_THE_MASTER:
-            if getattr(self.op, field) is not None:
-                check_is_local(ctx, field)
+        given = {name for name in given_params(self.op) if CLUSTER_PARAMS[name].reaches_host}
+        given |= {name for name in _UID_CHANGES if getattr(self.op, name) is not None}
+        for name in sorted(given):
+            check_is_local(ctx, name)
         for hypervisor, params in (self.op.hvparams or {}).items():
             check_may_set(ctx, hypervisor, params, f"hvparams.{hypervisor}")
         for os, of_os in (self.op.os_hvp or {}).items():
@@ -126,13 +116,14 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
                     )
 
     async def execute(self, ctx: UnitContext, plan: ClusterChange) -> Outcome:
-        new = replace(ctx.snapshot.cluster, **plan.fields)
-        if "ipolicy" in plan.fields:
+        old = ctx.snapshot.cluster
+        new = replace(old, **plan.fields)
+        if new.ipolicy != old.ipolicy:
             _warn_of_policy(ctx, new)
         for text in plan.warnings:
             ctx.warn(text)
         await make_fit(ctx, [replace(node, master_candidate=True) for node in plan.promoted])
-        if not any(name in plan.fields for name in _ADDRESS):
+        if (new.master_netdev, new.master_netmask) == (old.master_netdev, old.master_netmask):
             return Outcome(change=lambda draft: _apply(draft, plan))
         await self._move_address(ctx, plan, new)
         return Outcome()

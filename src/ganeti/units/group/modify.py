@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import plain_name
-from ganeti.config.cluster_params import changed_policy
 from ganeti.config.fill import filled_ipolicy
 from ganeti.config.resolve import resolve_group
 from ganeti.config.snapshot import Snapshot
@@ -15,6 +14,7 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change, Outcome
 from ganeti.locking.levels import CLUSTER_LOCK, Level
 from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.cluster_values import changed_policy
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.names import AllocPolicy
 from ganeti.model.objects import GroupUuid, NodeGroup

@@ -1,0 +1,110 @@
+"""A command's options made from the fields of its opcode, and the opcode made of what was given."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, NamedTuple, get_args
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import parse_mib
+from ganeti.cli.command import Option, option
+from ganeti.cli.key_values import (
+    backend_params,
+    intervals_us,
+    merged_key_values,
+    named_key_values,
+    os_params,
+    switches,
+    words,
+)
+from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of
+from ganeti.model.fields import Field, Form, fields_of
+from ganeti.model.uid_ranges import ParseUidPool
+
+Read = Callable[[Any, str], Any]
+"""The value of a field from what argparse has for its option, which is not None; InputError."""
+
+_REPEATED: dict[str, Any] = {"action": "append"}
+YES_NO = ("yes", "no")
+_FORMS: dict[Form, tuple[dict[str, Any], Read]] = {
+    Form.PLAIN: ({}, lambda value, _name: value),
+    Form.WORDS: ({}, lambda text, _name: words(text)),
+    Form.REPEATED: (_REPEATED, lambda texts, _name: texts),
+    Form.KEY_VALUES: (_REPEATED, merged_key_values),
+    Form.BACKEND: (_REPEATED, lambda texts, _name: backend_params(texts)),
+    Form.OS_PARAMS: (_REPEATED, os_params),
+    Form.NAMED: (_REPEATED, named_key_values),
+    Form.SWITCHES: (_REPEATED, switches),
+    Form.INTERVALS: (_REPEATED, intervals_us),
+    Form.UIDS: ({}, lambda text, _name: ParseUidPool(text)),
+    Form.SIZE: ({}, parse_mib),
+    Form.OFF: ({"action": "store_false", "default": None}, lambda value, _name: value),
+    Form.ON_OFF: ({"action": "store_true", "default": None}, lambda value, _name: value),
+    Form.YES_NO: ({"choices": YES_NO}, lambda text, _name: text == YES_NO[0]),
+}
+
+
+class OpOptions(NamedTuple):
+    """The options of an opcode's fields; a part of a command. Opcodes are imported when it is used: they are slow."""
+
+    path: str
+    """Module and class in `ganeti.model.opcodes`, as `cluster.OpClusterSetParams`."""
+    without: tuple[str, ...] = ()
+    """Fields for which the command has options of its own, or none."""
+
+    @property
+    def kind(self) -> Any:
+        """The opcode's class."""
+        module, _, name = self.path.partition(".")
+        return getattr(import_module(f"ganeti.model.opcodes.{module}"), name)
+
+    def options(self) -> Iterator[Option]:
+        """One for each field that people meet; for a policy several."""
+        for name, (field, type_) in fields_of(self.kind).items():
+            if name in self.without or not field.help:
+                continue
+            if field.form is Form.POLICY:
+                yield from POLICY_OPTIONS
+            else:
+                yield from _options(name, field, type_)
+
+    def given(self, args: argparse.Namespace) -> dict[str, Any]:
+        """The fields of which the command line says something."""
+        found: dict[str, Any] = {}
+        for name, (field, _type) in fields_of(self.kind).items():
+            if name in self.without or not field.help:
+                continue
+            if field.form is Form.POLICY:
+                found |= {name: policy} if (policy := policy_of(args)) else {}
+            elif (value := getattr(args, name)) is not None:
+                found[name] = _FORMS[field.form][1](value, name)
+        return found
+
+    def something_given(self, args: argparse.Namespace) -> dict[str, Any]:
+        """The same, where a command without any has nothing to do; InputError."""
+        if given := self.given(args):
+            return given
+        raise InputError("say what is to be changed; see --help", "options")
+
+    def opcode(self, args: argparse.Namespace, **more: Any) -> Any:
+        """The opcode, with what the command line and `more` say; `force` and arguments by their names."""
+        return self.kind(**{**self.given(args), **more})
+
+
+def _options(name: str, field: Field, type_: Any) -> Iterator[Option]:
+    settings = {"dest": name, **_FORMS[field.form][0]}
+    if field.form is Form.PLAIN and bool in (type_, *get_args(type_)):
+        settings |= {"action": "store_true", "default": None}
+    elif field.form is Form.PLAIN and int in (type_, *get_args(type_)):
+        settings["type"] = int
+    if field.metavar:
+        settings["metavar"] = field.metavar
+    if field.choices:
+        settings["choices"] = field.choices
+    long = "--" + name.replace("_", "-")
+    is_whole, *others = field.flags.split() or [""]
+    flags = others if is_whole == "!" else [*field.flags.split(), long]
+    yield option(*flags, help=field.help, completion=field.names, **settings)
+    if field.form is Form.ON_OFF:
+        no = long.replace("--", "--no-")
+        yield option(no, help="the default", **{**settings, "action": "store_false"})

@@ -1,0 +1,442 @@
+"""The cluster's parameters, each declared once: type, default, checks, option, reach, what shows it.
+
+From here come the fields of `Cluster` and of OP_CLUSTER_SET_PARAMS, what a change does, the options
+of `gnt-cluster init` and `modify`, what QueryClusterInfo and `gnt-cluster info` show, and the ssconf files.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, get_args
+
+from ganeti.model import cluster_values as values
+from ganeti.model.data_collectors import check_enabled, check_intervals, enabled, intervals_us
+from ganeti.model.disk_templates import DISK_TEMPLATES, ENABLED_BY_DEFAULT, TEMPLATES
+from ganeti.model.fields import Field, Form
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
+from ganeti.model.iallocator import BUILT_IN, parse_defaults
+from ganeti.model.params import (
+    BACKEND_DEFAULTS,
+    IPOLICY_DEFAULTS,
+    NIC_DEFAULTS,
+    NODE_DEFAULTS,
+    Params,
+    layered,
+)
+from ganeti.model.stored import Stored
+from ganeti.model.uid_ranges import CheckUidPool, FormatUidPool, UidRange
+
+JOBS_LIMIT = 50_000
+POOL_LIMIT = 10_000
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _with_defaults(defaults: dict[str, Params]) -> Callable[[dict[str, Params]], dict[str, Params]]:
+    return lambda value: {
+        name: layered(params, value.get(name, {})) for name, params in defaults.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterParam:
+    """What there is to know of one parameter besides its name, type and default."""
+
+    given: Any
+    """The type of its value in a request, besides None, which leaves it as it is."""
+    field: Field = Field("")  # noqa: RUF009 - immutable
+    check: values.Check | None = None
+    """Looks at what a request gives, before anything else does."""
+    change: values.Change = values.replaced
+    initial: Any = None
+    """What a new cluster has if nobody says otherwise; without it the default of the type."""
+    with_defaults: Callable[[Any], Any] = _as_it_is
+    """What is in force, with the values that nobody has set; QueryClusterInfo shows this."""
+    heading: str = ""
+    """What `gnt-cluster info` calls it."""
+    is_general: bool = False
+    """Shown there together with others, not by itself."""
+    ssconf: str = ""
+    """The ssconf file that has it."""
+    lines: Callable[[Any], str] = str
+    """What that file says."""
+    used_by_instances: bool = False
+    """Instances that exist may forbid a change."""
+    reaches_host: bool = False
+    """By it a remote user could reach any directory, or be any user, of the nodes (A44, A45)."""
+
+
+class ClusterParams(Stored, frozen=True, kw_only=True):
+    """The parameters of the cluster, in the order in which they are shown."""
+
+    enabled_hypervisors: Annotated[
+        tuple[str, ...],
+        ClusterParam(
+            given=list[str],
+            field=Field(
+                "hypervisors; the first is the default", metavar="NAME,...", form=Form.WORDS
+            ),
+            check=values.one_of(HYPERVISOR_PARAMS),
+            change=values.as_tuple,
+            heading="Enabled hypervisors",
+            ssconf="hypervisor_list",
+            lines=lambda names: "\n".join(sorted(names)),
+            used_by_instances=True,
+        ),
+    ] = ("kvm",)
+    hvparams: Annotated[
+        dict[str, Params],
+        ClusterParam(
+            given=dict[str, Params],
+            field=Field(
+                "hypervisor parameters; '-k' takes the default again; may be repeated",
+                "! -H --hypervisor-parameters --hypervisor-params",
+                metavar="HYPERVISOR:k=v,...",
+                form=Form.NAMED,
+            ),
+            change=values.changed_hvparams,
+            with_defaults=_with_defaults(
+                {name: hypervisor_defaults(name) for name in HYPERVISOR_PARAMS}
+            ),
+            heading="Hypervisor parameters",
+        ),
+    ] = {}
+    os_hvp: Annotated[
+        dict[str, dict[str, Params]],
+        ClusterParam(
+            given=dict[str, dict[str, Params]],
+            change=values.changed_os_hvp,
+            heading="OS-specific hypervisor parameters",
+        ),
+    ] = {}
+    osparams: Annotated[
+        dict[str, dict[str, str]],
+        ClusterParam(
+            given=dict[str, Params], change=values.changed_osparams, heading="OS parameters"
+        ),
+    ] = {}
+    hidden_os: Annotated[
+        tuple[str, ...],
+        ClusterParam(
+            given=list[tuple[str, str]], change=values.changed_os_list, heading="Hidden OSes"
+        ),
+    ] = ()
+    """OS definitions that lists leave out; they may be used (S155)."""
+    blacklisted_os: Annotated[
+        tuple[str, ...],
+        ClusterParam(
+            given=list[tuple[str, str]], change=values.changed_os_list, heading="Blacklisted OSes"
+        ),
+    ] = ()
+    """OS definitions that no new instance may have (S156)."""
+    candidate_pool_size: Annotated[
+        int,
+        ClusterParam(
+            given=int,
+            field=Field("how many nodes are kept as master candidates", "-C", "N"),
+            check=values.at_most(POOL_LIMIT),
+            heading="candidate pool size",
+            is_general=True,
+        ),
+    ] = 10
+    max_running_jobs: Annotated[
+        int,
+        ClusterParam(
+            given=int,
+            field=Field("how many jobs may run at a time", metavar="N"),
+            check=values.at_most(JOBS_LIMIT),
+            heading="maximal number of jobs running simultaneously",
+            is_general=True,
+        ),
+    ] = 1000
+    mac_prefix: Annotated[
+        str,
+        ClusterParam(
+            given=str,
+            field=Field("first bytes of new MAC addresses", "-m", "XX:XX:XX"),
+            check=values.check_mac_prefix,
+            heading="mac prefix",
+            is_general=True,
+        ),
+    ] = "aa:00:00"
+    master_netdev: Annotated[
+        str,
+        ClusterParam(
+            given=str,
+            field=Field(
+                "interface of the cluster's address; '' leaves the address to somebody else",
+                metavar="DEVICE",
+            ),
+            check=values.check_device,
+            heading="master netdev",
+            is_general=True,
+            ssconf="master_netdev",
+        ),
+    ] = ""
+    master_netmask: Annotated[
+        int,
+        ClusterParam(
+            given=int,
+            field=Field("its netmask", metavar="BITS"),
+            heading="master netmask",
+            is_general=True,
+            ssconf="master_netmask",
+        ),
+    ] = 32
+    file_storage_dir: Annotated[
+        str,
+        ClusterParam(
+            given=str,
+            field=Field("where disks are kept as files", metavar="DIRECTORY"),
+            check=values.check_directory,
+            initial="/srv/ganeti/file-storage",
+            heading="file storage path",
+            is_general=True,
+            ssconf="file_storage_dir",
+            used_by_instances=True,
+            reaches_host=True,
+        ),
+    ] = ""
+    shared_file_storage_dir: Annotated[
+        str,
+        ClusterParam(
+            given=str,
+            field=Field("where disks are kept as files that all nodes see", metavar="DIRECTORY"),
+            check=values.check_directory,
+            initial="/srv/ganeti/shared-file-storage",
+            heading="shared file storage path",
+            is_general=True,
+            ssconf="shared_file_storage_dir",
+            used_by_instances=True,
+            reaches_host=True,
+        ),
+    ] = ""
+    default_iallocator: Annotated[
+        str,
+        ClusterParam(
+            given=str,
+            field=Field(
+                "allocators that choose nodes where a command names none, tried in order, as"
+                " mine,hail, and others for one kind of request, as hail/relocate=mine; a new cluster"
+                " has hail; '' for none",
+                "-I",
+                "NAME",
+                names="iallocator",
+            ),
+            check=parse_defaults,
+            initial=BUILT_IN,
+            heading="default instance allocator",
+            is_general=True,
+        ),
+    ] = ""
+    """Lists of allocators by kind of request, see `ganeti.model.iallocator.parse_defaults`."""
+    default_iallocator_params: Annotated[
+        Params,
+        ClusterParam(
+            given=Params,
+            field=Field(
+                "options for allocators, as no-capacity-checks or ignore-soft-errors",
+                metavar="k=v,...",
+                form=Form.KEY_VALUES,
+            ),
+            check=values.check_allocator_options,
+            change=values.merged,
+        ),
+    ] = {}
+    """Options for allocators, by name without dashes."""
+    remote_hvparams: Annotated[
+        tuple[str, ...],
+        ClusterParam(
+            given=list[str],
+            field=Field(
+                "hypervisor parameters that users of the REST interface may set although they reach"
+                " the host; '' for none",
+                metavar="NAME,...",
+                form=Form.WORDS,
+            ),
+            check=values.check_remote,
+            change=values.as_set,
+            heading="parameters of the host for REST users",
+            is_general=True,
+            reaches_host=True,
+        ),
+    ] = ()
+    """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
+    uid_pool: Annotated[
+        tuple[UidRange, ...],
+        ClusterParam(
+            given=list[UidRange],
+            field=Field(
+                "user ids that guests of KVM run under, one each, as 61000-61199; '' for none",
+                metavar="UID,LOW-HIGH,...",
+                form=Form.UIDS,
+            ),
+            change=lambda _old, given, _name: tuple(CheckUidPool(given)),
+            heading="uid pool",
+            is_general=True,
+            ssconf="uid_pool",
+            lines=lambda ranges: FormatUidPool(ranges, separator="\n"),
+            reaches_host=True,
+        ),
+    ] = ()
+    """First and last user id of ranges that guests run under (S103)."""
+    enabled_data_collectors: Annotated[
+        dict[str, bool],
+        ClusterParam(
+            given=dict[str, bool | None],
+            field=Field(
+                "switch collectors of the monitoring daemon on or off, as lv=false",
+                metavar="NAME=BOOL,...",
+                form=Form.SWITCHES,
+            ),
+            check=check_enabled,
+            change=values.merged,
+            with_defaults=enabled,
+        ),
+    ] = {}
+    """Those that were switched on or off; see `ganeti.model.data_collectors`."""
+    data_collector_interval: Annotated[
+        dict[str, int],
+        ClusterParam(
+            given=dict[str, int | None],
+            field=Field(
+                "how often each collects at most, as drbd=30",
+                metavar="NAME=SECONDS,...",
+                form=Form.INTERVALS,
+            ),
+            check=check_intervals,
+            change=values.merged,
+            with_defaults=intervals_us,
+        ),
+    ] = {}
+    """Microseconds."""
+    enabled_disk_templates: Annotated[
+        tuple[str, ...],
+        ClusterParam(
+            given=list[str],
+            field=Field(
+                "disk templates; the first is the default", metavar="NAME,...", form=Form.WORDS
+            ),
+            check=values.one_of(DISK_TEMPLATES),
+            change=values.as_tuple,
+            heading="enabled disk templates",
+            is_general=True,
+            used_by_instances=True,
+        ),
+    ] = ENABLED_BY_DEFAULT
+    ndparams: Annotated[
+        Params,
+        ClusterParam(
+            given=Params,
+            field=Field(
+                "node parameters",
+                "! --node-parameters",
+                metavar="k=v,...",
+                form=Form.KEY_VALUES,
+            ),
+            change=values.changed_ndparams,
+            with_defaults=lambda value: layered(NODE_DEFAULTS, value),
+            heading="Default node parameters",
+        ),
+    ] = {}
+    beparams: Annotated[
+        dict[str, Params],
+        ClusterParam(
+            given=Params,
+            field=Field(
+                "backend parameters, as memory=512m,vcpus=1",
+                "! -B --backend-parameters",
+                metavar="k=v,...",
+                form=Form.BACKEND,
+            ),
+            change=values.changed_beparams,
+            with_defaults=_with_defaults({values.DEFAULT: BACKEND_DEFAULTS}),
+            heading="Default instance parameters",
+        ),
+    ] = {}
+    nicparams: Annotated[
+        dict[str, Params],
+        ClusterParam(
+            given=Params,
+            field=Field(
+                "NIC parameters, as mode=bridged,link=br0",
+                "! -N --nic-parameters",
+                metavar="k=v,...",
+                form=Form.KEY_VALUES,
+            ),
+            change=values.changed_nicparams,
+            with_defaults=_with_defaults({values.DEFAULT: NIC_DEFAULTS}),
+            heading="Default nic parameters",
+            used_by_instances=True,
+        ),
+    ] = {}
+    diskparams: Annotated[
+        dict[str, Params],
+        ClusterParam(
+            given=dict[str, Params],
+            field=Field(
+                "parameters of a disk template, as plain:stripes=2; '-k' takes the default again;"
+                " may be repeated",
+                "! -D --disk-parameters",
+                metavar="TEMPLATE:k=v,...",
+                form=Form.NAMED,
+            ),
+            change=values.changed_diskparams,
+            with_defaults=_with_defaults(
+                {name: dict(TEMPLATES[name].params) for name in sorted(TEMPLATES)}
+            ),
+            heading="Default disk parameters",
+        ),
+    ] = {}
+    ipolicy: Annotated[
+        Params,
+        ClusterParam(
+            given=Params,
+            field=Field("what instances may be", form=Form.POLICY),
+            change=values.changed_policy,
+            with_defaults=lambda value: layered(IPOLICY_DEFAULTS, value),
+            heading="Instance policy - limits for instances",
+        ),
+    ] = {}
+
+
+CLUSTER_PARAMS: dict[str, ClusterParam] = {
+    name: get_args(note)[1] for name, note in ClusterParams.__annotations__.items()
+}
+"""Every parameter, by its name."""
+
+
+class UnknownParam(NamedTuple):
+    """A parameter of Ganeti that this version does not have: clients name it, and read a value of it."""
+
+    request: str = ""
+    """Its name in a request, where only a value that says nothing is let in."""
+    info: str = ""
+    """Its name in QueryClusterInfo."""
+    value: Any = None
+    """What is shown there."""
+
+
+UNKNOWN_PARAMS = (
+    UnknownParam("hv_state"),
+    UnknownParam("disk_state"),
+    UnknownParam("osparams_private_cluster"),
+    UnknownParam("max_tracked_jobs"),
+    UnknownParam("modify_etc_hosts"),
+    UnknownParam("vg_name", "volume_group_name"),
+    UnknownParam("drbd_helper", "drbd_usermode_helper"),
+    UnknownParam("maintain_node_health", "maintain_node_health", value=False),
+    UnknownParam("prealloc_wipe_disks", "prealloc_wipe_disks", value=False),
+    UnknownParam("reserved_lvs", "reserved_lvs", value=[]),
+    UnknownParam("use_external_mip_script", "use_external_mip_script", value=False),
+    UnknownParam("gluster_storage_dir", "gluster_storage_dir", value=""),
+    UnknownParam("install_image", "install_image", value=""),
+    UnknownParam("instance_communication_network", "instance_communication_network", value=""),
+    UnknownParam("zeroing_image", "zeroing_image", value=""),
+    UnknownParam("compression_tools", "compression_tools", value=["gzip"]),
+    UnknownParam("enabled_user_shutdown", "enabled_user_shutdown", value=False),
+    UnknownParam(info="modify_ssh_setup", value=False),
+    UnknownParam(info="ssh_key_bits", value=2048),
+    UnknownParam(info="ssh_key_type", value="rsa"),
+)

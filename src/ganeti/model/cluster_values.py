@@ -1,0 +1,295 @@
+"""Values of the cluster's parameters: what each may be, and what it is after a change. Pure.
+
+A check takes what a request gives and the parameter's name; a change takes the old value besides and
+returns the new one. InputError names what is wrong.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import interface_name, is_absolute_path, os_name, plain_name
+from ganeti.model.disk_params import check_disk_params
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params, typed_value
+from ganeti.model.param_checks import (
+    NIC_MODES,
+    changed,
+    check_backend_params,
+    check_node_params,
+    check_os_params,
+    check_vlan,
+)
+from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params, layered
+
+DEFAULT = "default"
+"""The name under which a cluster keeps its own layer of backend and NIC parameters."""
+ADD, REMOVE = "add", "remove"
+"""What a change of a list of OS definitions does with a name."""
+
+Check = Callable[[Any, str], object]
+Change = Callable[[Any, Any, str], Any]
+
+_OPTION_NAME = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
+_MAC_PREFIX = re.compile(r"[0-9a-f]{2}:[0-9a-f]{2}:[0-9a-f]{2}", re.ASCII)
+
+
+def replaced(_old: Any, given: Any, _name: str) -> Any:
+    """The value that was given."""
+    return given
+
+
+def merged(old: Params, given: Params, _name: str) -> Params:
+    """The old values with those that were given; None takes one away."""
+    return changed(old, given)
+
+
+def as_tuple(_old: Any, given: Sequence[str], _name: str) -> tuple[str, ...]:
+    """The words in their order."""
+    return tuple(given)
+
+
+def as_set(_old: Any, given: Iterable[str], _name: str) -> tuple[str, ...]:
+    """The words in order of the alphabet, none twice."""
+    return tuple(sorted(set(given)))
+
+
+def one_of(known: Collection[str]) -> Check:
+    """Some of the known names, at least one, none twice."""
+
+    def check(chosen: Sequence[str], name: str) -> None:
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise InputError("name at least one, and none twice", name)
+        for word in chosen:
+            if word not in known:
+                raise InputError(f"{word!r:.60} is not known; known: {', '.join(known)}", name)
+
+    return check
+
+
+def at_most(most: int) -> Check:
+    """A number from 1."""
+
+    def check(value: int, name: str) -> None:
+        if not 1 <= value <= most:
+            raise InputError(f"must be from 1 to {most}", name)
+
+    return check
+
+
+def check_mac_prefix(prefix: str, name: str) -> None:
+    """The first half of MAC addresses of single hosts."""
+    if not _MAC_PREFIX.fullmatch(prefix) or int(prefix[:2], 16) & 1:
+        raise InputError(
+            f"{prefix!r:.40} is not three bytes of a unicast MAC address, as aa:00:00", name
+        )
+
+
+def check_device(device: str, name: str) -> None:
+    """The name of a network interface, or nothing."""
+    if device:
+        interface_name(device, name)
+
+
+def check_directory(path: str, name: str) -> None:
+    """An absolute path, or nothing."""
+    if path and (not is_absolute_path(path) or not path.strip("/") or "#" in path):
+        raise InputError(f"{path!r:.200} is not an absolute path without '..' and '#'", name)
+
+
+def check_allocator_options(params: Params, field: str) -> None:
+    """Options that a command line of an allocator can have."""
+    for name, value in params.items():
+        where = f"{field}.{name:.40}"
+        if not _OPTION_NAME.fullmatch(name):
+            raise InputError("is not the name of an option, without dashes", where)
+        if value is not None and (
+            not isinstance(value, str | int | float) or not str(value).isprintable()
+        ):
+            raise InputError("must be a word, a number or true", where)
+
+
+def check_remote(names: Sequence[str], field: str) -> None:
+    """Names of hypervisor parameters that touch the host."""
+    of_host = {
+        name
+        for params in HYPERVISOR_PARAMS.values()
+        for name, param in params.items()
+        if param.touches_host
+    }
+    for name in names:
+        if name not in of_host:
+            raise InputError(
+                f"{name!r:.60} is no parameter that touches the host; those are:"
+                f" {', '.join(sorted(of_host))}",
+                field,
+            )
+
+
+def changed_hvparams(
+    old: Mapping[str, Params], given: Mapping[str, Params], field: str
+) -> dict[str, Params]:
+    """Hypervisor -> its parameters."""
+    new = dict(old)
+    for hypervisor, params in given.items():
+        values = {name: value for name, value in params.items() if value is not None}
+        where = f"{field}.{hypervisor}"
+        checked = check_hypervisor_params(hypervisor, values, of_instance=False, field=where)
+        known = HYPERVISOR_PARAMS[hypervisor]
+        for name in params:
+            if name not in known:
+                raise InputError(f"{hypervisor} has no such parameter", f"{where}.{name}")
+        new[hypervisor] = changed(new.get(hypervisor, {}), {**params, **checked})
+    return {hypervisor: params for hypervisor, params in new.items() if params}
+
+
+def changed_os_hvp(
+    old: Mapping[str, dict[str, Params]], given: Mapping[str, Mapping[str, Params]], field: str
+) -> dict[str, dict[str, Params]]:
+    """OS -> hypervisor -> its parameters."""
+    new = dict(old)
+    for os, params in given.items():
+        name = os_name(os, field)
+        new[name] = changed_hvparams(new.get(name, {}), params, f"{field}.{name}")
+    return {os: params for os, params in new.items() if params}
+
+
+def changed_osparams(
+    old: Mapping[str, dict[str, str]], given: Mapping[str, Params], field: str
+) -> dict[str, dict[str, str]]:
+    """OS -> its parameters."""
+    new = dict(old)
+    for os, params in given.items():
+        name = os_name(os, field)
+        texts = {key: str(value) for key, value in params.items() if value is not None}
+        check_os_params(texts, f"{field}.{name}")
+        new[name] = changed(new.get(name, {}), {**params, **texts})
+    return {os: params for os, params in new.items() if params}
+
+
+def changed_os_list(
+    old: Iterable[str], changes: Sequence[tuple[str, str]], field: str
+) -> tuple[str, ...]:
+    """Names of OS definitions; the changes are pairs of `add` or `remove` and a name, in order.
+
+    To add what is there or to remove what is not there changes nothing.
+    """
+    names = set(old)
+    for action, name in changes:
+        if "+" in name:
+            raise InputError(
+                f"{name!r:.80} names a variant; an OS is hidden or blacklisted with all its variants",
+                field,
+            )
+        plain_name(name, field)
+        if action not in (ADD, REMOVE):
+            raise InputError(f"{action!r:.40} must be {ADD} or {REMOVE}", field)
+        if action == ADD:
+            names.add(name)
+        else:
+            names.discard(name)
+    return tuple(sorted(names))
+
+
+def changed_beparams(old: Mapping[str, Params], given: Params, field: str) -> dict[str, Params]:
+    """The cluster's layer of backend parameters."""
+    values = {name: value for name, value in given.items() if value is not None}
+    checked = check_backend_params(values, field)
+    gone = dict.fromkeys(name for name, value in given.items() if value is None)
+    for name in gone:
+        if name not in BACKEND_DEFAULTS:
+            raise InputError("no such backend parameter", f"{field}.{name}")
+    new = changed(old.get(DEFAULT, {}), {**gone, **checked})
+    filled = layered(BACKEND_DEFAULTS, new)
+    if filled["minmem"] > filled["maxmem"]:
+        raise InputError(
+            f"{filled['minmem']} MiB is more than maxmem, {filled['maxmem']} MiB",
+            f"{field}.minmem",
+        )
+    return {**old, DEFAULT: new}
+
+
+def changed_nicparams(old: Mapping[str, Params], given: Params, field: str) -> dict[str, Params]:
+    """The cluster's layer of NIC parameters."""
+    checked: Params = {}
+    for name, value in given.items():
+        where = f"{field}.{name}"
+        if name not in NIC_DEFAULTS:
+            raise InputError(f"no such NIC parameter; known: {', '.join(NIC_DEFAULTS)}", where)
+        checked[name] = None if value is None else typed_value(value, NIC_DEFAULTS[name], where)
+    if (mode := checked.get("mode")) is not None:
+        if mode not in NIC_MODES:
+            raise InputError("must be bridged, routed or openvswitch", f"{field}.mode")
+        checked["mode"] = NIC_MODES[mode]
+    if (link := checked.get("link")) is not None:
+        interface_name(link, f"{field}.link")
+    if (vlan := checked.get("vlan")) is not None:
+        checked["vlan"] = check_vlan(vlan, f"{field}.vlan")
+    return {**old, DEFAULT: changed(old.get(DEFAULT, {}), checked)}
+
+
+def changed_diskparams(
+    old: Mapping[str, Params], given: Mapping[str, Params], field: str
+) -> dict[str, Params]:
+    """Disk template -> its parameters."""
+    new = dict(old)
+    for template, params in given.items():
+        checked = check_disk_params(template, params, f"{field}.{template}")
+        new[template] = changed(new.get(template, {}), checked)
+    return {template: params for template, params in new.items() if params}
+
+
+def changed_ndparams(old: Params, given: Params, _field: str) -> Params:
+    """Node parameters."""
+    return changed(old, check_node_params(given))
+
+
+def changed_policy(old: Params, given: Params, field: str = "ipolicy") -> Params:
+    """An instance policy; it must not contradict itself."""
+    for name in given:
+        if name not in IPOLICY_DEFAULTS:
+            known = ", ".join(IPOLICY_DEFAULTS)
+            raise InputError(f"no such part of a policy; known: {known}", f"{field}.{name}")
+    new = changed(old, given)
+    filled = layered(IPOLICY_DEFAULTS, new)
+    for name in ("vcpu-ratio", "spindle-ratio"):
+        ratio = filled[name]
+        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or ratio < 1:
+            raise InputError("must be a number of at least 1", f"{field}.{name}")
+    templates = filled["disk-templates"]
+    if not isinstance(templates, list) or not templates or set(templates) - set(DISK_TEMPLATES):
+        raise InputError(
+            f"must be a list of {', '.join(DISK_TEMPLATES)}", f"{field}.disk-templates"
+        )
+    _check_bounds(filled["minmax"], filled["std"], field)
+    return new
+
+
+def _check_bounds(minmax: Any, std: Any, field: str) -> None:
+    names = list(IPOLICY_DEFAULTS["std"])
+    _check_spec(std, names, f"{field}.std")
+    if not isinstance(minmax, list) or not minmax:
+        raise InputError("must be a list of pairs of min and max", f"{field}.minmax")
+    for index, pair in enumerate(minmax):
+        where = f"{field}.minmax[{index}]"
+        if not isinstance(pair, dict) or set(pair) != {"min", "max"}:
+            raise InputError("must have min and max, and nothing else", where)
+        for end in ("min", "max"):
+            _check_spec(pair[end], names, f"{where}.{end}")
+        for name in names:
+            if pair["min"][name] > pair["max"][name]:
+                raise InputError("is greater than the maximum", f"{where}.min.{name}")
+    if not any(
+        all(pair["min"][name] <= std[name] <= pair["max"][name] for name in names)
+        for pair in minmax
+    ):
+        raise InputError("is outside all bounds", f"{field}.std")
+
+
+def _check_spec(spec: Any, names: Sequence[str], field: str) -> None:
+    if not isinstance(spec, dict) or set(spec) != set(names):
+        raise InputError(f"must have exactly {', '.join(names)}", field)
+    for name, value in spec.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InputError("must be a whole number, not negative", f"{field}.{name}")

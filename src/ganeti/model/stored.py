@@ -1,0 +1,15 @@
+"""What every stored object has."""
+
+import msgspec
+
+FORMAT = 1
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Fields that every object has."""
+
+    uuid: str
+    serial_no: int = 1
+    ctime: float = 0.0
+    mtime: float = 0.0
+    format: int = FORMAT
