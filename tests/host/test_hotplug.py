@@ -223,8 +223,8 @@ async def test_disks_and_nics_come_grow_and_go_in_a_running_guest(
     assert ("vdb" in text, "vdc" in text, "eth0" in text) == (False, True, False)
     record = node.record(instance)
     assert str(first_file) not in open_files(record.pid)
-    assert (taps_on(bridge), record.taps, len(record.places)) == ([], (), 2)
-    # A place that became free is used again.
+    assert (taps_on(bridge), record.taps, len(record.slots)) == ([], (), 2)
+    # A slot that became free is used again.
     await hotplug.add_disk(instance, first, str(first_file))
     await node.waits_for(instance, "cat /proc/partitions", r"8192 vd\w\b")
 

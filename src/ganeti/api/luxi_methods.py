@@ -16,7 +16,7 @@ from ganeti.api.cluster_info import cluster_info
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.not_master import TAKE_OVER
-from ganeti.api.ports import Backups, Configuration, Queue, Screens, WatcherPause
+from ganeti.api.ports import Backups, Configuration, Queue, Screenshots, WatcherPause
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.base.pause import Pause
@@ -64,7 +64,7 @@ class LuxiMethods:
         config: Configuration,
         queries: QueryExecutor,
         watcher_pause: WatcherPause,
-        screens: Screens,
+        screenshots: Screenshots,
         backups: Backups,
         clock: Clock,
     ) -> None:
@@ -72,7 +72,7 @@ class LuxiMethods:
         self._config = config
         self._queries = queries
         self._watcher_pause = watcher_pause
-        self._screens = screens
+        self._screenshots = screenshots
         self._backups = backups
         self._clock = clock
         self._methods = self._table()
@@ -247,7 +247,7 @@ class LuxiMethods:
 
     async def _screenshot(self, args: Arguments, _caller: Caller) -> str:
         """What an instance's screen shows, as PNG in base64; it is stored nowhere."""
-        return await self._screens.screenshot(self._config.snapshot, args.text(0))
+        return await self._screenshots.screenshot(self._config.snapshot, args.text(0))
 
     async def _query_exports(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
         return {}

@@ -107,8 +107,8 @@ class WatcherPause(Protocol):
     async def set(self, until: float | None) -> None: ...
 
 
-class Screens(Protocol):
-    """What instances show (`query.screens.ScreenSource`)."""
+class Screenshots(Protocol):
+    """What instances show (`query.screenshots.ScreenshotSource`)."""
 
     async def screenshot(self, snapshot: Snapshot, instance: str) -> str:
         """A PNG picture in base64; PrereqError, RpcError."""

@@ -32,7 +32,7 @@ from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
-from ganeti.query.screens import ScreenSource
+from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
@@ -213,7 +213,7 @@ class Mastership:
             config=_Shown(config, self._node.store, state_settings(self._paths).kind),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
             watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
-            screens=ScreenSource(rpc),
+            screenshots=ScreenshotSource(rpc),
             backups=BackupFiles(self._node.store, self._node.worker),
             clock=self._clock,
         )

@@ -15,7 +15,7 @@ from ganeti.model.job import LogEntry, OpState
 from ganeti.model.opcodes import OpCode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
-from ganeti.query.screens import ScreenSource
+from ganeti.query.screenshots import ScreenshotSource
 from ganeti.store.interface import Position
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
 
@@ -159,7 +159,7 @@ class Master:
             config=self.config,
             queries=queries,
             watcher_pause=self.pause,
-            screens=ScreenSource(self.nodes),
+            screenshots=ScreenshotSource(self.nodes),
             backups=self.backups,
             clock=clock,
         )

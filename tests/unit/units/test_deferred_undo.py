@@ -96,7 +96,7 @@ async def test_a_guest_is_stopped_only_where_it_should_not_run(master: Master) -
 
 
 @pytest.mark.parametrize("procedure", ["stop_instance", "end_source"])
-async def test_while_a_migration_is_not_settled_its_ends_are_left_alone(
+async def test_while_a_migration_is_open_its_ends_are_left_alone(
     master: Master, procedure: str
 ) -> None:
     instance = await made(master)
@@ -123,7 +123,7 @@ def settling(master: Master, instance: Instance, source: int, target: int) -> Un
     return UndoStep("settle_migration", {"instance": instance.uuid, "guest": guest, **ends})
 
 
-async def test_a_migration_that_was_settled_since_is_only_cleaned_up(master: Master) -> None:
+async def test_a_migration_that_was_reconciled_since_is_only_cleaned_up(master: Master) -> None:
     instance = await made(master, disk_template="file")
     spec = instance_spec(master.snapshot, instance)
     master.world.node(2).guests[instance.uuid] = Guest(spec, "incoming")
@@ -151,7 +151,7 @@ async def test_the_ends_of_an_instance_that_was_removed_since_are_cleaned_up(
     assert await deferred(master, settling(master, gone, 2, 3)) == []
 
 
-async def test_another_migration_is_not_settled_in_place_of_the_old_one(master: Master) -> None:
+async def test_another_migration_is_not_reconciled_in_place_of_the_old_one(master: Master) -> None:
     instance = await made(master, disk_template="file")
     await master.change(lambda draft: draft.put(replace(instance, migrating_to=NODES[2])))
     (why,) = await deferred(master, settling(master, instance, 1, 2))

@@ -20,7 +20,7 @@ from ganeti.model.opcodes.instance import (
 from ganeti.model.opcodes.node import OpNodeRemove
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
-from ganeti.units.instance.settle import mark_migrating
+from ganeti.units.instance.reconcile_migration import mark_migrating
 from tests.support.model_nodes import Guest, ModelNode
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate
@@ -150,7 +150,7 @@ async def test_a_refused_commit_leaves_one_copy_that_is_known(master: Master, nu
         assert runs_at(master) is master.world.node(2)
     elif master.instance(NAME).migrating_to is None:
         runs_at(master)
-    else:  # the state could not take that it is settled; the next clean-up does it
+    else:  # the state could not take its outcome; the next clean-up does it
         succeeded(await master.run(migrate(target_node=None, cleanup=True)))
         runs_at(master)
 

@@ -201,7 +201,7 @@ async def test_on_shared_disks_the_source_never_goes_on_after_a_hand_over(master
     assert master.instance(NAME).migrating_to is None
 
 
-async def test_a_silent_target_is_settled_when_it_answers_again(master: Master) -> None:
+async def test_a_silent_target_is_cleaned_up_when_it_answers_again(master: Master) -> None:
     await with_data(master)
     go_silent(master, 2, after_act=FINISH_TARGET)
     master.rpc.fail(FINISH_TARGET, Fault.LOST_ANSWER)

@@ -30,7 +30,7 @@ from ganeti.clients.luxi import LuxiClient
            help="let the guest stand still while it is moved"),
     option("--migration-mode", dest="mode", choices=("live", "non-live"),
            help="the same, in words"),
-    option("--cleanup", action="store_true", help="settle what a broken migration left"),
+    option("--cleanup", action="store_true", help="clean up what a broken migration left"),
     option("--allow-failover", dest="allow_failover", action="store_true",
            help="if it does not run, move it all the same"),
     option("--no-runtime-changes", dest="allow_runtime_changes", action="store_false",
@@ -46,7 +46,7 @@ def migrate(args: argparse.Namespace) -> int:
 
     with LuxiClient() as client:
         name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
-        what = "Settle the broken migration of" if args.cleanup else "Migrate"
+        what = "Clean up the broken migration of" if args.cleanup else "Migrate"
         confirm(f"{what} instance {name}? Its service may stand still.", is_sure=args.force)
         op = OpInstanceMigrate(
             instance_name=name,
@@ -73,7 +73,7 @@ def migrate(args: argparse.Namespace) -> int:
     IALLOCATOR,
     option("--ignore-consistency", dest="ignore_consistency", action="store_true",
            help="accepted, without effect: disks have one copy only"),
-    option("--cleanup", action="store_true", help="settle what a broken migration left"),
+    option("--cleanup", action="store_true", help="clean up what a broken migration left"),
     SHUTDOWN_TIMEOUT,
     IGNORE_IPOLICY,
     *JOB_OPTIONS,
@@ -88,7 +88,7 @@ def failover(args: argparse.Namespace) -> int:
 
     with LuxiClient() as client:
         name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
-        what = "Settle the broken migration of" if args.cleanup else "Stop and fail over"
+        what = "Clean up the broken migration of" if args.cleanup else "Stop and fail over"
         confirm(f"{what} instance {name}?", is_sure=args.force)
         op = OpInstanceFailover(
             instance_name=name,

@@ -12,10 +12,10 @@ from typing import Any
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.display import Spice, channel_words, display_words
 from ganeti.hypervisor.kvm.images import (
-    IDE_PLACES,
-    SATA_PLACES,
+    IDE_UNITS,
+    SATA_PORTS,
     boots_from,
-    ide_place,
+    ide_address,
     image_words,
 )
 from ganeti.hypervisor.kvm.machine import (
@@ -29,7 +29,13 @@ from ganeti.hypervisor.kvm.machine import (
     memory_words,
 )
 from ganeti.hypervisor.kvm.options import option
-from ganeti.hypervisor.kvm.places import device_id, disk_slot, nic_slot, pci_place, root_ports
+from ganeti.hypervisor.kvm.pci_slots import (
+    device_id,
+    disk_pci_slot,
+    nic_pci_slot,
+    pci_address,
+    root_ports,
+)
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.tpm import tpm_words
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
@@ -74,8 +80,8 @@ class Resolved:
     disks: Sequence[DiskBackend] = ()
     taps: Sequence[str] = ()
     is_incoming: bool = False
-    places: Mapping[str, int] = field(default_factory=dict)
-    """UUID of a disk or NIC -> its place; without one, its index (`ganeti.hypervisor.kvm.places`)."""
+    slots: Mapping[str, int] = field(default_factory=dict)
+    """UUID of a disk or NIC -> its slot; without one, its index (`ganeti.hypervisor.kvm.pci_slots`)."""
     firmware: Firmware | None = None
     """Flash chips, for a UEFI guest."""
     spice: Spice = field(default_factory=Spice)
@@ -172,7 +178,7 @@ def _check_places(instance: InstanceSpec, resolved: Resolved) -> None:
     kind, wanted = str(resolved.hvparams["disk_type"]), len(instance.disks)
     places = wanted
     if kind == "ide":
-        places = SATA_PLACES if is_q35(resolved.machine) else IDE_PLACES
+        places = SATA_PORTS if is_q35(resolved.machine) else IDE_UNITS
     elif kind.startswith("scsi") and resolved.hvparams["scsi_controller_type"] == "lsi":
         kind, places = "scsi, with scsi_controller_type=lsi,", _LSI_DISKS
     if wanted > places:
@@ -192,8 +198,8 @@ def _disks(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     for disk, backend in zip(instance.disks, resolved.disks, strict=True):
         for node in backend_nodes(disk, backend, resolved.hvparams):
             words += ["-blockdev", option(**_flat(node))]
-        place = resolved.places.get(disk.uuid, disk.index)
-        pairs = disk_device(disk, backend, resolved.hvparams, resolved.machine, place)
+        slot = resolved.slots.get(disk.uuid, disk.index)
+        pairs = disk_device(disk, backend, resolved.hvparams, resolved.machine, slot)
         if boots_from(resolved.hvparams, "disk"):
             pairs["bootindex"] = disk.index + 1
         words += ["-device", _device(pairs)]
@@ -236,7 +242,7 @@ def _aio(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> dict[str, st
 
 
 def disk_device(
-    disk: DiskSpec, backend: DiskBackend, hvparams: Params, machine: str, place: int
+    disk: DiskSpec, backend: DiskBackend, hvparams: Params, machine: str, slot: int
 ) -> dict[str, Any]:
     """What the guest sees of a disk, as `device_add` takes it."""
     kind = str(hvparams["disk_type"])
@@ -248,17 +254,17 @@ def disk_device(
         "write-cache": "off" if backend.writethrough else "on",
     }
     if kind == "ide":
-        return pairs | ide_place(disk.index, machine)
+        return pairs | ide_address(disk.index, machine)
     if kind.startswith("scsi"):
-        return pairs | {"bus": "scsi0.0", "scsi-id": place}
-    return pairs | pci_place(machine, disk_slot(place))
+        return pairs | {"bus": "scsi0.0", "scsi-id": slot}
+    return pairs | pci_address(machine, disk_pci_slot(slot))
 
 
 def _nics(instance: InstanceSpec, resolved: Resolved) -> list[str]:
     words: list[str] = []
     for nic, tap in zip(instance.nics, resolved.taps, strict=True):
-        place = resolved.places.get(nic.uuid, nic.index)
-        pairs = nic_device(nic, resolved.hvparams, resolved.machine, place)
+        slot = resolved.slots.get(nic.uuid, nic.index)
+        pairs = nic_device(nic, resolved.hvparams, resolved.machine, slot)
         if boots_from(resolved.hvparams, "network"):
             pairs["bootindex"] = nic.index + 1
         words += ["-netdev", _netdev(nic, tap, resolved.hvparams), "-device", _device(pairs)]
@@ -288,7 +294,7 @@ def netdev_id(nic: NicSpec) -> str:
     return device_id("net", nic.uuid)
 
 
-def nic_device(nic: NicSpec, hvparams: Params, machine: str, place: int) -> dict[str, Any]:
+def nic_device(nic: NicSpec, hvparams: Params, machine: str, slot: int) -> dict[str, Any]:
     """What the guest sees of a NIC, as `device_add` takes it."""
     kind = str(hvparams["nic_type"])
     pairs: dict[str, Any] = {
@@ -304,7 +310,7 @@ def nic_device(nic: NicSpec, hvparams: Params, machine: str, place: int) -> dict
         pairs |= {"mq": True, "vectors": 2 * queues + 2}
     if hvparams["boot_order"] != "network":
         pairs["romfile"] = ""  # nothing boots from it, and a confined QEMU could not open the file
-    return pairs | pci_place(machine, nic_slot(place))
+    return pairs | pci_address(machine, nic_pci_slot(slot))
 
 
 def _device(pairs: Mapping[str, Any]) -> str:

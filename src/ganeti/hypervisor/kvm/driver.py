@@ -27,8 +27,8 @@ from ganeti.hypervisor.kvm.console import console_info
 from ganeti.hypervisor.kvm.guests import Guest, Guests, Launch, complete
 from ganeti.hypervisor.kvm.hotplug import KvmHotplug
 from ganeti.hypervisor.kvm.machine import DEFAULT_MACHINE
+from ganeti.hypervisor.kvm.migration_endpoint import MigrationEndpoint
 from ganeti.hypervisor.kvm.monitor import Monitor, MonitorGone, MonitorSilent, Talk
-from ganeti.hypervisor.kvm.moves import Moves
 from ganeti.hypervisor.kvm.processes import HostProcesses, Processes
 from ganeti.hypervisor.kvm.rules import accelerator
 from ganeti.hypervisor.kvm.runtime import GuestFiles
@@ -94,7 +94,7 @@ class KvmHypervisor(
     ) -> None:
         self._paths, self._run = paths, run
         self._guests = Guests(paths, run, processes or HostProcesses(), monitor)
-        self._moves = Moves(paths)
+        self._endpoint = MigrationEndpoint(paths)
         self._versions: dict[tuple[str, int, int], str] = {}
         self._hotplug = KvmHotplug(paths, run, self._guests)
         self._agents = Agents(self._guests)
@@ -125,7 +125,7 @@ class KvmHypervisor(
         return await self._version_of(find_program({}))
 
     async def find_out(self) -> None:
-        await self._moves.clean_up(self._guests)
+        await self._endpoint.clean_up(self._guests)
         program = find_program({})
         await self._version_of(program)
         await self._guests.confinement.abilities(program)
@@ -217,17 +217,17 @@ class KvmHypervisor(
     async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
-            guest = await self.hotplug.settled(await self._here(files, instance))
+            guest = await self.hotplug.reconciled(await self._here(files, instance))
         return MigrationInfo(
             instance=guest.instance,
-            places=guest.record.places,
+            slots=guest.record.slots,
             memory=guest.record.memory,
             machine=guest.record.machine,
             qemu_version=guest.record.qemu_version,
             accelerator=guest.record.accelerator,
             running=await guest.status() == "running",
             mirrors_disks=True,
-            certificate=self._moves.certificate(instance.uuid),
+            certificate=self._endpoint.certificate(instance.uuid),
         )
 
     async def accept(self, wanted: IncomingArgs, disk_paths: Sequence[str]) -> Incoming:
@@ -251,13 +251,13 @@ class KvmHypervisor(
                     accelerator=chosen,
                     machine=info.machine,
                     is_incoming=True,
-                    places=info.places,
+                    slots=info.slots,
                     memory=info.memory,
                     resume=info.running,
                 )
             )
             try:
-                incoming = await self._moves.listen(guest, wanted)
+                incoming = await self._endpoint.listen(guest, wanted)
                 self._guests.change(
                     guest,
                     port=incoming.port,
@@ -286,7 +286,7 @@ class KvmHypervisor(
                 )
             if guest.record.stopped_to_move and status == "running":
                 await guest.ask("stop")
-            result = await self._moves.send(guest, where)
+            result = await self._endpoint.send(guest, where)
             if result.status != "completed" and guest.record.stopped_to_move:
                 await guest.ask("cont")
                 self._guests.change(guest, stopped_to_move=False)
@@ -518,13 +518,13 @@ class KvmHypervisor(
     ) -> None:
         guest = await self._guests.live(files)
         if success:
-            self._moves.over(instance.uuid)
+            self._endpoint.over(instance.uuid)
         if guest is None:
             if success:
                 return
             raise HypervisorError(f"{instance.name} is gone from the node that should keep it")
         if not success:
-            await self._moves.take_back(guest)
+            await self._endpoint.take_back(guest)
             self._guests.change(guest, stopped_to_move=False)
             return
         if not await migration.has_left(guest.ask):
@@ -541,7 +541,7 @@ class KvmHypervisor(
             if guest is None:
                 raise HypervisorError(f"{instance.name} did not arrive on this node")
             if guest.record.is_incoming:
-                await self._moves.activate(guest)
+                await self._endpoint.activate(guest)
                 self._guests.change(guest, is_incoming=False)
             return
         if guest is None:

@@ -24,8 +24,8 @@ from ganeti.hypervisor.kvm.machine import Firmware
 from ganeti.hypervisor.kvm.monitor import MonitorGone, MonitorSilent, Talk
 from ganeti.hypervisor.kvm.network import make_taps, remove_taps, tap_names
 from ganeti.hypervisor.kvm.passwords import set_passwords
+from ganeti.hypervisor.kvm.pci_slots import initial_slots
 from ganeti.hypervisor.kvm.pinning import pin
-from ganeti.hypervisor.kvm.places import initial_places
 from ganeti.hypervisor.kvm.processes import PROC, Processes, ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, all_guest_files, boot_id
 from ganeti.hypervisor.kvm.validation import spice_address
@@ -84,7 +84,7 @@ class Launch:
     machine: str
     is_incoming: bool = False
     resume: bool = True
-    places: Mapping[str, int] | None = None
+    slots: Mapping[str, int] | None = None
     """Where a guest that comes has its devices; None for a new one."""
     memory: int = 0
 
@@ -164,7 +164,7 @@ class Guests:
         disks = resolve_disks(what.instance, what.disk_paths, str(hvparams["disk_cache"]))
         taps = tap_names(self._paths.root, what.instance)
         flash, spice = await self._firmware(what), await self._spice(hvparams)
-        places = initial_places(what.instance) if what.places is None else dict(what.places)
+        slots = initial_slots(what.instance) if what.slots is None else dict(what.slots)
         record = None
         try:
             files.prepare()
@@ -177,7 +177,7 @@ class Guests:
                 disks=disks,
                 taps=taps,
                 is_incoming=what.is_incoming,
-                places=places,
+                slots=slots,
                 firmware=flash,
                 spice=spice,
             )
@@ -351,7 +351,7 @@ def _new_record(what: Launch, resolved: Resolved, argv: Sequence[str]) -> Record
         accelerator=what.accelerator,
         boot_id=boot_id(),
         taps=tuple(resolved.taps),
-        places=dict(resolved.places),
+        slots=dict(resolved.slots),
         memory=what.memory,
         is_incoming=what.is_incoming,
         resume=what.resume,

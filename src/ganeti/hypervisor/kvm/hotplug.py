@@ -2,7 +2,7 @@
 
 QEMU gets every file as an open descriptor, never as a name, because a confined one can open nothing.
 The record of the guest is written before a device is plugged in, and after one was taken out, so
-that it never lacks a device that the guest has; `settled` strikes out what turned out to be gone.
+that it never lacks a device that the guest has; `reconciled` strikes out what turned out to be gone.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from ganeti.hypervisor.kvm.images import EMPTY
 from ganeti.hypervisor.kvm.media import change_medium
 from ganeti.hypervisor.kvm.monitor import CommandRefused
 from ganeti.hypervisor.kvm.network import connect_tap, make_taps, remove_taps, tap_name
-from ganeti.hypervisor.kvm.places import DISK_PLACES, NIC_PLACES, device_id, free_place
+from ganeti.hypervisor.kvm.pci_slots import DISK_SLOTS, NIC_SLOTS, device_id, free_slot
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.hypervisor.kvm.taps import disconnect_commands, open_tap, open_vhost
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
@@ -165,7 +165,7 @@ class KvmHotplug(Hotplug):
             self._guests.change(guest, memory=actual)
             return actual
 
-    async def settled(self, guest: Guest) -> Guest:
+    async def reconciled(self, guest: Guest) -> Guest:
         """The guest, with a record of the devices that it really has; its lock is held.
 
         One that was told to let a device go, and did so long after that was given up, has it no more.
@@ -195,8 +195,8 @@ class KvmHotplug(Hotplug):
     async def _plug_disk(self, guest: Guest, disk: DiskSpec, path: str) -> None:
         spec, hvparams = guest.instance, complete(guest.instance.hvparams)
         [backend] = resolve_disks(replace(spec, disks=(disk,)), [path], str(hvparams["disk_cache"]))
-        place = guest.record.places[disk.uuid]
-        fdset = _FDSET_BASE + place
+        slot = guest.record.slots[disk.uuid]
+        fdset = _FDSET_BASE + slot
         lower, upper = backend_nodes(
             disk, dataclasses.replace(backend, path=f"/dev/fdset/{fdset}"), hvparams
         )
@@ -208,7 +208,7 @@ class KvmHotplug(Hotplug):
                 ("blockdev-add", upper),
             ]
             await guest.ask.with_files([file], commands)
-        device = disk_device(disk, backend, hvparams, guest.record.machine, place)
+        device = disk_device(disk, backend, hvparams, guest.record.machine, slot)
         await guest.ask("device_add", device)
 
     async def _drop_nodes(self, guest: Guest, disk: DiskSpec) -> None:
@@ -217,23 +217,21 @@ class KvmHotplug(Hotplug):
                 await guest.ask("blockdev-del", {"node-name": node_name(kind, disk)})
 
     async def _add_nic(self, guest: Guest, nic: NicSpec) -> None:
-        place = self._free_place(
-            guest, [one.uuid for one in guest.instance.nics], NIC_PLACES, "NICs"
-        )
+        slot = self._free_slot(guest, [one.uuid for one in guest.instance.nics], NIC_SLOTS, "NICs")
         guest = self._guests.change(
             guest,
             instance=with_nic(guest.instance, nic),
-            places={**guest.record.places, nic.uuid: place},
+            slots={**guest.record.slots, nic.uuid: slot},
             taps=(*(one for one in guest.record.taps if one != self._tap(nic)), self._tap(nic)),
         )
         try:
-            await self._plug_nic(guest, nic, place)
+            await self._plug_nic(guest, nic, slot)
         except BaseException:
             if not await self._may_have(guest, "nic", nic.uuid):
                 await self._drop_nic(guest, nic)
             raise
 
-    async def _plug_nic(self, guest: Guest, nic: NicSpec, place: int) -> None:
+    async def _plug_nic(self, guest: Guest, nic: NicSpec, slot: int) -> None:
         hvparams = complete(guest.instance.hvparams)
         queues = nic_queues(hvparams)
         await self._drop_netdev(guest, nic)
@@ -252,7 +250,7 @@ class KvmHotplug(Hotplug):
                 names += helpers
             handed = [("getfd", {"fdname": name}) for name in names]
             await guest.ask.with_files(files, [*handed, ("netdev_add", netdev)])
-        await guest.ask("device_add", nic_device(nic, hvparams, guest.record.machine, place))
+        await guest.ask("device_add", nic_device(nic, hvparams, guest.record.machine, slot))
 
     async def _remove_nic(self, guest: Guest, nic: NicSpec) -> Guest:
         await self._unplug(guest, "nic", nic.uuid, f"NIC {nic.index}")
@@ -336,22 +334,22 @@ class KvmHotplug(Hotplug):
 
     def _record_disk(self, guest: Guest, disk: DiskSpec) -> Guest:
         present = [one.uuid for one in guest.instance.disks]
-        place = self._free_place(guest, present, DISK_PLACES, "disks")
+        slot = self._free_slot(guest, present, DISK_SLOTS, "disks")
         return self._guests.change(
             guest,
             instance=with_disk(guest.instance, disk),
-            places={**guest.record.places, disk.uuid: place},
+            slots={**guest.record.slots, disk.uuid: slot},
         )
 
-    def _free_place(self, guest: Guest, present: Sequence[str], count: int, what: str) -> int:
-        return free_place(guest.record.places, present, count, what)
+    def _free_slot(self, guest: Guest, present: Sequence[str], count: int, what: str) -> int:
+        return free_slot(guest.record.slots, present, count, what)
 
     def _change(self, guest: Guest, instance: InstanceSpec) -> Guest:
         return self._guests.change(guest, instance=instance)
 
     def _forget(self, guest: Guest, instance: InstanceSpec, uuid: str) -> Guest:
-        places = {key: place for key, place in guest.record.places.items() if key != uuid}
-        return self._guests.change(guest, instance=instance, places=places)
+        slots = {key: slot for key, slot in guest.record.slots.items() if key != uuid}
+        return self._guests.change(guest, instance=instance, slots=slots)
 
 
 @contextlib.contextmanager

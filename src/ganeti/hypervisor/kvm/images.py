@@ -12,7 +12,7 @@ from ganeti.hypervisor.kvm.options import option
 from ganeti.model.hypervisor_param import CD_DRIVES, EMPTY_DRIVE, unfit_for_images
 from ganeti.model.params import Params
 
-IDE_PLACES, SATA_PLACES = 4, 6
+IDE_UNITS, SATA_PORTS = 4, 6
 CDS = CD_DRIVES
 _FLOPPY = "floppy_image_path"
 IMAGES = (*CDS, _FLOPPY)
@@ -66,7 +66,7 @@ def image_directory_problem(directory: str) -> str | None:
     return None
 
 
-def ide_place(number: int, machine: str) -> dict[str, str | int | bool]:
+def ide_address(number: int, machine: str) -> dict[str, str | int | bool]:
     """Bus and unit of the disk or drive with this number."""
     if is_q35(machine):
         return {"bus": f"ide.{number}", "unit": 0}
@@ -112,13 +112,13 @@ def _cd(index: int, machine: str, hvparams: Params, place: int) -> str:
         return option("virtio-blk-pci", **pairs)
     if kind == "scsi":
         return option("scsi-cd", **pairs, bus="scsi-cd.0", scsi_id=index)
-    places = SATA_PLACES if is_q35(machine) else IDE_PLACES
+    places = SATA_PORTS if is_q35(machine) else IDE_UNITS
     if place >= places:
         raise HypervisorError(
             f"there are {places} places for disks and drives of type ide, and more are wanted; set"
             " cdrom_disk_type=scsi or disk_type=paravirtual"
         )
-    return option("ide-cd", **pairs, **ide_place(place, machine))
+    return option("ide-cd", **pairs, **ide_address(place, machine))
 
 
 def _floppy(machine: str, hvparams: Params) -> list[str]:

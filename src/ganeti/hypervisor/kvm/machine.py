@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.kvm.options import option
-from ganeti.hypervisor.kvm.places import has_root_ports
+from ganeti.hypervisor.kvm.pci_slots import has_root_ports
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 

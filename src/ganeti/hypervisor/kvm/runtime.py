@@ -46,8 +46,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """The words of its TPM's process, where it has one."""
     tpm_pid: int = 0
     tpm_start_ticks: int = 0
-    places: dict[str, int] = {}
-    """Where its disks and NICs sit (`ganeti.hypervisor.kvm.places`)."""
+    slots: dict[str, int] = msgspec.field(name="places", default_factory=dict)
+    """UUID of a disk or NIC -> its slot (`ganeti.hypervisor.kvm.pci_slots`); the name is that of records of running guests."""
     memory: int = 0
     """MiB that were left to the running guest; 0: all that it was started with."""
     is_prepared: bool = False

@@ -20,7 +20,7 @@ class MigrationInfo(Message, frozen=True, kw_only=True):
     """The version of its virtual hardware."""
     qemu_version: str = ""
     accelerator: str = ""
-    places: dict[str, int] = {}
+    slots: dict[str, int] = {}
     """UUID of a disk or NIC -> its slot."""
     certificate: str = ""
     """What the source shows to the target (PEM), new each time."""

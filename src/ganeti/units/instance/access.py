@@ -108,7 +108,7 @@ def check_not_offline(instance: Instance) -> None:
         raise PrereqError(f"instance {instance.name} is marked offline", ErrorCode.WRONG_STATE)
 
 
-def check_settled(instance: Instance) -> None:
+def check_not_migrating(instance: Instance) -> None:
     """Refuse to touch a guest while it is not known on which of two nodes it is (G5, F20)."""
     if instance.migrating_to is not None:
         raise PrereqError(
@@ -120,7 +120,7 @@ def check_settled(instance: Instance) -> None:
 
 async def check_down(ctx: UnitContext, instance: Instance, participle: str) -> None:
     """Refuse unless the guest is known to be down, and is to be; `participle` says for what."""
-    check_settled(instance)
+    check_not_migrating(instance)
     node = primary_node(ctx, instance)
     check_online(node)
     if instance.admin_state is AdminState.UP or await is_running(ctx, node, instance):

@@ -16,7 +16,7 @@ from ganeti.rpc.procedures.disks import BLOCKDEV_ASSEMBLE, BLOCKDEV_SHUTDOWN, Di
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
-    check_settled,
+    check_not_migrating,
     primary_node,
     running_state,
     spec_of,
@@ -38,7 +38,7 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> DisksPlan:
         instance = self.instance(ctx.snapshot)
-        check_settled(instance)
+        check_not_migrating(instance)
         node = primary_node(ctx, instance)
         check_online(node)
         disks = spec_of(ctx, instance).disks
@@ -60,7 +60,7 @@ class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, DisksPla
 
     async def check_prereq(self, ctx: UnitContext) -> DisksPlan:
         instance = self.instance(ctx.snapshot)
-        check_settled(instance)
+        check_not_migrating(instance)
         node = primary_node(ctx, instance)
         check_online(node)
         if not self.op.force and await running_state(ctx, node, instance) is not None:

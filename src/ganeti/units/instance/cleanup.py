@@ -6,11 +6,11 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import primary_node, running_state
-from ganeti.units.instance.settle import Attempt, settle_migration
+from ganeti.units.instance.reconcile_migration import BrokenMigration, reconcile_migration
 
 
 async def clean_up(ctx: UnitContext, instance: Instance) -> Outcome:
-    """Settle the migration that broke off; without one, look for the guest on all nodes and adopt it (F30)."""
+    """Reconcile the migration that broke off; without one, look for the guest on all nodes and adopt it (F30)."""
     await ctx.run.started()
     primary = primary_node(ctx, instance)
     others = [node for node in ctx.snapshot.online_nodes() if node.uuid != primary.uuid]
@@ -24,7 +24,7 @@ async def clean_up(ctx: UnitContext, instance: Instance) -> Outcome:
             f"something of {instance.name} is on {names}; end all but one copy there first"
         )
     for node in holders:
-        name = await _settle_with(ctx, instance, primary, node)
+        name = await _reconcile_with(ctx, instance, primary, node)
         ctx.info(f"{instance.name} is on {name or 'no node'}")
     if not holders:
         # A primary node that does not answer may have the guest: that must not look like success.
@@ -36,12 +36,12 @@ async def clean_up(ctx: UnitContext, instance: Instance) -> Outcome:
     return Outcome()
 
 
-async def _settle_with(ctx: UnitContext, instance: Instance, primary: Node, other: Node) -> str:
-    """Settle between the primary node and another one, whichever of them sent the guest."""
+async def _reconcile_with(ctx: UnitContext, instance: Instance, primary: Node, other: Node) -> str:
+    """Reconcile the primary node and another one, whichever of them sent the guest."""
     ends = [NodeUuid(primary.uuid), NodeUuid(other.uuid)]
     if await _was_sender(ctx, instance, other):
         ends.reverse()
-    attempt = Attempt(
+    broken = BrokenMigration(
         InstanceUuid(instance.uuid),
         ends[0],
         ends[1],
@@ -49,8 +49,8 @@ async def _settle_with(ctx: UnitContext, instance: Instance, primary: Node, othe
         copied=DISK_TEMPLATES[instance.disk_template].is_local
         and instance.migrating_to is not None,
     )
-    key = f"{ctx.job_id}/{ctx.run.index}/settle"
-    return await settle_migration(ctx.services, key, attempt)
+    key = f"{ctx.job_id}/{ctx.run.index}/reconcile"
+    return await reconcile_migration(ctx.services, key, broken)
 
 
 async def _was_sender(ctx: UnitContext, instance: Instance, other: Node) -> bool:

@@ -22,8 +22,8 @@ from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
+    check_not_migrating,
     check_nothing_there,
-    check_settled,
     check_shutdown_timeout,
     primary_node,
     running_state,
@@ -33,7 +33,7 @@ from ganeti.units.instance.cleanup import clean_up
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
 from ganeti.units.instance.power import start_instance
-from ganeti.units.instance.settle import mark_settled
+from ganeti.units.instance.reconcile_migration import record_primary
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_memory, free_resources
 
@@ -53,7 +53,7 @@ async def plan_failover(
     ctx: UnitContext, instance: Instance, choice: TargetChoice, shutdown_timeout_s: int
 ) -> FailoverPlan:
     """Decide a failover; PrereqError if it cannot be done or would not be safe."""
-    check_settled(instance)
+    check_not_migrating(instance)
     template = DISK_TEMPLATES[instance.disk_template]
     if not template.can_fail_over:
         raise PrereqError(
@@ -115,7 +115,7 @@ async def fail_over(ctx: UnitContext, plan: FailoverPlan) -> None:
 async def _switch(ctx: UnitContext, plan: FailoverPlan) -> None:
     """From here on it is the target's: if it cannot start there, it is down, and known to be so."""
     instance, source, target = plan.instance, plan.source, plan.target
-    switch = mark_settled(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
+    switch = record_primary(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
     has_variables = has_nvram_on_its_node(ctx.snapshot.cluster, instance)
     if not has_variables or source.offline:
         if has_variables:

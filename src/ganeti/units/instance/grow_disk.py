@@ -17,7 +17,7 @@ from ganeti.rpc.procedures.disks import BLOCKDEV_GROW, GrowDiskArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
-    check_settled,
+    check_not_migrating,
     is_running,
     primary_node,
     put_instance,
@@ -50,7 +50,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> GrowPlan:
         op, instance = self.op, self.instance(ctx.snapshot)
-        check_settled(instance)
+        check_not_migrating(instance)
         node = primary_node(ctx, instance)
         check_online(node)
         at = position_of(instance.disks, op.disk, "disk")

@@ -30,9 +30,9 @@ from ganeti.rpc.procedures.migration import (
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
+    check_not_migrating,
     check_not_offline,
     check_nothing_there,
-    check_settled,
     primary_node,
     running_state,
     spec_of,
@@ -42,16 +42,16 @@ from ganeti.units.instance.failover import FailoverPlan, fail_over, plan_failove
 from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import forget_nvram_step
-from ganeti.units.instance.settle import (
+from ganeti.units.instance.reconcile_migration import (
     mark_handed_over,
     mark_migrating,
-    mark_settled,
     mark_taken_back,
+    record_primary,
 )
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_online, check_space, free_resources
 from ganeti.units.undo.disks import removals
-from ganeti.units.undo.migrations import EndSource, SettleMigration
+from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.step import Step
 
 LIVE, NON_LIVE = "live", "non-live"
@@ -73,11 +73,11 @@ class MigrationPlan:
 
 
 Plan = MigrationPlan | FailoverPlan | Instance
-"""A migration, a failover in its place, or an instance whose state is only to be settled."""
+"""A migration, a failover in its place, or an instance whose state is only to be reconciled."""
 
 
 class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
-    """Move a running instance to another node without stopping it, or settle an earlier attempt."""
+    """Move a running instance to another node without stopping it, or reconcile an earlier attempt."""
 
     @property
     def _choice(self) -> TargetChoice:
@@ -99,7 +99,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         instance = self.instance(ctx.snapshot)
         if self.op.cleanup:
             return instance
-        check_settled(instance)
+        check_not_migrating(instance)
         source = primary_node(ctx, instance)
         if self.op.allow_failover and await self._must_fail_over(ctx, instance, source):
             return await plan_failover(ctx, instance, self._choice, DEFAULT_SHUTDOWN_TIMEOUT_S)
@@ -188,7 +188,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
                 # Its hardware as it is now.
                 plan = replace(plan, info=await self._source_info(ctx, instance, source))
             await undo.push(
-                SettleMigration(
+                ReconcileMigration(
                     instance=instance.uuid,
                     source=source.uuid,
                     target=target.uuid,
@@ -199,8 +199,8 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
             await ctx.config.change(mark_migrating(_uuid(plan), NodeUuid(target.uuid)))
             result = await _move(ctx, plan)
             ctx.step(f"ending what is left on {source.name}")
-            settled = mark_settled(_uuid(plan), NodeUuid(target.uuid))
-            undo.commit(settled, then=_ends_of_source(ctx, plan))
+            arrived = record_primary(_uuid(plan), NodeUuid(target.uuid))
+            undo.commit(arrived, then=_ends_of_source(ctx, plan))
         ctx.info(
             f"{instance.name} runs on {target.name}: {result.transferred // 1024} KiB in {result.total_ms} ms,"
             f" standing still for {result.downtime_ms} ms"

@@ -36,7 +36,7 @@ from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
-    check_settled,
+    check_not_migrating,
     primary_node,
     put_instance,
     running_state,
@@ -104,7 +104,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> ModifyPlan:
         op, before = self.op, self.instance(ctx.snapshot)
-        check_settled(before)
+        check_not_migrating(before)
         check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
         after, results = self._after(ctx, before)

@@ -32,8 +32,8 @@ from ganeti.rpc.procedures.transfers import (
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
+    check_not_migrating,
     check_nothing_there,
-    check_settled,
     check_shutdown_timeout,
     primary_node,
     running_state,
@@ -43,7 +43,7 @@ from ganeti.units.instance.failover import run_again, shut_down_source
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
 from ganeti.units.instance.power import start_instance
-from ganeti.units.instance.settle import mark_settled
+from ganeti.units.instance.reconcile_migration import record_primary
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
 from ganeti.units.undo.disks import RemoveDisk, removals
@@ -83,7 +83,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> MovePlan:
         instance = self.instance(ctx.snapshot)
-        check_settled(instance)
+        check_not_migrating(instance)
         template = DISK_TEMPLATES[instance.disk_template]
         if not template.is_local:
             raise PrereqError(
@@ -117,7 +117,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
             async with ctx.undo_log() as undo:
                 await self._copy_disks(ctx, undo, plan)
                 await copy_nvram(ctx, undo, instance, source, target)
-                switch = mark_settled(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
+                switch = record_primary(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
                 ctx.step(f"removing the disks on {source.name}")
                 undo.commit(switch, then=_superfluous(ctx, instance, source))
         except (RpcError, ExecError):

@@ -24,8 +24,8 @@ from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.instance.access import (
     InstanceUnit,
+    check_not_migrating,
     check_not_offline,
-    check_settled,
     check_shutdown_timeout,
     has_running_guest,
     is_running,
@@ -72,7 +72,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> StartPlan:
         instance = self.instance(ctx.snapshot)
-        check_settled(instance)
+        check_not_migrating(instance)
         check_not_offline(instance)
         node = primary_node(ctx, instance)
         check_online(node)
@@ -134,7 +134,7 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
 
     async def check_prereq(self, ctx: UnitContext) -> Instance:
         instance = self.instance(ctx.snapshot)
-        check_settled(instance)
+        check_not_migrating(instance)
         if not self.op.force:
             check_not_offline(instance)
         node = primary_node(ctx, instance)
@@ -182,7 +182,7 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, RebootPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> RebootPlan:
         instance = self.instance(ctx.snapshot)
-        check_settled(instance)
+        check_not_migrating(instance)
         check_not_offline(instance)
         node = primary_node(ctx, instance)
         check_online(node)

@@ -27,7 +27,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.instance.access import (
     InstanceUnit,
-    check_settled,
+    check_not_migrating,
     primary_node,
     put_instance,
     running_state,
@@ -74,7 +74,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
 
     async def check_prereq(self, ctx: UnitContext) -> RecreatePlan:
         instance = self.instance(ctx.snapshot)
-        check_settled(instance)
+        check_not_migrating(instance)
         await self._check_down(ctx, instance)
         wanted = _wanted(self.op.disks) or {at: {} for at in range(len(instance.disks))}
         disks = _changed(instance.disks, wanted)

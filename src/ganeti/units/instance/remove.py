@@ -12,7 +12,7 @@ from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
-    check_settled,
+    check_not_migrating,
     check_shutdown_timeout,
     primary_node,
     spec_of,
@@ -30,7 +30,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
     async def check_prereq(self, ctx: UnitContext) -> Instance:
         instance = self.instance(ctx.snapshot)
         if not self.op.ignore_failures:
-            check_settled(instance)
+            check_not_migrating(instance)
             check_online(primary_node(ctx, instance))
         return instance
 

@@ -15,7 +15,7 @@ from ganeti.rpc.procedures.instances import (
     ShutdownArgs,
 )
 from ganeti.units.services import Services
-from ganeti.units.undo.step import Concerned, Step, names_of, node_of, settled
+from ganeti.units.undo.step import Concerned, Step, names_of, node_of, not_migrating_here
 
 NEW = 1
 """The serial number of an instance that nobody has changed since it was made."""
@@ -78,7 +78,7 @@ class StopInstance(_AtNode, frozen=True, kw_only=True):
             await services.rpc.call(node, INSTANCE_SHUTDOWN, args, key=key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
-        instance = settled(snapshot, self.instance.uuid, self.node)
+        instance = not_migrating_here(snapshot, self.instance.uuid, self.node)
         return (
             instance is not None
             and instance.primary_node == self.node
@@ -97,7 +97,7 @@ class ForgetNvram(_AtNode, frozen=True, kw_only=True):
             await services.rpc.call(node, NVRAM_FORGET, args, key=key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
-        instance = settled(snapshot, self.instance.uuid, self.node)
+        instance = not_migrating_here(snapshot, self.instance.uuid, self.node)
         return instance is not None and instance.primary_node == self.node
 
     def uses_disk(self, disk: str) -> bool:

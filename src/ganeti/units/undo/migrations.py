@@ -4,15 +4,19 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import InstanceUuid, NodeUuid
 from ganeti.rpc.procedures.migration import MIGRATION_FINISH_SOURCE, FinishMigrationArgs
-from ganeti.units.instance.settle import Attempt, settle_later, settle_migration
+from ganeti.units.instance.reconcile_migration import (
+    BrokenMigration,
+    reconcile_later,
+    reconcile_migration,
+)
 from ganeti.units.services import Services
-from ganeti.units.undo.step import Concerned, Step, names_of, node_of, settled
+from ganeti.units.undo.step import Concerned, Step, names_of, node_of, not_migrating_here
 
 
-class SettleMigration(Step, frozen=True, kw_only=True):
+class ReconcileMigration(Step, frozen=True, kw_only=True):
     """Find out where the guest of a migration is, and let the configuration follow."""
 
-    kind = "settle_migration"
+    kind = "settle_migration"  # the name in jobs that are stored
 
     instance: str
     """Its UUID."""
@@ -22,17 +26,17 @@ class SettleMigration(Step, frozen=True, kw_only=True):
     guest: InstanceSpec | None = None
 
     async def run(self, services: Services, key: str) -> None:
-        await settle_migration(services, key, self._attempt())
+        await reconcile_migration(services, key, self._broken())
 
     async def run_deferred(self, services: Services, key: str) -> None:
-        """Settle it, or, if it is known where the guest is, clean up the ends that have it not."""
-        await settle_later(services, key, self._attempt())
+        """Reconcile it, or, if it is known where the guest is, clean up the ends that have it not."""
+        await reconcile_later(services, key, self._broken())
 
     def concerns(self, snapshot: Snapshot) -> Concerned:
         return Concerned(names_of(snapshot, self.instance), {self.source, self.target})
 
-    def _attempt(self) -> Attempt:
-        return Attempt(
+    def _broken(self) -> BrokenMigration:
+        return BrokenMigration(
             InstanceUuid(self.instance),
             NodeUuid(self.source),
             NodeUuid(self.target),
@@ -55,7 +59,7 @@ class EndSource(Step, frozen=True, kw_only=True):
             await services.rpc.call(node, MIGRATION_FINISH_SOURCE, args, key=key)
 
     def superseded(self, snapshot: Snapshot) -> bool:
-        instance = settled(snapshot, self.instance.uuid, self.node)
+        instance = not_migrating_here(snapshot, self.instance.uuid, self.node)
         return instance is not None and instance.primary_node == self.node
 
     def concerns(self, snapshot: Snapshot) -> Concerned:

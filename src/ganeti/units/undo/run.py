@@ -13,7 +13,7 @@ from ganeti.units.services import Services
 from ganeti.units.undo.disks import RemoveDisk
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StopInstance
-from ganeti.units.undo.migrations import EndSource, SettleMigration
+from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.step import Concerned, Step
 
 _log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ STEPS: dict[str, type[Step]] = {
     step.kind: step
     for step in (
         *(RemoveDisk, ForgetInstance, StopInstance, ForgetNvram),
-        *(SettleMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
+        *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
     )
 }
 

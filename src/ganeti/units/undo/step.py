@@ -85,23 +85,23 @@ def names_of(snapshot: Snapshot, uuid: str, *then: str) -> set[str]:
     return {*then, *([instance.name] if instance is not None else ())}
 
 
-def settled(snapshot: Snapshot, uuid: str, node: str) -> Instance | None:
+def not_migrating_here(snapshot: Snapshot, uuid: str, node: str) -> Instance | None:
     """The instance as it is now; ExecError while its guest may be on `node`."""
     instance = snapshot.instances.get(InstanceUuid(uuid))
     if instance is not None:
         check_not_moving_there(instance, node)
         if instance.migrating_to is not None and instance.primary_node == node:
-            raise _unsettled(instance)
+            raise _still_migrating(instance)
     return instance
 
 
 def check_not_moving_there(instance: Instance, node: str) -> None:
-    """ExecError if a migration of the instance to `node` is not settled."""
+    """ExecError if a migration of the instance to `node` is still open."""
     if instance.migrating_to == node:
-        raise _unsettled(instance)
+        raise _still_migrating(instance)
 
 
-def _unsettled(instance: Instance) -> ExecError:
+def _still_migrating(instance: Instance) -> ExecError:
     return ExecError(
-        f"a migration of {instance.name} is not settled; run: gnt-instance migrate --cleanup {instance.name}"
+        f"a migration of {instance.name} is still open; run: gnt-instance migrate --cleanup {instance.name}"
     )

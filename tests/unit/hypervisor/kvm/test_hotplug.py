@@ -18,7 +18,7 @@ from ganeti.hypervisor.kvm import hotplug as hotplug_module
 from ganeti.hypervisor.kvm.guests import Guest, Guests
 from ganeti.hypervisor.kvm.hotplug import ASK_AGAIN_S, BALLOON_S, LET_GO_S, MIB, KvmHotplug
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, MonitorSilent, Talk
-from ganeti.hypervisor.kvm.places import device_id
+from ganeti.hypervisor.kvm.pci_slots import device_id
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles, Record, boot_id
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
@@ -156,10 +156,10 @@ class Host:
         self.write(INSTANCE)
 
     def write(self, instance: InstanceSpec, **fields: Any) -> None:
-        places = {OTHER_DISK.uuid: 0, **fields.pop("places", {})}
+        slots = {OTHER_DISK.uuid: 0, **fields.pop("slots", {})}
         record = Record(
             instance=instance, argv=("qemu",), accelerator="tcg", boot_id=boot_id(),
-            machine="pc-i440fx-7.2", pid=1, start_ticks=1, places=places, **fields,
+            machine="pc-i440fx-7.2", pid=1, start_ticks=1, slots=slots, **fields,
         )  # fmt: skip
         self.files.write(record)
 
@@ -199,7 +199,7 @@ class Host:
             assert self.recorded() == present
         spec = self.record.instance
         uuids = {disk.uuid for disk in spec.disks} | {nic.uuid for nic in spec.nics}
-        assert uuids == set(self.record.places)
+        assert uuids == set(self.record.slots)
 
 
 class Processes:
@@ -304,7 +304,7 @@ async def test_any_question_may_fail_and_the_record_never_lacks_a_device(
         host.check(is_known=how == "refused" and act not in (remove_disk, remove_nic))
     host.qemu.mend()
     # What was left in doubt is found out before the guest moves, and the change can be made again.
-    await host.hotplug.settled(host.guest)
+    await host.hotplug.reconciled(host.guest)
     host.check()
     await act(host)
     check_is_done(host, act)
@@ -364,7 +364,7 @@ async def test_a_guest_that_never_lets_a_device_go_is_told_again_until_the_deadl
     assert host.qemu.nodes or host.qemu.netdevs
     # It lets go long after that was given up.
     host.qemu.devices -= {device_id("disk", DISK.uuid), device_id("nic", NIC.uuid)}
-    await host.hotplug.settled(host.guest)
+    await host.hotplug.reconciled(host.guest)
     check_is_done(host, act)
 
 
@@ -432,20 +432,20 @@ async def test_a_network_that_cannot_be_joined_changes_nothing(host: Host) -> No
     host.check()
 
 
-async def test_a_seventeenth_disk_has_no_place(host: Host) -> None:
-    instance, places = INSTANCE, {}
+async def test_a_seventeenth_disk_has_no_slot(host: Host) -> None:
+    instance, slots = INSTANCE, {}
     for number in range(1, 16):
         disk = replace(DISK, uuid=f"{number:08d}" + UUID[8:], index=number)
-        instance, places[disk.uuid] = with_disk(instance, disk), number
+        instance, slots[disk.uuid] = with_disk(instance, disk), number
         host.qemu.devices.add(device_id("disk", disk.uuid))
-    host.write(instance, places=places)
-    with pytest.raises(HypervisorError, match="no place for more than 16 disks"):
+    host.write(instance, slots=slots)
+    with pytest.raises(HypervisorError, match="no slot for more than 16 disks"):
         await add_disk(host)
     host.check()
 
 
 async def test_a_nic_with_another_network_keeps_its_tap(host: Host) -> None:
-    host.write(with_nic(INSTANCE, NIC), places={NIC.uuid: 0})
+    host.write(with_nic(INSTANCE, NIC), slots={NIC.uuid: 0})
     host.qemu.devices.add(device_id("nic", NIC.uuid))
     await host.hotplug.change_nic(INSTANCE, replace(NIC, link="br1"))
     assert host.record.instance.nics[0].link == "br1"

@@ -85,20 +85,20 @@ def mark_taken_back(uuid: InstanceUuid, source: NodeUuid, target: NodeUuid) -> C
     return change
 
 
-def mark_settled(uuid: InstanceUuid, primary: NodeUuid) -> Change:
+def record_primary(uuid: InstanceUuid, primary: NodeUuid) -> Change:
     """The change of configuration that says where the guest is, now that this is known."""
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        settled = replace(instance, primary_node=primary, migrating_to=None, handed_over=False)
-        if settled != instance:
-            draft.put(settled)
+        known = replace(instance, primary_node=primary, migrating_to=None, handed_over=False)
+        if known != instance:
+            draft.put(known)
 
     return change
 
 
 @dataclass(frozen=True)
-class Attempt:
+class BrokenMigration:
     """One migration that may have broken off. With `copied`, each end has disks of its own."""
 
     instance: InstanceUuid
@@ -109,57 +109,59 @@ class Attempt:
     """The guest as it was sent, to clean up after it when its instance is gone."""
 
 
-async def settle_migration(services: Services, key: str, attempt: Attempt) -> str:
+async def reconcile_migration(services: Services, key: str, broken: BrokenMigration) -> str:
     """Ask both nodes, make the configuration say which of them has the guest, and clean the other one up.
 
     A node that is marked offline counts as dead. Returns the name of the node that has the guest,
     '' if none has. Raises ExecError if a node does not answer or both run it: then the mark stays.
     """
     snapshot = services.config.snapshot
-    instance = snapshot.instances.get(attempt.instance)
+    instance = snapshot.instances.get(broken.instance)
     if instance is None:
         return ""
-    source, target = snapshot.nodes[attempt.source], snapshot.nodes[attempt.target]
-    ends = _Ends(services, instance, source, target, copied=attempt.copied)
-    return await ends.settle(key)
+    source, target = snapshot.nodes[broken.source], snapshot.nodes[broken.target]
+    endpoints = _Endpoints(services, instance, source, target, copied=broken.copied)
+    return await endpoints.reconcile(key)
 
 
-async def settle_later(services: Services, key: str, attempt: Attempt) -> None:
-    """What `settle_migration` could not do, when other jobs may have moved or removed the instance since.
+async def reconcile_later(services: Services, key: str, broken: BrokenMigration) -> None:
+    """What `reconcile_migration` could not do, when other jobs may have moved or removed the instance since.
 
     If its mark is gone, it is known where the guest is, and only the ends where it is not are
-    cleaned up. Raises ExecError, also if another migration of it is not settled, or RpcError.
+    cleaned up. Raises ExecError, also if another migration of it is still open, or RpcError.
     """
-    instance = services.config.snapshot.instances.get(attempt.instance)
+    instance = services.config.snapshot.instances.get(broken.instance)
     if instance is None:
-        await _clean_up(services, key, attempt, None)
+        await _clean_up(services, key, broken, None)
     elif instance.migrating_to is None:
-        await _clean_up(services, key, attempt, instance.primary_node)
-    elif {instance.primary_node, instance.migrating_to} == {attempt.source, attempt.target}:
-        await settle_migration(services, key, attempt)
+        await _clean_up(services, key, broken, instance.primary_node)
+    elif {instance.primary_node, instance.migrating_to} == {broken.source, broken.target}:
+        await reconcile_migration(services, key, broken)
     else:
-        raise ExecError(f"another migration of {instance.name} is not settled")
+        raise ExecError(f"another migration of {instance.name} is still open")
 
 
-async def _clean_up(services: Services, key: str, attempt: Attempt, home: NodeUuid | None) -> None:
+async def _clean_up(
+    services: Services, key: str, broken: BrokenMigration, home: NodeUuid | None
+) -> None:
     """Leave nothing at the ends that are not `home`; nodes refuse to end what runs there."""
     for uuid, procedure, success in (
-        (attempt.source, MIGRATION_FINISH_SOURCE, True),
-        (attempt.target, MIGRATION_FINISH_TARGET, False),
+        (broken.source, MIGRATION_FINISH_SOURCE, True),
+        (broken.target, MIGRATION_FINISH_TARGET, False),
     ):
         node = services.config.snapshot.nodes.get(uuid)
-        if node is None or uuid == home or attempt.spec is None:
+        if node is None or uuid == home or broken.spec is None:
             continue
-        args = FinishMigrationArgs(instance=attempt.spec, success=success)
+        args = FinishMigrationArgs(instance=broken.spec, success=success)
         await services.rpc.call(node, procedure, args, key=f"{key}/{procedure.name}")
-        for disk in attempt.spec.disks if attempt.copied else ():
-            removal = DiskArgs(instance_name=attempt.spec.name, disk=disk)
+        for disk in broken.spec.disks if broken.copied else ():
+            removal = DiskArgs(instance_name=broken.spec.name, disk=disk)
             key_of_disk = f"{key}/{procedure.name}/{disk.index}"
             await services.rpc.call(node, BLOCKDEV_REMOVE, removal, key=key_of_disk)
 
 
 @dataclass
-class _Ends:
+class _Endpoints:
     """The two ends of one migration."""
 
     services: Services
@@ -172,12 +174,12 @@ class _Ends:
     def handed_over(self) -> bool:
         """Whether the target may have been told to let the guest go on.
 
-        It is made the primary node before it is told, and stays that when the hand-over is settled.
+        It is made the primary node before it is told, and stays that when the outcome is known.
         """
         return self.instance.primary_node == self.target.uuid
 
-    async def settle(self, key: str) -> str:
-        for attempt in range(ROUNDS):
+    async def reconcile(self, key: str) -> str:
+        for turn in range(ROUNDS):
             here, there = await self._ask(self.source), await self._ask(self.target)
             owner = self._owner(here, there)
             if owner == "both":
@@ -187,13 +189,13 @@ class _Ends:
                 )
             has_only_arrived = owner == "target" and there is not None and not there.has_guest
             try:
-                return await self._finish(f"{key}/{attempt}", owner)
+                return await self._finish(f"{key}/{turn}", owner)
             except RpcError as err:
                 failure = err
             if has_only_arrived:
                 owner = "nowhere"  # what arrived was not all of it: the guest ended with its source
                 try:
-                    return await self._finish(f"{key}/{attempt}/lost", owner)
+                    return await self._finish(f"{key}/{turn}/lost", owner)
                 except RpcError as err:
                     failure = err
         raise ExecError(
@@ -232,7 +234,7 @@ class _Ends:
 
     async def _record(self, node: Node) -> None:
         await self.services.config.change(
-            mark_settled(InstanceUuid(self.instance.uuid), NodeUuid(node.uuid))
+            record_primary(InstanceUuid(self.instance.uuid), NodeUuid(node.uuid))
         )
 
     async def _remove_copy(self, key: str, node: Node) -> None:

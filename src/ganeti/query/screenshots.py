@@ -15,7 +15,7 @@ SIZE_LIMIT = 8 * 1024 * 1024
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
-class ScreenSource:
+class ScreenshotSource:
     """Asks the node of an instance."""
 
     def __init__(self, rpc: NodeCaller) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import PrereqError
 from ganeti.model.objects import Node
-from ganeti.query.screens import SIZE_LIMIT, ScreenSource
+from ganeti.query.screenshots import SIZE_LIMIT, ScreenshotSource
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.hardware import Screenshot
 from tests.unit.query.cluster import snapshot
@@ -32,7 +32,7 @@ class OneNode:
 async def test_the_primary_node_is_asked_for_the_picture() -> None:
     node, found = OneNode(PNG + b"x"), snapshot()
     instance = next(iter(found.instances.values()))
-    text = await ScreenSource(node).screenshot(found, instance.name)
+    text = await ScreenshotSource(node).screenshot(found, instance.name)
     assert base64.b64decode(text) == PNG + b"x"
     assert node.asked == [(found.nodes[instance.primary_node].name, instance.name)]
 
@@ -43,7 +43,7 @@ async def test_what_is_no_picture_or_too_large_is_refused(png: bytes) -> None:
     found = snapshot()
     name = next(iter(found.instances.values())).name
     with pytest.raises(PrereqError, match="no picture"):
-        await ScreenSource(OneNode(png)).screenshot(found, name)
+        await ScreenshotSource(OneNode(png)).screenshot(found, name)
 
 
 async def test_an_offline_node_and_an_unknown_instance_are_said() -> None:
@@ -52,6 +52,6 @@ async def test_an_offline_node_and_an_unknown_instance_are_said() -> None:
     nodes = {uuid: replace(one, offline=True) for uuid, one in found.nodes.items()}
     offline = dataclasses.replace(found, nodes=nodes)
     with pytest.raises(PrereqError, match="offline"):
-        await ScreenSource(OneNode(PNG)).screenshot(offline, instance.name)
+        await ScreenshotSource(OneNode(PNG)).screenshot(offline, instance.name)
     with pytest.raises(PrereqError):
-        await ScreenSource(OneNode(PNG)).screenshot(found, "nobody")
+        await ScreenshotSource(OneNode(PNG)).screenshot(found, "nobody")

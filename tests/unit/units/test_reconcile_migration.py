@@ -3,7 +3,7 @@
 import pytest
 
 from ganeti.rpc.procedures.instances import RunningInstance
-from ganeti.units.instance.settle import decide_owner
+from ganeti.units.instance.reconcile_migration import decide_owner
 
 pytestmark = pytest.mark.requirement("G5", "F20")
 
@@ -45,7 +45,7 @@ def test_the_guest_is_where_it_runs_or_where_it_came_from(
 
 @pytest.mark.parametrize("source", HAVING)
 @pytest.mark.parametrize("target", HAVING)
-def test_two_guests_are_never_settled(source: str, target: str) -> None:
+def test_two_guests_are_never_reconciled(source: str, target: str) -> None:
     assert decide_owner(end(source), end(target)) == "both"
 
 

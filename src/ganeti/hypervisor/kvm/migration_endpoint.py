@@ -16,7 +16,7 @@ from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs,
 logger = logging.getLogger(__name__)
 
 
-class Moves:
+class MigrationEndpoint:
     """Moves guests of this node, to exactly one other and from exactly one other."""
 
     def __init__(self, paths: Paths) -> None:
