@@ -1,19 +1,26 @@
 """What every test gets: a strict loop, a look for leaks, and a record of the rows it proves."""
 
 import asyncio
+import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it publishes no types
 
+from tests.support.fast_files import DISK, fast_directory
+from tests.support.strict_loop import StrictLoop
 from tests.support.virtual_time import VirtualTimeLoop
 
 # A run starts thousands of programs, and each would compile all that it imports.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Where `tmp_path` is.
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(fast_directory()))
 
 pytest_plugins = ["tests.support.leaks", "tests.support.requirements_plugin"]
 
@@ -35,10 +42,23 @@ class RealModulesWhole(LoadScopeScheduling):  # type: ignore[misc]  # its types 
         return nodeid
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: no look for garbage need go through it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """A directory on a disk, where `tmp_path` is not: file storage and images may not lie below /dev."""
+    with tempfile.TemporaryDirectory(prefix="gnt-", dir=DISK) as name:
+        yield Path(name)
+
+
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Virtual time for the tests marked so, the ordinary loop for all others."""
     if item.get_closest_marker("virtual_time"):
         return {"virtual": VirtualTimeLoop}
-    return {"real": asyncio.SelectorEventLoop}
+    return {"real": StrictLoop}

@@ -17,6 +17,7 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.clients.luxi import LuxiClient
 from ganeti.vcluster.layout import VirtualCluster, VirtualNode, load
+from tests.support.fast_files import DISK
 
 VCLUSTER = Path(sys.executable).parent / "ganeti-vcluster"
 NOOP = "noop"
@@ -184,7 +185,7 @@ class LocalCluster:
 @contextlib.contextmanager
 def short_directory() -> Iterator[Path]:
     """A directory whose unix sockets have short enough paths; removed at the end."""
-    directory = Path(tempfile.mkdtemp(prefix="gnt-", dir="/var/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="gnt-", dir=DISK))
     try:
         yield directory
     finally:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple
 
+from tests.support.strict_loop import StrictLoop
+
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
@@ -34,7 +36,7 @@ class _JumpingSelector(selectors.DefaultSelector):
         return ready
 
 
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
+class VirtualTimeLoop(StrictLoop):
     """For tests that do no real I/O; starts at 0 seconds."""
 
     def __init__(self) -> None:

@@ -219,13 +219,12 @@ def test_a_missing_allowed_directory_is_never_made(paths: Paths) -> None:
 
 
 def test_what_is_shared_is_not_moved_below_the_prefix_of_a_virtual_node(
-    paths: Paths, tmp_path_factory: pytest.TempPathFactory
+    paths: Paths, disk_path: Path
 ) -> None:
-    shared = tmp_path_factory.mktemp("shared")
-    paths.file_storage_paths.write_text(f"{shared}\n")
-    with AllowedDirectories.read(paths, shared=True).enter(f"{shared}/disk0") as place:
+    paths.file_storage_paths.write_text(f"{disk_path}\n")
+    with AllowedDirectories.read(paths, shared=True).enter(f"{disk_path}/disk0") as place:
         os.close(os.open(place.name, os.O_CREAT | os.O_WRONLY, dir_fd=place.directory))
-    assert (shared / "disk0").exists()
+    assert (disk_path / "disk0").exists()
 
 
 def test_an_allowed_directory_inside_another_counts_by_itself(paths: Paths) -> None:

@@ -249,21 +249,20 @@ def test_a_logical_id_of_another_form_is_refused(
 
 
 async def test_two_virtual_nodes_see_the_same_shared_disk(
-    tmp_path_factory: pytest.TempPathFactory,
+    disk_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    shared = tmp_path_factory.mktemp("shared")
     spec = msgspec.structs.replace(
-        SPEC, template="sharedfile", logical_id=("loop", f"{shared}/web1/disk0")
+        SPEC, template="sharedfile", logical_id=("loop", f"{disk_path}/web1/disk0")
     )
     disks = []
     for name in ("node1", "node2"):
         paths = replace(Paths(), root=tmp_path_factory.mktemp(name))
         paths.etc.mkdir(parents=True)
-        paths.file_storage_paths.write_text(f"{shared}\n")
+        paths.file_storage_paths.write_text(f"{disk_path}\n")
         disks.append(SharedFileDisk(paths, spec))
     await disks[0].create(3)
     await disks[1].assemble()
-    assert disks[0].path == disks[1].path == f"{shared}/web1/disk0"
+    assert disks[0].path == disks[1].path == f"{disk_path}/web1/disk0"
     await disks[1].remove()
     assert await disks[0].size_mib() is None
 

@@ -5,6 +5,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.support.leaks import Resources, leaks_since
 
 TOP = Path(__file__).resolve().parents[3]
@@ -105,5 +107,7 @@ def test_fixtures_fail_exactly_the_tests_that_leave_something(tmp_path: Path) ->
     ], done.stdout
 
 
-async def test_the_loop_is_in_debug_mode() -> None:
-    assert asyncio.get_running_loop().get_debug()
+async def test_the_loop_refuses_calls_from_another_thread() -> None:
+    loop = asyncio.get_running_loop()
+    with pytest.raises(RuntimeError, match="Non-thread-safe"):
+        await asyncio.to_thread(loop.call_soon, print)

@@ -16,8 +16,8 @@ def params(**others: object) -> Params:
 
 
 @pytest.mark.requirement("A45")
-def test_only_files_in_the_directories_for_images_are_shown_to_guests(tmp_path: Path) -> None:
-    home, other = tmp_path / "images", tmp_path / "images-not"
+def test_only_files_in_the_directories_for_images_are_shown_to_guests(disk_path: Path) -> None:
+    home, other = disk_path / "images", disk_path / "images-not"
     for directory in (home, other):
         directory.mkdir()
         (directory / "a.iso").write_bytes(b"x")
@@ -38,17 +38,17 @@ def test_only_files_in_the_directories_for_images_are_shown_to_guests(tmp_path: 
 
 
 @pytest.mark.requirement("A45")
-def test_a_directory_for_images_is_one_and_does_not_lead_to_the_host(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x")
-    (tmp_path / "fine").mkdir()
-    (tmp_path / "link").symlink_to("/etc")
-    (tmp_path / "proc").symlink_to("/proc/self")
-    assert image_directory_problem(str(tmp_path / "fine")) is None
-    assert image_directory_problem(str(tmp_path / "none-yet")) is None
-    assert "not a directory" in (image_directory_problem(str(tmp_path / "file")) or "")
-    assert "more than images" in (image_directory_problem(str(tmp_path / "link")) or "")
-    assert "belongs to the host" in (image_directory_problem(str(tmp_path / "proc")) or "")
-    given = params(cdrom_image_path="/etc/hostname", image_directories=str(tmp_path / "link"))
+def test_a_directory_for_images_is_one_and_does_not_lead_to_the_host(disk_path: Path) -> None:
+    (disk_path / "file").write_bytes(b"x")
+    (disk_path / "fine").mkdir()
+    (disk_path / "link").symlink_to("/etc")
+    (disk_path / "proc").symlink_to("/proc/self")
+    assert image_directory_problem(str(disk_path / "fine")) is None
+    assert image_directory_problem(str(disk_path / "none-yet")) is None
+    assert "not a directory" in (image_directory_problem(str(disk_path / "file")) or "")
+    assert "more than images" in (image_directory_problem(str(disk_path / "link")) or "")
+    assert "belongs to the host" in (image_directory_problem(str(disk_path / "proc")) or "")
+    given = params(cdrom_image_path="/etc/hostname", image_directories=str(disk_path / "link"))
     assert "is not in a directory for images" in (image_problem("cdrom_image_path", given) or "")
 
 
