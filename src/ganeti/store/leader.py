@@ -368,6 +368,7 @@ class Leader:
 
     async def _change_set(self, wanted: frozenset[NodeUuid]) -> None:
         try:
+            await self._hear_majority()
             await self.register(members=wanted)
         except NotMaster:
             return
@@ -379,17 +380,31 @@ class Leader:
 
     async def renew(self) -> None:
         """Say to all voters once that this node is the master still; NotMaster if it has ended."""
-        uuid, epoch, voters = self._ports.identity.cluster_uuid, self.epoch, self._ports.voters
         if self._forced:
             await self._seek_majority()
         everybody = self._accepted.voters
-        await self._ask(
-            everybody,
-            lambda node: voters.renew(node, uuid, epoch),
-            lambda agreed: everybody <= agreed,
-        )
+        await self._ask_to_renew(lambda agreed: everybody <= agreed)
         if self._over is not None:
             raise NotMaster(self._over)
+
+    async def _hear_majority(self) -> None:
+        """Return once a majority of the voters answers now; NotMaster if the term ends.
+
+        A master that is heard and hears nobody must not have a set without the others registered: it
+        would not learn that it is, and they could not replace it (R5, R7).
+        """
+        while not await self._ask_to_renew(
+            lambda agreed: self._has_quorum(agreed, self._accepted.voters)
+        ):
+            if self._over is not None:
+                raise NotMaster(self._over)
+            await asyncio.sleep(RETRY_S)
+
+    async def _ask_to_renew(self, is_enough: Callable[[set[NodeUuid]], bool]) -> bool:
+        uuid, epoch, voters = self._ports.identity.cluster_uuid, self.epoch, self._ports.voters
+        return await self._ask(
+            self._accepted.voters, lambda node: voters.renew(node, uuid, epoch), is_enough
+        )
 
     def _acknowledge(self) -> None:
         acknowledged = self._sync.acknowledged

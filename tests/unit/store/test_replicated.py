@@ -34,6 +34,7 @@ from ganeti.store.interface import (
 )
 from ganeti.store.local_log import LocalLog, Options
 from ganeti.store.register import AcceptRequest
+from tests.support import replicas as replicas_module
 from tests.support.replicas import Replicas
 from tests.unit.store.conformance import (
     CLUSTER,
@@ -366,6 +367,30 @@ async def test_a_silent_member_is_dropped_and_returns(replicas: Replicas) -> Non
     replicas.mend()
     await all_in_set(store)
     assert await keys_of(replicas.stores[N3]) == ["without n3"]
+
+
+@pytest.mark.requirement("G1", "F2")
+async def test_a_master_that_hears_nobody_leaves_the_set_as_it_is(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others hear it; with a set of it alone in their registers they could not replace it."""
+    monkeypatch.setattr(sync_set, "SILENT_AFTER_S", 0.2)
+    monkeypatch.setattr(replicas_module, "VOTE_S", 0.02)
+    store, lease = await three(replicas)
+    replicas.cut_direction(N2, N1)
+    replicas.cut_direction(N3, N1)
+    writing = asyncio.create_task(store.commit(lease, put("unheard")))
+    await eventually(lambda: store._leader is not None and store._leader.sync_set.is_changing)
+    began = asyncio.get_running_loop().time()
+    await eventually(lambda: replicas.heard[N2][1] > began + 0.1)
+    registers = [replicas.registers[node].read() for node in (N2, N3)]
+    accepted = [register.accepted for register in registers if register and register.accepted]
+    assert [one.sync_set for one in accepted] == [frozenset((N1, N2, N3))] * 2
+    replicas.cut_off(N1)
+    await take_over(replicas, N2)
+    replicas.mend()
+    with pytest.raises(CommitUnknown):
+        await writing
 
 
 async def test_a_master_that_is_alone_says_so_and_needs_a_member_to_be_replaced(

@@ -6,7 +6,7 @@ seeded source.
 
 import heapq
 import random
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -56,25 +56,33 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.now = 0.0
-        self.cut: set[frozenset[str]] = set()
+        self.is_over = False
+        self.cut: set[tuple[str, str]] = set()
+        """From which node to which nothing gets through; it may the other way."""
         self.loss = 0.0
         self.repeats = 0.0
         self.slowness_s = 0.005
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
+    def cut_links(self, links: Iterable[tuple[str, str]], *, both_ways: bool = True) -> None:
+        """Cut these, and mend all others; with one way, only the first of two is not heard."""
+        self.cut = set(links)
+        if both_ways:
+            self.cut |= {(two, one) for one, two in self.cut}
+
     def at(self, delay_s: float, action: Callable[[], None]) -> None:
         self._count += 1
         heapq.heappush(self._events, (self.now + delay_s, self._count, action))
 
-    def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
+    def run(self, until: float) -> None:
+        """Let time pass until then, or until `is_over`."""
         events = self._events
-        while events and events[0][0] <= until:
+        while events and events[0][0] <= until and not self.is_over:
             self.now, _, action = heapq.heappop(events)
             action()
-            if stop is not None and stop():
-                return
-        self.now = until
+        if not self.is_over:
+            self.now = until
 
     def sleep(self, seconds: float) -> Gate[None]:
         gate: Gate[None] = Gate()
@@ -124,10 +132,10 @@ class World:
         if source is target:
             self.at(0.0, arrive)
             return
-        link = frozenset((source.name, target.name))
-        if link in self.cut or self.random.random() < self.loss:
+        way = source.name, target.name
+        if way in self.cut or self.random.random() < self.loss:
             return
         delay = self.random.random() * self.slowness_s
         if self.random.random() < self.repeats:  # where there are odd messages, some are very late
             delay += self.random.random() * 2
-        self.at(delay, lambda: arrive() if link not in self.cut else None)
+        self.at(delay, lambda: arrive() if way not in self.cut else None)

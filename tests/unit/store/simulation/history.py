@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from ganeti.base.errors import GanetiError
@@ -15,8 +15,9 @@ from tests.unit.store.simulation.member import NEWER, OLDER, Entry, Member, Obse
 from tests.unit.store.simulation.rules import Rules
 
 FAULTS_S, HEALING_S = 14.0, 40.0
-UPGRADES = 7_000_000
-"""Added to a seed, so that which nodes are upgraded changes nothing else of its history."""
+VOTERS_S = 5
+UPGRADES, WAYS = 7_000_000, 8_000_000
+"""Added to a seed, so that which nodes are upgraded, and which cuts have one way, changes nothing else."""
 
 
 class Violation(Exception):
@@ -54,6 +55,7 @@ class Checker(Observer):
 
     def violated(self, what: str) -> None:
         self.problem = self.problem or f"at {self.world.now:.2f} s: {what}"
+        self.world.is_over = True
 
     def granted(self, member: Member, request: PromiseRequest, kind: CampaignKind) -> None:
         if kind is CampaignKind.FORCE:
@@ -78,19 +80,26 @@ class Checker(Observer):
     def took_id(self, member: Member, job_id: int) -> None:
         if job_id in self.ids:
             self.violated(f"{member.uuid} gives job id {job_id} again")
-        if member.reign and not member.reign.forced:  # a majority may never hear of its ceilings
+        if member.term and not member.term.forced:  # a majority may never hear of its ceilings
             self.ids.add(job_id)
 
     def acknowledged(self, member: Member, entry: Entry, *, degraded: bool) -> None:
         self.acknowledgements += 1
-        is_forced = member.reign is not None and member.reign.forced  # they may lose to a majority
-        if entry.position.epoch >= self.forced_epoch and not is_forced:
+        # What a master by force acknowledges may lose to a majority as long as it says that.
+        may_be_lost = degraded and member.term is not None and member.term.by_force
+        if entry.position.epoch >= self.forced_epoch and not may_be_lost:
             self.kept[entry.position] = entry
-        if degraded or (member.reign and len(member.reign.voters) == 1):
+        if degraded or (member.term and len(member.term.voters) == 1):
             return
-        holders = sum(entry in one.log[: one.synced] for one in self.members.values())
+        holders = sum(one.has_synced(entry) for one in self.members.values())
         if holders < 2:
             self.violated(f"{member.uuid} alone has {entry.position}, and does not say so")
+        epoch = entry.position.epoch
+        knowing = [
+            one.uuid for one in self.members.values() if one.register.promised.epoch >= epoch
+        ]
+        if member.term and not election.has_quorum(knowing, member.term.voters):
+            self.violated(f"{member.uuid} may have a rival in epoch {epoch}, and does not say so")
 
     def synced(self, member: Member) -> None:
         position = member.log[member.synced - 1].position
@@ -108,12 +117,12 @@ class Checker(Observer):
     def look(self) -> None:
         """What is true at any moment."""
         for member in self.members.values():
-            reign = member.reign
-            if reign is None or reign.forced or len(reign.voters) <= 2:
+            term = member.term
+            if term is None or term.forced or len(term.voters) <= 2:
                 continue
             since = self.world.now - election.SILENCE_S - 1.5
-            fresh = {node for node, at in reign.answered.items() if at > since} | {member.uuid}
-            if reign.began_at < since and not election.is_majority(fresh, reign.voters):
+            fresh = {node for node, at in term.answered.items() if at > since} | {member.uuid}
+            if term.began_at < since and not election.is_majority(fresh, term.voters):
                 self.violated(f"{member.uuid} serves without a majority")
 
     def check_kept(self, master: Member) -> None:
@@ -122,7 +131,7 @@ class Checker(Observer):
         if lost:
             self.violated(f"{master.uuid} does not have what was acknowledged at {lost[:3]}")
         histories = {entry.digest for entry in master.log}
-        for node in master.reign.sync.members if master.reign else ():
+        for node in master.term.sync.members if master.term else ():
             other = [entry.digest for entry in self.members[node].log]
             if not histories.issuperset(other):
                 self.violated(f"{node} is in the sync set with another history")
@@ -154,6 +163,9 @@ class History:
             member.is_upgraded_next = seed % 4 == 0 and dice.random() < 0.5
         self.checker.members = self.members[0].others
         self.rules = rules
+        self.ways = random.Random(seed + WAYS)
+        self.one_way = self.ways.choice((0.0, 0.0, 0.5))
+        """The part of the cuts in which only one side does not hear the other."""
         self.world.loss = self.random.choice((0.0, 0.0, 0.02, 0.1))
         self.world.repeats = self.random.choice((0.0, 0.0, 0.05, 0.2))
         if self.theme == "network":
@@ -182,11 +194,11 @@ class History:
             self._settle()
 
     def _advance(self, seconds: float) -> None:
-        self.world.run(self.world.now + seconds, lambda: self.checker.problem is not None)
+        self.world.run(self.world.now + seconds)
 
     def _clients(self) -> None:
         for member in self.members:
-            if member.reign and self.random.random() < 0.7:
+            if member.term and self.random.random() < 0.7:
                 member.submit()
         self.checker.look()
         self.world.at(0.02 + self.random.random() * 0.15, self._clients)
@@ -216,8 +228,8 @@ class History:
         self.world.at(self.random.random() * 1.6, self._fault)
 
     def _crash(self) -> None:
-        reigning = [one for one in self.members if one.reign]
-        among = reigning if reigning and self.random.random() < 0.5 else self.members
+        masters = [one for one in self.members if one.term]
+        among = masters if masters and self.random.random() < 0.5 else self.members
         self._kill(self.random.choice(among), self.random.choice((0.05, 1.0, 4.0)))
 
     def _kill(self, member: Member, down_s: float) -> None:
@@ -240,12 +252,20 @@ class History:
         if self.world.now > FAULTS_S:
             return
         group = {one.uuid for one in self.members if self.random.random() < 0.5}
-        self.world.cut = {
-            frozenset((one.uuid, two.uuid))
+        self._cut(
+            (one.uuid, two.uuid)
             for one in self.members
             for two in self.members
-            if (one.uuid in group) != (two.uuid in group)
-        }
+            if one.uuid in group and two.uuid not in group
+        )
+
+    def _cut(self, links: Iterable[tuple[NodeUuid, NodeUuid]]) -> None:
+        """Nothing gets from the first to the second of each; nor back, in most cases."""
+        both_ways = self.ways.random() >= self.one_way
+        turned = self.ways.random() < 0.5
+        self.world.cut_links(
+            ((two, one) if turned else (one, two) for one, two in links), both_ways=both_ways
+        )
 
     def _mend(self) -> None:
         self.world.cut = set()
@@ -253,7 +273,7 @@ class History:
     def _churn(self) -> None:
         """The set changes: one node is cut off from one other, for as long as it takes to be dropped."""
         one, two = self.random.sample(self.members, 2)
-        self.world.cut = {frozenset((one.uuid, two.uuid))}
+        self._cut([(one.uuid, two.uuid)])
 
     def _fail_over(self) -> None:
         member = self.random.choice(self.members)
@@ -268,7 +288,7 @@ class History:
         self.world.spawn(member.process, member.campaign(kind))
 
     async def _hand_over(self, member: Member) -> None:
-        master = next((one for one in self.members if one.reign), None)
+        master = next((one for one in self.members if one.term), None)
         if master is None or master is member:
             return
         agreed = await self.world.call(member.process, master.process, master.hand_over)
@@ -281,7 +301,7 @@ class History:
             return
         others = [one for one in self.members if one is not member]
         lost = self.random.sample(others, self.random.randint(1, len(others)))
-        self.world.cut = {frozenset((member.uuid, one.uuid)) for one in lost}
+        self._cut((member.uuid, one.uuid) for one in lost)
         for one in lost:
             self.world.at(3.0, lambda one=one: self._vote_for(one))  # type: ignore[misc] # a default
 
@@ -294,7 +314,7 @@ class History:
 
     def _unknown_commit(self) -> None:
         for member in self.members:
-            if member.reign and self.random.random() < 0.5:
+            if member.term and self.random.random() < 0.5:
                 member.unknown_commit()
 
     def _change_members(self) -> None:
@@ -303,9 +323,9 @@ class History:
             self.world.at(self.random.random() * 0.3, self._part)
         everybody = frozenset(one.uuid for one in self.members)
         for member in self.members:
-            if member.reign is None or len(everybody) < 4:
+            if member.term is None or len(everybody) < 4:
                 continue
-            voters = member.reign.voters
+            voters = member.term.voters
             if self.rules.one_member_at_a_time:
                 node = self.random.choice(sorted(everybody - {member.uuid}))
                 voters = voters ^ {node}
@@ -328,15 +348,25 @@ class History:
         candidates = itertools.cycle(self.random.sample(self.members, len(self.members)))
         while self.world.now < end and not self.checker.problem:
             self._advance(2.0)
-            reigning = [one for one in self.members if one.reign]
-            if len(reigning) == 1 and self._acknowledges(reigning[0]):
-                self.checker.check_kept(reigning[0])
+            masters = [one for one in self.members if one.term]
+            if len(masters) == 1 and self._acknowledges(masters[0]):
+                self.checker.check_kept(masters[0])
+                self._check_voters(masters[0])
                 return
             candidate = next(candidates)
             self.world.spawn(candidate.process, candidate.campaign(CampaignKind.VOTE, 1))
         self.checker.violated("nobody became the master although all is well again")
 
     def _acknowledges(self, master: Member) -> bool:
-        before, reign = self.checker.acknowledgements, master.reign
+        before, term = self.checker.acknowledgements, master.term
         self._advance(1.0)
-        return master.reign is reign and self.checker.acknowledgements > before
+        return master.term is term and self.checker.acknowledgements > before
+
+    def _check_voters(self, master: Member) -> None:
+        """The registers come to know the voters that the state has, whoever has written them there."""
+        for _ in range(VOTERS_S):
+            term = master.term
+            if term is None or term.voters == master.own_voters:
+                return
+            self._advance(1.0)
+        self.checker.violated(f"the registers do not know the voters {sorted(master.own_voters)}")

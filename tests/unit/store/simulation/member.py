@@ -34,21 +34,23 @@ START = Entry(Position(0, 1), 0, None)
 
 
 @dataclass
-class Reign:
+class LeaderTerm:
     """What a master has only in memory."""
 
     epoch: int
     sync: SyncSet
     version: int
     voters: frozenset[NodeUuid]
-    mandate: QuorumLease
+    quorum: QuorumLease
     ids: JobIdAllocator
     ceiling: int
+    by_force: bool
     forced: bool
-    degraded_note: bool = False
+    """Whether no majority of the voters has registered this master by force yet (R10)."""
     waiting: deque[tuple[Position, Any, Callable[[], None] | None]] = field(default_factory=deque)
     answered: dict[NodeUuid, float] = field(default_factory=dict)
     is_registering: bool = False
+    is_changing_set: bool = False
     began_at: float = 0.0
 
 
@@ -79,7 +81,7 @@ class Member:
         self.own_epoch = 0
         self.sync_s = 0.001
         self.heard: tuple[NodeUuid, float] | None = None
-        self.reign: Reign | None = None
+        self.term: LeaderTerm | None = None
         self.is_campaigning = False
         self.fence = 0
         self.software = OLDER
@@ -91,7 +93,7 @@ class Member:
         """The process and the system go: of what was not synced, a part is there later."""
         self.process.is_up = False
         self.process.life += 1
-        self.reign, self.is_campaigning, self.heard = None, False, None
+        self.term, self.is_campaigning, self.heard = None, False, None
         keep = self.world.random.randint(self.synced, len(self.log))
         del self.log[keep:]
         self.synced = len(self.log)
@@ -144,6 +146,13 @@ class Member:
             self.synced = self.log.index(upto, self.synced) + 1
             self.observer.synced(self)
 
+    def has_synced(self, entry: Entry) -> bool:
+        """Whether this transaction would be here after a crash."""
+        for at in range(self.synced - 1, -1, -1):
+            if self.log[at].position <= entry.position:
+                return self.log[at] == entry
+        return False
+
     async def drain(self) -> None:
         while self.synced < len(self.log):
             await self.sync()
@@ -181,7 +190,7 @@ class Member:
     # The holder of the state (master daemon)
 
     def _meets(self, epoch: int, master: NodeUuid) -> bool:
-        """Whether an older epoch is not what calls; a greater one ends a reign."""
+        """Whether an older epoch is not what calls; a greater one ends a term."""
         answer = self.rules.check_epoch(self.register, epoch, master)
         if not answer.granted or answer.register is None:
             return False
@@ -189,8 +198,8 @@ class Member:
             return False
         self.keep(answer.register)
         self.fence = max(self.fence, epoch)
-        if self.reign and self.reign.epoch < epoch and self.rules.steps_down_when_fenced:
-            self.end_reign()
+        if self.term and self.term.epoch < epoch and self.rules.steps_down_when_fenced:
+            self.end_term()
         return True
 
     async def fenced_tail(self, epoch: int, candidate: NodeUuid) -> Tail | None:
@@ -212,7 +221,7 @@ class Member:
         self, epoch: int, master: NodeUuid, previous: Entry, entries: list[Entry]
     ) -> Position | None:
         """None if this history does not go on from `previous`."""
-        if not self._meets(epoch, master) or self.reign:
+        if not self._meets(epoch, master) or self.term:
             return None
         if self.log[-1].digest != previous.digest and self.rules.moves_aside:
             return None  # also what comes twice
@@ -222,7 +231,7 @@ class Member:
         return self.log[-1].position
 
     async def snapshot(self, epoch: int, master: NodeUuid, entries: list[Entry]) -> Position | None:
-        if not self._meets(epoch, master) or self.reign:
+        if not self._meets(epoch, master) or self.term:
             return None
         if self.log[-1].position > entries[-1].position:
             return None
@@ -235,9 +244,9 @@ class Member:
 
     async def hand_over(self) -> bool:
         """The master agrees to end."""
-        if self.reign is None:
+        if self.term is None:
             return False
-        self.end_reign()
+        self.end_term()
         await self.drain()
         return True
 
@@ -259,12 +268,12 @@ class Member:
         return {node: (await gate) or NoVote("no answer") for node, gate in gates.items()}
 
     async def campaign(self, kind: CampaignKind, tries: int = 8) -> None:
-        if self.is_campaigning or self.reign:
+        if self.is_campaigning or self.term:
             return
         self.is_campaigning = True
         for _ in range(tries):
             refusal = await self._campaign(kind)
-            if refusal is None or self.reign:
+            if refusal is None or self.term:
                 break
             await self.world.sleep(0.7 + self.world.random.random())
         self.is_campaigning = False
@@ -318,7 +327,7 @@ class Member:
             world.spawn(self.process, self._registered(electing, register))
         if self.fence > epoch or (self.register.promised.epoch > epoch and rules.fences_followers):
             return Refusal("a greater epoch")
-        self._reign(first, kind, first.job_id_ceiling)
+        self._begin_term(first, kind, first.job_id_ceiling)
         return None
 
     def _known_voters(self) -> list[frozenset[NodeUuid]]:
@@ -350,201 +359,250 @@ class Member:
         tails[self.uuid] = self.tail
         return tails
 
-    # The reign
+    # The leader term
 
-    def _reign(self, first: Accepted, kind: CampaignKind, ceiling: int) -> None:
+    def _begin_term(self, first: Accepted, kind: CampaignKind, ceiling: int) -> None:
         now, forced = self.world.now, kind is CampaignKind.FORCE
         ids = JobIdAllocator(ceiling, block_size=BLOCK)
         if not self.rules.registers_ceilings:
             ids = JobIdAllocator(10**9, self.last_id + 1)
         sync = self.rules.sync_set(self.uuid, first.sync_set, self.log[-1].position, now)
-        mandate = self.rules.mandate(self.uuid, first.voters, forced=forced, now=now)
-        reign = Reign(
-            first.epoch, sync, 0, first.voters, mandate, ids, ceiling, forced, began_at=now
+        quorum = self.rules.quorum(self.uuid, first.voters, forced=forced, now=now)
+        term = LeaderTerm(
+            first.epoch, sync, 0, first.voters, quorum, ids, ceiling, forced, forced, began_at=now
         )
-        self.reign = reign
+        self.term = term
         sync.candidates_are(first.voters)
         self.observer.elected(self, kind)
         for node in sorted(self.others.keys() - {self.uuid}):
-            self.world.spawn(self.process, self._link(reign, self.others[node]))
-        self.world.spawn(self.process, self._tick(reign))
-        self.world.spawn(self.process, self._renew(reign))
+            self.world.spawn(self.process, self._link(term, self.others[node]))
+        self.world.spawn(self.process, self._tick(term))
+        self.world.spawn(self.process, self._renew(term))
+        if self.rules.repairs_voters:
+            self.world.spawn(self.process, self._change_voters(term))
 
-    def end_reign(self) -> None:
-        self.reign = None
+    def end_term(self) -> None:
+        self.term = None
 
-    def is_reigning(self, reign: Reign) -> bool:
-        return self.reign is reign
+    def is_serving(self, term: LeaderTerm) -> bool:
+        return self.term is term
 
     @property
     def is_degraded(self) -> bool:
-        reign = self.reign
-        if reign is None or not self.rules.says_degraded:
+        term = self.term
+        if term is None or not self.rules.says_degraded:
             return False
-        return reign.sync.members == {self.uuid} and (len(reign.voters) > 1 or reign.forced)
+        if term.forced and self.rules.forced_is_degraded:
+            return True
+        return term.sync.members == {self.uuid} and (len(term.voters) > 1 or term.forced)
 
     def write(self, payload: Any, then: Callable[[], None] | None = None) -> None:
         """Append, sync, and acknowledge when the sync set has it."""
-        reign = self.reign
-        if reign is None:
+        term = self.term
+        if term is None:
             return
         before = self.log[-1]
-        position = before.position.following(reign.epoch)
-        self._append(
-            reign, Entry(position, hash((before.digest, position, payload)), payload), then
-        )
+        position = before.position.following(term.epoch)
+        self._append(term, Entry(position, hash((before.digest, position, payload)), payload), then)
 
-    def _append(self, reign: Reign, entry: Entry, then: Callable[[], None] | None) -> None:
+    def _append(self, term: LeaderTerm, entry: Entry, then: Callable[[], None] | None) -> None:
         self.log.append(entry)
-        self.observer.wrote(self, reign.epoch, entry)
-        reign.waiting.append((entry.position, entry, then))
-        self.world.spawn(self.process, self._written(reign, entry))
+        self.observer.wrote(self, term.epoch, entry)
+        term.waiting.append((entry.position, entry, then))
+        self.world.spawn(self.process, self._written(term, entry))
 
-    async def _written(self, reign: Reign, entry: Entry) -> None:
+    async def _written(self, term: LeaderTerm, entry: Entry) -> None:
         await self.sync()
-        if self.is_reigning(reign):
-            reign.sync.written(self.log[self.synced - 1].position)
-            self._acknowledge(reign)
+        if self.is_serving(term):
+            term.sync.written(self.log[self.synced - 1].position)
+            self._acknowledge(term)
 
     def unknown_commit(self) -> None:
         """The disk does not say whether the last entry is written; it is."""
-        reign = self.reign
-        if reign is None:
+        term = self.term
+        if term is None:
             return
         self.write(("unknown", None))
         if self.rules.stops_at_unknown_commits:
-            self.end_reign()
+            self.end_term()
             self.world.spawn(self.process, self.campaign(CampaignKind.VOTE))
             return
         before = self.log[-2]
         again = Entry(self.log[-1].position, before.digest + 1, ("again", None))
-        self._append(reign, again, None)
+        self._append(term, again, None)
 
     def submit(self) -> None:
         """A client's job: the ceiling of its id is registered before the id is used."""
-        reign = self.reign
-        if reign is None or reign.mandate.is_over(self.world.now):
+        term = self.term
+        if term is None or term.quorum.is_over(self.world.now):
             return
-        ceiling = reign.ids.ceiling_for(1)
+        ceiling = term.ids.ceiling_for(1)
         if ceiling is not None:
-            self.world.spawn(self.process, self._raise_ceiling(reign, ceiling))
+            self.world.spawn(self.process, self._raise_ceiling(term, ceiling))
             return
-        (job_id,) = reign.ids.take()
+        (job_id,) = term.ids.take()
         self.observer.took_id(self, job_id)
         self.write(("job", job_id))
 
-    async def _raise_ceiling(self, reign: Reign, ceiling: int) -> None:
-        if await self._update(reign, reign.sync.members, reign.voters, ceiling):
-            reign.ids.raised(ceiling)
+    async def _raise_ceiling(self, term: LeaderTerm, ceiling: int) -> None:
+        if await self._update(term, term.sync.members, term.voters, ceiling):
+            term.ids.raised(ceiling)
 
-    def _acknowledge(self, reign: Reign) -> None:
-        reign.sync.validate()
-        acknowledged = reign.sync.acknowledged
-        while reign.waiting and reign.waiting[0][0] <= acknowledged:
-            _, entry, then = reign.waiting.popleft()
+    def _acknowledge(self, term: LeaderTerm) -> None:
+        term.sync.validate()
+        acknowledged = term.sync.acknowledged
+        while term.waiting and term.waiting[0][0] <= acknowledged:
+            _, entry, then = term.waiting.popleft()
             self.observer.acknowledged(self, entry, degraded=self.is_degraded)
             if then:
                 then()
 
-    async def _tick(self, reign: Reign) -> None:
-        while self.is_reigning(reign):
+    async def _tick(self, term: LeaderTerm) -> None:
+        while self.is_serving(term):
             now = self.world.now
-            if reign.mandate.is_over(now):
-                self.end_reign()
+            if term.quorum.is_over(now):
+                self.end_term()
                 self.world.spawn(self.process, self.campaign(CampaignKind.VOTE))
                 return
-            wanted = reign.sync.tick(now)
-            reign.sync.validate()
-            if wanted is not None and not reign.is_registering:
-                self.world.spawn(self.process, self._change_set(reign, wanted))
+            wanted = term.sync.tick(now)
+            term.sync.validate()
+            if wanted is not None and not term.is_registering and not term.is_changing_set:
+                self.world.spawn(self.process, self._change_set(term, wanted))
             await self.world.sleep(TICK_S)
 
-    async def _change_set(self, reign: Reign, wanted: frozenset[NodeUuid]) -> None:
-        if await self._update(reign, wanted, reign.voters, reign.ceiling):
-            reign.sync.registered(wanted)
-            self._acknowledge(reign)
+    async def _change_set(self, term: LeaderTerm, wanted: frozenset[NodeUuid]) -> None:
+        term.is_changing_set = True
+        is_heard = not self.rules.is_heard_before_it_changes_the_set
+        while self.is_serving(term) and not is_heard:
+            agreed = await self._ask_to_renew(term)
+            is_heard = self.rules.has_quorum(agreed, term.voters, forced=term.forced)
+        if await self._update(term, wanted, term.voters, term.ceiling):
+            term.sync.registered(wanted)
+            self._acknowledge(term)
+        term.is_changing_set = False
 
     async def _update(
-        self, reign: Reign, members: frozenset[NodeUuid], voters: frozenset[NodeUuid], ceiling: int
+        self,
+        term: LeaderTerm,
+        members: frozenset[NodeUuid],
+        voters: frozenset[NodeUuid],
+        ceiling: int,
     ) -> bool:
         """Register a change with a majority of the old and of the new voters; False if it is unknown."""
-        if reign.is_registering:
+        if term.is_registering:
             return False
-        reign.is_registering = True
-        old = reign.voters
-        reign.version += 1
-        accepted = Accepted(
-            reign.epoch, reign.version, self.uuid, members, ceiling, voters, self.software
-        )
-        request = AcceptRequest(CLUSTER, accepted)
+        term.is_registering = True
+        old = term.voters
+        request = self._next_version(term, members, voters, ceiling)
         counts = False
-        while self.is_reigning(reign) and not counts:
+        while self.is_serving(term) and not counts:
             asked_at = self.world.now
             ballot = await self.ask(old | voters, lambda member: member.accept(request))
             agreed = [
                 node for node, vote in ballot.items() if isinstance(vote, Vote) and vote.granted
             ]
             for node in agreed:
-                reign.mandate.agreed(node, asked_at)
-                reign.answered[node] = self.world.now
+                term.quorum.agreed(node, asked_at)
+                term.answered[node] = self.world.now
             counts = self.uuid in agreed and self.rules.voters_agree(
-                agreed, old, voters, forced=reign.forced
+                agreed, old, voters, forced=term.forced
             )
             if not counts:
                 await self.world.sleep(0.3)
-        reign.is_registering = False
-        if not self.is_reigning(reign):
+        term.is_registering = False
+        if not self.is_serving(term):
             return False
-        reign.voters, reign.ceiling = voters, ceiling
-        if reign.mandate.voters != voters:
-            reign.answered |= dict.fromkeys(voters - old, self.world.now)
-            reign.mandate.voters_are(voters, self.world.now)
-            reign.sync.candidates_are(voters)
+        term.voters, term.ceiling = voters, ceiling
+        if term.quorum.voters != voters:
+            term.answered |= dict.fromkeys(voters - old, self.world.now)
+            term.quorum.voters_are(voters, self.world.now)
+            term.sync.candidates_are(voters)
         return True
+
+    def _next_version(
+        self,
+        term: LeaderTerm,
+        members: frozenset[NodeUuid],
+        voters: frozenset[NodeUuid],
+        ceiling: int,
+    ) -> AcceptRequest:
+        term.version += 1
+        accepted = Accepted(
+            term.epoch, term.version, self.uuid, members, ceiling, voters, self.software
+        )
+        return AcceptRequest(CLUSTER, accepted)
 
     def change_voters(self, voters: frozenset[NodeUuid]) -> None:
         """Write the new list, and register it once that is acknowledged."""
-        reign = self.reign
-        if reign is None or self.uuid not in voters:
+        term = self.term
+        if term is None or self.uuid not in voters:
             return
 
-        def written() -> None:
-            self.world.spawn(
-                self.process, self._update(reign, reign.sync.members, voters, reign.ceiling)
-            )
-
-        if reign.is_registering or self.own_voters != reign.voters:
+        if term.is_registering or self.own_voters != term.voters:
             return
-        self.write(voters, written)
+        self.write(voters, lambda: self.world.spawn(self.process, self._change_voters(term)))
 
-    async def _renew(self, reign: Reign) -> None:
-        while self.is_reigning(reign):
-            asked_at = self.world.now
-            ballot = await self.ask(
-                reign.voters, lambda member: member.renew(reign.epoch, self.uuid)
-            )
-            for node, vote in ballot.items():
-                if isinstance(vote, Vote) and vote.granted:
-                    reign.mandate.agreed(node, asked_at)
-                    reign.answered[node] = self.world.now
-                elif (
-                    isinstance(vote, Vote)
-                    and vote.register.promised.epoch > reign.epoch
-                    and self.is_reigning(reign)
-                    and self.rules.steps_down_when_fenced
-                ):
-                    self.end_reign()
+    async def _change_voters(self, term: LeaderTerm) -> None:
+        """Register the voters that the state has, one node after the other (R3)."""
+        while self.is_serving(term):
+            wanted = self.own_voters
+            if self.rules.one_member_at_a_time:
+                wanted = election.next_voters(term.voters, wanted) or wanted
+            if wanted == term.voters:
+                return
+            if not await self._update(term, term.sync.members, wanted, term.ceiling):
+                await self.world.sleep(RENEW_S)
+
+    async def _seek_majority(self, term: LeaderTerm) -> None:
+        """A master by force is one like others once a majority of the voters has registered it."""
+        term.is_registering = True
+        request = self._next_version(term, term.sync.members, term.voters, term.ceiling)
+        asked_at = self.world.now
+        ballot = await self.ask(term.voters, lambda member: member.accept(request))
+        agreed = [node for node, vote in ballot.items() if isinstance(vote, Vote) and vote.granted]
+        term.is_registering = False
+        if election.is_majority(agreed, term.voters):
+            term.forced = False
+            for node in agreed:
+                term.quorum.agreed(node, asked_at)
+            term.answered |= dict.fromkeys(agreed, self.world.now)
+            term.quorum.is_elected()
+
+    async def _renew(self, term: LeaderTerm) -> None:
+        while self.is_serving(term):
+            if term.forced and not term.is_registering:
+                await self._seek_majority(term)
+            await self._ask_to_renew(term)
             await self.world.sleep(RENEW_S)
 
-    async def _link(self, reign: Reign, follower: "Member") -> None:
+    async def _ask_to_renew(self, term: LeaderTerm) -> list[NodeUuid]:
+        """Who confirms now that this is the master."""
+        asked_at, agreed = self.world.now, list[NodeUuid]()
+        ballot = await self.ask(term.voters, lambda member: member.renew(term.epoch, self.uuid))
+        for node, vote in ballot.items():
+            if not isinstance(vote, Vote):
+                continue
+            if vote.granted:
+                agreed.append(node)
+                term.quorum.agreed(node, asked_at)
+                term.answered[node] = self.world.now
+            elif (
+                vote.register.promised.epoch > term.epoch
+                and self.is_serving(term)
+                and self.rules.steps_down_when_fenced
+            ):
+                self.end_term()
+        return agreed
+
+    async def _link(self, term: LeaderTerm, follower: "Member") -> None:
         """Keep one follower up to date."""
-        while self.is_reigning(reign):
-            if follower.uuid in reign.sync.must_acknowledge | reign.voters:
-                await self._stream(reign, follower)
+        while self.is_serving(term):
+            if follower.uuid in term.sync.must_acknowledge | term.voters:
+                await self._stream(term, follower)
             await self.world.sleep(PING_S)
 
-    async def _stream(self, reign: Reign, follower: "Member") -> None:
-        epoch, call = reign.epoch, self.world.call
+    async def _stream(self, term: LeaderTerm, follower: "Member") -> None:
+        epoch, call = term.epoch, self.world.call
         last = await call(self.process, follower.process, lambda: follower.hello(epoch, self.uuid))
         if last is None:
             return
@@ -555,7 +613,7 @@ class Member:
             elif last.position > self.log[self.synced - 1].position:
                 self.write(("beyond", None))  # so that its position does not go back
                 return
-        while self.is_reigning(reign):
+        while self.is_serving(term):
             upto = self.synced
             if at is None:
                 copy = self.log[:upto]
@@ -575,10 +633,10 @@ class Member:
                     ),
                     1.0,
                 )
-            if position is None or not self.is_reigning(reign):
+            if position is None or not self.is_serving(term):
                 return
             at = upto - 1
-            reign.sync.acked(follower.uuid, position, self.world.now)
-            self._acknowledge(reign)
+            term.sync.acked(follower.uuid, position, self.world.now)
+            self._acknowledge(term)
             if self.synced == upto:
                 await self.world.sleep(PING_S if upto == len(self.log) else 0.002)

@@ -27,9 +27,12 @@ class Rules:
     fences_followers = True  # R2: a greater epoch ends older replication
     registers_before_writing = True  # R7
     one_member_at_a_time = True  # R3
+    is_heard_before_it_changes_the_set = True  # R5
     says_degraded = True  # R6
     steps_down_when_fenced = True  # R9
     moves_aside = True  # R9
+    forced_is_degraded = True  # R10
+    repairs_voters = True  # R3
     force_takes_an_epoch = True  # R10
     registers_ceilings = True  # R12
     stops_at_unknown_commits = True  # R13
@@ -48,7 +51,7 @@ class Rules:
         return check_epoch(register, epoch, master)
 
     sync_set: type[SyncSet] = SyncSet
-    mandate: type[QuorumLease] = QuorumLease
+    quorum: type[QuorumLease] = QuorumLease
 
     def voters_agree(
         self,
@@ -167,6 +170,12 @@ class TakesMembersThatLag(Rules):
             """The product's own check would find it before the histories do."""
 
 
+class RegistersUnheard(Rules):
+    """R5 left out: a master that hears nobody has sets registered, and does not hear that they are."""
+
+    is_heard_before_it_changes_the_set = False
+
+
 class HidesDegradation(Rules):
     """R6 left out: nobody is told that the master is alone."""
 
@@ -281,7 +290,7 @@ class Merges(Rules):
 class ServesWithoutAMajority(Rules):
     """R9 left out: a master without a majority goes on serving."""
 
-    class mandate(QuorumLease):  # noqa: N801 - stands for the attribute
+    class quorum(QuorumLease):  # noqa: N801 - stands for the attribute
         def is_over(self, now: float) -> bool:
             return False
 
@@ -290,6 +299,26 @@ class ForcesWithoutAnEpoch(Rules):
     """R10 left out: force goes on in the epoch that it knows."""
 
     force_takes_an_epoch = False
+
+
+class HidesForce(Rules):
+    """R10 left out: a master by force says that it is like others from the beginning."""
+
+    forced_is_degraded = False
+
+
+class NeedsNobodyAfterForce(Rules):
+    """R10 left out: a master by force needs no majority after one has registered it."""
+
+    class quorum(QuorumLease):  # noqa: N801 - stands for the attribute
+        def is_elected(self) -> None:
+            """It stays one by force."""
+
+
+class LeavesVotersUnregistered(Rules):
+    """R3 left out: a master does not look for voters that an earlier one did not live to register."""
+
+    repairs_voters = False
 
 
 class ForgetsCeilings(Rules):
@@ -323,6 +352,7 @@ LEFT_OUT: dict[str, type[Rules]] = {
     "R2 granting only greater epochs": GrantsAnything,
     "R2 syncing a promise before the answer": ForgetsPromises,
     "R2 refusing older replication": NeverFences,
+    "R3 registering an earlier master's voters": LeavesVotersUnregistered,
     "R4 every member": AcknowledgesEarly,
     "R4 more than the master": AcknowledgesAlone,
     "R5 both sets acknowledge": ChangesTheSetAtOnce,
@@ -331,13 +361,13 @@ LEFT_OUT: dict[str, type[Rules]] = {
     "R7 a majority": NeedsNoMajority,
     "R7 a member of the last set": NeedsNoMember,
     "R7 copying": CopiesNothing,
-    "R7 registering first": WritesBeforeRegistering,
     "R8 a master that is heard": DeposesLivingMasters,
     "R8 no older software than the last master's": IgnoresVersions,
     "R9 stopping when fenced": GoesOnWhenFenced,
     "R9 moving a different tail aside": Merges,
     "R9 ending without a majority": ServesWithoutAMajority,
     "R10 an epoch even by force": ForcesWithoutAnEpoch,
+    "R10 one that was elected needs its majority": NeedsNobodyAfterForce,
     "R12 registered ceilings": ForgetsCeilings,
     "R13 stopping at unknown commits": GoesOnAfterUnknownCommits,
 }
