@@ -6,7 +6,7 @@ import time
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
-from ganeti.cli.jobs import run_opcode
+from ganeti.cli.jobs import run_given, run_opcode
 from ganeti.cli.key_values import duration_s
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS
@@ -20,13 +20,22 @@ MODIFY = OpOptions("cluster.OpClusterSetParams")
 def add_change_commands(table: CommandTable) -> None:
     """Give gnt-cluster its commands that change a running cluster."""
     table.command("modify", MODIFY, *STATE_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
-    table.command("redist-conf", *JOB_OPTIONS)(redist_conf)
-    table.command("search-tags", Argument("pattern", "regular expression"), *QUERY_JOB_OPTIONS)(
-        search_tags
+    table.command("redist-conf", OpOptions("cluster.OpClusterRedistConf"), *JOB_OPTIONS)(
+        redist_conf
     )
-    table.command("activate-master-ip", *JOB_OPTIONS)(activate_master_ip)
+    table.command(
+        "search-tags",
+        Argument("pattern", "regular expression"),
+        OpOptions("tags.OpTagsSearch"),
+        *QUERY_JOB_OPTIONS,
+    )(search_tags)
+    table.command(
+        "activate-master-ip", OpOptions("cluster.OpClusterActivateMasterIp"), *JOB_OPTIONS
+    )(activate_master_ip)
     sure = option("--yes", dest="force", action="store_true", help="do it without asking")
-    table.command("deactivate-master-ip", sure, *JOB_OPTIONS)(deactivate_master_ip)
+    table.command(
+        "deactivate-master-ip", sure, OpOptions("cluster.OpClusterDeactivateMasterIp"), *JOB_OPTIONS
+    )(deactivate_master_ip)
     table.command(
         "watcher",
         Argument("action", "pause, continue or info"),
@@ -61,18 +70,15 @@ def redist_conf(args: argparse.Namespace) -> int:
     /etc/ganeti/distributed-files on the master, one a line, and that list. Each node takes only
     files that its /etc/ganeti/allowed-uploads names.
     """
-    from ganeti.model.opcodes.cluster import OpClusterRedistConf
-
-    run_opcode(OpClusterRedistConf(), args)
+    run_given(args)
     return 0
 
 
 def search_tags(args: argparse.Namespace) -> int:
     """Find tags by a regular expression: the path of the object and the tag, one pair a line."""
     from ganeti.cli.command import EXIT_FAILURE
-    from ganeti.model.opcodes.tags import OpTagsSearch
 
-    found = run_opcode(OpTagsSearch(pattern=args.pattern), args)
+    found = run_given(args)
     for path, tag in found:
         say(path, tag)
     return 0 if found else EXIT_FAILURE
@@ -80,19 +86,16 @@ def search_tags(args: argparse.Namespace) -> int:
 
 def activate_master_ip(args: argparse.Namespace) -> int:
     """Configure the cluster's address on the master, unless another host answers at it."""
-    from ganeti.model.opcodes.cluster import OpClusterActivateMasterIp
-
-    run_opcode(OpClusterActivateMasterIp(), args)
+    run_given(args)
     return 0
 
 
 def deactivate_master_ip(args: argparse.Namespace) -> int:
     """Take the cluster's address from the master; clients that use it lose their connections."""
     from ganeti.cli.confirmation import confirm
-    from ganeti.model.opcodes.cluster import OpClusterDeactivateMasterIp
 
     confirm("Take the cluster's address away?", is_sure=args.force, how="--yes")
-    run_opcode(OpClusterDeactivateMasterIp(), args)
+    run_given(args)
     return 0
 
 

@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
-from ganeti.cli.command import CommandTable, option
+from ganeti.cli.command import CommandTable
 from ganeti.cli.confirmation import confirm
-from ganeti.cli.jobs import run_job
-from ganeti.cli.key_values import disk_requests
+from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.many_jobs import wait_for_all
-from ganeti.cli.options import FORCE, IALLOCATOR, JOB_OPTIONS
+from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.options import FORCE, JOB_OPTIONS
 from ganeti.cli.output import format_table
 from ganeti.clients.luxi import LuxiClient
 
@@ -22,25 +21,10 @@ def add_placement_commands(table: CommandTable) -> None:
     table.command(
         "balance",
         FORCE,
-        IALLOCATOR,
-        option("-l", "--max-length", dest="max_moves", type=int, metavar="N",
-               help="how many moves at most"),
+        OpOptions("placing.OpClusterBalance"),
         *JOB_OPTIONS,
-    )(balance)  # fmt: skip
-    table.command(
-        "capacity",
-        IALLOCATOR,
-        option("-t", "--disk-template", dest="disk_template", metavar="TEMPLATE",
-               help="how the disks are kept; the cluster's first without"),
-        option("--disk", action="append", metavar="N:size=SIZE", help="a disk; may be repeated"),
-        option("--memory", metavar="SIZE", help="memory of each instance"),
-        option("-c", "--vcpus", type=int, metavar="N", help="virtual processors of each"),
-        option("--spindle-use", dest="spindle_use", type=int, metavar="N",
-               help="spindles that each uses"),
-        option("--max-instances", dest="max_instances", type=int, metavar="N",
-               help="do not count further"),
-        *JOB_OPTIONS,
-    )(capacity)  # fmt: skip
+    )(balance)
+    table.command("capacity", OpOptions("placing.OpClusterCapacity"), *JOB_OPTIONS)(capacity)
 
 
 def balance(args: argparse.Namespace) -> int:
@@ -48,13 +32,10 @@ def balance(args: argparse.Namespace) -> int:
 
     Each move is a job; those that touch the same nodes wait for each other.
     """
-    from ganeti.model.opcodes.placing import OpClusterBalance
-
     if not args.dry_run:
         confirm("Move instances to balance the cluster?", is_sure=args.force)
-    op = OpClusterBalance(iallocator=args.iallocator, max_moves=args.max_moves)
     with LuxiClient() as client:
-        found = run_job(client, op, args)
+        found = run_job(client, args.op.opcode(args), args)
         if not found["moved"]:
             say("The cluster is balanced: no move would make it better.")
             return 0
@@ -83,19 +64,7 @@ def capacity(args: argparse.Namespace) -> int:
 
     What is not given is that of the standard instance of the cluster's instance policy.
     """
-    from ganeti.model.opcodes.placing import OpClusterCapacity
-
-    op = OpClusterCapacity(
-        iallocator=args.iallocator,
-        disk_template=args.disk_template,
-        disks=disk_requests(args.disk) if args.disk else None,
-        memory=parse_mib(args.memory, "memory") if args.memory else None,
-        vcpus=args.vcpus,
-        spindle_use=args.spindle_use,
-        max_instances=args.max_instances,
-    )
-    with LuxiClient() as client:
-        found: dict[str, Any] | None = run_job(client, op, args)
+    found: dict[str, Any] | None = run_given(args)
     if found is None:
         return 0
     spec = found["spec"]

@@ -59,6 +59,12 @@ class Command(NamedTuple):
         return [part for part in self.parts if isinstance(part, Argument)]
 
     @property
+    def source(self) -> OptionSource | None:
+        """What its options are made of besides its own."""
+        sources = [one for one in self.parts if not isinstance(one, Option | Argument)]
+        return sources[0] if sources else None
+
+    @property
     def options(self) -> list[Option]:
         """All options, in order."""
         found: list[Option] = []
@@ -145,7 +151,7 @@ class CommandTable:
             return EXIT_FAILURE
         words = joined(rest, command.options)
         args = parser_of(self.prog, command).parse_intermixed_args(words)
-        args.prog, args.command = self.prog, command.name
+        args.prog, args.command, args.op = self.prog, command.name, command.source
         return command.function(args)
 
     def main(self, argv: Sequence[str] | None = None) -> NoReturn:

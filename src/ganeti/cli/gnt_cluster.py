@@ -315,30 +315,15 @@ def master_ping(args: argparse.Namespace) -> int:
 
 @table.command(
     "verify",
-    option("--error-codes", action="store_true", help="begin findings with their codes"),
-    option("--ignore-errors", action="append", metavar="CODE",
-           help="show this finding as a warning; may be repeated"),
+    OpOptions("cluster.OpClusterVerify"),
     option("--no-nplus1-mem", dest="skip_memory", action="store_true",
            help="do not ask whether memory suffices if a node fails"),
-    option("--node-group", dest="group", metavar="GROUP", help="check one group only"),
-    option("--debug-simulate-errors", dest="simulate", action="store_true",
-           help="report an error that is none, to test those who read it"),
-    option("--verify-ssh-clutter", dest="clutter", action="store_true",
-           help="accepted: no ssh keys are kept"),
     *JOB_OPTIONS,
 )  # fmt: skip
 def verify(args: argparse.Namespace) -> int:
     """Check the configuration, the nodes and the instances; exit code 1 if something is wrong."""
-    from ganeti.model.opcodes.cluster import OpClusterVerify
-
-    op = OpClusterVerify(
-        debug_simulate_errors=args.simulate,
-        error_codes=args.error_codes,
-        skip_checks=["nplusone_mem"] if args.skip_memory else [],
-        ignore_errors=args.ignore_errors or [],
-        verbose=args.verbose > 0,
-        group_name=args.group,
-        verify_clutter=args.clutter,
+    op = args.op.opcode(
+        args, skip_checks=["nplusone_mem"] if args.skip_memory else [], verbose=args.verbose > 0
     )
     with LuxiClient() as client:
         result = run_job(client, op, args)

@@ -12,9 +12,9 @@ from ganeti.base.paths import Paths
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NodeSetupError
-from ganeti.cli.jobs import run_job
-from ganeti.cli.key_values import merged_key_values
+from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.node_moves import add_move_commands
+from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import (
     FIELD_NAMES,
     JOB_OPTIONS,
@@ -37,7 +37,6 @@ DEFAULT_FIELDS = (
 )  # fmt: skip
 TOKEN_LIMIT = 4096
 STANDARD_INPUT = "-"
-_FLAG_WORDS = {"yes": True, "true": True, "no": False, "false": False}
 
 
 @table.command("list", NODES, *LIST_OPTIONS)
@@ -98,16 +97,7 @@ def _described(node: dict[str, Any]) -> list[tuple[str, Any]]:
            " '-' is standard input"),
     option("--token-stdin", dest="token_stdin", action="store_true",
            help="read that token from standard input"),
-    option("--readd", action="store_true", help="take a node in again that lost its data"),
-    option("-s", "--secondary-ip", metavar="ADDRESS",
-           help="the node's address for replication of disks"),
-    option("-g", "--node-group", dest="group", metavar="GROUP", help="node group"),
-    option("--master-capable", choices=("yes", "no"), default="yes",
-           help="whether the node may become a master candidate"),
-    option("--vm-capable", choices=("yes", "no"), default="yes",
-           help="whether the node may run instances"),
-    option("--node-parameters", dest="ndparams", action="append", metavar="k=v,...",
-           help="node parameters"),
+    OpOptions("node.OpNodeAdd"),
     option("--ssh-port", type=int, default=22, metavar="PORT", help="ssh port of the new node (22)"),
     option("--no-ssh-key-check", dest="check_host_key", action="store_false",
            help="do not check the new node's ssh host key"),
@@ -123,8 +113,6 @@ def add(args: argparse.Namespace) -> int:
     """
     import asyncio
 
-    from ganeti.model.opcodes.node import OpNodeAdd
-
     with LuxiClient() as client:
         _check_new(client, args)
         token = _token(args)
@@ -134,18 +122,13 @@ def add(args: argparse.Namespace) -> int:
             raise
         except GanetiError as err:
             raise NodeSetupError(f"{args.node_name} was not added: {err.message}") from err
-        op = OpNodeAdd(
+        op = args.op.opcode(
+            args,
             node_name=joined.name,
             primary_ip=joined.primary_ip,
-            secondary_ip=args.secondary_ip,
             port=joined.port,
             certificate=joined.fingerprint,
             node_uuid=joined.uuid,
-            readd=args.readd,
-            group=args.group,
-            master_capable=_FLAG_WORDS[args.master_capable],
-            vm_capable=_FLAG_WORDS[args.vm_capable],
-            ndparams=merged_key_values(args.ndparams, "ndparams"),
         )
         run_job(client, op, args)
     return 0
@@ -209,99 +192,52 @@ def _private_text(path: Path) -> str:
         return file.read(TOKEN_LIMIT)
 
 
-@table.command("remove", NODE, *JOB_OPTIONS)
+@table.command("remove", NODE, OpOptions("node.OpNodeRemove"), *JOB_OPTIONS)
 def remove(args: argparse.Namespace) -> int:
     """Take a node without instances out of the cluster."""
-    from ganeti.model.opcodes.node import OpNodeRemove
-
-    with LuxiClient() as client:
-        run_job(client, OpNodeRemove(node_name=args.node_name), args)
+    run_given(args)
     return 0
 
 
-_YES_NO = ("yes", "no")
-
-
-@table.command(
-    "modify",
-    NODE,
-    option("-C", "--master-candidate", choices=_YES_NO, help="whether the node is a master candidate"),
-    option("-O", "--offline", choices=_YES_NO,
-           help="whether the node is away: nothing is asked of it"),
-    option("-D", "--drained", choices=_YES_NO, help="whether the node takes no new instances"),
-    option("--master-capable", choices=_YES_NO,
-           help="whether the node may become a master candidate"),
-    option("--vm-capable", choices=_YES_NO, help="whether the node may run instances"),
-    option("--auto-promote", action="store_true",
-           help="let another node become a master candidate in its place"),
-    option("-s", "--secondary-ip", metavar="ADDRESS",
-           help="the node's address for replication of disks"),
-    option("--node-parameters", dest="ndparams", action="append", metavar="k=v,...",
-           help="node parameters; '-k' takes the value of the group or cluster again"),
-    option("-f", "--force", action="store_true",
-           help="do it even if too few master candidates are left"),
-    *JOB_OPTIONS,
-)  # fmt: skip
+@table.command("modify", NODE, OpOptions("node.OpNodeSetParams"), *JOB_OPTIONS)
 def modify(args: argparse.Namespace) -> int:
     """Change a node's role and parameters.
 
     A node that was offline is taken back only when it answers, belongs to this cluster, has taken the
     cluster's latest facts, and runs no instance that belongs elsewhere.
     """
-    from ganeti.model.opcodes.node import OpNodeSetParams
-
-    flags: dict[str, Any] = {
-        name: None if getattr(args, name) is None else _FLAG_WORDS[getattr(args, name)]
-        for name in ("master_candidate", "offline", "drained", "master_capable", "vm_capable")
-    }
-    op = OpNodeSetParams(
-        node_name=args.node_name,
-        force=args.force,
-        auto_promote=args.auto_promote,
-        secondary_ip=args.secondary_ip,
-        ndparams=merged_key_values(args.ndparams, "ndparams") if args.ndparams else None,
-        **flags,
-    )
-    with LuxiClient() as client:
-        changes = run_job(client, op, args)
+    changes = run_given(args)
     say(f"Modified node {args.node_name}")
     for name, value in changes or ():
         say(f" - {name} -> {value}")
     return 0
 
 
-@table.command(
-    "powercycle",
-    NODE,
-    option("-f", "--force", action="store_true",
-           help="do it without asking, and even to the master"),
-    *JOB_OPTIONS,
-)  # fmt: skip
+@table.command("powercycle", NODE, OpOptions("node.OpNodePowercycle"), *JOB_OPTIONS)
 def powercycle(args: argparse.Namespace) -> int:
     """Restart a node at once, without shutting anything down; its guests are lost.
 
     It works while the node's daemon answers, even if the node's disks do not.
     """
-    from ganeti.model.opcodes.node import OpNodePowercycle
-
-    op = OpNodePowercycle(node_name=args.node_name, force=args.force)
-    with LuxiClient() as client:
-        result = run_job(client, op, args)
+    result = run_given(args)
     if result:
         say(result)
     return 0
 
 
-@table.command("rename", NODE, Argument("new_name", "the new name"), *JOB_OPTIONS)
+@table.command(
+    "rename",
+    NODE,
+    Argument("new_name", "the new name"),
+    OpOptions("node.OpNodeRename"),
+    *JOB_OPTIONS,
+)
 def rename(args: argparse.Namespace) -> int:
     """Give a node another name; its instances go on undisturbed, nothing is locked.
 
     The host itself must be given that name as well, before or after.
     """
-    from ganeti.model.opcodes.node import OpNodeRename
-
-    with LuxiClient() as client:
-        run_job(client, OpNodeRename(node_name=args.node_name, new_name=args.new_name), args)
+    run_given(args)
     return 0
 
 

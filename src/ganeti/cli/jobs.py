@@ -64,6 +64,11 @@ def run_opcode(op: "OpCode", args: argparse.Namespace) -> Any:
         return run_job(client, op, args)
 
 
+def run_given(args: argparse.Namespace, **more: Any) -> Any:
+    """Run the opcode that the command line, and `more`, mean; its result."""
+    return run_opcode(args.op.opcode(args, **more), args)
+
+
 def submit(client: LuxiClient, ops: Sequence[Any]) -> int:
     """Submit opcodes as one job; its id. If the connection breaks it is tried again, with its key.
 

@@ -84,7 +84,16 @@ def named_key_values(texts: Sequence[str] | None, field: str) -> dict[str, dict[
 
 def words(text: str) -> list[str]:
     """The words of a list with commas."""
-    return [word for word in text.split(",") if word]
+    return [word for word in split_words(text) if word]
+
+
+def texts(given: Sequence[str] | None, field: str) -> dict[str, str]:
+    """Parameters of an OS, which are all texts."""
+    found = merged_key_values(given, field)
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise InputError("needs a value, as in name=value", f"{field}.{name}")
+    return found
 
 
 def switches(texts: Sequence[str], field: str) -> dict[str, Any]:

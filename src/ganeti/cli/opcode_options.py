@@ -5,16 +5,18 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, NamedTuple, get_args
 
-from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.cli.command import Option, option
 from ganeti.cli.key_values import (
     backend_params,
+    disk_requests,
     intervals_us,
     merged_key_values,
     named_key_values,
+    nic_requests,
     os_params,
     switches,
+    texts,
     words,
 )
 from ganeti.cli.policy_options import POLICY_OPTIONS, policy_of
@@ -33,6 +35,9 @@ _FORMS: dict[Form, tuple[dict[str, Any], Read]] = {
     Form.KEY_VALUES: (_REPEATED, merged_key_values),
     Form.BACKEND: (_REPEATED, lambda texts, _name: backend_params(texts)),
     Form.OS_PARAMS: (_REPEATED, os_params),
+    Form.TEXTS: (_REPEATED, texts),
+    Form.DISKS: (_REPEATED, lambda given, _name: disk_requests(given)),
+    Form.NICS: (_REPEATED, lambda given, _name: nic_requests(given)),
     Form.NAMED: (_REPEATED, named_key_values),
     Form.SWITCHES: (_REPEATED, switches),
     Form.INTERVALS: (_REPEATED, intervals_us),
@@ -60,13 +65,18 @@ class OpOptions(NamedTuple):
 
     def options(self) -> Iterator[Option]:
         """One for each field that people meet; for a policy several."""
+        from msgspec.structs import fields
+
+        required = {one.name for one in fields(self.kind) if one.required}
         for name, (field, type_) in fields_of(self.kind).items():
             if name in self.without or not field.help:
                 continue
             if field.form is Form.POLICY:
                 yield from POLICY_OPTIONS
             else:
-                yield from _options(name, field, type_)
+                yield from _options(
+                    name, field, type_, {"required": True} if name in required else {}
+                )
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
         """The fields of which the command line says something."""
@@ -80,19 +90,21 @@ class OpOptions(NamedTuple):
                 found[name] = _FORMS[field.form][1](value, name)
         return found
 
-    def something_given(self, args: argparse.Namespace) -> dict[str, Any]:
-        """The same, where a command without any has nothing to do; InputError."""
-        if given := self.given(args):
-            return given
-        raise InputError("say what is to be changed; see --help", "options")
-
     def opcode(self, args: argparse.Namespace, **more: Any) -> Any:
-        """The opcode, with what the command line and `more` say; `force` and arguments by their names."""
-        return self.kind(**{**self.given(args), **more})
+        """The opcode: what the command line says of its fields, by options or arguments, and `more`."""
+        from ganeti.model.opcodes.base import OpCode
+
+        known = {*fields_of(self.kind), *OpCode.__struct_fields__, *self.without}
+        plain = {
+            name: value
+            for name in self.kind.__struct_fields__
+            if name not in known and (value := getattr(args, name, None)) is not None
+        }
+        return self.kind(**{**plain, **self.given(args), **more})
 
 
-def _options(name: str, field: Field, type_: Any) -> Iterator[Option]:
-    settings = {"dest": name, **_FORMS[field.form][0]}
+def _options(name: str, field: Field, type_: Any, more: dict[str, Any]) -> Iterator[Option]:
+    settings = {"dest": name, **_FORMS[field.form][0], **more}
     if field.form is Form.PLAIN and bool in (type_, *get_args(type_)):
         settings |= {"action": "store_true", "default": None}
     elif field.form is Form.PLAIN and int in (type_, *get_args(type_)):
@@ -100,7 +112,7 @@ def _options(name: str, field: Field, type_: Any) -> Iterator[Option]:
     if field.metavar:
         settings["metavar"] = field.metavar
     if field.choices:
-        settings["choices"] = field.choices
+        settings["choices"] = tuple(str(one) for one in field.choices)
     long = "--" + name.replace("_", "-")
     is_whole, *others = field.flags.split() or [""]
     flags = others if is_whole == "!" else [*field.flags.split(), long]

@@ -6,33 +6,12 @@ INSTANCE = Argument("instance_name", "name of the instance", completion="instanc
 INSTANCES = Argument("names", "names of instances", nargs="*", completion="instance")
 NODE = Argument("node_name", "name of the node", completion="node")
 GROUP = Argument("group_name", "name of the node group", completion="group")
-TARGET_GROUPS = option(
-    "--to", dest="target_groups", action="append", metavar="GROUP", completion="group",
-    help="group to move to; may be repeated; any other without",
-)  # fmt: skip
 NODES = Argument("names", "names of nodes", nargs="*", completion="node")
 
 FORCE = option("-f", "--force", action="store_true", help="do it without asking")
 VERBOSE = option("-v", "--verbose", action="count", default=0, help="say more")
 DEBUG = option("-d", "--debug", action="count", default=0, help="pass a debug level to the job")
 ALL_INSTANCES = option("--all", dest="all", action="store_true", help="all instances")
-SHUTDOWN_TIMEOUT = option(
-    "--shutdown-timeout",
-    type=int,
-    metavar="SECONDS",
-    default=120,
-    help="how long the guest may take to shut down before it is ended (120)",
-)
-IGNORE_IPOLICY = option(
-    "--ignore-ipolicy", action="store_true", help="do it even against the instance policy"
-)
-IALLOCATOR = option(
-    "-I",
-    "--iallocator",
-    metavar="NAME",
-    completion="iallocator",
-    help="let this allocator choose the nodes; '.' is the cluster's default",
-)
 
 SUBMIT = option(
     "--submit", dest="submit_only", action="store_true", help="print the job's id, do not wait"

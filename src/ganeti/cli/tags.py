@@ -7,7 +7,8 @@ from pathlib import Path
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
-from ganeti.cli.jobs import run_job
+from ganeti.cli.jobs import run_given
+from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import GROUP, INSTANCE, JOB_OPTIONS, NODE
 from ganeti.clients.luxi import LuxiClient
 
@@ -32,24 +33,16 @@ def add_tag_commands(table: CommandTable, kind: str) -> None:
     def named(args: argparse.Namespace) -> str | None:
         return getattr(args, argument.name) if argument else None
 
-    @table.command("add-tags", *name, TAGS, FROM, *JOB_OPTIONS)
+    @table.command("add-tags", *name, TAGS, FROM, OpOptions("tags.OpTagsSet"), *JOB_OPTIONS)
     def add_tags(args: argparse.Namespace) -> int:
         """Add tags; those that are there already stay."""
-        from ganeti.model.opcodes.tags import OpTagsSet
-
-        op = OpTagsSet(kind=kind, name=named(args), tags=_given(args))
-        with LuxiClient() as client:
-            run_job(client, op, args)
+        run_given(args, kind=kind, name=named(args), tags=_given(args))
         return 0
 
-    @table.command("remove-tags", *name, TAGS, FROM, *JOB_OPTIONS)
+    @table.command("remove-tags", *name, TAGS, FROM, OpOptions("tags.OpTagsDel"), *JOB_OPTIONS)
     def remove_tags(args: argparse.Namespace) -> int:
         """Remove tags; all of them must be there."""
-        from ganeti.model.opcodes.tags import OpTagsDel
-
-        op = OpTagsDel(kind=kind, name=named(args), tags=_given(args))
-        with LuxiClient() as client:
-            run_job(client, op, args)
+        run_given(args, kind=kind, name=named(args), tags=_given(args))
         return 0
 
     @table.command("list-tags", *name)

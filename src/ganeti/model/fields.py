@@ -30,6 +30,8 @@ class Form(Enum):
     """`k=v,…` of backend parameters: sizes and counts in their types."""
     OS_PARAMS = auto()
     """`k=v,…`, where all values are texts."""
+    TEXTS = auto()
+    """The same, where none can be taken away."""
     NAMED = auto()
     """`NAME:k=v,…`"""
     SWITCHES = auto()
@@ -38,6 +40,10 @@ class Form(Enum):
     """`k=SECONDS`; microseconds in the request."""
     UIDS = auto()
     """`UID,LOW-HIGH`"""
+    DISKS = auto()
+    """`N:size=SIZE,k=v,…`"""
+    NICS = auto()
+    """`N:k=v,…`"""
     POLICY = auto()
     """The options of an instance policy, which are several."""
 

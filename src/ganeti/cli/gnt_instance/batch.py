@@ -12,7 +12,8 @@ from ganeti.cli.command import EXIT_FAILURE, Argument
 from ganeti.cli.gnt_instance.table import table
 from ganeti.cli.jobs import run_job, run_jobs
 from ganeti.cli.many_jobs import wait_for_all
-from ganeti.cli.options import IALLOCATOR, JOB_OPTIONS
+from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.options import JOB_OPTIONS
 from ganeti.clients.luxi import LuxiClient
 
 if TYPE_CHECKING:  # lists do not need opcodes, and start faster
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # lists do not need opcodes, and start faster
 @table.command(
     "batch-create",
     Argument("file", "the instances, as JSON", completion="file"),
-    IALLOCATOR,
+    OpOptions("placing.OpInstanceMultiAlloc", without=("opportunistic_locking",)),
     *JOB_OPTIONS,
 )
 def batch_create(args: argparse.Namespace) -> int:

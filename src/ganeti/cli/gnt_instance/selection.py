@@ -1,8 +1,8 @@
 """Which instances a command means: by name, node, tag, or all; and a job for each of them."""
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.cli.command import EXIT_FAILURE, Argument, Option, option
@@ -10,9 +10,6 @@ from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_jobs
 from ganeti.cli.losses import LOSSES
 from ganeti.clients.luxi import LuxiClient
-
-if TYPE_CHECKING:  # lists do not need opcodes, and start faster
-    from ganeti.model.opcodes import OpCode
 
 
 class _Way(NamedTuple):
@@ -116,14 +113,11 @@ def confirm_many(args: argparse.Namespace, names: Sequence[str]) -> None:
         )
 
 
-def on_each(
-    args: argparse.Namespace,
-    opcode: Callable[[str], "OpCode"],
-) -> int:
+def on_each(args: argparse.Namespace, **more: Any) -> int:
     """Run a job for each instance that is meant, all at once; several are asked about first, once."""
     with LuxiClient() as client:
         names = chosen_names(client, args)
-        jobs = [(name, opcode(name)) for name in names]
+        jobs = [(name, args.op.opcode(args, instance_name=name, **more)) for name in names]
         if not any(op.op_id() in LOSSES for _name, op in jobs):
             confirm_many(args, names)
         done = run_jobs(client, jobs, args)

@@ -5,9 +5,9 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import format_mib
-from ganeti.cli.command import option
 from ganeti.cli.gnt_instance.table import table
-from ganeti.cli.jobs import run_job
+from ganeti.cli.jobs import run_given
+from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import (
     ALL_INSTANCES,
     FIELD_NAMES,
@@ -24,7 +24,6 @@ from ganeti.cli.output import (
     print_tree,
     wanted_filter,
 )
-from ganeti.clients.luxi import LuxiClient
 
 DEFAULT_FIELDS = ("name", "hypervisor", "os", "pnode", "status", "oper_ram")
 
@@ -51,19 +50,15 @@ def list_fields(args: argparse.Namespace) -> int:
     "info",
     INSTANCES,
     ALL_INSTANCES,
-    option("-s", "--static", action="store_true", help="do not ask the nodes"),
+    OpOptions("instance.OpInstanceQueryData"),
     *QUERY_JOB_OPTIONS,
     aliases=("show",),
 )
 def info(args: argparse.Namespace) -> int:
     """Show everything about instances."""
-    from ganeti.model.opcodes.instance import OpInstanceQueryData
-
     if bool(args.names) is args.all:
         raise InputError("give names of instances, or --all", "instances")
-    op = OpInstanceQueryData(instances=args.names, static=args.static, use_locking=True)
-    with LuxiClient() as client:
-        found: dict[str, dict[str, Any]] = run_job(client, op, args)
+    found: dict[str, dict[str, Any]] = run_given(args, instances=args.names, use_locking=True)
     print_tree([_described(found[name]) for name in sorted(found)])
     return 0
 

@@ -1,9 +1,10 @@
 """What every opcode has."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
+from ganeti.model.fields import Field, Form
 from ganeti.model.params import Params
 
 Reason = tuple[str, str, int]
@@ -70,3 +71,67 @@ class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     link: str | None = None
     vlan: str | None = None
     name: str | None = None
+
+
+# Fields that several opcodes have alike.
+Iallocator = Annotated[
+    str | None,
+    Field(
+        "let this allocator choose the nodes; '.' is the cluster's default",
+        "-I",
+        "NAME",
+        names="iallocator",
+    ),
+]
+TargetNode = Annotated[str | None, Field("node that is to run it", "-n", "NODE", names="node")]
+TargetGroups = Annotated[
+    list[str] | None,
+    Field(
+        "group to move to; may be repeated; any other without",
+        "! --to",
+        "GROUP",
+        Form.REPEATED,
+        names="group",
+    ),
+]
+IgnoreIpolicy = Annotated[bool, Field("do it even against the instance policy")]
+IgnoreConsistency = Annotated[bool, Field("accepted, without effect: disks have one copy only")]
+EarlyRelease = Annotated[
+    bool, Field("accepted, without effect: no disk has a copy that could be freed early", "-e")
+]
+ForceVariant = Annotated[bool, Field("take a variant that the OS definition does not list")]
+ShutdownTimeout = Annotated[
+    int,
+    Field("how long the guest may take to shut down before it is ended (120)", metavar="SECONDS"),
+]
+MigrationMode = Annotated[
+    str | None,
+    Field("the same, in words", "! --migration-mode", choices=("live", "non-live")),
+]
+NonLive = Annotated[
+    bool | None,
+    Field("let the guest stand still while it is moved", "! --non-live", form=Form.OFF),
+]
+NoRuntimeChanges = Annotated[
+    bool,
+    Field("do not change its memory to make it fit", "! --no-runtime-changes", form=Form.OFF),
+]
+NoWaitForSync = Annotated[
+    bool,
+    Field("accepted, without effect: no disk is mirrored", "! --no-wait-for-sync", form=Form.OFF),
+]
+NoConflictsCheck = Annotated[
+    bool,
+    Field(
+        "accepted, without effect: there are no networks to compare with",
+        "! --no-conflicts-check",
+        form=Form.OFF,
+    ),
+]
+OpportunisticLocking = Annotated[
+    bool, Field("accepted, without effect: an allocation waits for no node")
+]
+PrivateOsParams = Field(
+    "the same; never shown again", "! --os-parameters-private", "k=v,...", Form.TEXTS
+)
+SecretOsParams = Field("the same; never stored", "! --os-parameters-secret", "k=v,...", Form.TEXTS)

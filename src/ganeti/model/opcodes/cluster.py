@@ -31,13 +31,24 @@ class OpClusterQuery(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_QUERY"):
 class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"):
     """Check everything: submits one job for the configuration and one for each node group."""
 
-    debug_simulate_errors: bool = False
-    error_codes: bool = False
+    debug_simulate_errors: Annotated[
+        bool, Field("report an error that is none, to test those who read it")
+    ] = False
+    error_codes: Annotated[bool, Field("begin findings with their codes")] = False
     skip_checks: list[str] = []
-    ignore_errors: list[str] = []
+    ignore_errors: Annotated[
+        list[str],
+        Field(
+            "show this finding as a warning; may be repeated", metavar="CODE", form=Form.REPEATED
+        ),
+    ] = []
     verbose: bool = False
-    group_name: str | None = None
-    verify_clutter: bool = False
+    group_name: Annotated[str | None, Field("check one group only", "! --node-group", "GROUP")] = (
+        None
+    )
+    verify_clutter: Annotated[
+        bool, Field("accepted: no ssh keys are kept", "! --verify-ssh-clutter")
+    ] = False
 
     host_changing: ClassVar[bool] = False
 

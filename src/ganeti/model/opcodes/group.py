@@ -1,8 +1,10 @@
 """Opcodes about node groups."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from ganeti.model.opcodes.base import OpCode
+from ganeti.model.fields import Field, Form
+from ganeti.model.names import AllocPolicy
+from ganeti.model.opcodes.base import EarlyRelease, Iallocator, OpCode, TargetGroups
 from ganeti.model.params import Params
 
 
@@ -14,15 +16,42 @@ class OnGroup(OpCode, frozen=True, kw_only=True):
     summary_field: ClassVar[str | None] = "group_name"
 
 
-class OpGroupAdd(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
-    """Make a node group, without nodes."""
+class GroupParams(OnGroup, frozen=True, kw_only=True):
+    """The parameters of a node group; None leaves one as it is, or to the cluster."""
 
-    alloc_policy: str | None = None
-    ndparams: Params | None = None
-    diskparams: dict[str, Params] | None = None
-    ipolicy: Params | None = None
+    alloc_policy: Annotated[
+        str | None,
+        Field(
+            "whether allocators use the group: preferred, last_resort or unallocable",
+            metavar="POLICY",
+            choices=tuple(AllocPolicy),
+        ),
+    ] = None
+    ndparams: Annotated[
+        Params | None,
+        Field(
+            "node parameters; '-k' takes the cluster's again",
+            "! --node-parameters",
+            "k=v,...",
+            Form.KEY_VALUES,
+        ),
+    ] = None
+    diskparams: Annotated[
+        dict[str, Params] | None,
+        Field(
+            "parameters of a disk template; '-k' takes the cluster's again",
+            "! -D --disk-parameters",
+            "TEMPLATE:k=v,...",
+            Form.NAMED,
+        ),
+    ] = None
+    ipolicy: Annotated[Params | None, Field("what instances may be", form=Form.POLICY)] = None
     hv_state: Params | None = None
     disk_state: Params | None = None
+
+
+class OpGroupAdd(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_ADD"):
+    """Make a node group, without nodes."""
 
 
 class OpGroupRemove(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_REMOVE"):
@@ -35,15 +64,8 @@ class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
     new_name: str
 
 
-class OpGroupSetParams(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_SET_PARAMS"):
+class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET_PARAMS"):
     """Change a node group; None as a value of a parameter takes the cluster's again."""
-
-    alloc_policy: str | None = None
-    ndparams: Params | None = None
-    diskparams: dict[str, Params] | None = None
-    ipolicy: Params | None = None
-    hv_state: Params | None = None
-    disk_state: Params | None = None
 
 
 class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIGN_NODES"):
@@ -57,13 +79,13 @@ class OpGroupAssignNodes(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_ASSIG
 class OpGroupEvacuate(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_EVACUATE"):
     """Move all instances of a group to other groups: a job for each."""
 
-    early_release: bool = False
-    iallocator: str | None = None
-    target_groups: list[str] | None = None
-    sequential: bool = False
-    """Each job waits for the one before it."""
-    force_failover: bool = False
-    """Instances are stopped and started elsewhere, none migrates live."""
+    early_release: EarlyRelease = False
+    iallocator: Iallocator = None
+    target_groups: TargetGroups = None
+    sequential: Annotated[bool, Field("move one instance after the other")] = False
+    force_failover: Annotated[
+        bool, Field("stop and start instances in place of live migration")
+    ] = False
 
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""
@@ -74,9 +96,9 @@ class OpInstanceChangeGroup(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_
 
     instance_name: str
     instance_uuid: str | None = None
-    early_release: bool = False
-    iallocator: str | None = None
-    target_groups: list[str] | None = None
+    early_release: EarlyRelease = False
+    iallocator: Iallocator = None
+    target_groups: TargetGroups = None
 
     summary_field: ClassVar[str | None] = "instance_name"
     host_changing: ClassVar[bool] = False

@@ -1,9 +1,26 @@
 """Opcodes about instances."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from ganeti.model.fields import Field, Form
 from ganeti.model.names import AdminStateSource, RebootType
-from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode
+from ganeti.model.opcodes.base import (
+    DiskRequest,
+    ForceVariant,
+    Iallocator,
+    IgnoreIpolicy,
+    MigrationMode,
+    NicRequest,
+    NoConflictsCheck,
+    NonLive,
+    NoRuntimeChanges,
+    NoWaitForSync,
+    OpCode,
+    OpportunisticLocking,
+    PrivateOsParams,
+    SecretOsParams,
+    ShutdownTimeout,
+)
 from ganeti.model.params import Params
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 120
@@ -14,35 +31,85 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
 
     instance_name: str
     mode: str = "create"
-    disk_template: str | None = None
-    disks: list[DiskRequest] = []
-    nics: list[NicRequest] = []
-    os_type: str | None = None
+    disk_template: Annotated[
+        str | None,
+        Field(
+            "how the disks are kept: diskless, file, sharedfile; the cluster's first without",
+            "-t",
+            "TEMPLATE",
+        ),
+    ] = None
+    disks: Annotated[
+        list[DiskRequest],
+        Field(
+            "disk N, with size and perhaps mode=ro, name; may be repeated",
+            "! --disk",
+            "N:size=SIZE,...",
+            Form.DISKS,
+        ),
+    ] = []
+    nics: Annotated[
+        list[NicRequest],
+        Field(
+            "network interface N with mac, ip, mode, link, vlan, name; may be repeated",
+            "! --net",
+            "N:k=v,...",
+            Form.NICS,
+        ),
+    ] = []
+    os_type: Annotated[
+        str | None,
+        Field("OS definition to install from", "-o", "OS[+VARIANT]", names="os"),
+    ] = None
     pnode: str | None = None
     pnode_uuid: str | None = None
     snode: str | None = None
     snode_uuid: str | None = None
-    iallocator: str | None = None
+    iallocator: Iallocator = None
     hypervisor: str | None = None
     hvparams: Params = {}
-    beparams: Params = {}
-    osparams: dict[str, str] = {}
-    osparams_private: dict[str, str] = {}
-    osparams_secret: dict[str, str] = {}
-    file_driver: str | None = None
-    file_storage_dir: str | None = None
-    start: bool = True
-    no_install: bool | None = False
-    force_variant: bool = False
-    wait_for_sync: bool = True
-    ip_check: bool = False
-    name_check: bool = False
-    conflicts_check: bool = True
-    ignore_ipolicy: bool = False
-    opportunistic_locking: bool = False
-    group_name: str | None = None
-    explain: bool = False
-    """Say of each node that an allocator does not choose why."""
+    beparams: Annotated[
+        Params,
+        Field(
+            "backend parameters, as memory=512m,vcpus=2",
+            "! -B --backend-parameters",
+            "k=v,...",
+            Form.BACKEND,
+        ),
+    ] = {}
+    osparams: Annotated[
+        dict[str, str],
+        Field("parameters of the OS definition", "! -O --os-parameters", "k=v,...", Form.TEXTS),
+    ] = {}
+    osparams_private: Annotated[dict[str, str], PrivateOsParams] = {}
+    osparams_secret: Annotated[dict[str, str], SecretOsParams] = {}
+    file_driver: Annotated[str | None, Field("accepted: loop, blktap", metavar="DRIVER")] = None
+    file_storage_dir: Annotated[
+        str | None, Field("subdirectory for disks in files", metavar="NAME")
+    ] = None
+    start: Annotated[bool, Field("leave it down", "! --no-start", form=Form.OFF)] = True
+    no_install: Annotated[
+        bool | None, Field("do not run the OS create script; implies --no-start")
+    ] = False
+    force_variant: ForceVariant = False
+    wait_for_sync: NoWaitForSync = True
+    ip_check: Annotated[
+        bool, Field("refuse if the name's address answers already", form=Form.ON_OFF)
+    ] = False
+    name_check: Annotated[bool, Field("refuse if the name does not resolve", form=Form.ON_OFF)] = (
+        False
+    )
+    conflicts_check: NoConflictsCheck = True
+    ignore_ipolicy: IgnoreIpolicy = False
+    opportunistic_locking: OpportunisticLocking = False
+    group_name: Annotated[
+        str | None,
+        Field("node group in which an allocator may choose", "! -g --node-group", "GROUP"),
+    ] = None
+    explain: Annotated[
+        bool,
+        Field("say of each node that is not chosen why; with --dry-run nothing is made"),
+    ] = False
     identify_defaults: bool = False
     compress: str = "none"
     forthcoming: bool = False
@@ -57,7 +124,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     src_node: str | None = None
     src_node_uuid: str | None = None
     src_path: str | None = None
-    tags: list[str] = []
+    tags: Annotated[list[str], Field("tags", metavar="TAG,...", form=Form.WORDS)] = []
 
     summary_field: ClassVar[str | None] = "instance_name"
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
@@ -79,19 +146,43 @@ class OnInstance(OpCode, frozen=True, kw_only=True):
 class OpInstanceRemove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REMOVE"):
     """Shut an instance down and remove its disks and its entry."""
 
-    ignore_failures: bool = False
-    shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
+    ignore_failures: Annotated[
+        bool, Field("go on where a node does not answer or a disk cannot be removed")
+    ] = False
+    shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
+
+
+IgnoreOffline = Annotated[bool, Field("only mark it, if its node is offline", "! --ignore-offline")]
+NoRemember = Annotated[bool, Field("do not remember the new state as the wanted one")]
 
 
 class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_STARTUP"):
     """Start an instance and remember that it is to run."""
 
     force: bool = False
-    ignore_offline_nodes: bool = False
-    hvparams: Params = {}
-    beparams: Params = {}
-    no_remember: bool = False
-    startup_paused: bool = False
+    ignore_offline_nodes: IgnoreOffline = False
+    hvparams: Annotated[
+        Params,
+        Field(
+            "hypervisor parameters for this start only",
+            "! -H --hypervisor-parameters",
+            "k=v,...",
+            Form.KEY_VALUES,
+        ),
+    ] = {}
+    beparams: Annotated[
+        Params,
+        Field(
+            "backend parameters for this start only",
+            "! -B --backend-parameters",
+            "k=v,...",
+            Form.BACKEND,
+        ),
+    ] = {}
+    no_remember: NoRemember = False
+    startup_paused: Annotated[bool, Field("start with the processors stopped", "! --paused")] = (
+        False
+    )
     shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
 
 
@@ -102,40 +193,67 @@ class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
     """
 
     force: bool = False
-    ignore_offline_nodes: bool = False
-    timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
-    no_remember: bool = False
+    ignore_offline_nodes: IgnoreOffline = False
+    timeout: Annotated[
+        int, Field("how long the guest may take before it is ended (120)", metavar="SECONDS")
+    ] = DEFAULT_SHUTDOWN_TIMEOUT_S
+    no_remember: NoRemember = False
     admin_state_source: AdminStateSource | None = None
 
 
 class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REBOOT"):
     """Reboot an instance."""
 
-    reboot_type: RebootType = RebootType.HARD
-    ignore_secondaries: bool = False
-    shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
+    reboot_type: Annotated[
+        RebootType,
+        Field(
+            "soft asks the guest, hard resets it, full stops it and starts it anew",
+            "! -t --type",
+            choices=tuple(RebootType),
+        ),
+    ] = RebootType.HARD
+    ignore_secondaries: Annotated[
+        bool, Field("accepted, without effect: no instance has a secondary node")
+    ] = False
+    shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
+
+
+Cleanup = Annotated[bool, Field("clean up what a broken migration left")]
 
 
 class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MIGRATE"):
     """Move a running instance to another node without stopping it."""
 
-    mode: str | None = None
-    live: bool | None = None
-    target_node: str | None = None
+    mode: MigrationMode = None
+    live: NonLive = None
+    target_node: Annotated[
+        str | None,
+        Field(
+            "node that is to run it; disks that only its present node has go along",
+            "-n",
+            "NODE",
+            names="node",
+        ),
+    ] = None
     target_node_uuid: str | None = None
-    iallocator: str | None = None
-    cleanup: bool = False
-    allow_failover: bool = False
-    allow_runtime_changes: bool = True
-    ignore_ipolicy: bool = False
-    ignore_hvversions: bool = False
+    iallocator: Iallocator = None
+    cleanup: Cleanup = False
+    allow_failover: Annotated[bool, Field("if it does not run, move it all the same")] = False
+    allow_runtime_changes: NoRuntimeChanges = True
+    ignore_ipolicy: IgnoreIpolicy = False
+    ignore_hvversions: Annotated[
+        bool,
+        Field(
+            "accepted, without effect: versions are not compared, QEMU refuses what does not fit"
+        ),
+    ] = False
 
 
 class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QUERY_DATA"):
     """What `gnt-instance info` shows; no names means all instances."""
 
     instances: list[str] = []
-    static: bool = False
+    static: Annotated[bool, Field("do not ask the nodes", "-s")] = False
     use_locking: bool = False
 
     host_changing: ClassVar[bool] = False

@@ -1,7 +1,15 @@
 """Opcodes that change what an instance has: its parameters, its devices, its disks."""
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from ganeti.model.fields import Field, Form
+from ganeti.model.opcodes.base import (
+    ForceVariant,
+    Iallocator,
+    IgnoreIpolicy,
+    NoConflictsCheck,
+    NoWaitForSync,
+)
 from ganeti.model.opcodes.instance import OnInstance
 from ganeti.model.params import Params
 
@@ -16,30 +24,89 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     """
 
     force: bool = False
-    force_variant: bool = False
-    ignore_ipolicy: bool = False
+    force_variant: ForceVariant = False
+    ignore_ipolicy: IgnoreIpolicy = False
     nics: list[list[Any]] = []
     disks: list[list[Any]] = []
-    beparams: Params = {}
-    runtime_mem: int | None = None
-    hvparams: Params = {}
-    os_name: str | None = None
-    osparams: dict[str, str | None] | None = None
-    osparams_private: dict[str, str | None] | None = None
-    clear_osparams: bool = False
-    clear_osparams_private: bool = False
-    remove_osparams: list[str] | None = None
-    remove_osparams_private: list[str] | None = None
-    wait_for_sync: bool = True
+    beparams: Annotated[
+        Params,
+        Field(
+            "backend parameters, as memory=512m,vcpus=2; 'default' takes the cluster's",
+            "! -B --backend-parameters",
+            "k=v,...",
+            Form.BACKEND,
+        ),
+    ] = {}
+    runtime_mem: Annotated[
+        int | None,
+        Field(
+            "memory of the running guest, by ballooning", "! -m --runtime-memory", "SIZE", Form.SIZE
+        ),
+    ] = None
+    hvparams: Annotated[
+        Params,
+        Field(
+            "hypervisor parameters; 'default' takes the cluster's",
+            "! -H --hypervisor-parameters",
+            "k=v,...",
+            Form.KEY_VALUES,
+        ),
+    ] = {}
+    os_name: Annotated[
+        str | None,
+        Field(
+            "OS definition, for the next installation", "! -o --os-type", "OS[+VARIANT]", names="os"
+        ),
+    ] = None
+    osparams: Annotated[
+        dict[str, str | None] | None,
+        Field(
+            "parameters of the OS definition; -k takes one away",
+            "! -O --os-parameters",
+            "k=v,...",
+            Form.OS_PARAMS,
+        ),
+    ] = None
+    osparams_private: Annotated[
+        dict[str, str | None] | None,
+        Field(
+            "the same; never shown again", "! --os-parameters-private", "k=v,...", Form.OS_PARAMS
+        ),
+    ] = None
+    clear_osparams: Annotated[
+        bool,
+        Field("take all OS parameters of the instance away first", "! --clear-os-parameters"),
+    ] = False
+    clear_osparams_private: Annotated[
+        bool, Field("take all private ones away first", "! --clear-os-parameters-private")
+    ] = False
+    remove_osparams: Annotated[
+        list[str] | None,
+        Field("take these OS parameters away", "! --remove-os-parameters", "k,...", Form.WORDS),
+    ] = None
+    remove_osparams_private: Annotated[
+        list[str] | None,
+        Field(
+            "take these private ones away",
+            "! --remove-os-parameters-private",
+            "k,...",
+            Form.WORDS,
+        ),
+    ] = None
+    wait_for_sync: NoWaitForSync = True
     offline: bool | None = None
-    conflicts_check: bool = True
-    hotplug: bool = False
-    hotplug_if_possible: bool = False
+    conflicts_check: NoConflictsCheck = True
+    hotplug: Annotated[bool, Field("change the running guest at once, or fail")] = False
+    hotplug_if_possible: Annotated[
+        bool, Field("change the running guest at once where that is possible; the default")
+    ] = False
     # Clients of Ganeti name these too; what has a value is refused.
     disk_template: str | None = None
     ext_params: Params = {}
     file_driver: str | None = None
-    file_storage_dir: str | None = None
+    file_storage_dir: Annotated[
+        str | None, Field("subdirectory for new disks in files", metavar="NAME")
+    ] = None
     pnode: str | None = None
     pnode_uuid: str | None = None
     remote_node: str | None = None
@@ -55,9 +122,9 @@ class OpInstanceGrowDisk(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
 
     disk: int
     amount: int
-    absolute: bool = False
-    wait_for_sync: bool = True
-    ignore_ipolicy: bool = False
+    absolute: Annotated[bool, Field("the amount is the new size")] = False
+    wait_for_sync: NoWaitForSync = True
+    ignore_ipolicy: IgnoreIpolicy = False
 
 
 class OpInstanceRecreateDisks(
@@ -71,7 +138,7 @@ class OpInstanceRecreateDisks(
     disks: list[int | list[Any]] = []
     nodes: list[str] = []
     node_uuids: list[str] | None = None
-    iallocator: str | None = None
+    iallocator: Iallocator = None
 
 
 class OpInstanceActivateDisks(
@@ -79,8 +146,10 @@ class OpInstanceActivateDisks(
 ):
     """Make the disks usable on the primary node; the result is a list of `[node, disk/N, path]`."""
 
-    ignore_size: bool = False
-    wait_for_sync: bool = False
+    ignore_size: Annotated[
+        bool, Field("do not compare their sizes with those of the configuration")
+    ] = False
+    wait_for_sync: Annotated[bool, Field("accepted, without effect: no disk is mirrored")] = False
 
 
 class OpInstanceDeactivateDisks(

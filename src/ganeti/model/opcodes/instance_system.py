@@ -1,7 +1,9 @@
 """Opcodes about what is installed on an instance, and under which name."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from ganeti.model.fields import Field, Form
+from ganeti.model.opcodes.base import ForceVariant, PrivateOsParams, SecretOsParams
 from ganeti.model.opcodes.instance import OnInstance
 
 
@@ -11,11 +13,27 @@ class OpInstanceReinstall(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     All parameters of the OS count for this installation only; `os_type` is kept.
     """
 
-    os_type: str | None = None
-    force_variant: bool = False
-    osparams: dict[str, str] | None = None
-    osparams_private: dict[str, str] | None = None
-    osparams_secret: dict[str, str] | None = None
+    os_type: Annotated[
+        str | None,
+        Field(
+            "install this OS, and keep it; without, the instance's own",
+            "-o",
+            "OS[+VARIANT]",
+            names="os",
+        ),
+    ] = None
+    force_variant: ForceVariant = False
+    osparams: Annotated[
+        dict[str, str] | None,
+        Field(
+            "parameters of the OS definition, for this installation only",
+            "! -O --os-parameters",
+            "k=v,...",
+            Form.TEXTS,
+        ),
+    ] = None
+    osparams_private: Annotated[dict[str, str] | None, PrivateOsParams] = None
+    osparams_secret: Annotated[dict[str, str] | None, SecretOsParams] = None
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
 
@@ -27,5 +45,13 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     """
 
     new_name: str
-    name_check: bool = False
-    ip_check: bool = False
+    name_check: Annotated[
+        bool, Field("refuse if the new name does not resolve", form=Form.ON_OFF)
+    ] = False
+    ip_check: Annotated[
+        bool,
+        Field(
+            "refuse if the new name's address answers already; needs --name-check",
+            form=Form.ON_OFF,
+        ),
+    ] = False

@@ -1,32 +1,47 @@
 """Opcodes that put instances on other nodes, beside live migration (`instance.py`)."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from ganeti.model.opcodes.base import OpCode
-from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OnInstance
+from ganeti.model.fields import Field
+from ganeti.model.opcodes.base import (
+    EarlyRelease,
+    Iallocator,
+    IgnoreConsistency,
+    IgnoreIpolicy,
+    MigrationMode,
+    NonLive,
+    NoRuntimeChanges,
+    OpCode,
+    ShutdownTimeout,
+    TargetNode,
+)
+from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, Cleanup, OnInstance
 
 
 class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_FAILOVER"):
     """Stop an instance and start it on another node that has its data, also if its own node is dead."""
 
-    target_node: str | None = None
+    target_node: TargetNode = None
     target_node_uuid: str | None = None
-    iallocator: str | None = None
-    ignore_consistency: bool = False
-    ignore_ipolicy: bool = False
-    cleanup: bool = False
-    shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
+    iallocator: Iallocator = None
+    ignore_consistency: IgnoreConsistency = False
+    ignore_ipolicy: IgnoreIpolicy = False
+    cleanup: Cleanup = False
+    shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
 
 class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOVE"):
     """Stop an instance, copy its disks to another node, and start it there."""
 
-    target_node: str
+    target_node: Annotated[str, Field("node that is to have it", "-n", "NODE", names="node")]
     target_node_uuid: str | None = None
-    compress: str = "none"
-    ignore_consistency: bool = False
-    ignore_ipolicy: bool = False
-    shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
+    compress: Annotated[
+        str,
+        Field("compress the data on its way", choices=("none", "gzip", "gzip-fast", "gzip-slow")),
+    ] = "none"
+    ignore_consistency: IgnoreConsistency = False
+    ignore_ipolicy: IgnoreIpolicy = False
+    shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
 
 class OnNode(OpCode, frozen=True, kw_only=True):
@@ -34,7 +49,7 @@ class OnNode(OpCode, frozen=True, kw_only=True):
 
     node_name: str
     node_uuid: str | None = None
-    iallocator: str | None = None
+    iallocator: Iallocator = None
 
     summary_field: ClassVar[str | None] = "node_name"
     host_changing: ClassVar[bool] = False
@@ -44,19 +59,23 @@ class OnNode(OpCode, frozen=True, kw_only=True):
 class OpNodeMigrate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_MIGRATE"):
     """Migrate all primary instances of a node: a job for each."""
 
-    mode: str | None = None
-    live: bool | None = None
-    target_node: str | None = None
+    mode: MigrationMode = None
+    live: NonLive = None
+    target_node: TargetNode = None
     target_node_uuid: str | None = None
-    allow_runtime_changes: bool = True
-    ignore_ipolicy: bool = False
+    allow_runtime_changes: NoRuntimeChanges = True
+    ignore_ipolicy: IgnoreIpolicy = False
 
 
 class OpNodeEvacuate(OnNode, frozen=True, kw_only=True, tag="OP_NODE_EVACUATE"):
     """Take instances off a node: primaries, secondaries or both, a job for each."""
 
     mode: str
-    remote_node: str | None = None
+    remote_node: Annotated[
+        str | None, Field("node that takes them", "! -n --new-secondary", "NODE", names="node")
+    ] = None
     remote_node_uuid: str | None = None
-    early_release: bool = False
-    ignore_soft_errors: bool | None = None
+    early_release: EarlyRelease = False
+    ignore_soft_errors: Annotated[
+        bool | None, Field("let the allocator pass over what is only unwise")
+    ] = None

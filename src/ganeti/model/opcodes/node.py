@@ -1,9 +1,16 @@
 """Opcodes about nodes."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from ganeti.model.fields import Field, Form
 from ganeti.model.opcodes.base import OpCode
 from ganeti.model.params import Params
+
+SecondaryIp = Annotated[
+    str | None, Field("the node's address for replication of disks", "-s", "ADDRESS")
+]
+MASTER_CAPABLE = Field("whether the node may become a master candidate", form=Form.YES_NO)
+VM_CAPABLE = Field("whether the node may run instances", form=Form.YES_NO)
 
 
 class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
@@ -15,16 +22,18 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
 
     node_name: str
     primary_ip: str | None = None
-    secondary_ip: str | None = None
+    secondary_ip: SecondaryIp = None
     port: int = 1811
     certificate: str = ""
     node_uuid: str | None = None
     """The UUID that the join has put into the certificate."""
-    readd: bool = False
-    group: str | None = None
-    master_capable: bool = True
-    vm_capable: bool = True
-    ndparams: Params = {}
+    readd: Annotated[bool, Field("take a node in again that lost its data")] = False
+    group: Annotated[str | None, Field("node group", "! -g --node-group", "GROUP")] = None
+    master_capable: Annotated[bool, MASTER_CAPABLE] = True
+    vm_capable: Annotated[bool, VM_CAPABLE] = True
+    ndparams: Annotated[
+        Params, Field("node parameters", "! --node-parameters", "k=v,...", Form.KEY_VALUES)
+    ] = {}
     # Clients of Ganeti name these too.
     hv_state: Params | None = None
     disk_state: Params | None = None
@@ -54,16 +63,32 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
 
     node_name: str
     node_uuid: str | None = None
-    force: bool = False
-    master_candidate: bool | None = None
-    offline: bool | None = None
-    drained: bool | None = None
-    auto_promote: bool = False
-    master_capable: bool | None = None
-    vm_capable: bool | None = None
-    secondary_ip: str | None = None
-    ndparams: Params | None = None
-    """None as a value takes a parameter from the group or the cluster again."""
+    force: Annotated[bool, Field("do it even if too few master candidates are left", "-f")] = False
+    master_candidate: Annotated[
+        bool | None, Field("whether the node is a master candidate", "-C", form=Form.YES_NO)
+    ] = None
+    offline: Annotated[
+        bool | None,
+        Field("whether the node is away: nothing is asked of it", "-O", form=Form.YES_NO),
+    ] = None
+    drained: Annotated[
+        bool | None, Field("whether the node takes no new instances", "-D", form=Form.YES_NO)
+    ] = None
+    auto_promote: Annotated[
+        bool, Field("let another node become a master candidate in its place")
+    ] = False
+    master_capable: Annotated[bool | None, MASTER_CAPABLE] = None
+    vm_capable: Annotated[bool | None, VM_CAPABLE] = None
+    secondary_ip: SecondaryIp = None
+    ndparams: Annotated[
+        Params | None,
+        Field(
+            "node parameters; '-k' takes the value of the group or cluster again",
+            "! --node-parameters",
+            "k=v,...",
+            Form.KEY_VALUES,
+        ),
+    ] = None
     hv_state: Params | None = None
     disk_state: Params | None = None
     powered: bool | None = None
@@ -76,7 +101,7 @@ class OpNodePowercycle(OpCode, frozen=True, kw_only=True, tag="OP_NODE_POWERCYCL
 
     node_name: str
     node_uuid: str | None = None
-    force: bool = False
+    force: Annotated[bool, Field("do it without asking, and even to the master", "-f")] = False
 
     summary_field: ClassVar[str | None] = "node_name"
 

@@ -1,8 +1,15 @@
 """Opcodes that ask allocators about many instances at once."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode
+from ganeti.model.fields import Field, Form
+from ganeti.model.opcodes.base import (
+    DiskRequest,
+    Iallocator,
+    NicRequest,
+    OpCode,
+    OpportunisticLocking,
+)
 from ganeti.model.opcodes.instance import OpInstanceCreate
 
 
@@ -10,8 +17,8 @@ class OpInstanceMultiAlloc(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_M
     """Place many new instances by one request to an allocator, then make each by a job of its own."""
 
     instances: list[OpInstanceCreate] = []
-    iallocator: str | None = None
-    opportunistic_locking: bool = False
+    iallocator: Iallocator = None
+    opportunistic_locking: OpportunisticLocking = False
 
     nested_field: ClassVar[str | None] = "instances"
     host_changing: ClassVar[bool] = False
@@ -26,8 +33,10 @@ class OpInstanceMultiAlloc(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_M
 class OpClusterBalance(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_BALANCE"):
     """Move instances until the cluster is as even as moves can make it (S186): a job for each move."""
 
-    iallocator: str | None = None
-    max_moves: int | None = None
+    iallocator: Iallocator = None
+    max_moves: Annotated[int | None, Field("how many moves at most", "! -l --max-length", "N")] = (
+        None
+    )
 
     host_changing: ClassVar[bool] = False
     """It only submits jobs."""
@@ -39,13 +48,21 @@ class OpClusterCapacity(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_CAPAC
     What is None is that of the cluster's standard instance.
     """
 
-    iallocator: str | None = None
-    disk_template: str | None = None
-    disks: list[DiskRequest] | None = None
+    iallocator: Iallocator = None
+    disk_template: Annotated[
+        str | None,
+        Field("how the disks are kept; the cluster's first without", "-t", "TEMPLATE"),
+    ] = None
+    disks: Annotated[
+        list[DiskRequest] | None,
+        Field("a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS),
+    ] = None
     nics: list[NicRequest] | None = None
-    memory: int | None = None
-    vcpus: int | None = None
-    spindle_use: int | None = None
-    max_instances: int | None = None
+    memory: Annotated[
+        int | None, Field("memory of each instance", metavar="SIZE", form=Form.SIZE)
+    ] = None
+    vcpus: Annotated[int | None, Field("virtual processors of each", "-c", "N")] = None
+    spindle_use: Annotated[int | None, Field("spindles that each uses", metavar="N")] = None
+    max_instances: Annotated[int | None, Field("do not count further", metavar="N")] = None
 
     host_changing: ClassVar[bool] = False

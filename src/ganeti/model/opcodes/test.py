@@ -1,7 +1,9 @@
 """Opcodes that exercise the system."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from ganeti.model.fields import Field, Form
+from ganeti.model.iallocator import RequestType
 from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode
 from ganeti.model.params import Params
 
@@ -10,12 +12,23 @@ class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
     """Sleep for `duration` seconds, 0 included, on the master and on nodes, `repeat` more times."""
 
     duration: float
-    on_master: bool = True
-    on_nodes: list[str] = []
+    on_master: Annotated[
+        bool, Field("do not sleep on the master", "! --no-master", form=Form.OFF)
+    ] = True
+    on_nodes: Annotated[
+        list[str],
+        Field(
+            "sleep on this node as well; may be repeated",
+            "! -n",
+            "NODE",
+            Form.REPEATED,
+            names="node",
+        ),
+    ] = []
     on_node_uuids: list[str] | None = None
-    repeat: int = 0
-    interruptible: bool = False
-    no_locks: bool = False
+    repeat: Annotated[int, Field("sleep this often again", "-r", "TIMES")] = 0
+    interruptible: Annotated[bool, Field("let a cancel end it in between", "-i")] = False
+    no_locks: Annotated[bool, Field("take no locks", "-l")] = False
 
     summary_field: ClassVar[str | None] = "duration"
     host_changing: ClassVar[bool] = False
@@ -24,27 +37,74 @@ class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
 class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"):
     """Ask an allocator without creating anything (S188); direction `in` returns the message only."""
 
-    direction: str = "out"
-    mode: str = "allocate"
+    direction: Annotated[
+        str,
+        Field(
+            "show the message to the allocator (in) or its answer (out)",
+            "! --dir",
+            choices=("in", "out"),
+        ),
+    ] = "out"
+    mode: Annotated[
+        str,
+        Field(
+            "allocate, relocate, node-evacuate, change-group, multi-allocate, multi-evacuate,"
+            " balance or capacity",
+            "-m",
+            "MODE",
+            choices=tuple(RequestType),
+        ),
+    ] = "allocate"
     name: str = "test.example.com"
     instances: list[str] = []
-    evac_mode: str | None = None
+    evac_mode: Annotated[
+        str | None,
+        Field(
+            "for node-evacuate: primary-only, secondary-only or all",
+            metavar="MODE",
+            choices=("primary-only", "secondary-only", "all"),
+        ),
+    ] = None
     evac_nodes: list[str] = []
-    target_groups: list[str] = []
-    group_name: str | None = None
-    spindle_use: int = 1
-    count: int = 1
-    """How many instances `multi-allocate` asks for."""
-    max_moves: int | None = None
-    iallocator: str | None = None
-    disks: list[DiskRequest] = []
-    nics: list[NicRequest] = []
-    memory: int = 128
-    vcpus: int = 1
-    disk_template: str = "diskless"
-    os: str = ""
-    hypervisor: str | None = None
-    tags: list[str] = []
+    target_groups: Annotated[
+        list[str],
+        Field(
+            "for change-group: groups to choose from; any other without",
+            metavar="GROUP,...",
+            form=Form.WORDS,
+        ),
+    ] = []
+    group_name: Annotated[
+        str | None, Field("group to allocate in", "! -g --node-group", "GROUP")
+    ] = None
+    spindle_use: Annotated[int, Field("spindles that the instance uses (1)", metavar="N")] = 1
+    count: Annotated[int, Field("for multi-allocate: how many instances (1)", metavar="N")] = 1
+    max_moves: Annotated[int | None, Field("for balance: how many moves at most", metavar="N")] = (
+        None
+    )
+    iallocator: Annotated[
+        str | None,
+        Field("the allocator; the cluster's default without", "-I", "NAME", names="iallocator"),
+    ] = None
+    disks: Annotated[
+        list[DiskRequest],
+        Field("a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS),
+    ] = []
+    nics: Annotated[
+        list[NicRequest], Field("an interface; may be repeated", "! --net", "N:k=v,...", Form.NICS)
+    ] = []
+    memory: Annotated[
+        int, Field("memory of the instance (128m)", metavar="SIZE", form=Form.SIZE)
+    ] = 128
+    vcpus: Annotated[int, Field("virtual processors (1)", "-c", "N")] = 1
+    disk_template: Annotated[str, Field("how the disks are kept (diskless)", "-t", "TEMPLATE")] = (
+        "diskless"
+    )
+    os: Annotated[str, Field("OS definition", "! -o --os-type", "OS", names="os")] = ""
+    hypervisor: Annotated[str | None, Field("hypervisor", "-H", "NAME")] = None
+    tags: Annotated[
+        list[str], Field("tags of the instance", metavar="TAG,...", form=Form.WORDS)
+    ] = []
     hvparams: Params = {}
 
     summary_field: ClassVar[str | None] = "iallocator"
