@@ -14,7 +14,6 @@ from tests.support.partitions import cable
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.soak,
     pytest.mark.timeout(400),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]
@@ -30,31 +29,29 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-def mute(cluster: LocalCluster, node: int, action: str) -> None:
-    """Nothing leaves a node's namespace (`-A`), or again (`-D`); everything still arrives."""
-    rule = ["iptables", action, "OUTPUT", "!", "-o", "lo", "-j", "DROP"]
+def cut(cluster: LocalCluster, node: int, direction: str, *, is_cut: bool) -> None:
+    """Nothing leaves a node's namespace ("out"), or arrives there ("in"), or either ("both")."""
+    if direction == "both":
+        cable(cluster, node, "down" if is_cut else "up")
+        return
+    chain, option = ("OUTPUT", "-o") if direction == "out" else ("INPUT", "-i")
+    rule = ["iptables", "-A" if is_cut else "-D", chain, "!", option, "lo", "-j", "DROP"]
     subprocess.run(cluster.node(node).words(rule), check=True, capture_output=True)
 
 
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "G19")
-@pytest.mark.parametrize("direction", ["both", "out"])
+@pytest.mark.parametrize("direction", ["both", "out", "in"])
 def test_a_master_that_is_cut_off_is_replaced_and_serves_nobody(
     cluster: LocalCluster, direction: str
 ) -> None:
     load = Load(cluster)
     master = master_of(cluster)
     others = [node for node in NODES if node != master]
-    if direction == "both":
-        cable(cluster, master, "down")
-    else:
-        mute(cluster, master, "-A")
+    cut(cluster, master, direction, is_cut=True)
     try:
         first_job(cluster, *others)
         wait_until(lambda: not serves(cluster, master), "the old master is read-only", BUSY_S)
     finally:
-        if direction == "both":
-            cable(cluster, master, "up")
-        else:
-            mute(cluster, master, "-D")
+        cut(cluster, master, direction, is_cut=False)
     wait_until(lambda: is_follower(cluster, master), "the old master follows", BUSY_S * 2)
     load.judge(cluster)

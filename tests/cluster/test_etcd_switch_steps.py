@@ -1,0 +1,353 @@
+"""The state moves between the back ends though the command dies at any step: nothing is lost, one master.
+
+The command runs in a process of its own with a real etcd, a real database and real registers of three nodes, and
+ends as by kill -9 before or after its n-th request, vote, file or transaction. What the master daemon does, the
+test does.
+"""
+
+import asyncio
+import functools
+import os
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.base.clock import SystemClock
+from ganeti.base.errors import GanetiError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap import switch_state
+from ganeti.bootstrap.daemons import Daemons
+from ganeti.bootstrap.etcd import ExternalEtcd
+from ganeti.bootstrap.switch_state import Switch
+from ganeti.config.transaction import put_row
+from ganeti.model.objects import ConfigObject, Node, NodeUuid
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import AcceptArgs, PromiseArgs
+from ganeti.store import restoring
+from ganeti.store.backend import StateBackend, become_master
+from ganeti.store.election import NoVote, Vote
+from ganeti.store.etcd.backend import EtcdBackend
+from ganeti.store.etcd.gateway import Access, Gateway
+from ganeti.store.etcd.keys import Keys
+from ganeti.store.etcd.settings import state_settings
+from ganeti.store.etcd.upkeep import EtcdOptions
+from ganeti.store.factory import join_cluster, open_state
+from ganeti.store.interface import (
+    META_KIND,
+    Campaign,
+    CampaignKind,
+    Follower,
+    Identity,
+    Lease,
+    MemberChange,
+    Put,
+    Row,
+    Transaction,
+)
+from ganeti.store.ports import LocalVoter, NoPeers, Ports
+from ganeti.store.register import AcceptRequest, PromiseRequest, RegisterFile
+from tests.support.etcd_servers import EtcdServers, etcd_servers
+from tests.unit.config.sample import NODES, sample_cluster, sample_group, sample_node
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+CLUSTER = "99999999-2222-4333-8444-555555555555"
+ME, OTHER = NODES[0], NODES[1]
+DIED = 9
+ROWS = 300
+MOST_STEPS = 200
+
+
+class Registers:
+    """The voters, as the node daemons of three nodes would answer."""
+
+    def __init__(self, root: Path) -> None:
+        self.files = {node: RegisterFile(root / f"register-{node}") for node in NODES}
+
+    def _of(self, node: NodeUuid) -> LocalVoter:
+        return LocalVoter(node, self.files[node])
+
+    async def read(self, node: NodeUuid) -> Vote | NoVote:
+        return await self._of(node).read(node)
+
+    async def promise(
+        self, node: NodeUuid, request: PromiseRequest, kind: CampaignKind
+    ) -> Vote | NoVote:
+        return await self._of(node).promise(node, request, kind)
+
+    async def accept(self, node: NodeUuid, request: AcceptRequest) -> Vote | NoVote:
+        return await self._of(node).accept(node, request)
+
+    async def renew(self, node: NodeUuid, cluster_uuid: str, epoch: int) -> Vote | NoVote:
+        return await self._of(node).renew(node, cluster_uuid, epoch)
+
+    async def asked(
+        self, _rpc: object, nodes: list[Node], _procedure: object, args: object
+    ) -> dict[NodeUuid, Vote]:
+        """In the place of the calls to the nodes."""
+        found: dict[NodeUuid, Vote] = {}
+        for node in nodes:
+            if isinstance(args, PromiseArgs):
+                vote = await self.promise(node.uuid, args.request, args.kind)
+            elif isinstance(args, AcceptArgs):
+                vote = await self.accept(node.uuid, args.request)
+            else:
+                assert isinstance(args, Nothing)
+                vote = await self.read(node.uuid)
+            if isinstance(vote, Vote):
+                found[node.uuid] = vote
+        return found
+
+
+class NoDaemons(Daemons):
+    """The test is the daemons."""
+
+    async def start(self, name: str, arguments: object = ()) -> Any:
+        del name, arguments
+
+    async def stop(self, name: str) -> None:
+        del name
+
+
+class SteppedSwitch(Switch):
+    """The command without a master daemon beside it."""
+
+    async def _started(self) -> None:
+        return
+
+    async def _own_address(self) -> str:
+        return "192.0.2.1"
+
+    async def _call(self, method: str, *args: object) -> list[Any]:
+        del args
+        return [False] if method == "QueryConfigValues" else []
+
+
+class Scene:
+    """One candidate's files, three registers, an etcd, and what must never be lost."""
+
+    def __init__(self, root: Path, servers: EtcdServers) -> None:
+        self.paths, self.servers = Paths(root / "node1"), servers
+        for directory in (self.paths.data, self.paths.log, self.paths.run):
+            directory.mkdir(parents=True)
+        self.registers = Registers(root)
+        # This node's own is where everything expects it.
+        self.registers.files[ME] = RegisterFile(self.paths.register)
+        self.identity = Identity(CLUSTER, ME)
+        self.written: dict[str, bytes] = {}
+        self.epoch = 0
+        self.number = 0
+
+    def ports(self) -> Ports:
+        return Ports(self.registers, NoPeers(), self.registers.files[ME])
+
+    async def begin(self) -> None:
+        """A cluster of three nodes in the embedded store; the other candidate is away."""
+        for node, register in self.registers.files.items():
+            join_cluster(register, Identity(CLUSTER, node))
+        things: list[ConfigObject] = [sample_cluster(), sample_group()]
+        things += [sample_node(number) for number in (1, 2, 3)]
+        opened = await open_state(self.paths, self.identity, self.ports())
+        store = opened.backend
+        lease = await become_master(store)
+        for node in NODES[1:]:
+            change = MemberChange(node, is_voter=True, is_candidate=node == OTHER)
+            await store.change_members(lease, change)
+        rows = [
+            *(put_row(thing) for thing in things),
+            *(Put("instance", f"i{n}", bytes(500)) for n in range(ROWS)),
+        ]
+        for start in range(0, len(rows), 50):
+            await store.commit(lease, Transaction(tuple(rows[start : start + 50])))
+        self.written = {row.key: row.value for row in rows}
+        self.epoch = lease.epoch
+        await store.close()
+
+    async def as_master(self, act: Callable[[StateBackend, Lease], Awaitable[None]]) -> None:
+        """What the daemon does when it starts where the state is said to be; NotMaster."""
+        opened = await open_state(self.paths, self.identity, self.ports())
+        try:
+            lease = await become_master(opened.backend, Campaign(CampaignKind.RESUME))
+            await opened.fence.promise(lease.epoch)
+            await act(opened.backend, lease)
+        finally:
+            await opened.backend.close()
+
+    async def serve(self) -> None:
+        """Be the master: everything is there, in a new epoch, and something is written."""
+
+        async def look_and_write(store: StateBackend, lease: Lease) -> None:
+            assert await rows_of(store) == self.written
+            assert lease.epoch > self.epoch
+            self.epoch, self.number = lease.epoch, self.number + 1
+            row = Put("instance", f"w{self.number}", b"written by a master")
+            await store.commit(lease, Transaction((row,)))
+            self.written[row.key] = row.value
+
+        await self.as_master(look_and_write)
+
+    async def move(self, kind: str) -> None:
+        """The command."""
+        switch = SteppedSwitch(
+            self.paths, NoDaemons(self.paths), SystemClock(), self.identity, lambda _line: None
+        )
+        await switch.resumed()
+        if state_settings(self.paths).kind == kind:
+            await switch.clean()
+        elif kind == "etcd":
+            await switch.to_etcd(ExternalEtcd(self.servers.endpoints))
+        else:
+            await switch.to_embedded()
+
+    async def nobody_is_elected_in_etcd(self) -> None:
+        """The other candidate, who has not heard of the move, is not the master of what is left there."""
+        access = Access(self.servers.endpoints)
+        backend = EtcdBackend(
+            Gateway(access), Identity(CLUSTER, OTHER), options=EtcdOptions(is_managed=False)
+        )
+        await backend.start()
+        try:
+            await asyncio.sleep(0.7)
+            assert isinstance(backend.statistics().role, Follower)
+        finally:
+            await backend.close()
+
+    async def let_leases_end(self) -> None:
+        """What a while does."""
+        gateway = Gateway(Access(self.servers.endpoints))
+        await gateway.delete(Keys(CLUSTER).leader)
+        await gateway.close()
+
+
+async def rows_of(store: StateBackend) -> dict[str, bytes]:
+    async with aclosing(store.load()) as items:
+        return {
+            item.key: item.value
+            async for item in items
+            if isinstance(item, Row) and item.kind != META_KIND
+        }
+
+
+class Death:
+    """Ends the process at the n-th step."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os._exit(DIED)
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function with a step before and after it."""
+
+        @functools.wraps(function)
+        def stepped(*args: Any, **kwargs: Any) -> Any:
+            self.step()
+            done = function(*args, **kwargs)
+            self.step()
+            return done
+
+        return stepped
+
+    def around_async(self, function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        async def stepped(*args: Any, **kwargs: Any) -> Any:
+            self.step()
+            done = await function(*args, **kwargs)
+            self.step()
+            return done
+
+        return stepped
+
+
+def moved_until(scene: Scene, kind: str, step: int) -> bool:
+    """Run the command in a child that dies at a step; whether it has ended before that step."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        assert code in (0, DIED), f"the command failed at step {step}"
+        return code == 0
+    try:
+        death = Death(step)
+        places: list[tuple[Any, str]] = [
+            (RegisterFile, "decide"),
+            (restoring, "replace_state"),
+            (switch_state, "keep_state_settings"),
+            (switch_state, "forget_etcd"),
+        ]
+        for owner, name in places:
+            setattr(owner, name, death.around(getattr(owner, name)))
+        places = [(Gateway, "_exchange"), (NoDaemons, "stop")]
+        for owner, name in places:
+            setattr(owner, name, death.around_async(getattr(owner, name)))
+        asyncio.run(scene.move(kind))
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - a child must not go on with the tests
+        traceback.print_exc()
+        os._exit(1)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[EtcdServers]:
+    with etcd_servers(1) as running:
+        yield running
+
+
+@pytest.fixture
+def scene(tmp_path: Path, servers: EtcdServers, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    made = Scene(tmp_path, servers)
+    monkeypatch.setattr(switch_state, "_asked", made.registers.asked)
+    monkeypatch.setattr("ganeti.base.tls.client_context", lambda *_files: None)
+    asyncio.run(made.begin())
+    return made
+
+
+def swept(scene: Scene, every: int) -> dict[str, int]:
+    """Let the command die at each n-th step there and back; how many steps each way has."""
+    steps: dict[str, int] = {}
+    for kind in ("etcd", "embedded"):
+        for step in range(1, MOST_STEPS, every):
+            ended = moved_until(scene, kind, step)
+            asyncio.run(scene.let_leases_end())
+            if kind == "embedded" == state_settings(scene.paths).kind:
+                asyncio.run(scene.nobody_is_elected_in_etcd())
+            if step // every % 2:
+                # The daemon may be started before the command is repeated.
+                asyncio.run(served_or_refused(scene))
+            asyncio.run(scene.move(kind))
+            assert state_settings(scene.paths).kind == kind
+            asyncio.run(scene.serve())
+            if ended:
+                steps[kind] = step
+                break
+            asyncio.run(scene.move("embedded" if kind == "etcd" else "etcd"))
+            asyncio.run(scene.serve())
+        asyncio.run(scene.move(kind))
+    return steps
+
+
+async def served_or_refused(scene: Scene) -> None:
+    """Nobody is the master, or it has everything."""
+    try:
+        async with asyncio.timeout(3):
+            await scene.serve()
+    except (GanetiError, TimeoutError):
+        return
+
+
+@pytest.mark.requirement("G1", "G2", "G4", "G8")
+def test_the_command_dies_at_every_third_step_and_nothing_is_lost(scene: Scene) -> None:
+    steps = swept(scene, 3)
+    assert min(steps.values()) > 40, steps
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("G1", "G2", "G4", "G8")
+def test_the_command_dies_at_every_step_and_nothing_is_lost(scene: Scene) -> None:
+    swept(scene, 1)
