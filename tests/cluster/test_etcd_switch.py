@@ -12,7 +12,7 @@ from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import is_follower
 
-pytestmark = [pytest.mark.cluster, pytest.mark.soak, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]
 SETTLED_S = 90.0
 
 
@@ -60,7 +60,7 @@ def killed_after(cluster: LocalCluster, kind: str, seconds: float) -> None:
 
 
 @pytest.mark.requirement("G1", "G2", "G8")
-@pytest.mark.parametrize("seconds", [0.0, 2.5])
+@pytest.mark.parametrize("seconds", [pytest.param(0.0, marks=pytest.mark.soak), 2.5])
 def test_the_state_moves_to_etcd_and_back_under_load(cluster: LocalCluster, seconds: float) -> None:
     for kind in ("etcd", "embedded"):
         load = Load(cluster, 2)
@@ -78,6 +78,7 @@ def test_the_state_moves_to_etcd_and_back_under_load(cluster: LocalCluster, seco
         assert done.status == 0, done.out + done.err
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(3000)
 @pytest.mark.requirement("G1", "G2", "G8")
 @pytest.mark.parametrize("tenths", range(5, 65, 5))

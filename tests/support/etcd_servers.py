@@ -1,10 +1,13 @@
 """Real etcd servers on loopback addresses, for tests; each is a process of its own."""
 
+import base64
 import http.client
+import json
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -14,6 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+
+from ganeti.base import certificates
 
 START_S = 60.0
 CLIENT, PEER = 0, 1
@@ -66,15 +72,23 @@ class EtcdServer:
             self.process.wait()
             self.process = None
 
-    def answers(self) -> bool:
-        connection = http.client.HTTPConnection(self.client.removeprefix("http://"), timeout=2)
+    def post(self, path: str, body: object, authority: Path | None = None) -> int:
+        """Ask its gateway; the HTTP status, or 0 without an answer."""
+        _, _, where = self.client.partition("://")
+        connection = http.client.HTTPConnection(where, timeout=5)
+        if authority is not None:
+            context = ssl.create_default_context(cafile=str(authority))
+            connection = http.client.HTTPSConnection(where, timeout=5, context=context)
         try:
-            connection.request("POST", "/v3/kv/range", b'{"key":"eA=="}')
-            return connection.getresponse().status == 200
+            connection.request("POST", path, json.dumps(body))
+            return connection.getresponse().status
         except OSError:
-            return False
+            return 0
         finally:
             connection.close()
+
+    def answers(self) -> bool:
+        return self.post("/v3/kv/range", {"key": "eA=="}) == 200
 
 
 @dataclass
@@ -156,4 +170,79 @@ def etcd_servers(
         for member in members:
             member.kill()
         disk.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@dataclass
+class SecuredEtcd:
+    """An etcd as somebody else runs it: TLS, and a user who may change one prefix only."""
+
+    server: EtcdServer
+    authority: Path
+    credentials: Path
+
+    @property
+    def url(self) -> str:
+        return self.server.client
+
+    def start(self) -> None:
+        """Start it (again) and wait until it answers; whoever had a token needs a new one."""
+        self.server.start(f"{self.server.name}={self.server.peer}")
+        end = time.monotonic() + START_S
+        while not self.server.post("/v3/maintenance/status", {}, self.authority):
+            log = self.server.directory / f"{self.server.name}.log"
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+
+    def protect(self, user: str, password: str) -> None:
+        """From now on only this user gets in, and root."""
+        begin, end = (base64.b64encode(key).decode() for key in (b"/ganeti/", b"/ganeti0"))
+        permission = {"permType": "READWRITE", "key": begin, "range_end": end}
+        for path, body in (
+            ("user/add", {"name": "root", "password": "of-root"}),
+            ("user/add", {"name": user, "password": password}),
+            ("role/add", {"name": "root"}),
+            ("role/add", {"name": "some"}),
+            ("role/grant", {"name": "some", "perm": permission}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("user/grant", {"user": user, "role": "some"}),
+            ("enable", {}),
+        ):
+            assert self.server.post(f"/v3/auth/{path}", body, self.authority) == 200, path
+        assert self.server.post("/v3/kv/range", {"key": "eA=="}, self.authority) != 200
+
+
+@contextmanager
+def secured_etcd(*, has_signed_tokens: bool = False) -> Iterator[SecuredEtcd]:
+    """One server with a certificate and a password; gone afterwards."""
+    require_etcd()
+    directory = Path(tempfile.mkdtemp(prefix="ganeti-etcd-"))
+    address, now = "127.0.9.9", time.time()
+    key, server_key = certificates.new_key(), certificates.new_key()
+    authority = certificates.etcd_authority(key, "somebody else's", now)
+    certificate = certificates.sign_etcd(authority, key, server_key, address=address, now=now)
+    files = {"ca.pem": authority, "server.pem": certificate, "server.key": server_key}
+    public = serialization.load_pem_private_key(server_key, None).public_key()
+    pem, form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    files["server.pub"] = public.public_bytes(pem, form)
+    files["credentials"] = b"cluster\nits password\n"
+    for name, data in files.items():
+        (directory / name).write_bytes(data)
+    ports = free_ports(address, 2)
+    options: tuple[str, ...] = (
+        f"--cert-file={directory}/server.pem",
+        f"--key-file={directory}/server.key",
+    )
+    if has_signed_tokens:
+        keys = f"pub-key={directory}/server.pub,priv-key={directory}/server.key"
+        options = (*options, f"--auth-token=jwt,{keys},sign-method=ES256,ttl=10m")
+    client, peer = f"https://{address}:{ports[0]}", f"http://{address}:{ports[1]}"
+    server = EtcdServer("other", client, peer, directory, options)
+    made = SecuredEtcd(server, directory / "ca.pem", directory / "credentials")
+    try:
+        made.start()
+        made.protect("cluster", "its password")
+        yield made
+    finally:
+        server.kill()
         shutil.rmtree(directory, ignore_errors=True)

@@ -128,6 +128,10 @@ class LocalCluster:
         assert process is not None, f"{daemon} of node {node} does not run"
         return process.pid
 
+    def runs(self, daemon: str, node: int = 1) -> bool:
+        """Whether a daemon serves."""
+        return self._daemons(node).status(daemon).process is not None
+
     def kill(self, daemon: str, node: int = 1) -> None:
         """kill -9, and wait until the process is gone."""
         pid = self.pid(daemon, node)

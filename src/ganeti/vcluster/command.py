@@ -43,6 +43,13 @@ def parser() -> argparse.ArgumentParser:
         help="what keeps the state; etcd elects the master by itself (default: %(default)s)",
     )
     make.add_argument(
+        "--init-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="one more for 'gnt-cluster init', as --init-option=--state-urls=https://...; may be repeated",
+    )
+    make.add_argument(
         "--netns",
         action="store_true",
         help="give each node a network namespace (root) in place of a loopback address",
@@ -111,6 +118,7 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
             guest=guest,
             monitoring=args.monitoring,
             state=args.state,
+            init_options=tuple(args.init_option),
         ),
         announce,
     )

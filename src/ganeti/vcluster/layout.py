@@ -81,6 +81,8 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the nodes have the monitoring daemon."""
     state: str = "embedded"
     """What keeps the cluster's state: 'embedded' or 'etcd'."""
+    init_options: tuple[str, ...] = ()
+    """Further ones of `gnt-cluster init`."""
     is_complete: bool = False
     """False while it is being made: then nobody relies on it, and it may be removed."""
 
@@ -132,6 +134,7 @@ def plan(
     guest: Path | None,
     monitoring: bool = False,
     state: str = "embedded",
+    init_options: tuple[str, ...] = (),
 ) -> VirtualCluster:
     """A cluster of `count` nodes in `directory`, with addresses that nobody uses."""
     if not 1 <= count <= MAX_NODES:
@@ -153,6 +156,7 @@ def plan(
         guest=str(guest) if guest else "",
         has_monitoring=monitoring,
         state=state,
+        init_options=init_options,
         nodes=tuple(
             VirtualNode(
                 name=f"{name}.{DOMAIN}",

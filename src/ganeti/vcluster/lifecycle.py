@@ -237,6 +237,7 @@ def init_command(cluster: VirtualCluster) -> list[str]:
     ]  # fmt: skip
     if cluster.state != "embedded":
         words.append(f"--state={cluster.state}")
+    words += cluster.init_options
     if cluster.guest_bridge:
         words.append(f"--nic-parameters=link={cluster.guest_bridge}")
     if cluster.guest:

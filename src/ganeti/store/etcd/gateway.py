@@ -46,6 +46,8 @@ _NOT_CARRIED_OUT = frozenset((3, 5, 6, 7, 9, 11, 12, 16))
 """gRPC's codes: invalid argument, not found, exists, permission, precondition, out of range, unimplemented,
 unauthenticated."""
 _EXHAUSTED, _OUT_OF_RANGE, _UNAUTHENTICATED = 8, 11, 16
+_OUT_OF_DATE = "revision of auth store is old"
+"""Said, as an invalid argument, of a signed token that is older than the last change of etcd's users."""
 _NO_SPACE = "database space exceeded"
 _LEARNER = "not supported for learner"
 _UNHEALTHY = "unhealthy cluster"
@@ -394,6 +396,8 @@ def _failure(endpoint: str, path: str, status: int, data: bytes) -> GatewayError
     text = f"etcd at {endpoint} refused {path}: {reason}"
     if _LEARNER in reason:
         return NotSent(text)
+    if _OUT_OF_DATE in reason:
+        return Rejected(text, _UNAUTHENTICATED)
     if failure.code == _EXHAUSTED:
         return (Full if _NO_SPACE in reason else Rejected)(text, failure.code)
     if failure.code == _OUT_OF_RANGE and "compacted" in reason:

@@ -87,8 +87,10 @@ def keep_state_settings(paths: Paths, settings: StateSettings) -> None:
 def keep_server_settings(paths: Paths, settings: ServerSettings) -> None:
     """Make a place for a server; one that has data keeps what it began with."""
     paths.etcd_directory.mkdir(mode=0o700, exist_ok=True)
-    if server_settings(paths) is None or not has_data(paths):
-        shutil.rmtree(paths.etcd_data, ignore_errors=True)
+    known = server_settings(paths)
+    if known is None or not has_data(paths):
+        if known is not None and known.has_begun:
+            shutil.rmtree(paths.etcd_data, ignore_errors=True)  # what is left of it
         write_atomically(paths.etcd_server_settings, msgspec.json.encode(settings), mode=0o600)
 
 
