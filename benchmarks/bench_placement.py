@@ -26,13 +26,13 @@ import placement_clusters as clusters
 from htools_peer import Peer
 from machine import spin_ms
 
-from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import answer
 from ganeti.placement.balance import Goals, balance, movable
 from ganeti.placement.candidates import Options, best_move
 from ganeti.placement.capacity import fill, tiers
 from ganeti.placement.description import Instance
 from ganeti.placement.load.text import format_cluster, parse
+from ganeti.placement.places import Rules
 from ganeti.placement.score import everywhere, score
 from ganeti.placement.state import State
 

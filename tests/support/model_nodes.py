@@ -30,8 +30,8 @@ from ganeti.hypervisor.hotplug import (
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
-from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
+from ganeti.placement.places import Rules
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
 from ganeti.rpc.procedures.devices import (

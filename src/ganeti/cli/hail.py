@@ -11,6 +11,9 @@ from ganeti.cli.command import Argument, option
 from ganeti.cli.placement_input import read_file
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
+    from ganeti.placement.answers import Request
+    from ganeti.placement.description import Cluster
+    from ganeti.placement.places import Rules
     from ganeti.placement.state import State
 
 RESTRICT = option(
@@ -31,9 +34,9 @@ def hail(args: argparse.Namespace) -> int:
     import msgspec
 
     from ganeti.cli import placement_input
-    from ganeti.placement.allocate import Rules
-    from ganeti.placement.answers import Settings, answered, explanation, state_of
     from ganeti.placement.load.message import read
+    from ganeti.placement.places import Rules
+    from ganeti.placement.small.answer import quick_answer
 
     cluster, request = read(read_file(args.message_file))
     if options.verbosity(args) > 1:
@@ -50,6 +53,22 @@ def hail(args: argparse.Namespace) -> int:
         ignore_soft_errors=args.ignore_soft_errors,
         only_nodes=frozenset(placement_input.resolved(known, only, "node")) if only else None,
     )
+    needs_state = args.explain or args.save or args.print_nodes is not None or args.ignore_load
+    found = None if needs_state else quick_answer(cluster, request, rules)
+    if found is None:
+        _answer_from_arrays(cluster, request, rules, args)
+    else:
+        sys.stdout.write(f"{msgspec.json.encode(found).decode()}\n")
+    return 0
+
+
+def _answer_from_arrays(
+    cluster: "Cluster", request: "Request", rules: "Rules", args: argparse.Namespace
+) -> None:
+    import msgspec
+
+    from ganeti.placement.answers import Settings, answered, explanation, state_of
+
     settings = Settings(rules=rules, ignore_load=args.ignore_load)
     before = state_of(cluster, settings)
     after = before.copy()
@@ -62,7 +81,6 @@ def hail(args: argparse.Namespace) -> int:
         for node, why in explanation(before, request, settings, found["result"]):
             say(why_not(node, why), file=sys.stderr)
     _show(after, args, "post-ialloc", "after iallocator run", "Final cluster")
-    return 0
 
 
 def _show(state: "State", args: argparse.Namespace, suffix: str, when: str, title: str) -> None:

@@ -14,9 +14,9 @@ from ganeti.cli import placement_options as options
 from ganeti.cli.command import option
 
 if TYPE_CHECKING:  # numpy takes longer to load than `--help` may
-    from ganeti.placement.allocate import Rules
     from ganeti.placement.capacity import Filled
     from ganeti.placement.description import Instance
+    from ganeti.placement.places import Rules
     from ganeti.placement.state import State
 
 SPEC_PARTS = 3
@@ -77,8 +77,8 @@ def _prepared(state: "State", args: argparse.Namespace) -> _Run:
 
     With it groups that cannot lose a node are left out, too, and need not be able to.
     """
-    from ganeti.placement.allocate import Rules
-    from ganeti.placement.redundancy import Exempt, doomed_nodes
+    from ganeti.placement.places import Exempt, Rules
+    from ganeti.placement.redundancy import doomed_nodes
 
     failing = {int(group) for group in state.group[state.fails & ~state.offline]}
     closed: set[int] = set() if args.accept_errors else failing

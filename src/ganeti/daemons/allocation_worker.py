@@ -15,10 +15,9 @@ import msgspec
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ganeti.base.errors import PrereqError
-from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer, explanation, state_of
 from ganeti.placement.load.message import read
-from ganeti.placement.redundancy import Exempt
+from ganeti.placement.places import Exempt, Rules
 
 LENGTH_BYTES = 8
 SPARED = Exempt(lone_nodes=True)

@@ -5,85 +5,34 @@ only if any one node may still fail afterwards (`redundancy`). In a group with e
 place wins that costs the fewest further instances, see `dedicated`.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.placement.dedicated import lost_allocations
-from ganeti.placement.description import Failure, Group, Instance
-from ganeti.placement.digits import digits
-from ganeti.placement.policy_fit import policy_failure
-from ganeti.placement.redundancy import NOBODY, Exempt, Trouble, doomed_nodes, surely_doomed
+from ganeti.placement.description import Failure, Instance
+from ganeti.placement.places import (
+    CAPACITY_TRIES,
+    NO_NODE,
+    TIE,
+    Place,
+    Rules,
+    describe_group,
+    winner,
+)
+from ganeti.placement.policy import policy_failure
+from ganeti.placement.redundancy import doomed_nodes, surely_doomed
 from ganeti.placement.score import everywhere
-from ganeti.placement.singles import TIE, added_scores, pair_scores
+from ganeti.placement.singles import added_scores, pair_scores
+from ganeti.placement.small.cluster import Small
+from ganeti.placement.small.search import Search
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import NO_NODE, Bools, Floats, State
+from ganeti.placement.state import Bools, Floats, State
 
 Causes = npt.NDArray[np.str_]
-
-ALLOCATION_ORDER = {"preferred": 0, "last_resort": 1, "unallocable": 2}
-CAPACITY_TRIES = 2000
-"""So many places are tried before none is said to leave the cluster redundant."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What is checked beyond hard limits, and where; the defaults are `hail`'s."""
-
-    capacity: bool = True
-    ignore_soft_errors: bool = False
-    only_nodes: Collection[str] | None = None
-    groups: Collection[int] | None = None
-    """Only these groups, by index."""
-    exempt: Exempt = NOBODY
-    allow_unallocable: bool = False
-    by_room: bool = False
-    """The capacity check only counts room: a place that it refuses is refused for larger instances too."""
-    before: Trouble | None = None
-    """What is wrong before: a place need only leave it no worse, node by node; None asks for redundancy."""
-    dedicated: bool = True
-    """Exclusive storage has its own way to choose (`dedicated`); `hspace` does without, as upstream's does."""
-    only_primary: int | None = None
-    """The primary node is this one."""
-
-
-@dataclass
-class Place:
-    """An answer: the nodes and the score then, or none and why; counts are of places."""
-
-    group: int
-    nodes: tuple[int, ...] = ()
-    score: float = np.inf
-    successes: int = 0
-    failures: Counter[Failure] = field(default_factory=Counter)
-    note: str = ""
-    doomed: dict[int, int] = field(default_factory=dict)
-    """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
-    scores: Floats | None = None
-    """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
-
-    @property
-    def pair(self) -> tuple[int, int]:
-        """The primary and the secondary node, NO_NODE if there is none."""
-        first, *rest = self.nodes
-        return first, rest[0] if rest else NO_NODE
-
-    def describe(self, state: State) -> str:
-        """As `hail` says it."""
-        count = ", ".join(
-            f"{kind}: {self.failures[kind]}" for kind in Failure if self.failures[kind]
-        )
-        if not self.nodes:
-            return f"No valid allocation solutions, failure reasons: {count or 'unknown reasons'}"
-        names = "/".join(state.nodes[node].name for node in self.nodes)
-        return (
-            f"score: {digits(self.score)}, successes {self.successes},"
-            f" failures {self.failures.total()} ({count}) for node(s) {names}"
-        )
 
 
 def allocate(state: State, wanted: Instance, rules: Rules) -> tuple[Place, list[Place]]:
@@ -104,32 +53,6 @@ def allocate(state: State, wanted: Instance, rules: Rules) -> tuple[Place, list[
             ErrorCode.NO_RESOURCES,
         )
     return best, places
-
-
-def winner(state: State, places: Sequence[Place], rules: Rules) -> Place | None:
-    """The best of the groups' places: the most preferred group, then the lowest score, then the last; None if there is none."""
-    usable = [
-        one
-        for one in reversed(places)
-        if one.nodes and (rules.allow_unallocable or _is_allocable(state.groups[one.group]))
-    ]
-    return min(
-        usable,
-        key=lambda one: (ALLOCATION_ORDER[state.groups[one.group].alloc_policy], one.score),
-        default=None,
-    )
-
-
-def _is_allocable(group: Group) -> bool:
-    return group.alloc_policy != "unallocable"
-
-
-def describe_group(state: State, place: Place) -> str:
-    """One line about a group."""
-    group = state.groups[place.group]
-    if place.note:
-        return f"Group {group.name}: error {place.note}"
-    return f"Group {group.name} ({group.alloc_policy}): {place.describe(state)}"
 
 
 def allocate_in(state: State, wanted: Instance, group: int, rules: Rules) -> Place:
@@ -156,14 +79,19 @@ def allocate_on(
     if int(open_.sum()) < wanted.nodes_needed:
         few = "Not enough online nodes" if wanted.nodes_needed > 1 else "No online nodes"
         return Place(0, note=few)
+    suspects = {} if suspects is None else suspects
+    if rules.before is None and (lists := Small.of(state, wanted)) is not None:
+        place, scores = Search(lists, open_.tolist(), rules, suspects).run()
+        place.scores = np.array(scores)
+        return place
     state.admit([wanted])
     try:
-        return _Search(state, wanted, open_, rules, {} if suspects is None else suspects).run()
+        return ArraySearch(state, wanted, open_, rules, suspects).run()
     finally:
         state.dismiss()
 
 
-class _Search:
+class ArraySearch:
     """One search; the wanted instance is the last one of the state, on no node."""
 
     def __init__(
@@ -370,7 +298,7 @@ def secondary_causes(chunk: Chunk, *, force: bool = False) -> npt.NDArray[np.int
     for fits, cause in reversed(rules):
         alone = np.where(fits[0], alone, CAUSES.index(cause)).astype(np.int8)
     if force:
-        return alone
+        return np.broadcast_to(alone, (len(alone),) * 2)
     reserved = field.peers_by_primary + reserve
     np.maximum(reserved, state.reserved, out=reserved)
     too_little = (state.free <= reserved) & ~state.fails

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ganeti.base.errors import InputError, PrereqError
-from ganeti.placement.allocate import Place, Rules, allocate, describe_group
+from ganeti.placement.allocate import allocate
 from ganeti.placement.balance import Goals, balance
 from ganeti.placement.capacity import fill
 from ganeti.placement.description import Cluster, Instance
@@ -17,10 +17,11 @@ from ganeti.placement.evacuate import Evacuation, Mode, change_group, evacuate, 
 from ganeti.placement.explain import explain
 from ganeti.placement.load import message as messages
 from ganeti.placement.moves import Step, dependencies, opcodes
+from ganeti.placement.places import NO_NODE, Place, Rules, accepted, describe_choice
 from ganeti.placement.redundancy import Trouble
 from ganeti.placement.score import score
 from ganeti.placement.secondary import allocate_secondary
-from ganeti.placement.state import NO_NODE, State
+from ganeti.placement.state import State
 
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -64,7 +65,7 @@ def answered(state: State, request: Request, settings: Settings) -> Answer:
         raise
     except PrereqError as err:
         return refusal(err.message)
-    return {"success": True, "info": f"Request successful: {info}", "result": result}
+    return accepted(info, result)
 
 
 def explanation(
@@ -143,11 +144,7 @@ def _placed(state: State, wanted: Instance, rules: Rules) -> tuple[Place, str]:
     except PrereqError as err:
         why = "; ".join(f"{name}: {reason}" for name, reason in explain(state, wanted, rules))
         raise PrereqError(f"{err.message}; {why}" if why else err.message, err.code) from None
-    lines = [
-        f"Selected group: {state.groups[place.group].name}",
-        *(describe_group(state, one) for one in places),
-    ]
-    return place, ", ".join(lines)
+    return place, describe_choice(state, place, places)
 
 
 def _multi_allocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:

@@ -7,9 +7,9 @@ import numpy as np
 
 from ganeti.placement.candidates import Options, best_move
 from ganeti.placement.moves import Step, apply
+from ganeti.placement.places import NO_NODE, TIE
 from ganeti.placement.score import best_possible, everywhere, score
-from ganeti.placement.singles import TIE
-from ganeti.placement.state import NO_NODE, Bools, Indices, State
+from ganeti.placement.state import Bools, Indices, State
 
 
 @dataclass(frozen=True)

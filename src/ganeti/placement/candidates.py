@@ -12,22 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ganeti.placement.moves import Kind, Move
-from ganeti.placement.score import (
+from ganeti.placement.places import NO_NODE
+from ganeti.placement.spread import AS_PRIMARY, AS_SECONDARY, Chunk, Field
+from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Bools, Floats, Indices, State
+from ganeti.placement.weights import (
     CONFLICT_WEIGHT,
     FAILING_WEIGHT,
     OFFLINE_PRIMARY_WEIGHT,
     OFFLINE_WEIGHT,
     RESERVED,
-)
-from ganeti.placement.spread import AS_PRIMARY, AS_SECONDARY, Chunk, Field
-from ganeti.placement.state import (
-    MIRROR_EXTERNAL,
-    MIRROR_INTERNAL,
-    NO_NODE,
-    Bools,
-    Floats,
-    Indices,
-    State,
 )
 
 CHUNK = 65536

@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 
 from ganeti.model.disk_templates import Mirror
-from ganeti.placement.allocate import Place, Rules, allocate_on
+from ganeti.placement.allocate import allocate_on
 from ganeti.placement.description import Failure, Instance, facts
-from ganeti.placement.policy_fit import policy_failure
+from ganeti.placement.places import Place, Rules
+from ganeti.placement.policy import policy_failure
 from ganeti.placement.redundancy import is_redundant, surely_doomed
 from ganeti.placement.state import Bools, State
 

@@ -4,9 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ganeti.placement.redundancy import Exempt, doomed_nodes
+from ganeti.placement.places import NO_NODE, Exempt
+from ganeti.placement.redundancy import doomed_nodes
 from ganeti.placement.score import group_scope, score
-from ganeti.placement.state import NO_NODE, State
+from ganeti.placement.state import State
 
 
 class Health(NamedTuple):

@@ -15,11 +15,12 @@ from ganeti.placement.description import Failure
 from ganeti.placement.evacuate import Mode, evacuate
 from ganeti.placement.explain import short_of
 from ganeti.placement.fit import Demands, Room
+from ganeti.placement.places import NO_NODE
 from ganeti.placement.rolling import stranded
 from ganeti.placement.score import everywhere
 from ganeti.placement.singles import added_scores, last_of_equals
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import MIRROR_INTERNAL, NO_NODE, State
+from ganeti.placement.state import MIRROR_INTERNAL, State
 
 
 class Refuge(NamedTuple):

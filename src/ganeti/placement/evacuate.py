@@ -16,7 +16,6 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.model.disk_templates import Mirror
 from ganeti.placement.allocate import (
     CAUSES,
-    Rules,
     allocate,
     is_no_worse,
     primary_causes,
@@ -25,10 +24,11 @@ from ganeti.placement.allocate import (
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.description import facts
 from ganeti.placement.moves import Kind, Move, Step, apply, opcodes
+from ganeti.placement.places import NO_NODE, TIE, Rules
 from ganeti.placement.score import everywhere, group_scope
-from ganeti.placement.singles import TIE, last_of_equals, pair_scores
+from ganeti.placement.singles import last_of_equals, pair_scores
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import NO_NODE, Bools, Floats, State
+from ganeti.placement.state import Bools, Floats, State
 
 PAIR_TRIES = 50
 """So many pairs of new nodes are tried before an instance is said not to fit."""

@@ -4,25 +4,15 @@ from functools import cached_property
 
 import numpy as np
 
-from ganeti.placement.allocate import (
-    ALLOCATION_ORDER,
-    CAUSES,
-    Place,
-    Rules,
-    allocate_in,
-    primary_causes,
-    secondary_causes,
-    winner,
-)
+from ganeti.placement.allocate import CAUSES, allocate_in, primary_causes, secondary_causes
 from ganeti.placement.description import Failure, Instance
 from ganeti.placement.digits import digits
-from ganeti.placement.policy import InstanceSize, policy_violations
-from ganeti.placement.policy_fit import policy_failure
+from ganeti.placement.places import ALLOCATION_ORDER, NO_NODE, TIE, Place, Rules, winner
+from ganeti.placement.policy import InstanceSize, policy_failure, policy_violations
 from ganeti.placement.redundancy import stranded_by_loss
 from ganeti.placement.score import everywhere
-from ganeti.placement.singles import TIE
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import NO_NODE, Floats, State
+from ganeti.placement.state import Floats, State
 
 
 def explain(

@@ -8,31 +8,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ganeti.placement.score import (
+from ganeti.placement.places import TIE
+from ganeti.placement.score import SPREAD_WEIGHTS, everywhere
+from ganeti.placement.spread import Chunk, Field
+from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Bools, Floats, Indices, State
+from ganeti.placement.weights import (
     CPU,
     DISK,
     DISK_LOAD_SPREAD,
     FAILING_WEIGHT,
     LOAD,
+    LOADS,
     MEMORY,
     MEMORY_IF_ALL,
     OFFLINE_PRIMARY_WEIGHT,
     OFFLINE_WEIGHT,
     RESERVED,
-    SPREAD_WEIGHTS,
     SPREADS,
-    everywhere,
-)
-from ganeti.placement.singles import TIE
-from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import (
-    LOADS,
-    MIRROR_EXTERNAL,
-    MIRROR_INTERNAL,
-    Bools,
-    Floats,
-    Indices,
-    State,
 )
 
 ROWS = 32

@@ -5,7 +5,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ganeti.placement.description import RUNNING
-from ganeti.placement.state import NO_NODE, State
+from ganeti.placement.places import NO_NODE
+from ganeti.placement.state import State
 
 
 class Kind(StrEnum):

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ganeti.placement.description import Failure, Instance, Policy
+
 
 @dataclass(frozen=True)
 class InstanceSize:
@@ -50,3 +52,40 @@ def _outside(bounds: Mapping[str, Mapping[str, int]], size: InstanceSize) -> lis
         for key, value in values
         if not lowest.get(key, 0) <= value <= highest.get(key, value)
     ]
+
+
+def policy_failure(policy: Policy, one: Instance, *, exclusive: bool = False) -> Failure | None:
+    """What of an instance the policy of a group forbids, in one word.
+
+    With exclusive storage the disks' spindles count in place of the instance's share. Interfaces are not
+    counted: whoever creates the instance does that (`policy_violations`).
+    """
+    if one.template not in policy.get("disk-templates", (one.template,)):
+        return Failure.DISK
+    failures = []
+    for bounds in policy.get("minmax", ()):
+        failure = _first_outside(bounds, one, exclusive=exclusive)
+        if failure is None:
+            return None
+        failures.append(failure)
+    return failures[0] if failures else None
+
+
+def _first_outside(
+    bounds: Mapping[str, Mapping[str, float]], one: Instance, *, exclusive: bool
+) -> Failure | None:
+    spindles = one.spindles if exclusive else one.spindle_use
+    values = [
+        ("memory-size", one.memory, Failure.MEMORY),
+        *(("disk-size", disk, Failure.DISK) for disk in one.disks),
+        ("cpu-count", one.vcpus, Failure.CPU),
+        ("spindle-use", spindles, Failure.SPINDLES),
+        ("disk-count", len(one.disks), Failure.DISK_COUNT),
+    ]
+    if one.template == "diskless":
+        values = [value for value in values if not value[0].startswith("disk")]
+    lowest, highest = bounds.get("min", {}), bounds.get("max", {})
+    for key, value, failure in values:
+        if value is not None and not lowest.get(key, 0) <= value <= highest.get(key, value):
+            return failure
+    return None

@@ -1,48 +1,10 @@
-"""Whether instances fit the policies of their groups: one with the reason, or all of a state at once."""
+"""Whether instances fit the policies of their groups, all of a state at once."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
-from ganeti.placement.description import Failure, Instance, Policy
 from ganeti.placement.state import Bools, Indices, State, template_index
-
-
-def policy_failure(policy: Policy, one: Instance, *, exclusive: bool = False) -> Failure | None:
-    """What of an instance the policy of a group forbids, in one word.
-
-    With exclusive storage the disks' spindles count in place of the instance's share. Interfaces are not
-    counted: whoever creates the instance does that (`policy_violations`).
-    """
-    if one.template not in policy.get("disk-templates", (one.template,)):
-        return Failure.DISK
-    failures = []
-    for bounds in policy.get("minmax", ()):
-        failure = _first_outside(bounds, one, exclusive=exclusive)
-        if failure is None:
-            return None
-        failures.append(failure)
-    return failures[0] if failures else None
-
-
-def _first_outside(
-    bounds: Mapping[str, Mapping[str, float]], one: Instance, *, exclusive: bool
-) -> Failure | None:
-    spindles = one.spindles if exclusive else one.spindle_use
-    values = [
-        ("memory-size", one.memory, Failure.MEMORY),
-        *(("disk-size", disk, Failure.DISK) for disk in one.disks),
-        ("cpu-count", one.vcpus, Failure.CPU),
-        ("spindle-use", spindles, Failure.SPINDLES),
-        ("disk-count", len(one.disks), Failure.DISK_COUNT),
-    ]
-    if one.template == "diskless":
-        values = [value for value in values if not value[0].startswith("disk")]
-    lowest, highest = bounds.get("min", {}), bounds.get("max", {})
-    for key, value, failure in values:
-        if value is not None and not lowest.get(key, 0) <= value <= highest.get(key, value):
-            return failure
-    return None
 
 
 def policy_fits(state: State) -> Bools:

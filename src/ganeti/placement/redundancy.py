@@ -8,9 +8,8 @@ as must move, no order of placing them can fail.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,38 +17,31 @@ from ganeti.placement import fit
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.fit import Demands, Room
 from ganeti.placement.losses import ROWS, Queues, find_places
+from ganeti.placement.places import NO_NODE, NOBODY, Exempt
 from ganeti.placement.policy_fit import policy_fits
-from ganeti.placement.score import OFFLINE_PRIMARY_WEIGHT, OFFLINE_WEIGHT, everywhere
+from ganeti.placement.score import everywhere
 from ganeti.placement.singles import added_scores, last_of_equals
+from ganeti.placement.small import losses as small
+from ganeti.placement.small.cluster import Small
 from ganeti.placement.spread import Chunk, Field
-from ganeti.placement.state import (
-    MIRROR_EXTERNAL,
-    MIRROR_INTERNAL,
-    NO_NODE,
-    Bools,
-    Floats,
-    Indices,
-    State,
-)
+from ganeti.placement.state import MIRROR_EXTERNAL, MIRROR_INTERNAL, Bools, Floats, Indices, State
+from ganeti.placement.weights import OFFLINE_PRIMARY_WEIGHT, OFFLINE_WEIGHT
 
 _ANY = Options(disk_moves=False, ignore_soft_errors=True)
 
 
-class Exempt(NamedTuple):
-    """Nodes that need not be losable."""
-
-    groups: Collection[int] = ()
-    lone_nodes: bool = False
-    """The only online node of a group, which cannot be redundant."""
-    offline: bool = False
-    """Nodes that are offline or drained already."""
-
-
-NOBODY = Exempt()
-
-
 def doomed_nodes(state: State, exempt: Exempt = NOBODY, first: int | None = None) -> Iterator[int]:
     """Nodes whose loss the cluster could not make good; `first` is looked at before the others."""
+    lists = Small.of(state)
+    if lists is not None:
+        return small.doomed_nodes(lists, exempt, first)
+    return doomed_by_arrays(state, exempt, first)
+
+
+def doomed_by_arrays(
+    state: State, exempt: Exempt = NOBODY, first: int | None = None
+) -> Iterator[int]:
+    """As `doomed_nodes`, for clusters of any size."""
     relevant = _relevant(state, exempt)
     if first is not None and relevant[first]:
         lacks = _lacks_room(state, np.array([first]), *_sorted_out(state))
@@ -72,9 +64,19 @@ def surely_doomed(state: State, exempt: Exempt = NOBODY, first: int | None = Non
 
     If a node is among them, it also is if an instance is larger.
     """
+    lists = Small.of(state)
+    if lists is not None:
+        return small.surely_doomed(lists, exempt, first)
+    return surely_doomed_by_arrays(state, exempt, first)
+
+
+def surely_doomed_by_arrays(
+    state: State, exempt: Exempt = NOBODY, first: int | None = None
+) -> Iterator[int]:
+    """As `surely_doomed`, for clusters of any size."""
     nodes = np.flatnonzero(_relevant(state, exempt))
     queues, mirrored = _sorted_out(state)
-    if first is not None:
+    if first is not None and first in nodes:
         if _lacks_room(state, np.array([first]), queues, mirrored)[0]:
             yield first
         nodes = nodes[nodes != first]

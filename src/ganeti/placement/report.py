@@ -8,8 +8,9 @@ import numpy as np
 from ganeti.base.errors import InputError
 from ganeti.placement.description import RUNNING
 from ganeti.placement.digits import digits
+from ganeti.placement.places import NO_NODE
 from ganeti.placement.score import Component
-from ganeti.placement.state import NO_NODE, Bools, State
+from ganeti.placement.state import Bools, State
 
 MIB_PER_GIB = 1024
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ganeti.placement.state import MIRROR_INTERNAL, NO_NODE, Bools, State
+from ganeti.placement.places import NO_NODE
+from ganeti.placement.state import MIRROR_INTERNAL, Bools, State
 
 
 def conflicts(state: State, *, is_offline: bool) -> Bools:

@@ -8,19 +8,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ganeti.placement.state import DISK_LOAD, LOADS, Bools, Floats, State
+from ganeti.placement.state import Bools, Floats, State
+from ganeti.placement.weights import (
+    CONFLICT_WEIGHT,
+    CPU,
+    DISK,
+    FAILING_WEIGHT,
+    LOAD,
+    MEMORY,
+    MEMORY_IF_ALL,
+    OF_SPREADS,
+    OFFLINE_PRIMARY_WEIGHT,
+    OFFLINE_WEIGHT,
+    RESERVED,
+    RESERVED_TOTAL_WEIGHT,
+    SPINDLES,
+)
 
-RESERVED_TOTAL_WEIGHT = 0.25
-FAILING_WEIGHT, OFFLINE_WEIGHT, OFFLINE_PRIMARY_WEIGHT, CONFLICT_WEIGHT = 1.0, 4.0, 16.0, 2.0
-
-MEMORY, MEMORY_IF_ALL, DISK, CPU, RESERVED = range(5)
-LOAD = 5
-SPINDLES = LOAD + LOADS
-SPREADS = SPINDLES + 1
-DISK_LOAD_SPREAD = LOAD + DISK_LOAD
-
-SPREAD_WEIGHTS = np.array([0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
-"""Disk, processors and spindles have twice 0.5: no instance is only planned, so both halves are alike."""
+SPREAD_WEIGHTS = np.array(OF_SPREADS)
 
 
 class Component(NamedTuple):

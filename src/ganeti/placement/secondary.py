@@ -5,8 +5,9 @@ from dataclasses import replace
 import msgspec
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.placement.allocate import Place, Rules, allocate_on
-from ganeti.placement.state import NO_NODE, State
+from ganeti.placement.allocate import allocate_on
+from ganeti.placement.places import NO_NODE, Place, Rules
+from ganeti.placement.state import State
 
 
 def allocate_secondary(state: State, index: int, rules: Rules) -> Place:

@@ -2,22 +2,22 @@
 
 import numpy as np
 
-from ganeti.placement.score import (
+from ganeti.placement.places import TIE
+from ganeti.placement.score import SPREAD_WEIGHTS
+from ganeti.placement.spread import AS_PRIMARY, Chunk
+from ganeti.placement.state import Floats
+from ganeti.placement.weights import (
     CONFLICT_WEIGHT,
     DISK,
     DISK_LOAD_SPREAD,
     FAILING_WEIGHT,
     RESERVED,
     SPINDLES,
-    SPREAD_WEIGHTS,
 )
-from ganeti.placement.spread import AS_PRIMARY, Chunk
-from ganeti.placement.state import Floats
 
 _SHARED = (DISK, DISK_LOAD_SPREAD, SPINDLES)
 """What both nodes of a mirrored instance change."""
 ROWS = 64
-TIE = 1e-12
 
 
 def last_of_equals(scores: Floats) -> int | None:

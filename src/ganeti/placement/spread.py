@@ -12,22 +12,22 @@ import numpy as np
 
 from ganeti.placement import fit
 from ganeti.placement.fit import Demands, Room
-from ganeti.placement.score import (
+from ganeti.placement.places import NO_NODE
+from ganeti.placement.score import SPREAD_WEIGHTS, beside_spreads, spreads
+from ganeti.placement.state import Bools, Floats, Indices, State
+from ganeti.placement.weights import (
     CPU,
     DISK,
     DISK_LOAD_SPREAD,
     LOAD,
+    LOADS,
     MEMORY,
     MEMORY_IF_ALL,
     RESERVED,
     RESERVED_TOTAL_WEIGHT,
     SPINDLES,
-    SPREAD_WEIGHTS,
     SPREADS,
-    beside_spreads,
-    spreads,
 )
-from ganeti.placement.state import LOADS, NO_NODE, Bools, Floats, Indices, State
 
 AS_PRIMARY = [MEMORY, MEMORY_IF_ALL, DISK, CPU, *range(LOAD, LOAD + LOADS), SPINDLES]
 AS_SECONDARY = [DISK, DISK_LOAD_SPREAD, SPINDLES]

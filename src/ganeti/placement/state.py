@@ -25,16 +25,13 @@ from ganeti.placement.description import (
     Node,
 )
 from ganeti.placement.names import common_suffix
+from ganeti.placement.places import NO_NODE
 from ganeti.placement.tagrules import TagRules
+from ganeti.placement.weights import CPU_LOAD, DISK_LOAD, LOADS
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
-
-NO_NODE = -1
-LOADS = 4
-CPU_LOAD, DISK_LOAD = 0, 2
-"""Where the disk is among the loads: secondaries have a share of it."""
 
 _MIRRORS = {name: index for index, name in enumerate(Mirror)}
 MIRROR_NONE, MIRROR_INTERNAL, MIRROR_EXTERNAL = (_MIRRORS[name] for name in Mirror)
@@ -121,6 +118,8 @@ class State:
         self.descriptions = list(cluster.instances)
         self.cluster = cluster
         self._domain: str | None = None
+        self.memo: dict[int, Any] = {}
+        """What `small` knows of instances, by their `id`; copies share it."""
         self._read_nodes(self.nodes)
         self.instances = Instances(cluster.instances, cluster)
         self.primary, self.secondary = self._places(cluster.instances)

@@ -8,10 +8,10 @@ import placement_clusters as clusters
 import pytest
 
 from ganeti.cli import hbal, hcheck, hinfo, hroller, hscan, hspace
-from ganeti.placement.allocate import Rules
 from ganeti.placement.capacity import fill
 from ganeti.placement.description import Instance
 from ganeti.placement.load.text import format_cluster, parse
+from ganeti.placement.places import Rules
 from ganeti.placement.score import score
 from ganeti.placement.state import State
 from tests.unit.cli.fake_master import FakeMaster

@@ -14,9 +14,8 @@ from ganeti.base.paths import Paths
 from ganeti.daemons import built_in_allocator
 from ganeti.daemons.allocation_worker import settings_of
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
-from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
-from ganeti.placement.redundancy import Exempt
+from ganeti.placement.places import Exempt, Rules
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ganeti.daemons.allocation_worker import explained
-from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read
-from ganeti.placement.redundancy import Exempt, is_redundant
+from ganeti.placement.places import Exempt, Rules
+from ganeti.placement.redundancy import is_redundant
 from ganeti.placement.state import State
 from tests.support.htools_fixtures import fixture_path
 

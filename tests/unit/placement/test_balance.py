@@ -12,9 +12,10 @@ from ganeti.placement.balance import Goals, balance, movable
 from ganeti.placement.candidates import Options, every_move
 from ganeti.placement.description import Cluster, Instance
 from ganeti.placement.moves import Kind, Move, apply, dependencies, job_sets, steps_text
+from ganeti.placement.places import NO_NODE
 from ganeti.placement.score import everywhere, score
 from ganeti.placement.spread import Field
-from ganeti.placement.state import NO_NODE, State
+from ganeti.placement.state import State
 from tests.support.htools_fixtures import fixture_state
 
 # The last score that Debian's hbal 3.0.2 reaches, and its number of moves.

@@ -4,9 +4,9 @@ import placement_clusters as clusters
 import pytest
 
 from ganeti.placement import redundancy
-from ganeti.placement.allocate import Rules
 from ganeti.placement.capacity import fill, open_nodes, shrinks, tiers
 from ganeti.placement.description import Failure, Instance
+from ganeti.placement.places import Rules
 from ganeti.placement.redundancy import can_be_lost, doomed_nodes, is_redundant, surely_doomed
 from ganeti.placement.state import State
 from tests.support.htools_fixtures import fixture_cluster

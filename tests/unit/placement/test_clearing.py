@@ -4,13 +4,13 @@ import placement_clusters as clusters
 import pytest
 
 from ganeti.base.errors import PrereqError
-from ganeti.placement.allocate import Rules
 from ganeti.placement.capacity import fill
 from ganeti.placement.clearing import cleared, split_by_room
 from ganeti.placement.description import Instance
+from ganeti.placement.places import NO_NODE, Rules
 from ganeti.placement.rolling import reboot_groups, stranded
 from ganeti.placement.score import everywhere
-from ganeti.placement.state import NO_NODE, State
+from ganeti.placement.state import State
 from tests.support.htools_fixtures import fixture_state
 
 SMALL = Instance("small", 512, 1024, 1, template="plain", disks=(1024,))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ganeti.placement.allocate import Rules
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.description import Cluster
 from ganeti.placement.load.message import read, wanted_instance
+from ganeti.placement.places import NO_NODE, Rules
 from ganeti.placement.redundancy import (
     Stranded,
     can_be_lost,
@@ -19,7 +19,7 @@ from ganeti.placement.redundancy import (
     is_redundant,
     stranded_by_loss,
 )
-from ganeti.placement.state import NO_NODE, State
+from ganeti.placement.state import State
 from tests.support.generated_clusters import Kind, cluster
 
 AS_FOUND = (Phase.explicit, Phase.generate)

@@ -1,0 +1,136 @@
+"""What a search for a place asks and answers; known without numpy, for commands that do not need it."""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ganeti.placement.description import Failure, Group, Node
+from ganeti.placement.digits import digits
+
+if TYPE_CHECKING:
+    from ganeti.placement.redundancy import Trouble
+    from ganeti.placement.state import Floats
+
+NO_NODE = -1
+TIE = 1e-12
+"""Scores that differ by less are equal."""
+ALLOCATION_ORDER = {"preferred": 0, "last_resort": 1, "unallocable": 2}
+CAPACITY_TRIES = 2000
+"""So many places are tried before none is said to leave the cluster redundant."""
+
+
+class Described(Protocol):
+    """A cluster whose nodes and groups have numbers."""
+
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+    @property
+    def groups(self) -> Sequence[Group]: ...
+
+
+class Exempt(NamedTuple):
+    """Nodes that need not be losable."""
+
+    groups: Collection[int] = ()
+    lone_nodes: bool = False
+    """The only online node of a group, which cannot be redundant."""
+    offline: bool = False
+    """Nodes that are offline or drained already."""
+
+
+NOBODY = Exempt()
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is checked beyond hard limits, and where; the defaults are `hail`'s."""
+
+    capacity: bool = True
+    ignore_soft_errors: bool = False
+    only_nodes: Collection[str] | None = None
+    groups: Collection[int] | None = None
+    """Only these groups, by index."""
+    exempt: Exempt = NOBODY
+    allow_unallocable: bool = False
+    by_room: bool = False
+    """The capacity check only counts room: a place that it refuses is refused for larger instances too."""
+    before: "Trouble | None" = None
+    """What is wrong before: a place need only leave it no worse, node by node; None asks for redundancy."""
+    dedicated: bool = True
+    """Exclusive storage has its own way to choose (`dedicated`); `hspace` does without, as upstream's does."""
+    only_primary: int | None = None
+    """The primary node is this one."""
+
+
+@dataclass
+class Place:
+    """An answer: the nodes and the score then, or none and why; counts are of places."""
+
+    group: int
+    nodes: tuple[int, ...] = ()
+    score: float = math.inf
+    successes: int = 0
+    failures: Counter[Failure] = field(default_factory=Counter)
+    note: str = ""
+    doomed: dict[int, int] = field(default_factory=dict)
+    """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
+    scores: "Floats | None" = None
+    """By node (or by primary and secondary): the score, infinite where the instance cannot be."""
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The primary and the secondary node, NO_NODE if there is none."""
+        first, *rest = self.nodes
+        return first, rest[0] if rest else NO_NODE
+
+    def describe(self, state: Described) -> str:
+        """As `hail` says it."""
+        count = ", ".join(
+            f"{kind}: {self.failures[kind]}" for kind in Failure if self.failures[kind]
+        )
+        if not self.nodes:
+            return f"No valid allocation solutions, failure reasons: {count or 'unknown reasons'}"
+        names = "/".join(state.nodes[node].name for node in self.nodes)
+        return (
+            f"score: {digits(self.score)}, successes {self.successes},"
+            f" failures {self.failures.total()} ({count}) for node(s) {names}"
+        )
+
+
+def winner(state: Described, places: Sequence[Place], rules: Rules) -> Place | None:
+    """The best of the groups' places: the most preferred group, then the lowest score, then the last; None if there is none."""
+    usable = [
+        one
+        for one in reversed(places)
+        if one.nodes and (rules.allow_unallocable or _is_allocable(state.groups[one.group]))
+    ]
+    return min(
+        usable,
+        key=lambda one: (ALLOCATION_ORDER[state.groups[one.group].alloc_policy], one.score),
+        default=None,
+    )
+
+
+def _is_allocable(group: Group) -> bool:
+    return group.alloc_policy != "unallocable"
+
+
+def describe_group(state: Described, place: Place) -> str:
+    """One line about a group."""
+    group = state.groups[place.group]
+    if place.note:
+        return f"Group {group.name}: error {place.note}"
+    return f"Group {group.name} ({group.alloc_policy}): {place.describe(state)}"
+
+
+def describe_choice(state: Described, place: Place, places: Sequence[Place]) -> str:
+    """What an allocator says of the best place, and of those of all groups."""
+    lines = [f"Selected group: {state.groups[place.group].name}"]
+    return ", ".join([*lines, *(describe_group(state, one) for one in places)])
+
+
+def accepted(info: str, result: Any) -> dict[str, Any]:
+    """An allocator's answer "yes"."""
+    return {"success": True, "info": f"Request successful: {info}", "result": result}
