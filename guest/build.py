@@ -23,7 +23,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 KERNEL_META_PACKAGE = "linux-image-cloud-amd64"
 # Wherever it is not built in: what every guest needs, and what only other kinds of disk need.
-MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio_balloon", "button", "evdev")
+MODULES = (
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_net",
+    "virtio_balloon",
+    "virtio_console",
+    "button",
+    "evdev",
+)
 OTHER_DISKS = ("virtio_scsi", "sd_mod", "ata_piix")
 # For tests whose virtual machine has files of its own (tests/support/node_vm.py).
 FILE_SYSTEMS = ("ext4",)
@@ -158,6 +166,7 @@ def installed_system(busybox: bytes) -> bytes:
     archive = Archive()
     archive.add("bin/busybox", busybox, 0o755)
     archive.add("sbin/init", (HERE / "guest-init").read_bytes(), 0o755)
+    archive.add("sbin/guest-agent", (HERE / "guest-agent").read_bytes(), 0o755)
     archive.add("etc/acpi/PWRF/00000080", (HERE / "guest-power-button").read_bytes(), 0o755)
     return archive.to_bytes()
 

@@ -79,6 +79,10 @@ class GuestAgent:
             interfaces=[_interface(one) for one in interfaces[:MOST]],
         )
 
+    async def ping(self) -> None:
+        """Nothing, if somebody answers. AgentSilent."""
+        await self._ask("guest-ping")
+
     async def shutdown(self) -> None:
         """Ask for a shutdown; an agent that obeys does not answer."""
         with contextlib.suppress(AgentSilent):

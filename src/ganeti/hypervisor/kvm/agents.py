@@ -51,6 +51,7 @@ class Agents:
                     f"{instance.name} has no channel for an agent; give it one with gnt-instance"
                     f" modify -H use_guest_agent=true {instance.name}, which its next start makes"
                 )
+            await self._agent(guest).ping()  # else a thaw would wait as long as a freeze
             # Before it is done: whatever becomes of this daemon, the guest goes on in time.
             guest = self._guests.change(guest, thaw_at=time.time() + limit_s)
             try:

@@ -36,6 +36,7 @@ ANSWERS: dict[str, Any] = {
     "guest-network-get-interfaces": [LOOPBACK, NIC],
     "guest-get-osinfo": {"pretty-name": "Debian GNU/Linux 12", "kernel-release": "6.1.0"},
     "guest-get-host-name": {"host-name": "web1"},
+    "guest-ping": {},
     "guest-fsfreeze-freeze": 3,
     "guest-fsfreeze-thaw": 3,
     "guest-fsfreeze-status": "thawed",
@@ -153,6 +154,7 @@ async def test_what_it_says_is_cut_and_counted(guest: Guest, path: Path) -> None
 
 async def test_freezing_and_thawing_may_be_repeated(guest: Guest, path: Path) -> None:
     agent = GuestAgent(path)
+    await agent.ping()
     assert await agent.freeze() == 3
     guest.instead = {"guest-fsfreeze-status": says(b'{"return": "frozen"}\n')}
     assert await agent.freeze() == 0

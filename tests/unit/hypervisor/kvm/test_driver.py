@@ -412,9 +412,11 @@ class Agent:
     async def shutdown(self) -> None:
         self.host.alive.clear()
 
-    async def freeze(self) -> int:
+    async def ping(self) -> None:
         if self.is_silent:
             raise AgentSilent("no answer")
+
+    async def freeze(self) -> int:
         type(self).frozen = 2
         return 2
 
@@ -470,7 +472,7 @@ async def test_a_frozen_guest_goes_on_in_time_whatever_becomes_of_the_daemon(
 
 
 async def test_a_guest_that_cannot_be_frozen_says_why(
-    kvm: KvmHypervisor, agent: type[Agent]
+    kvm: KvmHypervisor, paths: Paths, agent: type[Agent]
 ) -> None:
     await kvm.start(INSTANCE, [])
     with pytest.raises(HypervisorError, match="modify -H use_guest_agent=true web1"):
@@ -482,3 +484,6 @@ async def test_a_guest_that_cannot_be_frozen_says_why(
     agent.is_silent = True
     with pytest.raises(AgentSilent):
         await kvm.freeze(TALKS, 60)
+    kept = record(paths)
+    assert kept is not None
+    assert kept.thaw_at == 0  # nothing is to be thawed in time, or asked for it
