@@ -1,6 +1,7 @@
 """Answers calls about instances: what runs, starting, stopping, consoles, migration."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from ganeti.base.errors import HypervisorError, InputError
 from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.single import one_running
+from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import RebootType
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.instance_locks import InstanceLocks
@@ -46,6 +48,8 @@ from ganeti.rpc.procedures.migration import (
     MigrationResult,
 )
 
+log = logging.getLogger(__name__)
+
 
 def handlers(
     hypervisors: Mapping[str, Hypervisor], device: DeviceFactory, locks: InstanceLocks
@@ -66,6 +70,17 @@ def handlers(
         MIGRATION_FINISH_SOURCE.name: instances.finish_source,
         MIGRATION_FINISH_TARGET.name: instances.finish_target,
     }
+
+
+async def _give_up(disks: InstanceDisks, hypervisor: Hypervisor, instance: InstanceSpec) -> None:
+    """After a failed start: deactivate the disks, unless a guest has them, or may have."""
+    try:
+        guest = await one_running(hypervisor, instance.uuid)
+    except HypervisorError as err:
+        log.warning("%s keeps its disks active, for it may run: %s", instance.name, err)
+        return
+    if guest is None:
+        await disks.abandon()
 
 
 @dataclass(frozen=True)
@@ -99,7 +114,7 @@ class _Instances:
             try:
                 await hypervisor.start(instance, disk_paths, paused=args.paused)
             except BaseException:
-                await disks.abandon()
+                await _give_up(disks, hypervisor, instance)
                 raise
         return Nothing()
 
@@ -143,7 +158,7 @@ class _Instances:
             try:
                 return await hypervisor.accept(replace(args, instance=instance), disk_paths)
             except BaseException:
-                await disks.abandon()
+                await _give_up(disks, hypervisor, instance)
                 raise
 
     async def migrate(self, args: MigrateArgs, _call: Call) -> MigrationResult:

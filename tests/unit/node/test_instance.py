@@ -161,6 +161,40 @@ async def test_a_start_that_fails_gives_the_disks_up(tmp_path: Path) -> None:
     assert await node.running() == []
 
 
+@pytest.mark.requirement("G11")
+async def test_a_start_that_fails_leaves_a_guest_that_lives_its_disks(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs already, stands still, or is in the middle of a migration."""
+    await node.call(INSTANCE_START, StartArgs(instance=SPEC))
+    node.done.clear()
+
+    async def fail(*rest: Any, **more: Any) -> None:
+        raise HypervisorError("it stands still")
+
+    monkeypatch.setattr(node.hypervisor, "start", fail)
+    monkeypatch.setattr(node.hypervisor, "accept", fail)
+    with pytest.raises(HypervisorError, match="it stands still"):
+        await node.call(INSTANCE_START, StartArgs(instance=SPEC))
+    with pytest.raises(HypervisorError, match="it stands still"):
+        await node.call(MIGRATION_ACCEPT, IncomingArgs(instance=SPEC, address="a", info=HERE))
+    assert [one for one in node.done if one.startswith("shutdown")] == []
+
+
+async def test_a_start_that_fails_leaves_the_disks_while_nobody_knows_whether_the_guest_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, start="QEMU died")
+
+    async def silent(_uuid: str) -> None:
+        raise HypervisorError("no answer")
+
+    monkeypatch.setattr(node.hypervisor, "one_running", silent)
+    with pytest.raises(HypervisorError, match="QEMU died"):
+        await node.call(INSTANCE_START, StartArgs(instance=SPEC))
+    assert node.done == ["assemble d0", "assemble d1"]
+
+
 async def test_a_disk_that_cannot_be_assembled_gives_up_those_before_it(node: Node) -> None:
     node.failing = {"assemble d1", "shutdown d0"}
     with pytest.raises(StorageError, match="assemble failed"):
