@@ -7,8 +7,7 @@ files are copied, and put back once the dead driver has unwound; whatever it ask
 import asyncio
 import os
 import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -224,13 +223,6 @@ async def no_commands(
 ) -> Completed:  # fmt: skip
     text = b"QEMU emulator version 7.2.22 (Debian)\n" if argv[1:] == ["--version"] else b""
     return Completed(tuple(argv), 0, text, b"")
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Short enough for the names of sockets."""
-    with tempfile.TemporaryDirectory(prefix="gnt-") as name:
-        yield Path(name)
 
 
 @pytest.fixture(autouse=True)
