@@ -16,6 +16,8 @@ BACKEND_DEFAULTS: Params = {
     "vcpus": 1,
 }
 """Backend parameters and the values they have where nobody says otherwise; memory in MiB."""
+BACKEND_OF_CLUSTER = frozenset(("always_failover", "auto_balance", "minmem", "spindle_use"))
+"""Those that only the cluster looks at: a running guest has nothing of them."""
 
 NIC_DEFAULTS: Params = {"mode": "bridged", "link": "br0", "vlan": ""}
 

@@ -1,7 +1,6 @@
 """Adding, changing and removing the disks of an instance, in the configuration."""
 
 from pathlib import PurePosixPath
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,6 +20,7 @@ from ganeti.units.instance.device_changes import (
     position_of,
     text_or_none,
 )
+from ganeti.units.instance.field_changes import Applies, FieldChange
 from ganeti.units.instance.requests import (
     MAX_DISKS,
     build_disks,
@@ -29,7 +29,7 @@ from ganeti.units.instance.requests import (
     storage_directory,
 )
 
-Results = list[tuple[str, Any]]
+Results = list[FieldChange]
 _COMMON = ("size", "mode", "name")
 
 
@@ -51,11 +51,12 @@ def changed_disks(
                 first=at,
             )[0]
             left.insert(at, disk)
-            results.append((f"disk/{at}", f"add:size={disk.size},mode={disk.mode}"))
+            added = f"add:size={disk.size},mode={disk.mode}"
+            results.append(FieldChange("disk", str(at), added, Applies.BY_HOTPLUG))
         elif change.action == "remove":
             at = position_of(left, change.identifier, field)
             del left[at]
-            results.append((f"disk/{at}", "remove"))
+            results.append(FieldChange("disk", str(at), "remove", Applies.BY_HOTPLUG))
         else:
             at = position_of(left, change.identifier, field)
             left[at], done = _modified(left[at], change.params, at, field)
@@ -107,15 +108,18 @@ def _modified(disk: Disk, params: Params, at: int, field: str) -> tuple[Disk, Re
     if "size" in params:
         raise InputError("a disk is grown by gnt-instance grow-disk", f"{field}.size")
     of_template = _of_template(disk.template, params, field)
-    results = Results((f"disk.{name}/{at}", value) for name, value in of_template.items())
+    results = [
+        FieldChange(f"disk.{name}", str(at), value, Applies.AT_START)
+        for name, value in of_template.items()
+    ]
     disk = replace(disk, params=changed(disk.params, of_template))
     if "mode" in params:
         check_disks([DiskRequest(size=disk.size, mode=str(params["mode"]))], None)
         disk = replace(disk, mode=disk_mode(str(params["mode"])))
-        results.append((f"disk.mode/{at}", disk.mode))
+        results.append(FieldChange("disk.mode", str(at), disk.mode, Applies.AT_START))
     if "name" in params:
         name = text_or_none(params["name"], f"{field}.name")
         check_disks([DiskRequest(size=disk.size, name=name)], None)
         disk = replace(disk, name=name)
-        results.append((f"disk.name/{at}", name))
+        results.append(FieldChange("disk.name", str(at), name, Applies.NOW))
     return disk, results

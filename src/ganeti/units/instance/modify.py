@@ -1,6 +1,5 @@
 """Changing what an instance has: parameters, disks, NICs, memory of the running guest."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +44,7 @@ from ganeti.units.instance.access import (
 from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.device_changes import parse_changes
 from ganeti.units.instance.disk_changes import changed_disks
+from ganeti.units.instance.field_changes import FieldChange, waiting
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
@@ -65,9 +65,6 @@ NOT_POSSIBLE = (
 """Wishes of other versions that change where or how disks are kept."""
 
 
-_BACKEND_AT_ONCE = ("be/always_failover", "be/auto_balance", "be/minmem", "be/spindle_use")
-
-
 @dataclass(frozen=True)
 class ModifyPlan:
     """The instance before and after, what its running guest gets at once, and what is reported."""
@@ -75,7 +72,7 @@ class ModifyPlan:
     node: Node
     before: Instance
     after: Instance
-    results: list[tuple[str, Any]]
+    changes: list[FieldChange]
     new_disks: tuple[DiskSpec, ...]
     old_disks: tuple[DiskSpec, ...]
     hot: tuple[HotStep, ...]
@@ -107,8 +104,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         check_not_migrating(before)
         check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
-        after, results = self._after(ctx, before)
-        if not results and op.runtime_mem is None:
+        after, changes = self._after(ctx, before)
+        if not changes and op.runtime_mem is None:
             raise InputError("say what is to be changed", "instance")
         if op.beparams or op.disks or op.nics:
             check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
@@ -131,25 +128,20 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         hot = tuple(steps) if is_hot else ()
         memory = self._memory(ctx, before, state)
         media = self._media(ctx, before, after) if state is not None else ()
-        at_once = {f"hv/{name}" for name in media}
-        names = [name for name, _ in results if name not in at_once]
-        later = _later(names, is_hot=is_hot) if state is not None else ()
-        results = [*results, *((step.label, "hotplug:done") for step in hot)]
-        if memory is not None:
-            results.append(("runtime_memory", memory[1]))
+        later = waiting(changes, is_hot=is_hot, media=media) if state is not None else ()
         return ModifyPlan(
-            node, before, after, results, new_disks, old_disks, hot, media, memory, later
+            node, before, after, changes, new_disks, old_disks, hot, media, memory, later
         )
 
-    def _after(self, ctx: UnitContext, before: Instance) -> tuple[Instance, list[tuple[str, Any]]]:
+    def _after(self, ctx: UnitContext, before: Instance) -> tuple[Instance, list[FieldChange]]:
         op = self.op
-        after, results = changed_params(ctx.snapshot.cluster, before, op)
-        nics, nic_results = changed_nics(ctx, before.nics, parse_changes(op.nics, "nics"))
-        disks, disk_results = changed_disks(
+        after, of_params = changed_params(ctx.snapshot.cluster, before, op)
+        nics, of_nics = changed_nics(ctx, before.nics, parse_changes(op.nics, "nics"))
+        disks, of_disks = changed_disks(
             ctx, before, parse_changes(op.disks, "disks"), op.file_storage_dir
         )
         after = with_network_port(ctx, replace(after, nics=nics, disks=disks))
-        return after, [*results, *disk_results, *nic_results]
+        return after, [*of_params, *of_disks, *of_nics]
 
     def _disks_that_change(
         self, before: Instance, after: Instance
@@ -343,20 +335,12 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
 
 def _reported(plan: ModifyPlan) -> list[list[Any]]:
     """What was changed, as pairs of name and value."""
-    return [list(pair) for pair in plan.results]
+    reported = [[one.label, one.value] for one in plan.changes]
+    reported += [[step.label, "hotplug:done"] for step in plan.hot]
+    if plan.memory is not None:
+        reported.append(["runtime_memory", plan.memory[1]])
+    return reported
 
 
 def _os_of(instance: Instance) -> tuple[Any, ...]:
     return instance.os, instance.osparams, instance.osparams_private
-
-
-def _later(names: Iterable[str], *, is_hot: bool) -> tuple[str, ...]:
-    """Of what is changed, what a running guest does not get at once."""
-    return tuple(
-        name
-        for name in dict.fromkeys(names)
-        if name.startswith("hv/")
-        or (name.startswith("disk.") and not name.startswith("disk.name/"))
-        or (name.startswith("be/") and name not in _BACKEND_AT_ONCE)
-        or (not is_hot and name.startswith(("disk/", "nic.")) and not name.startswith("nic.name/"))
-    )

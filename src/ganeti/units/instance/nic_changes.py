@@ -17,11 +17,12 @@ from ganeti.units.instance.device_changes import (
     position_of,
     text_or_none,
 )
+from ganeti.units.instance.field_changes import Applies, FieldChange
 from ganeti.units.instance.requests import MAX_NICS, build_nic, check_nics, check_routed, nic_params
 
 GENERATED = ("auto", "generate")
 _KEYS = ("mac", "ip", "mode", "link", "vlan", "name")
-Results = list[tuple[str, Any]]
+Results = list[FieldChange]
 
 
 def new_nic(ctx: UnitContext, request: NicRequest, index: int) -> Nic:
@@ -41,11 +42,12 @@ def changed_nics(
             at = insert_position(len(left), change.identifier, field)
             nic = new_nic(ctx, _request(change.params, field), at)
             left.insert(at, nic)
-            results.append((f"nic.{at}", f"add:{_described(ctx, nic)}"))
+            added = f"add:{_described(ctx, nic)}"
+            results.append(FieldChange(f"nic.{at}", "", added, Applies.BY_HOTPLUG))
         elif change.action == "remove":
             at = position_of(left, change.identifier, field)
             del left[at]
-            results.append((f"nic.{at}", "remove"))
+            results.append(FieldChange(f"nic.{at}", "", "remove", Applies.BY_HOTPLUG))
         else:
             at = position_of(left, change.identifier, field)
             left[at], done = _modified(ctx, left[at], change.params, at, field)
@@ -87,7 +89,8 @@ def _modified(
             value = "default"
         else:
             value = nicparams[name] = _own_param(request, name, field)
-        results.append((f"nic.{name}/{at}", value))
+        applies = Applies.NOW if name == "name" else Applies.BY_HOTPLUG
+        results.append(FieldChange(f"nic.{name}", str(at), value, applies))
     changed = replace(changed, nicparams=nicparams)
     link = filled_nicparams(ctx.snapshot.cluster, nic)["link"]
     if (changed.ip, filled_nicparams(ctx.snapshot.cluster, changed)["link"]) != (nic.ip, link):

@@ -13,12 +13,13 @@ from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.objects import Cluster, Instance
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
-from ganeti.model.params import BACKEND_DEFAULTS, Params
+from ganeti.model.params import BACKEND_DEFAULTS, BACKEND_OF_CLUSTER, Params
+from ganeti.units.instance.field_changes import HYPERVISOR, Applies, FieldChange
 
 DEFAULT = "default"
 """A value that takes the cluster's again, as None does."""
 HIDDEN = "<redacted>"
-Results = list[tuple[str, Any]]
+Results = list[FieldChange]
 
 
 def changed_params(
@@ -28,11 +29,24 @@ def changed_params(
     results = Results()
     beparams = _backend(op.beparams)
     if "memory" in op.beparams:
-        results.append(("be/memory", beparams["maxmem"] or DEFAULT))
+        size = beparams["maxmem"] or DEFAULT
+        results.append(FieldChange("be", "memory", size, Applies.AT_START))
     named = op.beparams.keys() - {"memory"}
-    results += [(f"be/{name}", _shown(beparams[name])) for name in beparams if name in named]
+    results += [
+        FieldChange(
+            "be",
+            name,
+            _shown(value),
+            Applies.NOW if name in BACKEND_OF_CLUSTER else Applies.AT_START,
+        )
+        for name, value in beparams.items()
+        if name in named
+    ]
     hvparams = _hypervisor(instance.hypervisor, op.hvparams)
-    results += [(f"hv/{name}", _shown(value)) for name, value in hvparams.items()]
+    results += [
+        FieldChange(HYPERVISOR, name, _shown(value), Applies.AT_START)
+        for name, value in hvparams.items()
+    ]
     new = replace(
         instance,
         beparams=changed(instance.beparams, beparams),
@@ -84,7 +98,7 @@ def _with_os(instance: Instance, op: OpInstanceSetParams, results: Results) -> I
     """Another OS keeps the parameters (S148)."""
     if op.os_name is not None:
         os_name(op.os_name, "os_name")
-        results.append(("os", op.os_name))
+        results.append(FieldChange("os", "", op.os_name, Applies.NOW))
         instance = replace(instance, os=op.os_name)
     public = _os_params(
         instance.osparams, op.osparams, op.remove_osparams, op.clear_osparams, "osparams"
@@ -126,7 +140,7 @@ def _os_results(
 ) -> Results:
     changed_names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return [
-        (f"{kind}/{name}", (hidden or after[name]) if name in after else DEFAULT)
+        FieldChange(kind, name, (hidden or after[name]) if name in after else DEFAULT, Applies.NOW)
         for name in changed_names
     ]
 
@@ -143,5 +157,5 @@ def _with_admin_state(instance: Instance, op: OpInstanceSetParams, results: Resu
     if not op.offline and not is_offline:
         raise PrereqError(f"instance {instance.name} is not marked offline", ErrorCode.WRONG_STATE)
     state = AdminState.OFFLINE if op.offline else AdminState.DOWN
-    results.append(("admin_state", state))
+    results.append(FieldChange("admin_state", "", state, Applies.NOW))
     return replace(instance, admin_state=state, admin_state_source=AdminStateSource.ADMIN)
