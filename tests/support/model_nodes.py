@@ -6,8 +6,9 @@ nothing, and no end of a migration is removed while the guest runs there.
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_interface
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,10 +17,16 @@ from ganeti import __version__
 from ganeti.base.errors import (
     ErrorCode,
     GuestOsError,
+    HostError,
     HypervisorError,
+    InputError,
+    NotMaster,
     PrereqError,
     StorageError,
 )
+from ganeti.base.identifiers import interface_name, plain_name
+from ganeti.base.tls import is_fingerprint
+from ganeti.guest_os.definitions import split_name
 from ganeti.hypervisor.hotplug import (
     incoming_instance,
     with_disk,
@@ -30,11 +37,15 @@ from ganeti.hypervisor.hotplug import (
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
+from ganeti.node.disk_copy import COMPRESSION
+from ganeti.node.repeats import Repeats
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.places import Rules
 from ganeti.rpc.calls import Call, Handler, Handlers
+from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
 from ganeti.rpc.procedures.devices import (
+    DeviceAction,
     DiskChangeArgs,
     MediumArgs,
     MediumResult,
@@ -45,14 +56,26 @@ from ganeti.rpc.procedures.devices import (
 from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo, GrowDiskArgs, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
-from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.hardware import ForgetNvramArgs, Nvram, Screenshot, WriteNvramArgs
-from ganeti.rpc.procedures.host import NodeInfo, NodeVersion, StorageSpace, VerifyReport
+from ganeti.rpc.procedures.host import (
+    HypervisorsArgs,
+    LeaveArgs,
+    NodeInfo,
+    NodeInfoArgs,
+    NodeVersion,
+    StorageSpace,
+    VerifyArgs,
+    VerifyReport,
+)
+from ganeti.rpc.procedures.host import TestDelayArgs as DelayArgs
 from ganeti.rpc.procedures.instances import (
     ConsoleInfo,
     HvParamsArgs,
     InstanceArgs,
+    RebootArgs,
     RunningInstance,
+    ShutdownArgs,
     StartArgs,
 )
 from ganeti.rpc.procedures.mastership import MasterIpArgs, RegisterAnswer
@@ -86,7 +109,8 @@ from ganeti.rpc.procedures.transfers import (
 from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
 from ganeti.store.election import Vote, Voter
-from ganeti.store.register import Promise, Register
+from ganeti.store.register import MemoryRegister, Promise, Register, check_epoch
+from ganeti.uidpool import CheckUidPool
 
 PORT = 8102
 COPY_PORT = 40100
@@ -108,12 +132,23 @@ class SharedDirectory:
 
     total: int = 100_000
     disks: dict[str, int] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    """UUID of the disk that a file says to be; one that says nothing is believed."""
     contents: dict[str, str] = field(default_factory=dict)
     """What was written to a disk, where a test has written anything."""
 
     @property
     def free(self) -> int:
         return self.total - sum(self.disks.values())
+
+    def size_of(self, disk: DiskSpec) -> int | None:
+        """What there is of a disk, in MiB; a file of another disk is none of it."""
+        path = path_of(disk)
+        return self.disks.get(path) if self.owners.get(path) in (None, disk.uuid) else None
+
+
+def path_of(disk: DiskSpec) -> str:
+    return str(disk.logical_id[1])
 
 
 def hail(message: dict[str, Any]) -> AllocatorOutput:
@@ -141,7 +176,7 @@ class ModelNode:
         default_factory=lambda: {"hail": hail}
     )
     peers: "dict[str, ModelNode]" = field(default_factory=dict)
-    ssconf_position: int = 0
+    ssconf_position: int = -1
     ssconf: dict[str, str] = field(default_factory=dict)
     files: dict[str, NodeFile] = field(default_factory=dict)
     shared_files: list[NodeFile] = field(default_factory=list)
@@ -176,6 +211,7 @@ class ModelNode:
     """Whether create scripts go on although their call has been answered: it was given up."""
     scripts: dict[str, tuple[int, InstanceSpec]] = field(default_factory=dict)
     """Key -> epoch and instance, of scripts that run."""
+    killed_scripts: set[str] = field(default_factory=set)
     ended_scripts: list[str] = field(default_factory=list)
     refuses_to_end: bool = False
     """Whether scripts resist being ended."""
@@ -184,30 +220,77 @@ class ModelNode:
     installed: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Disk -> the OS that was put onto it, and the name that its system believes to have."""
     hotplug_obstacles: list[str] = field(default_factory=list)
+    declares_variants: bool = True
+    """Whether OS definitions declare the variants that are asked for."""
+    hypervisors: tuple[str, ...] = ("fake", "kvm")
+    networked: tuple[str, ...] = ("fake", "kvm")
+    """Hypervisors whose guests are on bridges of the host."""
+    directories: dict[str, str] = field(
+        default_factory=lambda: {"file": "/local", "sharedfile": "/shared"}
+    )
+    """Storage kind -> the directory that the administrator allows."""
+    register: MemoryRegister = field(init=False)
+    repeats: Repeats = field(default_factory=Repeats)
+    progress: dict[str, DiskProgress] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        promised = Promise(0, NodeUuid(""))
+        self.register = MemoryRegister(Register(self.cluster_uuid, promised))
+
+    def restart_daemon(self) -> None:
+        """What only the daemon knew is forgotten."""
+        self.repeats = Repeats()
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
         found: dict[str, Handler] = {}
         for name in dir(self):
             if name.startswith("on_"):
-                found[name.removeprefix("on_")] = self._handler(getattr(self, name))
+                procedure = PROCEDURES[name.removeprefix("on_")]
+                found[procedure.name] = self._handler(procedure, getattr(self, name))
         return found
 
-    def _handler(self, act: Callable[[Any], Any]) -> Handler:
+    def _handler(self, procedure: Procedure[Any, Any], act: Callable[[Any], Any]) -> Handler:
         async def handle(args: Any, call: Call) -> Any:
             self.call = call
             return act(args)
 
-        return handle
+        async def answer(args: Any, call: Call) -> Any:
+            if procedure.changes:
+                self._check_epoch(call)
+            return await self.repeats.wrap({procedure.name: handle})[procedure.name](args, call)
+
+        return answer
+
+    def _check_epoch(self, call: Call) -> None:
+        """As the node's register: only the latest master may change anything."""
+        epoch, master = call.epoch, NodeUuid(call.master_uuid)
+        if epoch <= 0 or not master:
+            raise NotMaster("a changing call needs the epoch and the UUID of the master")
+        answer = self.register.decide(lambda old: check_epoch(old, epoch, master))
+        if not answer.granted:
+            raise NotMaster(answer.reason)
+
+    def _check_hypervisor(self, name: str) -> None:
+        if name not in self.hypervisors:
+            raise HypervisorError(f"this node has no hypervisor {name!r}")
+
+    def _is_able(self, name: str) -> bool:
+        """Whether a hypervisor has NVRAM, agents and screens."""
+        self._check_hypervisor(name)
+        return name == "kvm"
 
     # --- the node itself ---
 
     def on_version(self, args: Nothing) -> NodeVersion:
         return NodeVersion(
-            software=__version__, protocol=1, node_name=self.name, cluster_uuid=self.cluster_uuid
+            software=__version__,
+            protocol=1,
+            node_name=self.name,
+            cluster_uuid="" if self.left else self.cluster_uuid,
         )
 
-    def on_node_info(self, args: Any) -> NodeInfo:
+    def on_node_info(self, args: NodeInfoArgs) -> NodeInfo:
         used = sum(guest.spec.memory for guest in self.guests.values())
         return NodeInfo(
             memory_total=self.memory,
@@ -221,17 +304,22 @@ class ModelNode:
             time=self.time,
             storage=[
                 StorageSpace(unit=unit, total=place.total, free=place.free)
-                for unit, place in self._units().items()
+                for unit, place in self._units(args.storage)
             ],
-            hypervisor_versions={"fake": "0"},
+            hypervisor_versions={
+                name: "0" if name in self.hypervisors else "" for name in args.hypervisors
+            },
         )
 
-    def on_node_verify(self, args: Any) -> VerifyReport:
+    def on_node_verify(self, args: VerifyArgs) -> VerifyReport:
         return VerifyReport(
             software=__version__,
             protocol=1,
             time=self.time,
-            hypervisor_problems={},
+            hypervisor_problems={
+                name: [] if name in self.hypervisors else [f"this node has no hypervisor {name}"]
+                for name in args.hypervisors
+            },
             storage_problems=[],
             connection_problems={},
             certificate_not_after=self.time + 1e9,
@@ -245,16 +333,21 @@ class ModelNode:
             },
         )
 
-    def on_leave_cluster(self, args: Any) -> Nothing:
+    def on_leave_cluster(self, args: LeaveArgs) -> Nothing:
+        if args.cluster_uuid != self.cluster_uuid:
+            raise PrereqError(f"not in {args.cluster_uuid}", ErrorCode.WRONG_STATE)
         self.left = True
         return Nothing()
 
     def on_write_ssconf(self, args: SsconfArgs) -> Nothing:
+        if args.position < self.ssconf_position:
+            raise PrereqError("the set is older than the one here", ErrorCode.WRONG_STATE)
         self.ssconf_position, self.ssconf = args.position, args.values
         return Nothing()
 
     def on_register_read(self, args: Nothing) -> RegisterAnswer:
-        register = Register(self.cluster_uuid, Promise(1, NodeUuid("")))
+        register = self.register.read()
+        assert register is not None
         voter = Voter(older_calls=tuple(self.older_calls))
         return RegisterAnswer(vote=Vote(True, register, voter=voter))
 
@@ -262,119 +355,144 @@ class ModelNode:
         return SharedFiles(files=self.shared_files, problems=[])
 
     def on_write_file(self, args: NodeFile) -> Nothing:
+        parts = args.path.split("/")
+        if parts[0] or len(parts) == 1 or any(part in ("", ".", "..") for part in parts[1:]):
+            raise PrereqError(f"{args.path} is not a plain path", ErrorCode.WRONG_INPUT)
         if args.path in self.forbidden_files:
             raise PrereqError(f"not allowed: {args.path}", ErrorCode.WRONG_STATE)
         self.files[args.path] = args
         return Nothing()
 
     def on_master_ip_up(self, args: MasterIpArgs) -> Nothing:
-        self.has_master_ip = bool(args.netdev)
+        if args.netdev:
+            check_address(args)
+            self.has_master_ip = True
         return Nothing()
 
     def on_master_ip_down(self, args: MasterIpArgs) -> Nothing:
-        self.has_master_ip = False
+        if args.netdev:
+            check_address(args)
+            self.has_master_ip = False
         return Nothing()
 
-    def _units(self) -> dict[StorageUnit, SharedDirectory]:
-        return {
-            StorageUnit(kind="file", key="/local"): self.local,
-            StorageUnit(kind="sharedfile", key="/shared"): self.shared,
-        }
+    def _units(self, asked: Sequence[StorageUnit]) -> list[tuple[StorageUnit, SharedDirectory]]:
+        places = {"file": self.local, "sharedfile": self.shared}
+        return [(unit, places[unit.kind]) for unit in asked if self._allows(unit.kind, unit.key)]
+
+    def _allows(self, kind: str, path: str) -> bool:
+        directory = self.directories.get(kind)
+        return directory is not None and f"{path}/".startswith(f"{directory}/")
 
     def on_stored_disks(self, args: StorageUnits) -> list[StoredDisk]:
         return [
             StoredDisk(unit=unit, name=path, size=size)
-            for unit, place in self._units().items()
-            if unit in args.units
-            for path, size in place.disks.items()
+            for unit, place in self._units(args.units)
+            for path, size in sorted(place.disks.items())
         ]
 
     def on_node_powercycle(self, args: Nothing) -> PowercycleResult:
+        self._check_epoch(self.call)
         self.restarts += 1
         return PowercycleResult(delay_s=5)
 
-    def on_test_delay(self, args: Any) -> Nothing:
+    def on_test_delay(self, args: DelayArgs) -> Nothing:
+        if args.duration_s < 0:
+            raise InputError("must not be negative", "duration_s")
         return Nothing()
 
     # --- disks ---
 
-    def _place(self, disk: DiskArgs) -> SharedDirectory:
-        return self.shared if disk.disk.template == "sharedfile" else self.local
+    def _place(self, disk: DiskSpec) -> SharedDirectory:
+        if not self._allows(disk.template, path_of(disk)):
+            raise StorageError(f"{path_of(disk)} is not below a directory that this node allows")
+        return self.shared if disk.template == "sharedfile" else self.local
 
     def on_blockdev_create(self, args: DiskArgs) -> DiskInfo:
-        path, place = str(args.disk.logical_id[1]), self._place(args)
-        if path not in place.disks and args.disk.size > place.free:
+        disk, path, place = args.disk, path_of(args.disk), self._place(args.disk)
+        if disk.size <= 0:
+            raise StorageError(f"{disk.size} MiB is not a size")
+        if path in place.disks and place.size_of(disk) != disk.size:
+            raise StorageError(f"{path}: something else is there")
+        if path not in place.disks and disk.size > place.free:
             raise StorageError(f"{path}: no space left on device")
-        place.disks[path] = args.disk.size
+        place.disks[path] = disk.size
+        place.owners[path] = disk.uuid
         place.contents.setdefault(path, "")
-        return DiskInfo(exists=True, path=path, size=args.disk.size)
+        return DiskInfo(exists=True, path=path, size=disk.size)
 
     def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
         for key, (_epoch, spec) in self.scripts.items():
             if args.disk.logical_id in [disk.logical_id for disk in spec.disks]:
                 raise AssertionError(f"{self.name}: script {key} lost a disk under its hands")
-        self._place(args).disks.pop(str(args.disk.logical_id[1]), None)
-        path, place = str(args.disk.logical_id[1]), self._place(args)
-        place.disks.pop(path, None)
-        place.contents.pop(path, None)
+        path, place = path_of(args.disk), self._place(args.disk)
+        if place.size_of(args.disk) is not None:
+            del place.disks[path]
+            place.owners.pop(path, None)
+            place.contents.pop(path, None)
         return Nothing()
 
     def on_disk_listen(self, args: DiskListenArgs) -> DiskListening:
-        self._check_disk(args.instance_name, args.disk)
+        self._check_disk(args.disk)
+        _check_copy(args)
         self.listening[args.token] = args
         return DiskListening(port=COPY_PORT)
 
     def on_disk_send(self, args: DiskSendArgs) -> DiskSent:
-        self._check_disk(args.instance_name, args.disk)
+        if args.compress not in COMPRESSION:
+            raise InputError(f"{args.compress} is no compression", "compress")
+        self._check_disk(args.disk)
+        _check_copy(args)
         if any(guest.spec.name == args.instance_name for guest in self.guests.values()):
             self.violations.append(f"a disk of {args.instance_name} is copied while it runs")
         receiver = self.peers[args.address]
         wanted = receiver.listening.get(args.token)
         if self.copy_fails or wanted is None or args.port != COPY_PORT:
-            raise StorageError(self.copy_fails or "nobody listens")
+            raise HostError(self.copy_fails or "nobody listens")
         self._copy_to(receiver, args.disk)
         return DiskSent(data_bytes=args.disk.size, seconds=0.1, sha256="0" * 64)
 
     def on_disk_progress(self, args: DiskProgressArgs) -> DiskProgress | None:
-        return DiskProgress(done=1, total=2)
+        return self.progress.get(args.token)
 
     def _copy_to(self, receiver: "ModelNode", disk: DiskSpec) -> None:
         path = str(disk.logical_id[1])
         receiver.local.contents[path] = self.local.contents.get(path, "")
 
-    def _check_disk(self, instance_name: str, disk: DiskSpec) -> None:
-        place = self._place(DiskArgs(instance_name=instance_name, disk=disk))
-        if str(disk.logical_id[1]) not in place.disks:
-            raise StorageError(f"{instance_name}: disk {disk.logical_id[1]} does not exist")
+    def _check_disk(self, disk: DiskSpec) -> None:
+        """Whether it is there, whole, and itself."""
+        size = self._place(disk).size_of(disk)
+        if size is None or size < disk.size:
+            raise StorageError(f"disk {path_of(disk)} is not there, or not whole")
 
     def on_blockdev_info(self, args: DiskArgs) -> DiskInfo:
-        path = str(args.disk.logical_id[1])
-        return DiskInfo(exists=path in self._place(args).disks, path=path, size=args.disk.size)
+        path = path_of(args.disk)
+        try:
+            size = self._place(args.disk).size_of(args.disk)
+        except StorageError as err:
+            return DiskInfo(exists=False, problem=err.message)
+        if size is None:
+            return DiskInfo(exists=False, path=path)
+        problem = "" if size >= args.disk.size else f"has {size} MiB"
+        return DiskInfo(exists=True, path=path, size=size, problem=problem)
 
     def on_blockdev_grow(self, args: GrowDiskArgs) -> DiskInfo:
-        path = str(args.disk.logical_id[1])
-        place = self._place(DiskArgs(instance_name=args.instance_name, disk=args.disk))
-        if path not in place.disks:
-            raise StorageError(f"{path} does not exist")
+        self._check_disk(args.disk)
+        path, place = path_of(args.disk), self._place(args.disk)
         if args.size - place.disks[path] > place.free:
             raise StorageError(f"{path}: no space left on device")
         place.disks[path] = max(args.size, place.disks[path])
         return DiskInfo(exists=True, path=path, size=args.size)
 
     def on_blockdev_assemble(self, args: DiskArgs) -> DiskInfo:
-        found = self.on_blockdev_info(args)
-        if not found.exists:
-            raise StorageError(f"{found.path} does not exist")
-        return found
+        self._check_disk(args.disk)
+        return DiskInfo(exists=True, path=path_of(args.disk), size=args.disk.size)
 
     def on_blockdev_shutdown(self, args: DiskArgs) -> Nothing:
         return Nothing()
 
     def _check_disks(self, spec: InstanceSpec) -> None:
         for disk in spec.disks:
-            place = self._place(DiskArgs(instance_name=spec.name, disk=disk))
-            if str(disk.logical_id[1]) not in place.disks:
-                raise HypervisorError(f"{spec.name}: disk {disk.logical_id[1]} does not exist")
+            self._check_disk(disk)
 
     # --- OS definitions and allocators ---
 
@@ -388,22 +506,39 @@ class ModelNode:
                 variants=[],
                 parameters=[],
                 version=version,
-                scripts=["create"],
+                scripts=["create", "rename"],
             )
-            for name, version in self.oses.items()
+            for name, version in sorted(self.oses.items())
         ]
 
     def on_os_validate(self, args: OsValidateArgs) -> Nothing:
-        if args.os.partition("+")[0] not in self.oses and not args.are_defaults:
-            raise GuestOsError(f"there is no OS definition {args.os}")
+        name, _variant = split_name(args.os)
+        if name not in self.oses and args.are_defaults:
+            return Nothing()
+        self._check_os(args.os, force_variant=args.force_variant)
         if wrong := self.wrong_osparams & args.osparams.items():
             raise GuestOsError(f"the script verify refuses {wrong}")
         return Nothing()
 
-    def on_os_create(self, args: OsCreateArgs) -> ScriptResult:
-        self._check_disks(args.instance)
+    def _check_os(self, os: str, *, force_variant: bool = False) -> None:
+        name, variant = split_name(os)
+        declared = force_variant or self.declares_variants
+        if name not in self.oses or (variant and not declared):
+            raise GuestOsError(f"there is no OS definition {os}")
+
+    def _check_script(self, instance: InstanceSpec) -> None:
+        """Whether a script for an instance's disks may begin."""
+        self._check_disks(instance)
+        if not self.call.key:
+            raise InputError("a call that runs a script needs a key", "key")
+        if self.call.key in self.killed_scripts:
+            raise GuestOsError(f"{self.call.key} was ended by signal 15")
         if self.call.key in self.ended_scripts:
-            raise GuestOsError(f"{self.call.key} was ended before it began")
+            raise HostError(f"{self.call.key} was ended before it began")
+
+    def on_os_create(self, args: OsCreateArgs) -> ScriptResult:
+        self._check_script(args.instance)
+        self._check_os(args.os, force_variant=args.force_variant)
         if self.scripts_stay:
             self.scripts[self.call.key] = self.call.epoch, args.instance
         for disk in args.instance.disks:
@@ -411,6 +546,7 @@ class ModelNode:
         return ScriptResult(tail="installed", log_path="/log")
 
     def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
+        self._check_epoch(self.call)
         chosen = {
             key
             for key, (epoch, _spec) in self.scripts.items()
@@ -424,11 +560,13 @@ class ModelNode:
             return EndWorkResult(ended=[], unfinished=left)
         for key in chosen:
             del self.scripts[key]
+        self.killed_scripts |= chosen
         self.ended_scripts += sorted({*chosen, *args.keys})
         return EndWorkResult(ended=[f"task {key}" for key in sorted(chosen)], unfinished=[])
 
     def on_os_rename(self, args: OsRenameArgs) -> ScriptResult:
-        self._check_disks(args.instance)
+        self._check_script(args.instance)
+        self._check_os(args.os, force_variant=True)
         if self.rename_script_fails:
             raise GuestOsError(self.rename_script_fails)
         for disk in args.instance.disks:
@@ -436,6 +574,9 @@ class ModelNode:
         return ScriptResult(tail=f"renamed from {args.old_name}", log_path="/log")
 
     def on_allocator_run(self, args: AllocatorArgs) -> AllocatorOutput:
+        plain_name(args.name, "iallocator")
+        if wrong := [option for option in args.options if not option.startswith("--")]:
+            raise InputError(f"{wrong} are no options", "options")
         program = self.allocators.get(args.name)
         return program(json.loads(args.message)) if program else AllocatorOutput(found=False)
 
@@ -452,17 +593,26 @@ class ModelNode:
             cpu_time_s=0.0,
         )
 
-    def on_instances_info(self, args: Any) -> list[RunningInstance]:
-        return [self._running(guest) for guest in self.guests.values()]
+    def on_instances_info(self, args: HypervisorsArgs) -> list[RunningInstance]:
+        for name in args.hypervisors:
+            self._check_hypervisor(name)
+        return [
+            self._running(guest)
+            for guest in self.guests.values()
+            if guest.spec.hypervisor in args.hypervisors
+        ]
 
     def on_instance_info(self, args: InstanceArgs) -> RunningInstance | None:
+        self._check_hypervisor(args.instance.hypervisor)
         guest = self.guests.get(args.instance.uuid)
         return self._running(guest) if guest else None
 
     def on_instance_start(self, args: StartArgs) -> Nothing:
+        self._check_may_start()
+        self._check_hypervisor(args.instance.hypervisor)
+        self._check_disks(args.instance)
         if self.refuses_start:
             raise HypervisorError(self.refuses_start)
-        self._check_disks(args.instance)
         guest = self.guests.get(args.instance.uuid)
         if guest and guest.state in ("incoming", "postmigrate"):
             raise HypervisorError(f"{args.instance.name} is in a migration that was not finished")
@@ -471,18 +621,33 @@ class ModelNode:
             self.guests[args.instance.uuid] = Guest(args.instance, state)
         return Nothing()
 
-    def on_instance_shutdown(self, args: Any) -> Nothing:
+    def _check_may_start(self) -> None:
+        if self.name in self.ssconf.get("offline_nodes", "").split():
+            raise PrereqError("this node is marked offline", ErrorCode.WRONG_STATE)
+
+    def on_instance_shutdown(self, args: ShutdownArgs) -> Nothing:
+        self._check_hypervisor(args.instance.hypervisor)
         self.guests.pop(args.instance.uuid, None)
         return Nothing()
 
-    def on_instance_reboot(self, args: Any) -> Nothing:
-        self._here(args.instance).state = "running"
+    def on_instance_reboot(self, args: RebootArgs) -> Nothing:
+        self._check_may_start()
+        if args.reboot_type not in ("soft", "hard"):
+            raise InputError(f"{args.reboot_type} is neither soft nor hard", "reboot_type")
+        guest = self._here(args.instance)
+        if guest.state in ("incoming", "postmigrate"):
+            raise HypervisorError(f"{args.instance.name} is in a migration that was not finished")
+        guest.state = "running"
         return Nothing()
 
     def on_instance_console(self, args: InstanceArgs) -> ConsoleInfo:
+        self._here(args.instance)
         return ConsoleInfo(kind="msg", message=f"{args.instance.name} has no console")
 
     def on_nics_check(self, args: NicsArgs) -> list[str]:
+        self._check_hypervisor(args.hypervisor)
+        if args.hypervisor not in self.networked:
+            return []
         return [
             f"NIC {nic.index}: there is no bridge {nic.link!r}"
             for nic in args.nics
@@ -490,32 +655,43 @@ class ModelNode:
         ]
 
     def on_uid_pool_use(self, args: UidPoolArgs) -> UidPoolUse:
-        asked = {uid for low, high in args.uid_pool for uid in range(low, high + 1)}
+        pool = CheckUidPool(args.uid_pool)
+        asked = {uid for low, high in pool for uid in range(low, high + 1)}
         in_use = [uid for uid in self.uids_in_use if uid in asked]
         return UidPoolUse(conflicts=self.uid_conflicts, in_use=in_use)
 
     def on_validate_hvparams(self, args: HvParamsArgs) -> list[str]:
+        self._check_hypervisor(args.hypervisor)
         return self.wrong_hvparams
 
     def on_pinned_hvparams(self, args: HvParamsArgs) -> dict[str, Any]:
-        return dict(self.pinned_hvparams)
+        return dict(self.pinned_hvparams) if self._is_able(args.hypervisor) else {}
 
     def on_instance_screenshot(self, args: InstanceArgs) -> Screenshot:
+        self._check_able(args.instance)
         return Screenshot(png=f"screen of {self._here(args.instance).spec.name}".encode())
 
     def on_agent_info(self, args: InstanceArgs) -> AgentInfo | None:
         return self.agents.get(args.instance.uuid)
 
+    def _check_able(self, instance: InstanceSpec) -> None:
+        if not self._is_able(instance.hypervisor):
+            raise HypervisorError(f"instances of {instance.hypervisor} have nothing like that")
+
     def on_agent_freeze(self, args: FrozenArgs) -> Frozen:
+        self._check_able(args.instance)
+        self._here(args.instance)
         return Frozen(file_systems=1)
 
     def on_agent_thaw(self, args: InstanceArgs) -> Frozen:
-        return Frozen(file_systems=1)
+        self._check_able(args.instance)
+        return Frozen(file_systems=int(args.instance.uuid in self.guests))
 
     def on_nvram_read(self, args: InstanceArgs) -> Nvram:
         return Nvram(content=self.nvram.get(args.instance.uuid))
 
     def on_nvram_write(self, args: WriteNvramArgs) -> Nothing:
+        self._check_able(args.instance)
         self.nvram[args.instance.uuid] = args.content
         return Nothing()
 
@@ -524,6 +700,7 @@ class ModelNode:
         return Nothing()
 
     def _here(self, spec: InstanceSpec) -> Guest:
+        self._check_hypervisor(spec.hypervisor)
         if spec.uuid not in self.guests:
             raise HypervisorError(f"{spec.name} does not run on this node")
         return self.guests[spec.uuid]
@@ -531,34 +708,43 @@ class ModelNode:
     # --- running guests that change ---
 
     def on_hotplug_obstacles(self, args: InstanceArgs) -> list[str]:
+        if args.instance.hypervisor not in self.hypervisors:
+            return [f"hypervisor {args.instance.hypervisor} changes no running guests"]
         return self.hotplug_obstacles if args.instance.uuid in self.guests else []
 
     def on_hotplug_disk(self, args: DiskChangeArgs) -> Nothing:
+        if args.action is DeviceAction.MODIFY:
+            raise InputError("a disk is not modified", "action")
+        if args.action is DeviceAction.ADD:
+            self._check_disk(args.disk)
         if guest := self.guests.get(args.instance.uuid):
-            if args.action == "remove":
+            if args.action is DeviceAction.REMOVE:
                 guest.spec = without_disk(guest.spec, args.disk.uuid)
             else:
-                self.on_blockdev_assemble(DiskArgs(instance_name=guest.spec.name, disk=args.disk))
                 guest.spec = with_disk(guest.spec, args.disk)
         return Nothing()
 
     def on_hotplug_nic(self, args: NicChangeArgs) -> Nothing:
+        if args.action is DeviceAction.GROW:
+            raise InputError("a NIC does not grow", "action")
         if guest := self.guests.get(args.instance.uuid):
-            if args.action == "remove":
+            if args.action is DeviceAction.REMOVE:
                 guest.spec = without_nic(guest.spec, args.nic.uuid)
             else:
                 guest.spec = with_nic(guest.spec, args.nic)
         return Nothing()
 
     def on_hotplug_medium(self, args: MediumArgs) -> MediumResult:
+        self._check_hypervisor(args.instance.hypervisor)
         if guest := self.guests.get(args.instance.uuid):
-            if not guest.spec.hvparams[args.drive]:
+            if not guest.spec.hvparams.get(args.drive):
                 return MediumResult(is_changed=False)
-            image = args.instance.hvparams[args.drive] or "empty"
+            image = args.instance.hvparams.get(args.drive) or "empty"
             guest.spec = replace(guest.spec, hvparams={**guest.spec.hvparams, args.drive: image})
         return MediumResult(is_changed=True)
 
     def on_instance_memory(self, args: MemoryArgs) -> MemoryResult:
+        self._check_hypervisor(args.instance.hypervisor)
         guest = self.guests.get(args.instance.uuid)
         if guest is None:
             return MemoryResult(memory=0)
@@ -576,18 +762,21 @@ class ModelNode:
         )
 
     def on_migration_accept(self, args: IncomingArgs) -> Incoming:
+        self._check_may_start()
         uuid = args.instance.uuid
+        self._check_disks(args.info.instance)
         if uuid in self.guests and self.guests[uuid].state != "incoming":
             raise HypervisorError(f"{args.instance.name} is on this node already")
-        self._check_disks(args.instance)
         spec = incoming_instance(args.instance, args.info.instance)
         self.guests[uuid] = Guest(spec, "incoming", runs_on=args.info.running)
         self.let_go_on.discard(uuid)
         disks_port = COPY_PORT if args.copies_disks else 0
-        return Incoming(address=self.name, port=PORT, disks_port=disks_port, certificate="pem")
+        return Incoming(address=args.address, port=PORT, disks_port=disks_port, certificate="pem")
 
     def on_migration_run(self, args: MigrateArgs) -> MigrationResult:
         guest = self._here(args.instance)
+        if guest.state == "incoming":
+            raise HypervisorError(f"{args.instance.name} has not arrived on this node yet")
         target = self.peers[args.address].guests.get(args.instance.uuid)
         problem = self.migration_fails or ("" if target else "connection refused")
         if problem:
@@ -597,12 +786,14 @@ class ModelNode:
         if args.disks_port:
             for disk in args.instance.disks:
                 self._copy_to(self.peers[args.address], disk)
-        guest.runs_on = guest.state == "running"
+        if guest.state != "postmigrate":
+            guest.runs_on = guest.state == "running"
         guest.state = "postmigrate"
         self.let_go_on.discard(args.instance.uuid)
         return MigrationResult(status="completed", total_ms=9, downtime_ms=1, transferred=4096)
 
     def on_migration_finish_source(self, args: FinishMigrationArgs) -> Nothing:
+        self._check_hypervisor(args.instance.hypervisor)
         guest = self.guests.get(args.instance.uuid)
         if args.success:
             if guest and guest.state != "postmigrate":
@@ -635,3 +826,19 @@ class ModelNode:
         ends = (peer.guests.get(spec.uuid) for peer in self.peers.values() if peer is not self)
         if not any(end and end.state == "postmigrate" for end in ends):
             raise HypervisorError("the guest has not arrived here")
+
+
+def check_address(args: MasterIpArgs) -> None:
+    """Refuse what no host could have as an address."""
+    interface_name(args.netdev, "netdev")
+    try:
+        ip_interface(f"{args.address}/{args.netmask}")
+    except ValueError as err:
+        raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
+    if not args.netmask:
+        raise PrereqError("0 is not a netmask's length", ErrorCode.WRONG_INPUT)
+
+
+def _check_copy(args: DiskListenArgs | DiskSendArgs) -> None:
+    if not is_fingerprint(args.peer) or not args.token:
+        raise InputError("a copy needs the other node's fingerprint and a token", "peer")

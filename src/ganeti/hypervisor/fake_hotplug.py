@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.hotplug import Hotplug, with_disk, with_nic, without_disk, without_nic
+from ganeti.model.hypervisor_param import EMPTY_DRIVE
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 
 Change = Callable[[InstanceSpec], InstanceSpec]
@@ -55,13 +56,18 @@ class FakeHotplug(Hotplug):
 
     async def change_medium(self, instance: InstanceSpec, drive: str) -> bool:
         self._meet("change_medium")
-        self._change(
-            instance,
-            lambda guest: replace(
-                guest, hvparams={**guest.hvparams, drive: instance.hvparams.get(drive, "")}
-            ),
-        )
-        return True
+        has_drive = True
+
+        def with_medium(guest: InstanceSpec) -> InstanceSpec:
+            nonlocal has_drive
+            has_drive = bool(guest.hvparams.get(drive))
+            medium = instance.hvparams.get(drive) or EMPTY_DRIVE
+            return (
+                replace(guest, hvparams={**guest.hvparams, drive: medium}) if has_drive else guest
+            )
+
+        self._change(instance, with_medium)
+        return has_drive
 
     async def set_memory(self, instance: InstanceSpec, memory_mib: int) -> int:
         self._meet("set_memory")

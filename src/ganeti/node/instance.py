@@ -135,6 +135,10 @@ class _Instances:
         instance = args.instance
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
+            found = await one_running(hypervisor, instance.uuid)
+            if found is not None and not found.has_guest:
+                # Either end would let the guest go on, while it may run at the other (G5).
+                raise HypervisorError(f"{instance.name} is in a migration that was not finished")
             soft = args.reboot_type == RebootType.SOFT
             await hypervisor.reboot(instance, soft=soft, timeout_s=args.timeout_s)
         return Nothing()
