@@ -93,6 +93,7 @@ class MembershipKeeper:
         self._leaving: set[NodeUuid] = set()
         self._calls = itertools.count()
         self._stepping = asyncio.Lock()
+        self._look_again = 0.0
 
     def start(self) -> None:
         self._end_subscription = self._config.subscribe(self._changed)
@@ -160,10 +161,7 @@ class MembershipKeeper:
 
     async def _step(self) -> bool:
         """Do one thing; whether nothing is left that could be done now."""
-        snapshot = self._config.snapshot
-        _, candidates = wanted_members(snapshot)
-        lost = await self._servers.lost(snapshot.nodes[uuid] for uuid in sorted(candidates))
-        for uuid in sorted(self._missing() | lost):
+        for uuid in sorted(self._missing() | await self._lost()):
             node = self._config.snapshot.nodes[uuid]
             try:
                 await self.promote(node)
@@ -174,6 +172,16 @@ class MembershipKeeper:
             await self._stop_candidate(uuid)
         async with self._stepping:
             return await self._next_step()
+
+    async def _lost(self) -> frozenset[NodeUuid]:
+        """Candidates whose servers have to begin anew, if it is time to ask."""
+        now = asyncio.get_running_loop().time()
+        if now < self._look_again:
+            return frozenset()
+        self._look_again = now + LOOK_S
+        snapshot = self._config.snapshot
+        _, candidates = wanted_members(snapshot)
+        return await self._servers.lost(snapshot.nodes[uuid] for uuid in sorted(candidates))
 
     async def _dismiss_others(self) -> None:
         """Take servers out whose nodes are no candidates any more, for the store and the configuration."""

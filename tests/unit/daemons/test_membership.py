@@ -1,7 +1,7 @@
 """What the store's members should be after the configuration, one step at a time (R3)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,13 @@ from ganeti.config.config import Config
 from ganeti.config.transaction import Draft
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.daemons.etcd_servers import EtcdServers
-from ganeti.daemons.membership import SETTLE_S, MembershipKeeper, next_change, wanted_members
+from ganeti.daemons.membership import (
+    LOOK_S,
+    SETTLE_S,
+    MembershipKeeper,
+    next_change,
+    wanted_members,
+)
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.fake import FakeRpc
@@ -82,8 +88,10 @@ Settle = Callable[[float], Awaitable[list[str]]]
 class Kept:
     """A cluster of three nodes, of which the second becomes a candidate."""
 
-    def __init__(self, config: Config, store: FaultyStore, keeper: MembershipKeeper) -> None:
-        self.config, self.store, self.keeper = config, store, keeper
+    def __init__(
+        self, config: Config, store: FaultyStore, keeper: MembershipKeeper, rpc: FakeRpc
+    ) -> None:
+        self.config, self.store, self.keeper, self.rpc = config, store, keeper, rpc
 
     async def becomes(self, **fields: Any) -> None:
         def change(draft: Draft) -> None:
@@ -95,7 +103,20 @@ class Kept:
         return (await self.store.members()).candidates & frozenset(NODES)
 
 
-async def begin(tmp_path: Path, settle: Settle) -> Kept:
+class Servers(EtcdServers):
+    """Of which the first may have lost what it had."""
+
+    looks = 0
+    has_lost = False
+
+    async def lost(self, nodes: Iterable[Node]) -> frozenset[NodeUuid]:
+        self.looks += 1
+        assert [node.uuid for node in nodes] == [NODES[0]]
+        has_lost, self.has_lost = self.has_lost, False
+        return frozenset((NODES[0],)) if has_lost else frozenset()
+
+
+async def begin(tmp_path: Path, settle: Settle, servers: type[EtcdServers] = EtcdServers) -> Kept:
     nodes = [sample_node(number, master_candidate=number == 1) for number in (1, 2, 3)]
     disk = MemoryDisk(Identity("cluster", NODES[0]))
     store, lease = await store_with(sample_cluster(), sample_group(), *nodes, disk=disk)
@@ -114,13 +135,13 @@ async def begin(tmp_path: Path, settle: Settle) -> Kept:
         lease,
         config,
         rpc,
-        servers=EtcdServers(paths, "cluster", rpc),
+        servers=servers(paths, "cluster", rpc),
         directory=NodeDirectory(),
         settle=settle,
     )
     keeper.start()
     await asyncio.sleep(1)
-    return Kept(config, store, keeper)
+    return Kept(config, store, keeper, rpc)
 
 
 @pytest.mark.virtual_time
@@ -165,4 +186,28 @@ async def test_a_candidate_that_is_none_any_more_when_all_know_it_stays_none(
     await asyncio.sleep(2 * SETTLE_S)
     members = await kept.store.members()
     assert NODES[1] not in members.voters | members.candidates
+    await kept.keeper.close()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("G22")
+async def test_a_server_that_lost_its_data_begins_anew_and_is_asked_for_now_and_then(
+    tmp_path: Path,
+) -> None:
+    async def settle(limit_s: float) -> list[str]:
+        del limit_s
+        return []
+
+    kept = await begin(tmp_path, settle, Servers)
+    servers = kept.keeper._servers
+    assert isinstance(servers, Servers)
+    assert kept.rpc.changing_calls == []
+    servers.has_lost = True
+    await kept.becomes(master_candidate=False, name="node2.example.net")
+    await asyncio.sleep(LOOK_S / 2)
+    assert servers.looks == 1  # whatever happens to the configuration
+    await asyncio.sleep(LOOK_S)
+    assert servers.looks == 2
+    (call,) = kept.rpc.changing_calls
+    assert (call.procedure, call.node_name) == (CANDIDATE_START.name, "node1.example.com")
     await kept.keeper.close()

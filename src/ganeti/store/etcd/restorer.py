@@ -29,6 +29,7 @@ from ganeti.store.restoring import register_restored
 
 HELD_S = 15
 RENEW_S = 4.0
+ANSWERS_S = 15.0
 AGAIN_S = 0.3
 
 
@@ -81,12 +82,21 @@ class EtcdRestorer:
                 await gateway.revoke_lease(lease)
 
     async def _free(self) -> View:
-        """What is known once nobody is the master, or an earlier command's lease should have ended."""
-        end = asyncio.get_running_loop().time() + HELD_S + RENEW_S
+        """What is known once nobody is the master, or an earlier command's lease should have ended.
+
+        GatewayError if etcd does not answer for a while: it may have been started just now.
+        """
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         while True:
-            view = await self._view()
-            if view.leader is None or asyncio.get_running_loop().time() > end:
-                return view
+            try:
+                view = await self._view()
+            except GatewayError:
+                if loop.time() > begun + ANSWERS_S:
+                    raise
+            else:
+                if view.leader is None or loop.time() > begun + HELD_S + RENEW_S:
+                    return view
             await asyncio.sleep(AGAIN_S)
 
     def _require(self) -> Gateway:
