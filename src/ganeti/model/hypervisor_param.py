@@ -61,7 +61,7 @@ def absolute_or_empty(value: str) -> str | None:
     if not value:
         return None
     if not is_absolute_path(value):
-        return "must be an absolute path without '..', or empty"
+        return "must be an absolute path without '..' and names of more than 255 bytes, or empty"
     return None
 
 

@@ -43,6 +43,8 @@ LET_GO_S = 60.0
 ASK_AGAIN_S = 5.0
 """A guest that is still booting does not hear that it is to let a device go: it is told again."""
 LOOK_EVERY_S = 0.1
+CLOSE_S = 10.0
+"""How long QEMU may hold a disk whose device is gone."""
 BALLOON_S = 10.0
 """How long to watch a guest give memory back; it goes on by itself afterwards."""
 
@@ -188,7 +190,8 @@ class KvmHotplug(Hotplug):
             await self._plug_disk(guest, disk, path)
         except BaseException:
             if not await self._may_have(guest, "disk", disk.uuid):
-                await self._drop_nodes(guest, disk)
+                with contextlib.suppress(HypervisorError):  # the next attempt begins with that
+                    await self._drop_nodes(guest, disk)
                 self._forget(guest, without_disk(guest.instance, disk.uuid), disk.uuid)
             raise
 
@@ -212,9 +215,25 @@ class KvmHotplug(Hotplug):
         await guest.ask("device_add", device)
 
     async def _drop_nodes(self, guest: Guest, disk: DiskSpec) -> None:
-        for kind in ("disk", "file"):
-            with contextlib.suppress(CommandRefused):  # it is not there
-                await guest.ask("blockdev-del", {"node-name": node_name(kind, disk)})
+        """Let QEMU close a disk. It holds one for a moment after its device is gone. HypervisorError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CLOSE_S
+        for name in (node_name("disk", disk), node_name("file", disk)):
+            while (refusal := await self._refusal_to_drop(guest, name)) is not None:
+                if loop.time() >= deadline:
+                    raise HypervisorError(
+                        f"QEMU does not close disk {disk.index} of {guest.instance.name}: {refusal}"
+                    )
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _refusal_to_drop(self, guest: Guest, name: str) -> CommandRefused | None:
+        """Remove a node; why it is still there, or None if it is not."""
+        try:
+            await guest.ask("blockdev-del", {"node-name": name})
+        except CommandRefused as err:
+            present = await guest.ask("query-named-block-nodes", {"flat": True})
+            return err if name in {one["node-name"] for one in present} else None
+        return None
 
     async def _add_nic(self, guest: Guest, nic: NicSpec) -> None:
         slot = self._free_slot(guest, [one.uuid for one in guest.instance.nics], NIC_SLOTS, "NICs")

@@ -60,6 +60,8 @@ class Qemu:
         self.is_alive = True
         self.memory = 96
         self.keeps_memory = False
+        self.holds = 0
+        """So often a disk is still in use, although its device is gone."""
         self.asked: list[str] = []
         self.added: list[Mapping[str, Any]] = []
         self._fault: tuple[int, str] | None = None
@@ -110,6 +112,11 @@ class Qemu:
                 self.memory = arguments["value"] // MIB
             case "device_del" if not self.lets_go:
                 pass
+            case "query-named-block-nodes":
+                return [{"node-name": name} for name in sorted(self.nodes)]
+            case "blockdev-del" if self.holds:
+                self.holds -= 1
+                raise CommandRefused("the node is in use")
             case _ if command in (table := self._changes()):
                 change, things, key = table[command]
                 assert arguments.get("filename", "/dev/fdset/").startswith("/dev/fdset/")
@@ -237,6 +244,30 @@ async def add_disk(host: Host) -> None:
 
 async def remove_disk(host: Host) -> None:
     await host.hotplug.remove_disk(INSTANCE, DISK)
+
+
+async def test_a_disk_that_qemu_holds_for_a_moment_is_closed_before_it_is_given_up(
+    host: Host,
+) -> None:
+    await add_disk(host)
+    before = set(host.qemu.nodes)
+    host.qemu.holds = 20
+    await remove_disk(host)
+    assert host.qemu.nodes < before
+    assert len(host.record.instance.disks) == 1
+
+
+async def test_a_disk_that_qemu_does_not_close_is_not_given_up(host: Host) -> None:
+    await add_disk(host)
+    host.qemu.holds = 10_000
+    with pytest.raises(
+        HypervisorError, match=r"QEMU does not close disk 1 of .*: the node is in use"
+    ):
+        await remove_disk(host)
+    assert len(host.record.instance.disks) == 2
+    host.qemu.holds = 0
+    await remove_disk(host)
+    assert len(host.record.instance.disks) == 1
 
 
 async def add_nic(host: Host) -> None:

@@ -5,25 +5,29 @@ files are copied, and put back once the dead driver has unwound; whatever it ask
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed
 from ganeti.hypervisor.kvm import driver as driver_module
+from ganeti.hypervisor.kvm import hotplug as hotplug_module
 from ganeti.hypervisor.kvm import migration_tls
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import CommandRefused, MonitorGone, Talk
+from ganeti.hypervisor.kvm.network import tap_add, tap_name, tap_remove
 from ganeti.hypervisor.kvm.processes import ProcessId
 from ganeti.hypervisor.kvm.runtime import GuestFiles
-from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.migration import Incoming, IncomingArgs, MigrateArgs
 from tests.unit.hypervisor.kvm.test_driver import executed
 
@@ -35,6 +39,7 @@ INSTANCE = InstanceSpec(
     name="web1", uuid=UUID, hypervisor="kvm", os="tiny", memory=96, vcpus=1,
     hvparams={"accelerator": "tcg"},
 )  # fmt: skip
+NIC = NicSpec(uuid="a1" + UUID[2:], index=0, mac="aa:00:00:00:00:01", link="br0")
 LIMIT = 60
 """More questions than any operation asks."""
 
@@ -54,17 +59,23 @@ class Qemu:
     objects: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
     devices: set[str] = field(default_factory=set)
+    netdevs: set[str] = field(default_factory=set)
 
     def answer(self, host: "Host", command: str, arguments: Mapping[str, Any]) -> Any:
         named = str(arguments.get("id") or arguments.get("node-name") or "")
-        things = {"object": self.objects, "device": self.devices, "blockdev": self.nodes}
+        things = {
+            "object": self.objects,
+            "device": self.devices,
+            "blockdev": self.nodes,
+            "netdev": self.netdevs,
+        }
         kind = command.replace("-", "_").partition("_")[0]
         match command:
-            case "object-add" | "device_add" | "blockdev-add":
+            case "object-add" | "device_add" | "blockdev-add" | "netdev_add":
                 if named in things[kind]:
                     raise CommandRefused(f"{named} is there already")
                 things[kind].add(named)
-            case "object-del" | "device_del" | "blockdev-del":
+            case "object-del" | "device_del" | "blockdev-del" | "netdev_del":
                 if named not in things[kind]:
                     raise CommandRefused(f"there is no {named}")
                 things[kind].remove(named)
@@ -91,6 +102,7 @@ class Qemu:
             "query-migrate": self.migration or ({"socket-address": inet} if self.port else {}),
             "query-migrate-capabilities": [],
             "query-jobs": [],
+            "query-named-block-nodes": [{"node-name": name} for name in self.nodes],
             "query-block-exports": [],
             "qom-list": [{"name": name} for name in sorted(listed)],
             "qom-get": "pc-i440fx-7.2-machine",
@@ -104,6 +116,7 @@ class Host:
         self.paths = Paths(root)
         self.copy = root.with_name(f"{root.name}-copy")
         self.qemus: dict[ProcessId, Qemu] = {}
+        self.taps: set[str] = set()
         self.asked = 0
         self.fatal: tuple[int, bool] | None = None
         self.was_killed = False
@@ -111,7 +124,7 @@ class Host:
         self.driver = self.daemon()
 
     def daemon(self) -> KvmHypervisor:
-        return KvmHypervisor(self.paths, no_commands, processes=self, monitor=self.monitor)
+        return KvmHypervisor(self.paths, self.run, processes=self, monitor=self.monitor)
 
     def kill_at(self, question: int, *, is_done: bool) -> None:
         self.fatal, self.asked = (question, is_done), 0
@@ -170,6 +183,21 @@ class Host:
     def cpu_time_s(self, process: ProcessId) -> float:
         return 1.5
 
+    # commands
+    async def run(
+        self, argv: Sequence[str], *, timeout_s: float = 60.0, stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None, check: bool = True,
+    ) -> Completed:  # fmt: skip
+        self._check_alive()
+        tap = tap_name(self.paths.root, NIC)
+        if argv == tap_add(tap):
+            assert tap not in self.taps
+            self.taps.add(tap)
+        elif argv == tap_remove(tap):
+            self.taps.discard(tap)
+        text = b"QEMU emulator version 7.2.22 (Debian)\n" if argv[1:] == ["--version"] else b""
+        return Completed(tuple(argv), 0, text, b"")
+
     # monitors
     def monitor(self, path: Path) -> Talk:
         return self
@@ -217,17 +245,16 @@ class Host:
         return GuestFiles.of(self.paths, UUID).record.exists()
 
 
-async def no_commands(
-    argv: Sequence[str], *, timeout_s: float = 60.0, stdin: bytes | None = None,
-    env: Mapping[str, str] | None = None, check: bool = True,
-) -> Completed:  # fmt: skip
-    text = b"QEMU emulator version 7.2.22 (Debian)\n" if argv[1:] == ["--version"] else b""
-    return Completed(tuple(argv), 0, text, b"")
+@contextlib.contextmanager
+def opened(*_tap: str, queues: int = 1, has_header: bool = True) -> Iterator[list[int]]:
+    """A tap device that this host need not have."""
+    yield list(range(queues))
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(driver_module, "find_program", lambda _hvparams: "/usr/bin/qemu")
+    monkeypatch.setattr(hotplug_module, "open_tap", opened)
     monkeypatch.setattr(migration_tls, "SHARED_DIRECTORY", tmp_path / "shared")
 
 
@@ -346,6 +373,73 @@ async def test_a_disk_that_was_half_taken_out_goes(tmp_path: Path) -> None:
         assert qemu.devices == qemu.nodes == set()
 
     assert await sweep(tmp_path, plugged, unplug, check) > 6
+
+
+async def plug_nic(host: Host) -> None:
+    await host.driver.hotplug.add_nic(INSTANCE, NIC)
+
+
+async def unplug_nic(host: Host) -> None:
+    await host.driver.hotplug.remove_nic(INSTANCE, NIC)
+
+
+def check_nic(host: Host, count: int) -> None:
+    """The guest, the record and the host have it, or none of them has anything of it."""
+    (qemu,) = host.qemus.values()
+    record = GuestFiles.of(host.paths, UUID).read()
+    assert record is not None
+    counts = {
+        len(qemu.devices), len(qemu.netdevs), len(host.taps), len(record.taps),
+        len(record.instance.nics), len(record.slots),
+    }  # fmt: skip
+    assert counts == {count}
+
+
+async def test_a_nic_that_was_half_plugged_in_comes_or_goes(tmp_path: Path) -> None:
+    async def check(host: Host) -> None:
+        await host.driver.migration_info(INSTANCE)  # which strikes out what is not there
+        (qemu,) = host.qemus.values()
+        check_nic(host, len(qemu.devices))
+        await plug_nic(host)
+        check_nic(host, 1)
+        await unplug_nic(host)
+        check_nic(host, 0)
+
+    assert await sweep(tmp_path, up, plug_nic, check) > 6
+
+
+async def plugged_nic(root: Path) -> Host:
+    host = await up(root)
+    await plug_nic(host)
+    return host
+
+
+async def test_a_nic_that_was_half_taken_out_goes(tmp_path: Path) -> None:
+    async def check(host: Host) -> None:
+        await unplug_nic(host)
+        check_nic(host, 0)
+
+    assert await sweep(tmp_path, plugged_nic, unplug_nic, check) > 4
+
+
+async def test_a_nic_whose_exchange_was_killed_is_the_new_one_after_the_next(
+    tmp_path: Path,
+) -> None:
+    other = replace(NIC, mac="aa:00:00:00:00:02")
+
+    async def exchange(host: Host) -> None:
+        await host.driver.hotplug.change_nic(INSTANCE, other)
+
+    async def check(host: Host) -> None:
+        await host.driver.migration_info(INSTANCE)
+        await exchange(host)
+        record = GuestFiles.of(host.paths, UUID).read()
+        assert record is not None
+        if record.instance.nics:  # else it was taken out, and comes with the next start
+            assert record.instance.nics == (other,)
+        check_nic(host, len(record.instance.nics))
+
+    assert await sweep(tmp_path, plugged_nic, exchange, check) > 8
 
 
 async def two_nodes(root: Path) -> tuple[Host, Host]:
