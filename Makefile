@@ -43,7 +43,7 @@ lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without
 	$(BIN)/python scripts/mutations.py --check
 
 unit: $(STAMP) ## the tests that need no daemon and no virtual machine
-	$(PYTEST) -n auto -m 'not cluster and not host and not soak'
+	$(PYTEST) -n auto --dist worksteal -m 'not soak' tests/unit
 
 check: lint unit ## the inner loop: lint and unit tests, under two minutes
 

@@ -12,6 +12,7 @@ import grp
 import os
 import pwd
 import random
+import re
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +46,8 @@ NO_SHELLS = frozenset(("nologin", "false"))
 PROC = Path("/proc")
 DIRECTORY_VARIABLE = "GANETI_UID_LOCKS"
 """In the environment: the directory of lock files, for all nodes that share a host."""
+_FACTS = re.compile(rb"^(State|Threads|Uid):(.*)$", re.MULTILINE)
+"""Of all that the kernel says about a process, what is used here."""
 _ENDED = ([b"Z"], [b"X"])
 
 
@@ -207,10 +210,10 @@ def host_uids_in_use(proc: Path = PROC) -> set[int]:
         if not entry.name.isdecimal():
             continue
         try:
-            status = (proc / entry.name / "status").read_bytes()
+            status = Path(entry.path, "status").read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
-        facts = dict(line.split(b":", 1) for line in status.splitlines() if b":" in line)
+        facts = dict(_FACTS.findall(status))
         if facts.get(b"State", b"").split()[:1] in _ENDED and facts[b"Threads"].split() == [b"1"]:
             continue
         found.update(int(word) for word in facts.get(b"Uid", b"").split())

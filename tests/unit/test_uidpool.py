@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -202,7 +203,7 @@ def test_a_process_that_nobody_announced_keeps_its_id_from_being_handed_out(
     try:
         assert process.poll() is None
         while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
-            os.sched_yield()
+            time.sleep(0.01)
         for _ in range(20):
             uid = uidpool.RequestUnusedUid([61000, 61001])
             assert uid.GetUid() == 61001
@@ -394,4 +395,4 @@ def wait_until(is_true: Callable[[], bool], starters: list[int]) -> None:
     """Look again and again; AssertionError if all processes have ended before."""
     while not is_true():
         assert any(Path(f"/proc/{pid}/exe").exists() for pid in starters), "all have ended"
-        os.sched_yield()
+        time.sleep(0.01)

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -42,9 +43,15 @@ def imports_of(tree: ast.AST) -> set[str]:
 
 def names_of(tree: ast.AST) -> set[str]:
     """Attributes, plain names and keyword arguments that are used."""
-    found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    found |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return found | {node.arg or "" for node in ast.walk(tree) if isinstance(node, ast.keyword)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.keyword):
+            found.add(node.arg or "")
+    return found
 
 
 def starts_the_loop(tree: ast.AST) -> bool:
@@ -54,6 +61,7 @@ def starts_the_loop(tree: ast.AST) -> bool:
     )
 
 
+@cache
 def tree_of(module: str) -> ast.Module:
     path = import_module(module).__file__
     assert path is not None

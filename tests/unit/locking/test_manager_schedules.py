@@ -123,12 +123,14 @@ def conflict(one: LockRequest, other: LockRequest) -> bool:
 
 
 @pytest.mark.requirement("S13", "S15", "G10")
-@pytest.mark.parametrize("part", range(4))
-def test_random_jobs_exclude_each_other_and_all_come_to_an_end(part: int) -> None:
+@pytest.mark.parametrize(
+    "seeds", [range(30), pytest.param(range(30, 400), marks=pytest.mark.soak)], ids=["few", "many"]
+)
+def test_random_jobs_exclude_each_other_and_all_come_to_an_end(seeds: range) -> None:
     async def loads() -> dict[str, int]:
         asyncio.get_running_loop().set_debug(False)
         counts = {"done": 0, "cancelled": 0, "deleted": 0}
-        for seed in range(100 * part, 100 * part + 30):
+        for seed in seeds:
             load = Load(seed)
             try:
                 await load.run(40)

@@ -130,11 +130,16 @@ def test_any_schedule_keeps_the_rules_and_leaves_nobody_behind(schedule: list[St
 
 
 @pytest.mark.requirement("S17", "S21", "S22", "S23", "G10")
-def test_thousands_of_random_schedules_keep_the_rules() -> None:
+@pytest.mark.parametrize(
+    "seeds",
+    [range(1000), pytest.param(range(1000, 10_000), marks=pytest.mark.soak)],
+    ids=["few", "many"],
+)
+def test_many_random_schedules_keep_the_rules(seeds: range) -> None:
     async def plays() -> int:
         asyncio.get_running_loop().set_debug(False)
         grants = 0
-        for seed in range(2500):
+        for seed in seeds:
             try:
                 grants += len((await play(random_schedule(random.Random(seed)))).grants)
             except Exception as error:
@@ -142,7 +147,7 @@ def test_thousands_of_random_schedules_keep_the_rules() -> None:
                 raise
         return grants
 
-    assert run_virtual(plays()) > 10_000  # the schedules do something
+    assert run_virtual(plays()) > 4 * len(seeds)  # the schedules do something
 
 
 @pytest.mark.requirement("S20", "S25", "G10")

@@ -196,10 +196,10 @@ async def test_no_value_of_any_field_is_an_internal_error(
     assert view.status == "success", view
     wrong: dict[str, str] = {}
     common = () if kind is OpTestDelay else OpCode.__struct_fields__
+    base = {**_base(kind), "dry_run": True}
     for field in msgspec.structs.fields(kind):
         for value in _values(field.name, everywhere) if field.name not in common else ():
-            message = {**_base(kind), "dry_run": True, field.encode_name: value}
-            if problem := await _problem(master, message):
+            if problem := await _problem(master, {**base, field.encode_name: value}):
                 wrong.setdefault(f"{field.name}: {problem[:200]}", f"{value!r:.200}")
     assert not wrong, "\n".join(f"{problem} <- {value}" for problem, value in wrong.items())
 
