@@ -24,7 +24,8 @@ from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.etcd import ExternalEtcd
 from ganeti.bootstrap.switch_state import Switch
 from ganeti.config.transaction import put_row
-from ganeti.model.objects import ConfigObject, Node, NodeUuid
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.stored import Stored
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import AcceptArgs, PromiseArgs
 from ganeti.store import restoring
@@ -148,7 +149,7 @@ class Scene:
         """A cluster of three nodes in the embedded store; the other candidate is away."""
         for node, register in self.registers.files.items():
             join_cluster(register, Identity(CLUSTER, node))
-        things: list[ConfigObject] = [sample_cluster(), sample_group()]
+        things: list[Stored] = [sample_cluster(), sample_group()]
         things += [sample_node(number) for number in (1, 2, 3)]
         opened = await open_state(self.paths, self.identity, self.ports())
         store = opened.backend

@@ -16,13 +16,14 @@ from unittest import mock
 
 from ganeti.base.errors import CommitUnknown, GanetiError, RpcFailed
 from ganeti.base.ids import CountingIds
+from ganeti.config.kinds.instance import INSTANCE
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.record import JOB_KIND
 from ganeti.jobs.view import JobView
 from ganeti.model import wire
 from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus, RebootType
-from ganeti.model.objects import KINDS, Instance, Node
+from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import (
@@ -143,7 +144,7 @@ class Ledger:
     def _check_removal(self, node: Node, disk: str) -> None:
         """What is undone, or cleaned up, is never a disk that an instance has there."""
         for (kind, _), value in self._disk.rows.items():
-            if KINDS.get(kind) is Instance:
+            if kind == INSTANCE.name:
                 instance = wire.decode(value, Instance)
                 has_it = any(one.uuid == disk for one in instance.disks)
                 if has_it and node.uuid in instance.all_nodes:

@@ -23,7 +23,6 @@ from ganeti.locking.manager import LockManager
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import (
     Cluster,
-    ConfigObject,
     GroupUuid,
     Instance,
     Node,
@@ -31,6 +30,7 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes import OpCode
+from ganeti.model.stored import Stored
 from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
@@ -88,7 +88,7 @@ def _first_rows() -> list[Put]:
         )
         for number, uuid in enumerate(NODES, 1)
     ]
-    things: list[ConfigObject] = [cluster, NodeGroup(uuid=GROUP, name="default"), *nodes]
+    things: list[Stored] = [cluster, NodeGroup(uuid=GROUP, name="default"), *nodes]
     return [put_row(thing) for thing in things]
 
 

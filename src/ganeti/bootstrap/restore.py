@@ -22,6 +22,7 @@ from ganeti.base.errors import ErrorCode, ExecError, HostError, PrereqError, Sto
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import own_identity
+from ganeti.config.kinds import kind_named
 from ganeti.config.upgrade import Reader
 from ganeti.jobs.record import FORMAT as JOB_FORMAT
 from ganeti.jobs.record import JOB_KIND
@@ -29,7 +30,7 @@ from ganeti.jobs.runner import NOT_RUN, failure
 from ganeti.model import wire
 from ganeti.model.job import StoredJob
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import KINDS, Cluster, Node, NodeUuid
+from ganeti.model.objects import Cluster, Node, NodeUuid
 from ganeti.store.archive import JobArchive
 from ganeti.store.backend import Found, Restoration, StateRestorer
 from ganeti.store.backup import BackupHeader, read_backup
@@ -218,7 +219,7 @@ def examine(file: BinaryIO, identity: Identity) -> Content:
 
 
 def _look_at(content: Content, reader: Reader, row: Row, identity: Identity) -> None:
-    if row.kind in KINDS:
+    if kind_named(row.kind):
         reader.add(row.kind, row.key, row.value)
     elif row.kind == JOB_KIND:
         job = _job_of(row)

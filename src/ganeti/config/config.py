@@ -19,11 +19,13 @@ from ganeti.base.errors import ConfigurationError, GanetiError, NotMaster, Refus
 from ganeti.base.ids import IdSource
 from ganeti.base.pause import Pause
 from ganeti.config.index import index_of
+from ganeti.config.kinds import entry_of, kind_named, tables_of
 from ganeti.config.reservations import Reservations
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.config.upgrade import Reader
-from ganeti.model.objects import KINDS, Cluster, ConfigObject, Instance, Node, NodeGroup
+from ganeti.model.objects import Cluster
+from ganeti.model.stored import Stored
 from ganeti.store.backend import StateBackend
 from ganeti.store.interface import (
     MAX_OPERATIONS,
@@ -93,7 +95,7 @@ class Config:
             async for item in rows:
                 if isinstance(item, Position):
                     position = item.as_int()
-                elif item.kind in KINDS:
+                elif kind_named(item.kind):
                     reader.add(item.kind, item.key, item.value)
                 await pause()
         reader.finish()
@@ -211,17 +213,20 @@ def _checked_size(operations: list[Operation]) -> int:
         raise ConfigurationError(f"the change is too large: {err.message}") from err
 
 
-def _snapshot_of(position: int, objects: list[ConfigObject]) -> Snapshot:
+def _snapshot_of(position: int, objects: list[Stored]) -> Snapshot:
+    tables = tables_of(objects)
     clusters = [one for one in objects if isinstance(one, Cluster)]
     if len(clusters) != 1:
         raise ConfigurationError(
             f"the configuration has {len(clusters)} clusters instead of one;"
             " run `gnt-cluster init` on a new cluster, or restore a backup"
         )
-    nodes: dict[str, Node] = {one.uuid: one for one in objects if isinstance(one, Node)}
-    groups: dict[str, NodeGroup] = {one.uuid: one for one in objects if isinstance(one, NodeGroup)}
-    instances: dict[str, Instance] = {one.uuid: one for one in objects if isinstance(one, Instance)}
-    index, conflicts = index_of(clusters[0], nodes.values(), groups.values(), instances.values())
-    for thing, conflict in conflicts:
-        _log.error("%s: the %s %s belongs to %s", thing.name, *conflict.claim, conflict.owner)
-    return Snapshot(position, clusters[0], nodes, groups, instances, index)
+    (cluster,) = clusters
+    everything = [thing for table in tables.values() for thing in table.values()]
+    index, conflicts = index_of(entry_of(cluster, thing) for thing in everything)
+    snapshot = Snapshot(position, cluster, tables, index)
+    for conflict in conflicts:
+        thing = snapshot.find(conflict.claimant)
+        name = thing.name if thing else conflict.claimant
+        _log.error("%s: the %s %s belongs to %s", name, *conflict.claim, conflict.owner)
+    return snapshot

@@ -1,10 +1,11 @@
 """Parameters with all their layers: cluster, group, node, object; later ones win. Pure."""
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
+from ganeti.config.view import View
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
@@ -17,9 +18,6 @@ from ganeti.model.params import (
     Params,
     layered,
 )
-
-if TYPE_CHECKING:  # the snapshot's index needs filled NIC parameters
-    from ganeti.config.snapshot import View
 
 DEFAULT = "default"
 """The name under which a cluster keeps its own layer of backend and NIC parameters."""
@@ -77,7 +75,7 @@ def all_diskparams(cluster: Cluster, group: NodeGroup | None = None) -> dict[str
     return {name: filled_diskparams(cluster, group, name) for name in sorted(TEMPLATES)}
 
 
-def filled_ndparams(snapshot: "View", node: Node) -> Params:
+def filled_ndparams(snapshot: View, node: Node) -> Params:
     """All parameters of a node: cluster, its group, its own."""
     group = snapshot.groups.get(node.group)
     own = node.ndparams
@@ -101,7 +99,7 @@ def cluster_osparams(cluster: Cluster, os: str) -> dict[str, str]:
     return layered(cluster.osparams.get(base, {}), per_variant)
 
 
-def instance_spec(snapshot: "View", instance: Instance) -> InstanceSpec:
+def instance_spec(snapshot: View, instance: Instance) -> InstanceSpec:
     """The instance as a node needs it, every parameter resolved."""
     cluster = snapshot.cluster
     beparams = filled_beparams(cluster, instance)
@@ -137,7 +135,7 @@ def disk_spec(index: int, disk: Disk) -> DiskSpec:
     )
 
 
-def _diskparams(snapshot: "View", instance: Instance, disk: Disk) -> Params:
+def _diskparams(snapshot: View, instance: Instance, disk: Disk) -> Params:
     node = snapshot.nodes.get(instance.primary_node)
     group = snapshot.groups.get(node.group) if node else None
     return filled_diskparams(snapshot.cluster, group, disk.template, disk.params)

@@ -3,14 +3,8 @@
 The index goes with a snapshot and changes with it, so that a check costs as much as the change.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
-
-from ganeti.config.fill import filled_nicparams
-from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
-
-Claimable = Node | NodeGroup | Instance
 
 
 class Claim(NamedTuple):
@@ -20,45 +14,23 @@ class Claim(NamedTuple):
     value: str
 
 
+class Entry(NamedTuple):
+    """What the index knows of one object: what it claims, and the nodes that it is on."""
+
+    uuid: str
+    claims: tuple[Claim, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+NOTHING = Entry("")
+
+
 class Conflict(NamedTuple):
-    """A claim that another object (`owner`, a UUID) has already."""
+    """A claim of one object that another (`owner`) has already; both are UUIDs."""
 
     claim: Claim
+    claimant: str
     owner: str
-
-
-def claims_of(cluster: Cluster, thing: Claimable) -> list[Claim]:
-    """All that an object claims."""
-    if isinstance(thing, Instance):
-        return list(_claims_of_instance(cluster, thing))
-    if isinstance(thing, Node):
-        return list(_claims_of_node(thing))
-    return [Claim("group name", thing.name)]
-
-
-def _claims_of_node(node: Node) -> Iterator[Claim]:
-    # Nodes and instances are both hosts on the network: one name, one host.
-    yield Claim("host name", node.name)
-    for address in sorted({node.primary_ip, node.secondary_ip} - {""}):
-        yield Claim("node address", f"{address} port {node.port}")
-    if node.certificate:
-        yield Claim("certificate", node.certificate)
-
-
-def _claims_of_instance(cluster: Cluster, instance: Instance) -> Iterator[Claim]:
-    yield Claim("host name", instance.name)
-    for nic in instance.nics:
-        yield Claim("UUID", nic.uuid)
-        yield Claim("MAC address", nic.mac)
-        if nic.ip:
-            link = filled_nicparams(cluster, nic).get("link", "")
-            yield Claim("IP address", f"{nic.ip} on {link}")
-    if instance.network_port is not None:
-        yield Claim("network port", str(instance.network_port))
-    for disk in instance.disks:
-        yield Claim("UUID", disk.uuid)
-        if disk.logical_id:
-            yield Claim("disk", " ".join(str(part) for part in disk.logical_id))
 
 
 class Index:
@@ -92,24 +64,20 @@ class IndexDraft(Index):
         super().__init__(base._claims, base._users)  # noqa: SLF001 - the same class
         self._copied: set[str] = set()
 
-    def replace(
-        self, cluster: Cluster, old: Claimable | None, new: Claimable | None
-    ) -> Conflict | None:
-        """Let `new` take the place of `old`; on a conflict nothing is changed and it is returned."""
-        before = set() if old is None else set(claims_of(cluster, old))
-        after = [] if new is None else claims_of(cluster, new)
-        uuid = "" if new is None else new.uuid
-        for claim in after:
+    def replace(self, old: Entry, new: Entry) -> Conflict | None:
+        """Let `new` take the place of `old` (`NOTHING`: there is none); on a conflict nothing is changed."""
+        for claim in new.claims:
             owner = self.owner(*claim)
-            if owner is not None and owner != uuid:
-                return Conflict(claim, owner)
-        if len(set(after)) < len(after):
-            twice = next(claim for claim in after if after.count(claim) > 1)
-            return Conflict(twice, uuid)
-        for claim in before - set(after):
+            if owner is not None and owner != new.uuid:
+                return Conflict(claim, new.uuid, owner)
+        before, after = set(old.claims), set(new.claims)
+        if len(after) < len(new.claims):
+            twice = next(claim for claim in new.claims if new.claims.count(claim) > 1)
+            return Conflict(twice, new.uuid, new.uuid)
+        for claim in before - after:
             del self._writable(claim.kind)[claim.value]
-        for claim in set(after) - before:
-            self._writable(claim.kind)[claim.value] = uuid
+        for claim in after - before:
+            self._writable(claim.kind)[claim.value] = new.uuid
         self._replace_users(old, new)
         return None
 
@@ -126,33 +94,29 @@ class IndexDraft(Index):
         self._copied.add(kind)
         return copy
 
-    def _replace_users(self, old: Claimable | None, new: Claimable | None) -> None:
-        before = set(old.all_nodes) if isinstance(old, Instance) else set()
-        after = set(new.all_nodes) if isinstance(new, Instance) else set()
+    def _replace_users(self, old: Entry, new: Entry) -> None:
+        before, after = set(old.nodes), set(new.nodes)
         for node_uuid in before - after:
-            left = self._users[node_uuid] - {old.uuid if old else ""}
+            left = self._users[node_uuid] - {old.uuid}
             if left:
                 self._users[node_uuid] = left
             else:
                 del self._users[node_uuid]
         for node_uuid in after - before:
-            self._users[node_uuid] = self.instances_of(node_uuid) | {new.uuid if new else ""}
+            self._users[node_uuid] = self.instances_of(node_uuid) | {new.uuid}
 
 
-def index_of(
-    cluster: Cluster, *parts: Iterable[Claimable]
-) -> tuple[Index, list[tuple[Claimable, Conflict]]]:
+def index_of(entries: Iterable[Entry]) -> tuple[Index, list[Conflict]]:
     """An index of everything, made at once, and what is claimed twice (the first one has it)."""
     claims: dict[str, dict[str, str]] = {}
     users: dict[str, set[str]] = {}
-    conflicts: list[tuple[Claimable, Conflict]] = []
-    for thing in chain.from_iterable(parts):
-        for claim in claims_of(cluster, thing):
-            owner = claims.setdefault(claim.kind, {}).setdefault(claim.value, thing.uuid)
-            if owner != thing.uuid:
-                conflicts.append((thing, Conflict(claim, owner)))
-        if isinstance(thing, Instance):
-            for node_uuid in thing.all_nodes:
-                users.setdefault(node_uuid, set()).add(thing.uuid)
+    conflicts: list[Conflict] = []
+    for entry in entries:
+        for claim in entry.claims:
+            owner = claims.setdefault(claim.kind, {}).setdefault(claim.value, entry.uuid)
+            if owner != entry.uuid:
+                conflicts.append(Conflict(claim, entry.uuid, owner))
+        for node_uuid in entry.nodes:
+            users.setdefault(node_uuid, set()).add(entry.uuid)
     frozen = {node_uuid: frozenset(uuids) for node_uuid, uuids in users.items()}
     return Index(claims, frozen), conflicts

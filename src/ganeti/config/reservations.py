@@ -3,7 +3,7 @@
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import mac_address
 from ganeti.base.ids import IdSource
-from ganeti.config.snapshot import View
+from ganeti.config.view import View
 
 MAC_TRIES = 64
 PORT = "network port"

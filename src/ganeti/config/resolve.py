@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import host_name, is_uuid, plain_name
-from ganeti.config.snapshot import View
+from ganeti.config.view import View
 from ganeti.model.objects import Instance, Node, NodeGroup
 
 Host = TypeVar("Host", Node, Instance)

@@ -1,35 +1,24 @@
 """A change of the configuration while it is being made."""
 
-from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError, ErrorCode, PrereqError
-from ganeti.config.index import Conflict, Index, IndexDraft, index_of
-from ganeti.config.invariants import check_object, check_removal
-from ganeti.config.snapshot import Snapshot, View
+from ganeti.config.index import NOTHING, Conflict, Entry, Index, IndexDraft, index_of
+from ganeti.config.kinds import check_object, check_removal, entry_of, kind_of
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.view import Tables, View
 from ganeti.model import wire
-from ganeti.model.objects import Cluster, ConfigObject, Instance, Node, NodeGroup
+from ganeti.model.objects import Cluster
+from ganeti.model.stored import Stored
 from ganeti.store.interface import Delete, Operation, Put
 
-Object = TypeVar("Object", bound=Cluster | Node | NodeGroup | Instance)
-
-_KIND_OF: dict[type[ConfigObject], str] = {
-    Cluster: "cluster",
-    Node: "node",
-    NodeGroup: "group",
-    Instance: "instance",
-}
+T = TypeVar("T", bound=Stored)
 
 
-def kind_of(thing: ConfigObject) -> str:
-    """The kind of row that the object is stored as; also the word for it in an error."""
-    return _KIND_OF[type(thing)]
-
-
-def put_row(thing: ConfigObject) -> Put:
+def put_row(thing: Stored) -> Put:
     """The row of an object, under its UUID."""
     return Put(kind_of(thing), thing.uuid, wire.encode(thing))
 
@@ -44,39 +33,30 @@ class Draft(View):
         self._base = base
         self._now = clock.time()
         self._cluster = base.cluster
-        self._nodes = base.nodes
-        self._groups = base.groups
-        self._instances = base.instances
+        self._tables: dict[type[Stored], Any] = dict(base.tables)
         self._index = IndexDraft(base.index)
-        self._changed: dict[str, ConfigObject] = {}
-        self._removed: dict[str, ConfigObject] = {}
+        self._changed: dict[str, Stored] = {}
+        self._removed: dict[str, Stored] = {}
 
     @property
     def cluster(self) -> Cluster:
         return self._cluster
 
     @property
-    def nodes(self) -> Mapping[str, Node]:
-        return self._nodes
-
-    @property
-    def groups(self) -> Mapping[str, NodeGroup]:
-        return self._groups
-
-    @property
-    def instances(self) -> Mapping[str, Instance]:
-        return self._instances
+    def tables(self) -> Tables:
+        return self._tables
 
     @property
     def index(self) -> Index:
         return self._index
 
-    def put(self, thing: Object) -> Object:
+    def put(self, thing: T) -> T:
         """Add or replace an object, and return it with its new serial number and times.
 
         PrereqError if it claims a name, address or file that another object has.
         """
-        old = self._find(thing)
+        table = self.table(type(thing))
+        old = table.get(thing.uuid)
         stamped = msgspec.structs.replace(
             thing,
             serial_no=1 if old is None else old.serial_no + 1,
@@ -85,30 +65,25 @@ class Draft(View):
         )
         if isinstance(stamped, Cluster):
             self._put_cluster(stamped)
-        else:
-            conflict = self._index.replace(self._cluster, _claimable(old), stamped)
-            if conflict is not None:
-                raise self._taken(stamped, conflict)
-            self._store(stamped)
+        conflict = self._index.replace(self._entry(old), self._entry(stamped))
+        if conflict is not None:
+            raise self._taken(stamped, conflict)
+        self._tables[type(thing)] = {**table, stamped.uuid: stamped}
         self._changed[stamped.uuid] = stamped
         self._removed.pop(stamped.uuid, None)
         return stamped
 
-    def remove(self, thing: ConfigObject) -> None:
+    def remove(self, thing: Stored) -> None:
         """Take an object out; ConfigurationError if it is not there."""
-        old = self._find(thing)
+        table = dict(self.table(type(thing)))
+        old = table.pop(thing.uuid, None)
         if old is None or isinstance(old, Cluster):
             raise ConfigurationError(
                 f"{kind_of(thing)} {thing.name} ({thing.uuid}) cannot be removed:"
                 " it is not in the configuration any more"
             )
-        self._index.replace(self._cluster, old, None)
-        if isinstance(old, Node):
-            self._nodes = _without(self._nodes, old.uuid)
-        elif isinstance(old, NodeGroup):
-            self._groups = _without(self._groups, old.uuid)
-        else:
-            self._instances = _without(self._instances, old.uuid)
+        self._index.replace(self._entry(old), NOTHING)
+        self._tables[type(thing)] = table
         self._changed.pop(old.uuid, None)
         self._removed[old.uuid] = old
 
@@ -123,23 +98,12 @@ class Draft(View):
         if not operations:
             return self._base, operations
         snapshot = Snapshot(
-            self._base.position,
-            self._cluster,
-            self._nodes,
-            self._groups,
-            self._instances,
-            self._index.finished(),
+            self._base.position, self._cluster, self._tables, self._index.finished()
         )
         return snapshot, operations
 
-    def _find(self, thing: ConfigObject) -> ConfigObject | None:
-        if isinstance(thing, Cluster):
-            return self._cluster if thing.uuid == self._cluster.uuid else None
-        if isinstance(thing, Node):
-            return self._nodes.get(thing.uuid)
-        if isinstance(thing, NodeGroup):
-            return self._groups.get(thing.uuid)
-        return self._instances.get(thing.uuid)
+    def _entry(self, thing: Stored | None) -> Entry:
+        return NOTHING if thing is None else entry_of(self._cluster, thing)
 
     def _put_cluster(self, cluster: Cluster) -> None:
         if cluster.uuid != self._cluster.uuid:
@@ -147,36 +111,16 @@ class Draft(View):
         moved = cluster.nicparams != self._cluster.nicparams
         self._cluster = cluster
         if moved:  # links of all NICs may be others now
-            index, conflicts = index_of(
-                cluster, self._nodes.values(), self._groups.values(), self._instances.values()
-            )
-            for thing, conflict in conflicts:
-                raise self._taken(thing, conflict)
+            index, conflicts = index_of(self._entry(thing) for thing in self.objects())
+            for conflict in conflicts:
+                raise self._taken(self.find(conflict.claimant) or cluster, conflict)
             self._index = IndexDraft(index)
 
-    def _store(self, thing: Node | NodeGroup | Instance) -> None:
-        if isinstance(thing, Node):
-            self._nodes = {**self._nodes, thing.uuid: thing}
-        elif isinstance(thing, NodeGroup):
-            self._groups = {**self._groups, thing.uuid: thing}
-        else:
-            self._instances = {**self._instances, thing.uuid: thing}
-
-    def _taken(self, thing: ConfigObject, conflict: Conflict) -> PrereqError:
-        (what, value), uuid = conflict
-        owner = self._nodes.get(uuid) or self._instances.get(uuid) or self._groups.get(uuid)
-        who = f"{kind_of(owner)} {owner.name}" if owner and uuid != thing.uuid else "itself, twice"
+    def _taken(self, thing: Stored, conflict: Conflict) -> PrereqError:
+        what, value = conflict.claim
+        owner = None if conflict.owner == thing.uuid else self.find(conflict.owner)
+        who = f"{kind_of(owner)} {owner.name}" if owner else "itself, twice"
         code = ErrorCode.EXISTS if what.endswith("name") else ErrorCode.NOT_UNIQUE
         return PrereqError(
             f"{kind_of(thing)} {thing.name}: the {what} {value} is already used by {who}", code
         )
-
-
-def _claimable(thing: ConfigObject | None) -> Node | NodeGroup | Instance | None:
-    return None if isinstance(thing, Cluster) else thing
-
-
-def _without(mapping: Mapping[str, Object], uuid: str) -> dict[str, Object]:
-    copy = dict(mapping)
-    del copy[uuid]
-    return copy

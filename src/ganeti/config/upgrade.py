@@ -8,11 +8,10 @@ import msgspec
 from ganeti.base.errors import ConfigurationError, InputError
 from ganeti.base.identifiers import is_uuid
 from ganeti.base.ids import IdSource
-from ganeti.config.fill import without_globals
+from ganeti.config.kinds import KINDS, kind_named
 from ganeti.config.transaction import put_row
 from ganeti.model import wire
-from ganeti.model.objects import KINDS, ConfigObject, Instance
-from ganeti.model.stored import FORMAT
+from ganeti.model.stored import FORMAT, Stored
 from ganeti.store.interface import Delete, Operation
 
 _REFERENCES = ("master_node", "group", "primary_node")
@@ -30,12 +29,12 @@ class Reader:
     """Collects the rows of a configuration; `finish` gives objects, and the rows to write back."""
 
     ids: IdSource
-    objects: list[ConfigObject] = field(default_factory=list)
+    objects: list[Stored] = field(default_factory=list)
     changes: list[Operation] = field(default_factory=list)
     _old: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
 
     def add(self, kind: str, key: str, value: bytes) -> None:
-        """Take one row of a kind in KINDS; ConfigurationError if it cannot be read."""
+        """Take one row of a known kind; ConfigurationError if it cannot be read."""
         try:
             head = wire.decode(value, _Head, what=f"{kind} {key}")
             if head.format > FORMAT:
@@ -44,7 +43,7 @@ class Reader:
                     f" knows {FORMAT}); start the newer version, or restore a backup"
                 )
             if head.format == FORMAT and head.uuid == key:
-                self._take(wire.decode(value, KINDS[kind], what=f"{kind} {key}"))
+                self._take(wire.decode(value, _type(kind), what=f"{kind} {key}"))
             else:
                 self._old.append((kind, key, msgspec.json.decode(value)))
         except (InputError, msgspec.DecodeError) as err:
@@ -61,7 +60,7 @@ class Reader:
         for kind, key, raw in self._old:
             self._upgrade(raw, new_uuids)
             try:
-                thing = wire.convert(raw, KINDS[kind], what=f"{kind} {key}")
+                thing = wire.convert(raw, _type(kind), what=f"{kind} {key}")
             except InputError as err:
                 raise ConfigurationError(f"the configuration is damaged: {err}") from err
             if thing.uuid != key:
@@ -70,13 +69,11 @@ class Reader:
             self._take(thing)
         self._old.clear()
 
-    def _take(self, thing: ConfigObject) -> None:
-        if isinstance(thing, Instance):
-            kept = without_globals(thing.hypervisor, thing.hvparams)
-            if len(kept) < len(thing.hvparams):  # S84: a parameter became global
-                thing = msgspec.structs.replace(thing, hvparams=kept)
-                self.changes.append(put_row(thing))
-        self.objects.append(thing)
+    def _take(self, thing: Stored) -> None:
+        upgraded = KINDS[type(thing)].upgraded(thing)
+        if upgraded != thing:
+            self.changes.append(put_row(upgraded))
+        self.objects.append(upgraded)
 
     def _upgrade(self, raw: dict[str, Any], new_uuids: dict[str, str]) -> None:
         raw["format"] = FORMAT
@@ -92,3 +89,10 @@ class Reader:
             bridge = nic.pop("bridge", None)
             if bridge:  # S80: the bridge became a parameter
                 nic["nicparams"] = {"mode": "bridged", "link": bridge, **nic.get("nicparams", {})}
+
+
+def _type(name: str) -> type[Stored]:
+    kind = kind_named(name)
+    if kind is None:
+        raise ConfigurationError(f"there is no kind of objects {name}")
+    return kind.type

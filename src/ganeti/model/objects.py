@@ -5,7 +5,7 @@ change of the object, `ctime` and `mtime` are seconds since the epoch. Each stor
 `format`, so that a later version can read what an earlier one wrote.
 """
 
-from typing import Any, NewType
+from typing import NewType
 
 import msgspec
 
@@ -22,7 +22,6 @@ GroupUuid = NewType("GroupUuid", str)
 class Cluster(ClusterParams, frozen=True, kw_only=True):
     """The cluster itself; there is one."""
 
-    name: str
     master_node: NodeUuid
     master_ip: str = ""
     tags: tuple[str, ...] = ()
@@ -32,7 +31,6 @@ class Node(Stored, frozen=True, kw_only=True):
     """A host. `certificate` is the SHA-256 fingerprint of its certificate, in lower-case hexadecimal."""
 
     uuid: NodeUuid
-    name: str
     primary_ip: str
     secondary_ip: str
     group: GroupUuid
@@ -51,7 +49,6 @@ class NodeGroup(Stored, frozen=True, kw_only=True):
     """Nodes that are near each other; policies and parameters apply to all of them."""
 
     uuid: GroupUuid
-    name: str
     alloc_policy: AllocPolicy = AllocPolicy.PREFERRED
     ndparams: Params = {}
     diskparams: dict[str, Params] = {}
@@ -87,7 +84,6 @@ class Instance(Stored, frozen=True, kw_only=True):
     """A virtual machine; hvparams, beparams and osparams hold only what differs from the defaults."""
 
     uuid: InstanceUuid
-    name: str
     primary_node: NodeUuid
     secondary_nodes: tuple[NodeUuid, ...] = ()
     migrating_to: NodeUuid | None = None
@@ -108,20 +104,8 @@ class Instance(Stored, frozen=True, kw_only=True):
     """TCP port of its display, from the cluster's pool; None if it has none, or the pool was empty."""
     osparams_private: dict[str, str] = {}
     """Never shown, logged or put into jobs (G23)."""
-    tags: tuple[str, ...] = ()
 
     @property
     def all_nodes(self) -> tuple[NodeUuid, ...]:
         """The primary node first."""
         return (self.primary_node, *self.secondary_nodes)
-
-
-ConfigObject = Cluster | Node | NodeGroup | Instance
-
-KINDS: dict[str, type[Any]] = {
-    "cluster": Cluster,
-    "node": Node,
-    "group": NodeGroup,
-    "instance": Instance,
-}
-"""Kind of row in the state store -> type of object."""

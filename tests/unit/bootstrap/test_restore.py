@@ -25,8 +25,9 @@ from ganeti.jobs.record import JOB_KIND, job_key
 from ganeti.model import wire
 from ganeti.model.job import OpState, StoredJob, UndoStep
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import ConfigObject, Node, NodeUuid
+from ganeti.model.objects import Node, NodeUuid
 from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.model.stored import Stored
 from ganeti.store import restoring as restoring_module
 from ganeti.store.archive import JobArchive
 from ganeti.store.backup import read_backup, write_backup
@@ -77,7 +78,7 @@ def row_of(stored: StoredJob) -> Row:
 
 def content(*more: Row) -> list[Row]:
     own = sample_node(1, certificate=tls.fingerprint(CERTIFICATE))
-    things: list[ConfigObject] = [
+    things: list[Stored] = [
         sample_cluster(),
         sample_group(),
         own,

@@ -8,7 +8,6 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import put_row
 from ganeti.model.objects import (
     Cluster,
-    ConfigObject,
     Disk,
     GroupUuid,
     Instance,
@@ -18,6 +17,7 @@ from ganeti.model.objects import (
     NodeGroup,
     NodeUuid,
 )
+from ganeti.model.stored import Stored
 from ganeti.store.backend import become_master
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import Lease, Transaction
@@ -75,7 +75,7 @@ def sample_instance(number: int, **fields: object) -> Instance:
     return msgspec.structs.replace(base, **fields)
 
 
-def sample_objects(instances: int = 0) -> list[ConfigObject]:
+def sample_objects(instances: int = 0) -> list[Stored]:
     return [
         sample_cluster(),
         sample_group(),
@@ -94,9 +94,7 @@ def sample_snapshot(instances: int = 0) -> Snapshot:
     )
 
 
-async def store_with(
-    *objects: ConfigObject, disk: MemoryDisk | None = None
-) -> tuple[FaultyStore, Lease]:
+async def store_with(*objects: Stored, disk: MemoryDisk | None = None) -> tuple[FaultyStore, Lease]:
     """A store whose master we are, with these objects."""
     store = FaultyStore(disk or MemoryDisk())
     lease = await become_master(store)

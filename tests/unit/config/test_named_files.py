@@ -6,8 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.config.named_files import named_files
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.view import Tables
 from ganeti.model.kvm_params import VNC_PASSWORD_FILE
+from ganeti.model.objects import Cluster, Instance
 from tests.unit.query.cluster import snapshot
+
+
+def changed(found: Snapshot, cluster: Cluster, instances: dict[str, Instance]) -> Snapshot:
+    tables: Tables = {**found.tables, Instance: instances}
+    return dataclasses.replace(found, cluster=cluster, tables=tables)
 
 
 @pytest.mark.requirement("S70", "S71")
@@ -25,7 +33,7 @@ def test_the_files_of_the_cluster_of_an_os_and_of_instances_are_all_named() -> N
         )
         for number, (uuid, one) in enumerate(list(found.instances.items())[:2])
     }
-    assert named_files(dataclasses.replace(found, cluster=cluster, instances=instances)) == [
+    assert named_files(changed(found, cluster, instances)) == [
         "/etc/ganeti/pw0",
         "/etc/ganeti/pw1",
         "/etc/ganeti/spice-pw",
@@ -41,7 +49,7 @@ def test_an_empty_name_is_no_file() -> None:
         enabled_hypervisors=("kvm",),
         hvparams={"kvm": {"vnc_password_file": ""}},
     )
-    assert named_files(dataclasses.replace(found, cluster=cluster, instances={})) == []
+    assert named_files(changed(found, cluster, {})) == []
 
 
 @pytest.mark.requirement("A45")
@@ -53,4 +61,4 @@ def test_what_a_former_check_let_in_is_sent_to_nobody() -> None:
         hvparams={"kvm": {"vnc_password_file": "/var/lib/ganeti/ca.key"}},
         os_hvp={"tiny": {"kvm": {"spice_password_file": "/etc/shadow"}}},
     )
-    assert named_files(dataclasses.replace(found, cluster=cluster, instances={})) == []
+    assert named_files(changed(found, cluster, {})) == []

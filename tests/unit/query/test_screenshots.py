@@ -50,7 +50,7 @@ async def test_an_offline_node_and_an_unknown_instance_are_said() -> None:
     found = snapshot()
     instance = next(iter(found.instances.values()))
     nodes = {uuid: replace(one, offline=True) for uuid, one in found.nodes.items()}
-    offline = dataclasses.replace(found, nodes=nodes)
+    offline = dataclasses.replace(found, tables={**found.tables, Node: nodes})
     with pytest.raises(PrereqError, match="offline"):
         await ScreenshotSource(OneNode(PNG)).screenshot(offline, instance.name)
     with pytest.raises(PrereqError):

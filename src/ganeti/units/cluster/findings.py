@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from ganeti.base.errors import ErrorCode, RpcError
 from ganeti.config.fill import filled_ipolicy
 from ganeti.config.index import index_of
-from ganeti.config.invariants import problems_of
+from ganeti.config.kinds import entry_of, kind_of, problems_of
 from ganeti.config.snapshot import Snapshot
-from ganeti.config.transaction import kind_of
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState
@@ -74,17 +73,13 @@ def config_findings(snapshot: Snapshot) -> Iterator[Finding]:
 
 def _conflicts(snapshot: Snapshot) -> Iterator[Finding]:
     """Names, addresses and files that two objects have."""
-    instances = sorted(snapshot.instances.values(), key=lambda instance: instance.name)
-    parts = (snapshot.nodes_by_name(), snapshot.groups.values(), instances)
-    for thing, conflict in index_of(snapshot.cluster, *parts)[1]:
-        owner = (
-            snapshot.nodes.get(conflict.owner)
-            or snapshot.instances.get(conflict.owner)
-            or snapshot.groups[conflict.owner]
-        )
-        claim = conflict.claim
-        text = f"has the {claim.kind} {claim.value} of {kind_of(owner)} {owner.name}"
-        yield Finding("ECLUSTERCFG", kind_of(thing), thing.name, text)
+    things = sorted(snapshot.objects(), key=lambda thing: thing.name)
+    for conflict in index_of(entry_of(snapshot.cluster, thing) for thing in things)[1]:
+        thing, owner = snapshot.find(conflict.claimant), snapshot.find(conflict.owner)
+        if thing is not None and owner is not None:
+            claim = conflict.claim
+            text = f"has the {claim.kind} {claim.value} of {kind_of(owner)} {owner.name}"
+            yield Finding("ECLUSTERCFG", kind_of(thing), thing.name, text)
 
 
 def _cluster_findings(snapshot: Snapshot) -> Iterator[Finding]:

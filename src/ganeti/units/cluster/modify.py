@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.config.cluster_params import changed_cluster, check_cluster_wish, given_params
 from ganeti.config.fill import filled_ipolicy, filled_nicparams
-from ganeti.config.snapshot import Snapshot, View
+from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
+from ganeti.config.view import View
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import CLUSTER_LOCK, Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ganeti.config.snapshot import View
+from ganeti.config.view import View
 from ganeti.model.objects import Node
 
 

@@ -12,8 +12,8 @@ from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change, Outcome
 from ganeti.locking.levels import Mode
 from ganeti.locking.requests import LockRequest
-from ganeti.model.objects import ConfigObject
 from ganeti.model.opcodes.tags import OpTagsDel, OpTagsGet, OpTagsSearch, OpTagsSet
+from ganeti.model.stored import Stored
 from ganeti.query.pattern import Pattern
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
@@ -57,7 +57,7 @@ class ChangeOfTags(LogicalUnit[OpT, Change], Generic[OpT]):
         return lock_of(tagged_object(snapshot, self.op.kind, self.op.name))
 
     def planned(
-        self, ctx: UnitContext, tags_of: Callable[[ConfigObject, Sequence[str]], tuple[str, ...]]
+        self, ctx: UnitContext, tags_of: Callable[[Stored, Sequence[str]], tuple[str, ...]]
     ) -> Change:
         """The change, which was found possible."""
         thing = tagged_object(ctx.snapshot, self.op.kind, self.op.name)

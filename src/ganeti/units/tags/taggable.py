@@ -3,19 +3,21 @@
 from collections.abc import Callable, Collection, Iterator
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.config.kinds import kind_of
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
-from ganeti.config.snapshot import Snapshot, View
-from ganeti.config.transaction import kind_of
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.view import View
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.objects import Cluster, ConfigObject, Instance, Node
+from ganeti.model.objects import Cluster, Instance, Node
+from ganeti.model.stored import Stored
 
 TAGS_LIMIT = 4096
 """Tags of one object (guarantees.md, limits)."""
 
 KINDS = ("cluster", "node", "nodegroup", "instance")
 
-_Resolve = Callable[[View, str], ConfigObject]
+_Resolve = Callable[[View, str], Stored]
 _OF_KIND: dict[str, _Resolve] = {
     "node": resolve_node,
     "instance": resolve_instance,
@@ -23,7 +25,7 @@ _OF_KIND: dict[str, _Resolve] = {
 }
 
 
-def tagged_object(view: View, kind: str, name: str | None) -> ConfigObject:
+def tagged_object(view: View, kind: str, name: str | None) -> Stored:
     """The object that a request about tags means; PrereqError if there is none."""
     if kind not in KINDS:
         raise InputError(f"{kind!r:.40} must be one of {', '.join(KINDS)}", "kind")
@@ -34,12 +36,9 @@ def tagged_object(view: View, kind: str, name: str | None) -> ConfigObject:
     return _OF_KIND[kind](view, name)
 
 
-def same_object(view: View, thing: ConfigObject) -> ConfigObject:
+def same_object(view: View, thing: Stored) -> Stored:
     """The object as `view` has it; PrereqError if it is gone."""
-    if isinstance(thing, Cluster):
-        return view.cluster
-    found = view.nodes.get(thing.uuid) or view.groups.get(thing.uuid)
-    current: ConfigObject | None = found or view.instances.get(thing.uuid)
+    current = view.find(thing.uuid)
     if current is None:
         raise PrereqError(
             f"{kind_of(thing)} {thing.name} was removed meanwhile", ErrorCode.UNKNOWN_ENTITY
@@ -47,7 +46,7 @@ def same_object(view: View, thing: ConfigObject) -> ConfigObject:
     return current
 
 
-def lock_of(thing: ConfigObject, mode: Mode = Mode.EXCLUSIVE) -> list[LockRequest]:
+def lock_of(thing: Stored, mode: Mode = Mode.EXCLUSIVE) -> list[LockRequest]:
     """The lock of the object; the cluster's tags need none, they change in one step."""
     if isinstance(thing, Cluster):
         return []
@@ -56,7 +55,7 @@ def lock_of(thing: ConfigObject, mode: Mode = Mode.EXCLUSIVE) -> list[LockReques
     return [lock(Level.NODE if isinstance(thing, Node) else Level.NODE_GROUP, thing.uuid, mode)]
 
 
-def with_tags(thing: ConfigObject, new: Collection[str]) -> tuple[str, ...]:
+def with_tags(thing: Stored, new: Collection[str]) -> tuple[str, ...]:
     """The object's tags and the new ones, sorted; PrereqError if these are too many."""
     together = tuple(sorted({*thing.tags, *new}))
     if len(together) > TAGS_LIMIT:
@@ -67,7 +66,7 @@ def with_tags(thing: ConfigObject, new: Collection[str]) -> tuple[str, ...]:
     return together
 
 
-def without_tags(thing: ConfigObject, gone: Collection[str]) -> tuple[str, ...]:
+def without_tags(thing: Stored, gone: Collection[str]) -> tuple[str, ...]:
     """The object's other tags; PrereqError if one to be taken away is not there."""
     missing = sorted(set(gone) - set(thing.tags))
     if missing:

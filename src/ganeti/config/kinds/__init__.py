@@ -1,0 +1,66 @@
+"""The kinds of objects that a configuration has, each declared in a module of its own.
+
+A new kind is a struct (`Stored`), a module here with its `Kind`, and a row in `KINDS`.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.identifiers import is_uuid
+from ganeti.config.index import Entry
+from ganeti.config.kinds.cluster import CLUSTER
+from ganeti.config.kinds.group import GROUP
+from ganeti.config.kinds.instance import INSTANCE
+from ganeti.config.kinds.kind import Kind, Problem
+from ganeti.config.kinds.node import NODE
+from ganeti.config.view import View
+from ganeti.model.objects import Cluster
+from ganeti.model.stored import Stored
+
+KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in (CLUSTER, GROUP, NODE, INSTANCE)}
+
+
+def kind_of(thing: Stored) -> str:
+    """The kind of row that the object is stored as; also the word for it in an error."""
+    return KINDS[type(thing)].name
+
+
+def kind_named(name: str) -> Kind | None:
+    """The kind whose rows are called so."""
+    return next((kind for kind in KINDS.values() if kind.name == name), None)
+
+
+def tables_of(things: Iterable[Stored]) -> dict[type[Stored], dict[str, Stored]]:
+    """Objects by type and UUID."""
+    tables: dict[type[Stored], dict[str, Stored]] = {kind: {} for kind in KINDS}
+    for thing in things:
+        tables[type(thing)][thing.uuid] = thing
+    return tables
+
+
+def entry_of(cluster: Cluster, thing: Stored) -> Entry:
+    """What the index is to know of an object."""
+    kind = KINDS[type(thing)]
+    return Entry(thing.uuid, tuple(kind.claims(cluster, thing)), kind.nodes(thing))
+
+
+def problems_of(view: View, thing: Stored) -> Iterator[Problem]:
+    """What is wrong with one object where it stands, for `gnt-cluster verify` as well as for a change.
+
+    That no two objects share a name, address or file is the index's business.
+    """
+    if not is_uuid(thing.uuid):
+        yield ErrorCode.WRONG_INPUT, f"{thing.name}: {thing.uuid!r} is not a UUID"
+    yield from KINDS[type(thing)].problems(view, thing)
+
+
+def check_object(view: View, thing: Stored) -> None:
+    """Raise PrereqError for the first problem of an object."""
+    for code, text in problems_of(view, thing):
+        raise PrereqError(text, code)
+
+
+def check_removal(view: View, thing: Stored) -> None:
+    """Raise PrereqError if something still refers to an object that is gone."""
+    for code, text in KINDS[type(thing)].references(view, thing):
+        raise PrereqError(text, code)

@@ -1,0 +1,30 @@
+"""Node groups."""
+
+from collections.abc import Iterator
+
+from ganeti.base.errors import ErrorCode
+from ganeti.base.identifiers import plain_name
+from ganeti.config.index import Claim
+from ganeti.config.kinds.kind import Kind, Problem, name_problems
+from ganeti.config.view import View
+from ganeti.model.objects import Cluster, NodeGroup
+
+
+def _claims(_cluster: Cluster, group: NodeGroup) -> Iterator[Claim]:
+    yield Claim("group name", group.name)
+
+
+def _problems(_view: View, group: NodeGroup) -> Iterator[Problem]:
+    yield from name_problems(plain_name, group.name, "group name")
+
+
+def _references(view: View, group: NodeGroup) -> Iterator[Problem]:
+    members = [node.name for node in view.nodes_by_name() if node.group == group.uuid]
+    if members:
+        yield (
+            ErrorCode.WRONG_STATE,
+            f"group {group.name} still has {len(members)} nodes, as {members[0]}",
+        )
+
+
+GROUP = Kind("group", NodeGroup, _claims, _problems, _references)

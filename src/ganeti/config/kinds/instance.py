@@ -1,0 +1,82 @@
+"""Instances."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode
+from ganeti.base.identifiers import host_name, mac_address
+from ganeti.config.fill import filled_nicparams, without_globals
+from ganeti.config.index import Claim
+from ganeti.config.kinds.kind import Kind, Problem, name_problems
+from ganeti.config.view import View
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import Cluster, Instance
+
+MAX_DISKS = 16
+MAX_NICS = 8
+
+
+def _claims(cluster: Cluster, instance: Instance) -> Iterator[Claim]:
+    yield Claim("host name", instance.name)
+    for nic in instance.nics:
+        yield Claim("UUID", nic.uuid)
+        yield Claim("MAC address", nic.mac)
+        if nic.ip:
+            link = filled_nicparams(cluster, nic).get("link", "")
+            yield Claim("IP address", f"{nic.ip} on {link}")
+    if instance.network_port is not None:
+        yield Claim("network port", str(instance.network_port))
+    for disk in instance.disks:
+        yield Claim("UUID", disk.uuid)
+        if disk.logical_id:
+            yield Claim("disk", " ".join(str(part) for part in disk.logical_id))
+
+
+def _problems(view: View, instance: Instance) -> Iterator[Problem]:
+    name = instance.name
+    yield from name_problems(host_name, name, "instance name")
+    if name == view.cluster.name:
+        yield ErrorCode.EXISTS, f"instance {name}: this is the name of the cluster"
+    for node_uuid in instance.all_nodes:
+        if node_uuid not in view.nodes:
+            yield ErrorCode.UNKNOWN_ENTITY, f"instance {name}: its node {node_uuid} does not exist"
+    if len(set(instance.all_nodes)) < len(instance.all_nodes):
+        yield ErrorCode.WRONG_INPUT, f"instance {name}: the same node is named twice"
+    yield from _disk_problems(instance)
+    if len(instance.nics) > MAX_NICS:
+        yield ErrorCode.WRONG_INPUT, f"instance {name}: more than {MAX_NICS} network interfaces"
+    for nic in instance.nics:
+        yield from name_problems(mac_address, nic.mac, f"instance {name}: MAC address")
+
+
+def _disk_problems(instance: Instance) -> Iterator[Problem]:
+    name = instance.name
+    template = DISK_TEMPLATES.get(instance.disk_template)
+    if template is None:
+        text = f"instance {name}: there is no disk template {instance.disk_template}"
+        yield ErrorCode.WRONG_INPUT, text
+    elif instance.disks and not template.has_disks:
+        yield ErrorCode.WRONG_INPUT, f"instance {name}: {template.name} instances have no disks"
+    if len(instance.disks) > MAX_DISKS:
+        yield ErrorCode.WRONG_INPUT, f"instance {name}: more than {MAX_DISKS} disks"
+    for disk in instance.disks:
+        if disk.size <= 0:
+            yield ErrorCode.WRONG_INPUT, f"instance {name}: disk {disk.uuid} has {disk.size} MiB"
+
+
+def _upgraded(instance: Instance) -> Instance:
+    """Without parameters that became global since it was written (S84)."""
+    kept = without_globals(instance.hypervisor, instance.hvparams)
+    is_changed = len(kept) < len(instance.hvparams)
+    return replace(instance, hvparams=kept) if is_changed else instance
+
+
+INSTANCE = Kind(
+    "instance",
+    Instance,
+    _claims,
+    _problems,
+    nodes=lambda instance: instance.all_nodes,
+    upgraded=_upgraded,
+)

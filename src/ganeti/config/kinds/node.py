@@ -1,0 +1,51 @@
+"""Nodes."""
+
+from collections.abc import Iterator
+
+from ganeti.base.errors import ErrorCode
+from ganeti.base.identifiers import host_name
+from ganeti.config.index import Claim
+from ganeti.config.kinds.kind import Kind, Problem, name_problems
+from ganeti.config.view import View
+from ganeti.model.objects import Cluster, Node
+
+
+def _claims(_cluster: Cluster, node: Node) -> Iterator[Claim]:
+    # Nodes and instances are both hosts on the network: one name, one host.
+    yield Claim("host name", node.name)
+    for address in sorted({node.primary_ip, node.secondary_ip} - {""}):
+        yield Claim("node address", f"{address} port {node.port}")
+    if node.certificate:
+        yield Claim("certificate", node.certificate)
+
+
+def _problems(view: View, node: Node) -> Iterator[Problem]:
+    yield from name_problems(host_name, node.name, "node name")
+    if node.group not in view.groups:
+        yield (
+            ErrorCode.UNKNOWN_ENTITY,
+            f"node {node.name}: its group {node.group} does not exist",
+        )
+    if node.master_candidate and (node.offline or node.drained or not node.master_capable):
+        yield (
+            ErrorCode.WRONG_STATE,
+            f"node {node.name} cannot be a master candidate: it is offline, drained or not capable",
+        )
+    if node.offline and node.drained:
+        yield ErrorCode.WRONG_STATE, f"node {node.name} is both offline and drained"
+    if node.uuid == view.cluster.master_node and not node.master_candidate:
+        yield ErrorCode.WRONG_STATE, f"node {node.name} is the master and must stay a candidate"
+
+
+def _references(view: View, node: Node) -> Iterator[Problem]:
+    if node.uuid == view.cluster.master_node:
+        yield ErrorCode.WRONG_STATE, f"node {node.name} is the master; fail over first"
+    users = view.instances_of(node.uuid)
+    if users:
+        yield (
+            ErrorCode.WRONG_STATE,
+            f"node {node.name} still has {len(users)} instances, as {users[0].name}",
+        )
+
+
+NODE = Kind("node", Node, _claims, _problems, _references)

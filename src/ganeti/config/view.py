@@ -1,0 +1,88 @@
+"""What can be asked of a configuration, be it acknowledged or a draft."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ganeti.config.index import Index
+from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
+from ganeti.model.stored import Stored
+
+T = TypeVar("T", bound=Stored)
+
+Tables = Mapping[type[Stored], Mapping[str, Any]]
+"""Type -> UUID -> object of that type, in the order of `ganeti.config.kinds`."""
+
+
+class View:
+    """Reading a configuration; mappings are by UUID."""
+
+    if TYPE_CHECKING:  # at run time a property would be taken for the default of a field
+
+        @property
+        def cluster(self) -> Cluster: ...
+        @property
+        def tables(self) -> Tables: ...
+        @property
+        def index(self) -> Index: ...
+
+    def table(self, kind: type[T]) -> Mapping[str, T]:
+        """All objects of a kind."""
+        return self.tables.get(kind, {})
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        return self.table(Node)
+
+    @property
+    def groups(self) -> Mapping[str, NodeGroup]:
+        return self.table(NodeGroup)
+
+    @property
+    def instances(self) -> Mapping[str, Instance]:
+        return self.table(Instance)
+
+    def find(self, uuid: str) -> Stored | None:
+        """The object of this UUID, whatever it is."""
+        found = (table[uuid] for table in self.tables.values() if uuid in table)
+        return next(found, None)
+
+    def node_by_name(self, name: str) -> Node | None:
+        """The node with exactly this name."""
+        uuid = self.index.owner("host name", name)
+        return None if uuid is None else self.nodes.get(uuid)
+
+    def instance_by_name(self, name: str) -> Instance | None:
+        """The instance with exactly this name."""
+        uuid = self.index.owner("host name", name)
+        return None if uuid is None else self.instances.get(uuid)
+
+    def group_by_name(self, name: str) -> NodeGroup | None:
+        """The node group with exactly this name."""
+        uuid = self.index.owner("group name", name)
+        return None if uuid is None else self.groups.get(uuid)
+
+    def instances_on(self, node_uuid: str) -> list[Instance]:
+        """The instances whose primary node this is, by name."""
+        return [one for one in self.instances_of(node_uuid) if one.primary_node == node_uuid]
+
+    def instances_of(self, node_uuid: str) -> list[Instance]:
+        """The instances that have the node as primary or secondary, by name."""
+        found = (self.instances[uuid] for uuid in self.index.instances_of(node_uuid))
+        return sorted(found, key=lambda instance: instance.name)
+
+    def nodes_by_name(self) -> list[Node]:
+        """All nodes, by name."""
+        return sorted(self.nodes.values(), key=lambda node: node.name)
+
+    def online_nodes(self) -> list[Node]:
+        """The nodes that are not marked offline, by name."""
+        return [node for node in self.nodes_by_name() if not node.offline]
+
+    def master_candidates(self) -> list[Node]:
+        """The nodes that may hold the state, by name."""
+        return [node for node in self.nodes_by_name() if node.master_candidate]
+
+    def objects(self) -> Iterator[Stored]:
+        """Everything there is."""
+        for table in self.tables.values():
+            yield from table.values()
