@@ -21,7 +21,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.record import JOB_KIND
 from ganeti.jobs.view import JobView
 from ganeti.model import wire
-from ganeti.model.job import StoredJob
+from ganeti.model.job import StoredJob, UndoStep
 from ganeti.model.names import JobStatus, RebootType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes import OpCode
@@ -48,6 +48,7 @@ from ganeti.store.faulty import FaultyStore, MemoryDisk, Unknown
 from ganeti.store.interface import Follower, Lost, Position, Put, Transaction
 from ganeti.units import context
 from ganeti.units.services import Services
+from ganeti.units.undo.disks import RemoveDisk
 from ganeti.units.undo.run import run_steps
 from tests.support.units_cluster import Master, WatchedRpc, World, node_name
 from tests.support.virtual_time import VirtualTimeLoop
@@ -97,6 +98,24 @@ class JudgedDisk(MemoryDisk):
             if job.epoch < epoch and any(op.status is JobStatus.RUNNING for op in job.ops)
         ]
 
+    def owner(self, node: str, disk: str) -> str:
+        """The instance that has this disk on this node; '' if none has."""
+        for (kind, _), value in self.rows.items():
+            if kind == INSTANCE.name:
+                instance = wire.decode(value, Instance)
+                has_it = any(one.uuid == disk for one in instance.disks)
+                if has_it and node in instance.all_nodes:
+                    return instance.name
+        return ""
+
+    def running_with_pending(self) -> list[StoredJob]:
+        """Jobs of which an opcode runs, and an earlier one has left something to be undone."""
+        return [
+            job
+            for job in self.jobs.values()
+            if job.pending and any(op.status is JobStatus.RUNNING for op in job.ops)
+        ]
+
     def _compare(self, before: StoredJob, after: StoredJob, epoch: int) -> None:
         if before.cancel_requested and not after.cancel_requested:
             self.broken.append(f"job {after.id} was cancelled, and is not any more")
@@ -143,14 +162,10 @@ class Ledger:
 
     def _check_removal(self, node: Node, disk: str) -> None:
         """What is undone, or cleaned up, is never a disk that an instance has there."""
-        for (kind, _), value in self._disk.rows.items():
-            if kind == INSTANCE.name:
-                instance = wire.decode(value, Instance)
-                has_it = any(one.uuid == disk for one in instance.disks)
-                if has_it and node.uuid in instance.all_nodes:
-                    self._disk.broken.append(
-                        f"undoing takes a disk of {instance.name} away that is recorded on {node.name}"
-                    )
+        if name := self._disk.owner(node.uuid, disk):
+            self._disk.broken.append(
+                f"undoing takes a disk of {name} away that is recorded on {node.name}"
+            )
 
 
 class FencedStore(FaultyStore):
@@ -196,6 +211,9 @@ class HistoryRpc(WatchedRpc):
         await master.awake.wait()
         if not history.reaches(master, node.name):
             raise RpcFailed(node.name, "no connection", UNREACHABLE)
+        if procedure is OS_CREATE and history.disk.running_with_pending():
+            # A long script: meanwhile other jobs work on what this one's has left.
+            await asyncio.sleep(history.dice.uniform(0, SCRIPT_S))
         if procedure.changes and master.epoch < history.epochs.get(node.name, 0):
             master.depose("a node has promised a greater epoch")
             raise RpcFailed(node.name, "the epoch is over", EPOCH_REFUSED)
@@ -482,18 +500,22 @@ class History:
         master.depose("killed")
 
     async def _kill_with_pending_undo(self, master: HistoryMaster) -> None:
-        """If there is such a moment soon: while an opcode runs whose job has left something to be undone."""
-        for _ in range(100):
+        """If there is such a moment soon: while an opcode runs whose job has left something to be undone.
+
+        Preferably when that is somebody's again: another job has brought back what it was to remove.
+        """
+        for _ in range(200):
             await asyncio.sleep(0.05)
-            running = [
-                job
-                for job in self.disk.jobs.values()
-                if job.pending and any(op.status is JobStatus.RUNNING for op in job.ops)
-            ]
-            if running:
-                await asyncio.sleep(self.dice.uniform(0.0, 1.0))
+            left = [step for job in self.disk.running_with_pending() for step in job.pending]
+            taken = [step for step in left if self._is_taken(step)]
+            if taken or (left and self.dice.random() < 0.02):
                 break
         master.depose("killed")
+
+    def _is_taken(self, step: UndoStep) -> bool:
+        if step.procedure != RemoveDisk.kind:
+            return False
+        return bool(self.disk.owner(step.arguments["node"], step.arguments["disk"]["uuid"]))
 
     async def _pause(self, master: HistoryMaster) -> None:
         """SIGSTOP; after a while it wakes up, and perhaps there is another one."""

@@ -425,6 +425,32 @@ async def test_a_result_too_large_for_its_row_is_shown_and_not_stored() -> None:
     await rig.end()
 
 
+@pytest.mark.requirement("G6", "G10")
+async def test_locks_are_held_until_the_end_of_their_opcode_is_durable() -> None:
+    """Or the next master would find it running, while another job works on the same instance."""
+    rig = await Rig.loaded()
+    acquired, may_end = list[int](), asyncio.Event()
+
+    async def run(run: OpRun) -> Outcome:
+        await run.acquire([lock(Level.INSTANCE, ["a.example.com"])])
+        acquired.append(run.job_id)
+        await may_end.wait()
+        return Outcome(None)
+
+    rig.executor.behaviours["locks"] = run
+    first, second = [await rig.queue.submit([delay(comment="locks")]) for _ in range(2)]
+    await rig.until(second, JobStatus.WAITING)
+    await settle()
+    rig.store.set_full(True)
+    may_end.set()
+    await settle()
+    assert acquired == [first]
+    rig.store.set_full(False)
+    await rig.final(second)
+    assert acquired == [first, second]
+    await rig.end()
+
+
 @pytest.mark.requirement("G10", "F12")
 async def test_locks_and_reservations_of_an_ended_job_are_free() -> None:
     rig = await Rig.loaded()
