@@ -110,7 +110,7 @@ def put(key: str, value: bytes = b"v") -> Transaction:
 
 async def die(backend: EtcdBackend) -> None:
     """As by kill -9: nothing is given back."""
-    backend._closed = True
+    backend._roles.is_closed = True
     tasks = [
         task
         for task in asyncio.all_tasks()

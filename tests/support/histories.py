@@ -55,7 +55,7 @@ from tests.support.virtual_time import VirtualTimeLoop
 
 CLIENTS, FAULTS_S, DRAIN_S = 4, 12.0, 900.0
 NAMES = [f"i{number}.example.com" for number in range(1, 5)]
-MANDATE_S = 10.0
+QUORUM_LEASE_S = 10.0
 SCRIPT_S = 8.0
 """How long a create script goes on whose call was given up."""
 
@@ -179,7 +179,7 @@ class FencedStore(FaultyStore):
 
     async def _flush(self) -> None:
         try:
-            async with asyncio.timeout(MANDATE_S):
+            async with asyncio.timeout(QUORUM_LEASE_S):
                 await self.link.wait()
         except TimeoutError:
             self._give_up("ten seconds without a majority")

@@ -52,16 +52,16 @@ def _answer_type(procedure: Procedure[Any, Any]) -> type[Any]:
 
 
 class RpcClient:
-    """Calls nodes. `mandate` gives the master's epoch and UUID; `superseded` hears of a greater epoch."""
+    """Calls nodes. `leader_term` gives the master's epoch and UUID; `superseded` hears of a greater epoch."""
 
     def __init__(
         self,
         transport: Transport,
-        mandate: Callable[[], tuple[int, str]],
+        leader_term: Callable[[], tuple[int, str]],
         superseded: Callable[[str], None] | None = None,
     ) -> None:
         self._transport = transport
-        self._mandate = mandate
+        self._leader_term = leader_term
         self._superseded = superseded
         self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
         self.changes = 0
@@ -104,7 +104,7 @@ class RpcClient:
         await self._transport.close()
 
     def _headers(self, key: str) -> dict[str, str]:
-        epoch, master_uuid = self._mandate()
+        epoch, master_uuid = self._leader_term()
         headers = {EPOCH_HEADER: str(epoch), MASTER_HEADER: master_uuid}
         return {**headers, KEY_HEADER: key} if key else headers
 

@@ -52,11 +52,11 @@ class FakeRpc:
     def __init__(
         self,
         nodes: Mapping[str, Handlers],
-        mandate: Callable[[], tuple[int, str]] = lambda: (1, "master"),
+        leader_term: Callable[[], tuple[int, str]] = lambda: (1, "master"),
     ) -> None:
         self.nodes = dict(nodes)
         self.calls: list[RecordedCall] = []
-        self._mandate = mandate
+        self._leader_term = leader_term
         self._faults: dict[int, Fault] = {}
         self._changing = 0
 
@@ -119,7 +119,7 @@ class FakeRpc:
         if handler is None:
             what = f"this node has no procedure {procedure.name!r}"
             raise RpcFailed(node.name, what, "UnknownProcedure")
-        epoch, master_uuid = self._mandate()
+        epoch, master_uuid = self._leader_term()
         sent = wire.decode(wire.encode(args), procedure.arguments)
         try:
             result = await handler(sent, Call(epoch, master_uuid, key))

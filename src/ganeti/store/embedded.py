@@ -93,7 +93,6 @@ class EmbeddedStore:
         self._registered_ceiling = 0
         self._released: float | None = None
         """When the last master ended in favour of this node; None if another one was followed since."""
-        self._closed = False
 
     @classmethod
     async def open(
@@ -126,14 +125,14 @@ class EmbeddedStore:
             kind = CampaignKind.VOTE
         async with self._campaigning:
             await self._finish_term("a new epoch is being taken")
-            self._check_usable()
+            self._roles.check_usable()
             await self._local.drained()
             last = await self._last_registered()
             if kind is CampaignKind.RESUME:
                 self._check_was_last(last)
                 kind = CampaignKind.VOTE
             elected = await run_campaign(self._candidate, kind, last)
-            self._check_usable()
+            self._roles.check_usable()
             self._begin_term(elected)
 
     def _begin_term(self, elected: Elected) -> None:
@@ -202,21 +201,6 @@ class EmbeddedStore:
         self._roles.change(Lost(reason))
         self._superseded(reason)
 
-    def _check_usable(self) -> None:
-        role = self._roles.role
-        if isinstance(role, Lost):
-            raise NotMaster(f"the store is closed for good: {role.reason}")
-        if self._closed:
-            raise NotMaster("the store is closed")
-
-    def _check_lease(self, lease: Lease) -> None:
-        self._check_usable()
-        role = self._roles.role
-        if not isinstance(role, Master):
-            raise NotMaster("this node is not the master")
-        if role.lease != lease:
-            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {role.lease.epoch}")
-
     def _current_leader(self) -> Leader:
         if self._leader is None:
             raise NotMaster("this node is not the master")
@@ -254,20 +238,20 @@ class EmbeddedStore:
         if self._handing_over.locked():
             raise Refused("the mastership is being handed over")
         size = check_transaction(txn)
-        self._check_lease(lease)
+        self._roles.check_lease(lease)
         self._local.add_unawaited(lease.epoch, txn, size)
 
     async def _until_writable(self, lease: Lease) -> None:
         """Raises like `commit`; what is added at once after it keeps the order of the calls."""
         async with self._handing_over:
-            self._check_lease(lease)
+            self._roles.check_lease(lease)
 
     def _written(self, entries: list[EncodedEntry]) -> None:
         if self._leader is not None:
             self._leader.written(entries)
 
     async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
-        self._check_lease(lease)
+        self._roles.check_lease(lease)
         await self._current_leader().register(ceiling=ceiling)
         row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
         await self.commit(lease, Transaction((row,)))
@@ -298,7 +282,7 @@ class EmbeddedStore:
         )
 
     async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
-        self._check_lease(lease)
+        self._roles.check_lease(lease)
         changing = asyncio.create_task(self._change_members(lease, change), name="members")
         self._changing.add(changing)
         changing.add_done_callback(self._change_ended)
@@ -428,7 +412,7 @@ class EmbeddedStore:
         Writes are held meanwhile: they are refused by a master that has ended, and else go on.
         """
         async with self._campaigning:
-            self._check_usable()
+            self._roles.check_usable()
             leader, local = self._current_leader(), self._local
             await leader.follower_has(to, local.tail.position, HAND_OVER_S)
             async with self._handing_over:
@@ -476,13 +460,13 @@ class EmbeddedStore:
     # Housekeeping
 
     async def close(self) -> None:
-        if self._closed:
+        if self._roles.is_closed:
             return
         await self._finish_term("the store is closed")
         for changing in self._changing:
             changing.cancel()
         await asyncio.gather(*self._changing, *self._ending, return_exceptions=True)
         await self._session.close()
-        self._closed = True
+        self._roles.is_closed = True
         await self._local.close()
         self._roles.close()

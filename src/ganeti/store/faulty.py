@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
+from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused
 from ganeti.model.objects import NodeUuid
 from ganeti.store.backup import write_backup
 from ganeti.store.encoding import (
@@ -154,7 +154,6 @@ class FaultyStore:
         self._roles = RoleFeed()
         self._campaigning = asyncio.Lock()
         self._changing_members = asyncio.Lock()
-        self._closed = False
         self._forced = False
         self._registered_ceiling = 0
         self._sync_s = sync_s
@@ -197,11 +196,11 @@ class FaultyStore:
 
     async def campaign(self, how: Campaign) -> None:
         async with self._campaigning:
-            self._check_usable()
+            self._roles.check_usable()
             self._step_down("a new epoch is being taken")
             await self._drained()
             lease = await self._take_epoch(how.kind)
-            self._check_usable()
+            self._roles.check_usable()
             self._forced = how.kind is CampaignKind.FORCE
             self._roles.change(Master(lease))
 
@@ -248,33 +247,11 @@ class FaultyStore:
         """Closed for good: nobody may believe any more what this store says."""
         self._roles.change(Lost(reason))
 
-    def _check_usable(self) -> None:
-        role = self._roles.role
-        if isinstance(role, Lost):
-            raise NotMaster(f"the store is closed for good: {role.reason}")
-        if self._closed:
-            raise NotMaster("the store is closed")
-
-    def _check_readable(self) -> None:
-        role = self._roles.role
-        if isinstance(role, Lost):
-            raise StoreError(f"the store is closed for good: {role.reason}")
-        if self._closed:
-            raise StoreError("the store is closed")
-
-    def _check_lease(self, lease: Lease) -> None:
-        self._check_usable()
-        role = self._roles.role
-        if not isinstance(role, Master):
-            raise NotMaster("this node is not the master")
-        if role.lease != lease:
-            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {role.lease.epoch}")
-
     # Writing
 
     def submit(self, lease: Lease, txn: Transaction) -> None:
         size = check_transaction(txn)
-        self._check_lease(lease)
+        self._roles.check_lease(lease)
         self._admit()
         self._enqueue(lease, txn, size, None)
 
@@ -381,13 +358,13 @@ class FaultyStore:
 
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         size = check_transaction(txn)
-        self._check_lease(lease)
+        self._roles.check_lease(lease)
         # Shielded: a caller that is cancelled does not take back what is on its way to the disk.
         position = await asyncio.shield(self._add(lease, txn, size))
         return Receipt(position, self._membership(0).degraded)
 
     async def raise_job_id_ceiling(self, lease: Lease, ceiling: int) -> None:
-        self._check_lease(lease)
+        self._roles.check_lease(lease)
         self._register(lease.epoch, ceiling)
         row = Put(META_KIND, JOB_ID_CEILING_KEY, encode_ceiling(ceiling))
         await self.commit(lease, Transaction((row,)))
@@ -399,7 +376,7 @@ class FaultyStore:
     # Members
 
     async def members(self) -> Membership:
-        self._check_readable()
+        self._roles.check_readable()
         return self._membership(max(self._registered_ceiling, self._stored_ceiling()))
 
     async def change_members(self, lease: Lease, change: MemberChange) -> Receipt:
@@ -409,7 +386,7 @@ class FaultyStore:
 
     async def _write_members(self, lease: Lease, change: MemberChange) -> Position:
         """Write the list with one node changed; raises like `commit`."""
-        self._check_lease(lease)
+        self._roles.check_lease(lease)
         members = self._members.changed(change, self._identity.node_uuid)
         row = Put(META_KIND, MEMBERS_KEY, members.encode())
         written = self._add(lease, Transaction((row,)), len(row.value))
@@ -439,13 +416,13 @@ class FaultyStore:
     # Reading
 
     async def load(self) -> AsyncGenerator[Position | Row, None]:
-        self._check_readable()
+        self._roles.check_readable()
         position, rows = self.disk.position, sorted(self.disk.rows.items())
         yield position
         for number, ((kind, key), value) in enumerate(rows):
             if number % _SLICE_ROWS == 0:
                 await asyncio.sleep(0)
-                self._check_readable()
+                self._roles.check_readable()
             yield Row(kind, key, value)
 
     def statistics(self) -> StoreStatistics:
@@ -464,8 +441,8 @@ class FaultyStore:
         )
 
     async def close(self) -> None:
-        if self._closed:
+        if self._roles.is_closed:
             return
-        self._closed = True
+        self._roles.is_closed = True
         await self._drained()
         self._roles.close()

@@ -1,9 +1,10 @@
-"""What the back ends tell their listeners: changes of the role."""
+"""The role of a back end: who is told of its changes, and what is refused in which."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 
-from ganeti.store.interface import Follower, Lost, Role
+from ganeti.base.errors import NotMaster, StoreError
+from ganeti.store.interface import Follower, Lease, Lost, Master, Role
 
 
 class RoleFeed:
@@ -12,7 +13,9 @@ class RoleFeed:
     def __init__(self) -> None:
         self._role: Role = Follower()
         self._listeners: set[asyncio.Queue[Role | None]] = set()
-        self._closed = False
+        self._ended = False
+        self.is_closed = False
+        """Set by the store as soon as nothing more may be asked of it; `close` comes when all is done."""
 
     @property
     def role(self) -> Role:
@@ -26,9 +29,33 @@ class RoleFeed:
         for listener in self._listeners:
             listener.put_nowait(role)
 
+    def check_usable(self) -> None:
+        """NotMaster where the store is closed, or lost."""
+        if why := self._end():
+            raise NotMaster(why)
+
+    def check_readable(self) -> None:
+        """StoreError where the store is closed, or lost."""
+        if why := self._end():
+            raise StoreError(why)
+
+    def check_lease(self, lease: Lease) -> None:
+        """NotMaster unless the store is the master of the lease's epoch."""
+        self.check_usable()
+        if not isinstance(self._role, Master):
+            raise NotMaster("this node is not the master")
+        if self._role.lease != lease:
+            current = self._role.lease.epoch
+            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {current}")
+
+    def _end(self) -> str:
+        if isinstance(self._role, Lost):
+            return f"the store is closed for good: {self._role.reason}"
+        return "the store is closed" if self.is_closed else ""
+
     async def changes(self) -> AsyncGenerator[Role, None]:
         """The role now and each one after it, until `close`."""
-        if self._closed:
+        if self._ended:
             return
         listener: asyncio.Queue[Role | None] = asyncio.Queue()
         listener.put_nowait(self._role)
@@ -41,6 +68,6 @@ class RoleFeed:
 
     def close(self) -> None:
         """End all iterations."""
-        self._closed = True
+        self._ended = self.is_closed = True
         for listener in self._listeners:
             listener.put_nowait(None)

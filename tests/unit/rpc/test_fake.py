@@ -35,7 +35,7 @@ def fake() -> tuple[FakeRpc, Deeds]:
     return FakeRpc({"node1.example": handlers}, lambda: (3, "me")), deeds
 
 
-async def test_the_handler_gets_arguments_and_mandate_and_the_call_is_recorded() -> None:
+async def test_the_handler_gets_arguments_and_leader_term_and_the_call_is_recorded() -> None:
     rpc, deeds = fake()
     assert await rpc.call(node(), LEAVE_CLUSTER, LEAVE, key="1/0/1") == Nothing()
     assert deeds.done == [(LEAVE, Call(3, "me", "1/0/1"))]

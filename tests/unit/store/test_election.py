@@ -243,10 +243,10 @@ def test_a_new_master_registers_those_that_have_it_all() -> None:
     assert forced.job_id_ceiling >= 102_000
 
 
-def test_a_mandate_ends_ten_seconds_after_the_last_majority() -> None:
-    mandate = QuorumLease(A, ALL, forced=False, now=0.0)
-    mandate.agreed(B, 5.0)
-    assert not mandate.is_over(14.9)
-    assert mandate.is_over(15.0)
+def test_a_quorum_lease_ends_ten_seconds_after_the_last_majority() -> None:
+    lease = QuorumLease(A, ALL, forced=False, now=0.0)
+    lease.agreed(B, 5.0)
+    assert not lease.is_over(14.9)
+    assert lease.is_over(15.0)
     assert not QuorumLease(A, ALL, forced=True, now=0.0).is_over(100.0)
     assert not QuorumLease(A, frozenset((A, B)), forced=False, now=0.0).is_over(100.0)

@@ -103,7 +103,6 @@ class EtcdBackend:
         self._upkeep = Upkeep(gateway, self._keys, identity.node_uuid, self._options)
         self._changing_members = asyncio.Lock()
         self._written_members: MemberList | None = None
-        self._closed = False
         self._totals = StoreStatistics(Follower(), Head().position)
 
     # Life
@@ -130,9 +129,9 @@ class EtcdBackend:
         await self._gateway.txn([is_its], [delete(self._keys.leader)])
 
     async def close(self) -> None:
-        if self._closed:
+        if self._roles.is_closed:
             return
-        self._closed = True
+        self._roles.is_closed = True
         if self._end is not None and not self._end.done():
             self._end.set_result("the daemon ends")
         await self._ended.wait()
@@ -151,7 +150,7 @@ class EtcdBackend:
 
     async def _run(self) -> None:
         """Follow until the place is free, take it, keep it; again and again."""
-        while not self._closed:
+        while not self._roles.is_closed:
             try:
                 await self._until_free()
                 lease, number = await self._elected()
@@ -162,7 +161,7 @@ class EtcdBackend:
             except StoreError as err:
                 self._lose(err.message)
                 return
-            await self._reign(lease, number)
+            await self._serve_term(lease, number)
 
     async def _until_free(self) -> None:
         """Return when this node may try to take the master's place; StoreError where the state is damaged."""
@@ -251,7 +250,7 @@ class EtcdBackend:
 
     # A term
 
-    async def _reign(self, lease: Lease, number: int) -> None:
+    async def _serve_term(self, lease: Lease, number: int) -> None:
         """Be the master until something ends that."""
         end = self._end = asyncio.get_running_loop().create_future()
         self._ended.clear()
@@ -265,7 +264,7 @@ class EtcdBackend:
         self._ceiling, self._written_members = self._view.job_id_ceiling, None
         self._writer = Writer(self._gateway, self._keys, self._view.head, term)
         self._refused = ""
-        if self._closed:
+        if self._roles.is_closed:
             self._lost_lease("the daemon ends")
         else:
             self._roles.change(Master(lease))
@@ -350,7 +349,7 @@ class EtcdBackend:
     # Asked from outside
 
     async def campaign(self, how: Campaign) -> None:
-        self._check_usable()
+        self._roles.check_usable()
         if isinstance(self._roles.role, Master):
             return
         if how.kind is CampaignKind.FORCE:
@@ -427,28 +426,18 @@ class EtcdBackend:
         return self._view.members
 
     def _writable(self, lease: Lease) -> Writer:
-        self._check_usable()
-        role, writer = self._roles.role, self._writer
-        if not isinstance(role, Master) or writer is None:
+        self._roles.check_lease(lease)
+        if self._writer is None:
             raise NotMaster("this node is not the master")
-        if role.lease != lease:
-            raise NotMaster(f"epoch {lease.epoch} is over: this is epoch {role.lease.epoch}")
-        return writer
+        return self._writer
 
     def _lose(self, why: str) -> None:
         self._roles.change(Lost(why))
 
-    def _check_usable(self) -> None:
-        role = self._roles.role
-        if isinstance(role, Lost):
-            raise NotMaster(f"the store is closed for good: {role.reason}")
-        if self._closed:
-            raise NotMaster("the store is closed")
-
     # Reading
 
     async def load(self) -> AsyncGenerator[Position | Row, None]:
-        if self._closed:
+        if self._roles.is_closed:
             raise StoreError("the store is closed")
         keys = self._keys
         try:
@@ -474,7 +463,7 @@ class EtcdBackend:
             return await write_backup(snapshot, sink, self._identity.cluster_uuid)
 
     async def members(self) -> Membership:
-        if self._closed:
+        if self._roles.is_closed:
             raise StoreError("the store is closed")
         role, view = self._roles.role, self._view
         members, leader = self._members_now(), view.leader
