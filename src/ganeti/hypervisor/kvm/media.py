@@ -46,11 +46,12 @@ async def change_medium(ask: Talk, drive: str, hvparams: Params) -> bool:
 
 
 async def _reach(ask: Talk, device: str, file: str, change: Callable[[], Awaitable[None]]) -> None:
-    """Change a drive until it holds this file ("" for none) and is closed, as QEMU says.
+    """Change a drive until it holds this file ("" for none), as QEMU says, and is closed if the guest lets it.
 
     QEMU does each change at once, but between two questions the guest may open and close the tray.
     """
     refusal: CommandRefused | None = None
+    holds_it = False
     for attempt in range(_ATTEMPTS):
         if attempt:
             await asyncio.sleep(_PAUSE_S)
@@ -60,10 +61,12 @@ async def _reach(ask: Talk, device: str, file: str, change: Callable[[], Awaitab
         except CommandRefused as err:
             refusal = err
         block = await _block(ask, device)
-        if block is not None and _file(block) == file and not block.get("tray_open"):
+        holds_it = block is not None and _file(block) == file
+        if block is not None and holds_it and not block.get("tray_open"):
             return
-    why = str(refusal or "the guest opens the tray or takes the medium out each time")
-    raise HypervisorError(f"{device} of the guest could not be changed: {why}")
+    if not holds_it:
+        why = str(refusal or "the guest takes the medium out each time")
+        raise HypervisorError(f"{device} of the guest could not be changed: {why}")
 
 
 async def _empty(ask: Talk, device: str) -> None:

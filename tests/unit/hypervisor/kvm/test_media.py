@@ -135,12 +135,26 @@ async def test_a_guest_that_always_closes_and_locks_the_tray_is_no_obstacle(imag
         assert (holds(qemu) != "") == bool(wanted)
 
 
-async def test_a_guest_that_always_opens_the_tray_is_an_error(images: Path) -> None:
+async def test_a_guest_that_always_opens_the_tray_keeps_it_open_with_the_new_medium(
+    images: Path,
+) -> None:
     qemu = Qemu()
     qemu.guest = opens
-    with pytest.raises(HypervisorError, match="the guest opens the tray"):
-        await change_medium(qemu, CDS[0], with_cd(images, "b.iso"))
+    assert await change_medium(qemu, CDS[0], with_cd(images, "b.iso"))
+    assert qemu.is_open
+    assert qemu.medium is not None
+    assert qemu.medium["node-name"] == "#block1"
     assert len(qemu.asked) < 60
+
+
+async def test_a_guest_that_lets_no_medium_stay_is_an_error(images: Path) -> None:
+    def takes_out(qemu: Qemu) -> None:
+        qemu.medium = None
+
+    qemu = Qemu()
+    qemu.guest = takes_out
+    with pytest.raises(HypervisorError, match="the guest takes the medium out"):
+        await change_medium(qemu, CDS[0], with_cd(images, "b.iso"))
 
 
 async def test_an_image_that_qemu_cannot_open_changes_nothing(images: Path) -> None:
