@@ -503,7 +503,7 @@ async def test_an_init_that_fails_at_any_step_leaves_nothing(
     nodes = Nodes(tmp_path)
     node = nodes.new()
 
-    async def failing(new: init.Founding) -> None:
+    async def failing(new: init.InitContext) -> None:
         if after:
             await init.STEPS[number](new)
         raise HostError("injected")

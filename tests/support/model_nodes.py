@@ -54,7 +54,6 @@ from ganeti.rpc.procedures.devices import (
     NicChangeArgs,
 )
 from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo, GrowDiskArgs, StorageUnits, StoredDisk
-from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.hardware import ForgetNvramArgs, Nvram, Screenshot, WriteNvramArgs
@@ -98,6 +97,7 @@ from ganeti.rpc.procedures.programs import (
     OsValidateArgs,
     ScriptResult,
 )
+from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.transfers import (
     DiskListenArgs,
     DiskListening,
@@ -545,7 +545,7 @@ class ModelNode:
             self.installed[disk.uuid] = (args.os, args.instance.name)
         return ScriptResult(tail="installed", log_path="/log")
 
-    def on_work_end(self, args: EndWorkArgs) -> EndWorkResult:
+    def on_end_stale_work(self, args: EndWorkArgs) -> EndWorkResult:
         self._check_epoch(self.call)
         chosen = {
             key

@@ -31,10 +31,10 @@ from ganeti.model.objects import (
 )
 from ganeti.model.opcodes import OpCode
 from ganeti.model.stored import Stored
-from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.store.backend import become_master
 from ganeti.store.encoding import encode_ceiling
 from ganeti.store.faulty import FaultyStore, MemoryDisk
@@ -256,7 +256,7 @@ class Master:
         self.candidates = RecordedCandidates()
         self.services = Services(
             config,
-            EarlierWork(self.rpc),
+            StaleWorkFence(self.rpc),
             world.ids,
             clock,
             self.placements,

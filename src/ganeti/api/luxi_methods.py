@@ -19,7 +19,7 @@ from ganeti.api.not_master import TAKE_OVER
 from ganeti.api.ports import Backups, Configuration, Queue, Screenshots, WatcherPause
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
 from ganeti.model import wire
 from ganeti.model.opcodes import OpCode, parse_opcode
@@ -171,7 +171,7 @@ class LuxiMethods:
         """Opcodes of each job, marked with who sent them; InputError says where one is wrong."""
         source = (REASON_SOURCE, f"uid {caller.uid}, pid {caller.pid}", self._now_ns())
         jobs = []
-        pause = Pause()
+        pause = YieldEvery()
         for number, raw in enumerate(raw_jobs):
             where = what if what == "job" else f"{what}[{number}]"
             if not isinstance(raw, list):

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from ganeti.api import unix_socket
 from ganeti.base.errors import GanetiError, InputError
-from ganeti.base.waking import Waking
+from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.protocols.luxi import (
     MESSAGE_LIMIT,
     Answer,
@@ -104,7 +104,7 @@ class LuxiServer:
         self.buffered_bytes = 0
         self.requests = 0
         self.refused = 0
-        self.turns = Waking()
+        self.turns = StaggeredWaker()
 
     async def start(self) -> None:
         """Listen; ConfigurationError if the place is taken."""

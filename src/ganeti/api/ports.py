@@ -9,7 +9,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LogEntry
 from ganeti.model.opcodes import OpCode
-from ganeti.query.world import JobRow
+from ganeti.query.context import JobRow
 from ganeti.store.interface import Position
 
 

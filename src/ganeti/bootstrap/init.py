@@ -79,7 +79,7 @@ class Founded:
 
 
 @dataclass
-class Founding:
+class InitContext:
     """A cluster that is being made."""
 
     options: InitOptions
@@ -98,10 +98,10 @@ class Founding:
         return self.cluster.file_storage_dir, self.cluster.shared_file_storage_dir
 
 
-Step = Callable[[Founding], Awaitable[None]]
+Step = Callable[[InitContext], Awaitable[None]]
 
 
-async def make_places(new: Founding) -> None:
+async def make_places(new: InitContext) -> None:
     """The directories of the daemons, and those of disks in files."""
     made = list[Path]()
     new.undo.callback(_remove_directories, made)
@@ -109,7 +109,7 @@ async def make_places(new: Founding) -> None:
     make_storage_directories(new.paths, *new.directories, made)
 
 
-async def make_identity(new: Founding) -> None:
+async def make_identity(new: InitContext) -> None:
     """The authority, and the key and certificate of this node."""
     new.undo.callback(forget_cluster, new.paths, storage_list=False)
     now = new.clock.time()
@@ -129,7 +129,7 @@ async def make_identity(new: Founding) -> None:
     write_identity(new.paths, key, new.certificate, authority)
 
 
-async def begin_state(new: Founding) -> None:
+async def begin_state(new: InitContext) -> None:
     """What keeps the state runs; nothing is needed for the embedded one."""
     if new.options.state != "etcd":
         return
@@ -146,7 +146,7 @@ async def begin_state(new: Founding) -> None:
     keep_state_settings(new.paths, settings)
 
 
-async def make_state(new: Founding) -> None:
+async def make_state(new: InitContext) -> None:
     """The register, the first rows of the configuration, and the files that show them."""
     node = NodeUuid(new.node_uuid)
     store = await open_alone(new.paths, Identity(new.cluster.uuid, node))
@@ -160,14 +160,14 @@ async def make_state(new: Founding) -> None:
     ssconf.write_set(new.paths, config.snapshot.position, ssconf_values(config.snapshot))
 
 
-async def make_storage_list(new: Founding) -> None:
+async def make_storage_list(new: InitContext) -> None:
     """The directories in which this node lets disks be kept, unless the administrator has said."""
     if not new.paths.file_storage_paths.exists():
         new.undo.callback(new.paths.file_storage_paths.unlink, missing_ok=True)
     allow_storage(new.paths, list(new.directories))
 
 
-async def start_node_daemon(new: Founding) -> None:
+async def start_node_daemon(new: InitContext) -> None:
     """The node daemon, on this node's address."""
     new.undo.push_async_callback(new.daemons.stop, NODED)
     options = new.options
@@ -175,7 +175,7 @@ async def start_node_daemon(new: Founding) -> None:
     await new.daemons.start(NODED, words)
 
 
-async def start_master(new: Founding) -> None:
+async def start_master(new: InitContext) -> None:
     """The master daemon; it serves."""
     new.undo.push_async_callback(new.daemons.stop, MASTERD)
     await new.daemons.start(MASTERD)
@@ -211,7 +211,7 @@ async def init_cluster(
     ids, clock = ids or RandomIds(), clock or SystemClock()
     cluster_uuid, node_uuid = ids.uuid(), NodeUuid(ids.uuid())
     async with AsyncExitStack() as undo:
-        new = Founding(
+        new = InitContext(
             options=options,
             paths=paths,
             clock=clock,
@@ -231,7 +231,7 @@ async def init_cluster(
     return Founded(new.cluster.uuid, new.node_uuid, tls.fingerprint(new.certificate))
 
 
-def first_objects(new: Founding) -> tuple[Cluster, NodeGroup, Node]:
+def first_objects(new: InitContext) -> tuple[Cluster, NodeGroup, Node]:
     """The configuration of a cluster of one node."""
     options, now = new.options, new.clock.time()
     group = NodeGroup(uuid=GroupUuid(new.ids.uuid()), ctime=now, mtime=now, name=options.group_name)

@@ -17,7 +17,7 @@ from typing import TypeVar
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError, GanetiError, NotMaster, Refused
 from ganeti.base.ids import IdSource
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 from ganeti.config.index import index_of
 from ganeti.config.kinds import entry_of, kind_named, tables_of
 from ganeti.config.reservations import Reservations
@@ -91,7 +91,7 @@ class Config:
         position = 0
         reader = Reader(ids)
         async with aclosing(store.load()) as rows:
-            pause = Pause()
+            pause = YieldEvery()
             async for item in rows:
                 if isinstance(item, Position):
                     position = item.as_int()

@@ -10,8 +10,8 @@ from ganeti import __version__
 from ganeti.base.errors import GanetiError
 from ganeti.config.config import Config
 from ganeti.config.fill import cluster_hvparams
+from ganeti.config.offline_notifier import OfflineNotifier
 from ganeti.config.snapshot import Snapshot
-from ganeti.config.ssconf_farewell import Farewells
 from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.data_collectors import collecting, format_lines
 from ganeti.model.objects import Node
@@ -87,7 +87,9 @@ class SsconfDistributor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wakes: dict[str, asyncio.Event] = {}
         self._gate = asyncio.Semaphore(MOST_AT_ONCE)
-        self._farewells = Farewells(self._offline, self._knows_offline, self._tell_offline)
+        self._offline_notifier = OfflineNotifier(
+            self._offline, self._knows_offline, self._tell_offline
+        )
         self._unsubscribe: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_refresh = 0.0
@@ -111,7 +113,7 @@ class SsconfDistributor:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self._farewells.close()
+        await self._offline_notifier.close()
 
     async def push_now(self, node: Node) -> None:
         """Send one node the set of this moment; raises GanetiError if that does not work."""
@@ -119,7 +121,7 @@ class SsconfDistributor:
         values = ssconf_values(snapshot)
         await self._push(node, snapshot.position, values)
         self._took(node.uuid, snapshot.position, values)
-        self._farewells.answers(node.uuid)
+        self._offline_notifier.answers(node.uuid)
 
     async def settle(self, limit_s: float) -> list[str]:
         """Wait until all online nodes have the set of this moment; names of those that have not in time."""
@@ -167,7 +169,7 @@ class SsconfDistributor:
                     self._bring_up_to_date(node.uuid), name=f"ssconf-{node.name}"
                 )
             self._wakes[node.uuid].set()
-        self._farewells.follow(snapshot.nodes.values())
+        self._offline_notifier.follow(snapshot.nodes.values())
         self._progress.set()
 
     def _took(self, node_uuid: str, position: int, values: dict[str, str]) -> None:
@@ -195,7 +197,7 @@ class SsconfDistributor:
                     delay_s = min(2 * delay_s, RETRY_LONGEST_S)
                 else:
                     self._took(node_uuid, position, values)
-                    self._farewells.answers(node_uuid)
+                    self._offline_notifier.answers(node_uuid)
                     delay_s = INTERVAL_S
                     await asyncio.sleep(INTERVAL_S)
         finally:

@@ -31,7 +31,7 @@ LONGEST_WAIT_S = 3600.0
 """After this time memory is worth more than a short delay."""
 
 
-class OldObjects:
+class GcPolicy:
     """Sets old objects aside, from `start` to `stop`; one for a process."""
 
     def __init__(self, used_s: Callable[[], float] = time.process_time) -> None:

@@ -34,8 +34,8 @@ from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.client import RpcClient
-from ganeti.rpc.earlier_work import EarlierWork
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
+from ganeti.rpc.stale_work import StaleWorkFence
 from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.archive import JobArchive
 from ganeti.store.archive_feed import ArchiveFeed, ReplicatedArchive
@@ -121,7 +121,7 @@ class Mastership:
             settle=distributor.settle,
             candidates_are=archive.candidates_are,
         )
-        earlier, locks = EarlierWork(rpc), LockManager(self._clock)
+        earlier, locks = StaleWorkFence(rpc), LockManager(self._clock)
         services = self._services(config, earlier, distributor, members, servers)
         queue = self._queue(config, locks, services, archive)
         distributor.start()
@@ -138,7 +138,7 @@ class Mastership:
     def _services(
         self,
         config: Config,
-        rpc: EarlierWork,
+        rpc: StaleWorkFence,
         distributor: SsconfDistributor,
         members: MembershipKeeper,
         servers: EtcdServers,

@@ -15,7 +15,7 @@ from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError, S
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import own_identity
 from ganeti.daemons.candidates import NodeDirectory, RpcVoters, TlsPeers, listening
-from ganeti.daemons.garbage import OldObjects
+from ganeti.daemons.garbage import GcPolicy
 from ganeti.daemons.master import CandidateParts, Mastership
 from ganeti.daemons.roles import RoleCallbacks, Roles
 from ganeti.daemons.watchdog import LoopWatchdog
@@ -55,7 +55,7 @@ class Member:
         self._parts: CandidateParts | None = None
         self._roles: Roles | None = None
         self._server: LuxiServer | None = None
-        self._old_objects = OldObjects()
+        self._gc_policy = GcPolicy()
 
     def _require_roles(self) -> Roles:
         if self._roles is None:
@@ -90,8 +90,8 @@ class Member:
         watchdog = LoopWatchdog()
         watchdog.start()
         self._opened.push_async_callback(watchdog.stop)
-        self._old_objects.start()
-        self._opened.push_async_callback(self._old_objects.stop)
+        self._gc_policy.start()
+        self._opened.push_async_callback(self._gc_policy.stop)
         worker = Worker("rest")
         asyncio.get_running_loop().set_default_executor(WorkerExecutor(worker))
         self._opened.push_async_callback(worker.close)
@@ -165,7 +165,7 @@ class Member:
     async def _serve(self, master: Dispatcher | None) -> None:
         if master is None:
             await self._answer_with(NotMasterMethods(self._where, self._take_over))
-            self._old_objects.sweep()  # a queue that has ended is garbage
+            self._gc_policy.sweep()  # a queue that has ended is garbage
         elif self._server is not None:
             self._server.dispatcher = master
 

@@ -27,11 +27,11 @@ class TakesScreenshots(abc.ABC):
         """A PNG picture of at most 8 MiB."""
 
 
-class FindsOutEarly(abc.ABC):
+class WarmsUp(abc.ABC):
     """Finds facts of the host out that take a while, before the first guest has to wait for them."""
 
     @abc.abstractmethod
-    async def find_out(self) -> None:
+    async def warm_up(self) -> None:
         """Ask the host for what holds until it boots again, or its programs are replaced."""
 
 

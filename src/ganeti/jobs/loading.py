@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ganeti.base.errors import StoreError
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 from ganeti.jobs.record import (
     DRAINED_KEY,
     FORMAT,
@@ -38,7 +38,7 @@ async def load_queue(store: StateBackend) -> Loaded:
     """Read all jobs with their logs, in slices; StoreError if a row cannot be understood."""
     loaded = Loaded()
     # Rows come by kind, and `job` is before `jobkey` and `joblog`.
-    pause = Pause()
+    pause = YieldEvery()
     async with aclosing(store.load()) as rows:
         async for item in rows:
             await pause()

@@ -16,7 +16,7 @@ from ganeti.base.errors import (
     Refused,
 )
 from ganeti.base.identifiers import plain_name
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 from ganeti.config.config import Config
 from ganeti.jobs.archiving import Archive, Archiver
 from ganeti.jobs.background import Background
@@ -30,7 +30,7 @@ from ganeti.jobs.loading import load_queue
 from ganeti.jobs.pending_undo import PendingStep, PendingUndo
 from ganeti.jobs.record import DRAINED_KEY, QUEUE_KIND, LiveJob
 from ganeti.jobs.recovery import Recovery
-from ganeti.jobs.run import Means
+from ganeti.jobs.run import Dependencies
 from ganeti.jobs.runner import Ending, Runner, failure
 from ganeti.jobs.scheduler import Scheduler
 from ganeti.jobs.submission import RaiseCeiling, Submission
@@ -80,8 +80,8 @@ class JobQueue:
             self._journal, clock, self._jobs, self._register, self._archiver.status
         )
         self._keys = Keys(self._submission)
-        means = Means(self._journal, self._feedback, locks, config, executor, clock)
-        self._runner = Runner(means, self._submission, self._ended)
+        dependencies = Dependencies(self._journal, self._feedback, locks, config, executor, clock)
+        self._runner = Runner(dependencies, self._submission, self._ended)
         self._control = Control(self._journal, self._scheduler, self._runner, locks)
         self._pending_undo = PendingUndo(self._journal, self._feedback, locks, executor)
         self._recovery = Recovery(self._submission, self._runner, executor, locks)
@@ -108,7 +108,7 @@ class JobQueue:
         ceiling = max(members.job_id_ceiling, greatest, await self._archiver.greatest_id())
         self._submission.open(JobIdAllocator(ceiling), self._raise_ceiling)
         sound, broken = await self._recovery.sort(loaded.jobs.values())
-        pause = Pause()
+        pause = YieldEvery()
         for job in loaded.jobs.values():
             await pause()
             if job.status.is_final:
@@ -326,16 +326,18 @@ class JobQueue:
             if not status.is_final:
                 needs[job_id] = dependency.wanted
             elif status not in dependency.wanted:
-                self._doom(job, job_id, status)
+                self._end_unsatisfiable(job, job_id, status)
                 return
         self._scheduler.add(job.id, job.priority, needs)
 
-    def _doom(self, job: LiveJob, dependency: int, status: JobStatus) -> None:
+    def _end_unsatisfiable(self, job: LiveJob, dependency: int, status: JobStatus) -> None:
         text = (
             f"job {job.id} cannot run: it depends on job {dependency}, which ended as {status};"
             " submit it again if it is still wanted"
         )
-        self._background.spawn(self._end_queued(job, failure(ExecError(text))), f"doomed-{job.id}")
+        self._background.spawn(
+            self._end_queued(job, failure(ExecError(text))), f"unsatisfiable-{job.id}"
+        )
 
     async def _end_queued(self, job: LiveJob, ending: Ending) -> None:
         """End a job that does not run."""
@@ -346,8 +348,10 @@ class JobQueue:
     def _ended(self, job: LiveJob) -> None:
         """A job reached its final state: others may start, or never can."""
         self._pending_undo.add(job)
-        for doomed in self._scheduler.ended(job.id, job.status):
-            self._doom(self._jobs[doomed.job_id], doomed.dependency, doomed.status)
+        for unsatisfiable in self._scheduler.ended(job.id, job.status):
+            self._end_unsatisfiable(
+                self._jobs[unsatisfiable.job_id], unsatisfiable.dependency, unsatisfiable.status
+            )
         self._pump_soon()
 
     def _pump_soon(self) -> None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from ganeti.base.errors import ExecError, GanetiError, InputError
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 from ganeti.jobs.executor import Executor
 from ganeti.jobs.record import LiveJob, has_lost_secrets
 from ganeti.jobs.runner import CANCELED, Runner, failure
@@ -34,7 +34,7 @@ class Recovery:
         """Jobs that can be queued again, and jobs that cannot, with the reason."""
         sound: list[LiveJob] = []
         broken: list[tuple[LiveJob, str]] = []
-        pause = Pause()
+        pause = YieldEvery()
         for job in jobs:
             await pause()
             if job.status.is_final:

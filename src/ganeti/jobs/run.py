@@ -26,7 +26,7 @@ LONG_WAIT_S = 2.0
 
 
 @dataclass
-class Means:
+class Dependencies:
     """What opcodes are run with."""
 
     journal: Journal
@@ -40,8 +40,8 @@ class Means:
 class Run:
     """An opcode of a job that is being run; implements `OpRun`."""
 
-    def __init__(self, means: Means, job: LiveJob) -> None:
-        self._means = means
+    def __init__(self, dependencies: Dependencies, job: LiveJob) -> None:
+        self._dependencies = dependencies
         self._job = job
         self.index = job.index
         self.is_stopped = False
@@ -69,7 +69,7 @@ class Run:
     async def acquire(self, requests: Sequence[LockRequest]) -> None:
         """Wait for locks in place of those held; JobCanceled if the job is cancelled meanwhile."""
         self.check_canceled()
-        locks, job = self._means.locks, self._job
+        locks, job = self._dependencies.locks, self._job
         locks.release(job.id)
         wanted = [request for request in requests if not request.is_empty]
         if wanted:
@@ -78,7 +78,7 @@ class Run:
         self.go()
 
     def log(self, message: str, kind: str = "message") -> None:
-        self._means.feedback.say(self._job, self.index, message, kind)
+        self._dependencies.feedback.say(self._job, self.index, message, kind)
 
     async def started(self) -> None:
         if self._is_durable or not self.op.host_changing:
@@ -101,7 +101,7 @@ class Run:
         job = self._job
         if job.phase is JobStatus.WAITING:
             job.phase = JobStatus.RUNNING
-            job.op_exec = job.now(self._means.clock.time())
+            job.op_exec = job.now(self._dependencies.clock.time())
             job.tell(Event.GO)
 
     def interrupt(self) -> None:
@@ -121,7 +121,7 @@ class Run:
 
         task = self._waiter = asyncio.current_task()
         try:
-            await self._means.locks.acquire(
+            await self._dependencies.locks.acquire(
                 job.id, wanted, priority=self.op.priority, on_wait=waits
             )
         except asyncio.CancelledError:
@@ -135,12 +135,12 @@ class Run:
                 timer.cancel()
 
     def _say_wait(self) -> None:
-        report = self._means.locks.waits_of(self._job.id) or self._last_wait
+        report = self._dependencies.locks.waits_of(self._job.id) or self._last_wait
         self.log(str(report))
 
     async def _write(self, undo: Sequence[UndoStep], change: Change | None = None) -> None:
         """T2: write durably that the opcode runs, and what is to be undone if we die."""
-        job, journal = self._job, self._means.journal
+        job, journal = self._job, self._dependencies.journal
         async with job.writing:
             if self.is_stopped:
                 raise NotMaster("the master daemon stops; the next master goes on from here")
@@ -159,7 +159,7 @@ class Run:
 
     async def _change(self, change: Change, row: Operation) -> None:
         try:
-            await self._means.config.change(change, also=[row])
+            await self._dependencies.config.change(change, also=[row])
         except (NotMaster, CommitUnknown) as err:
-            self._means.journal.end(err)
+            self._dependencies.journal.end(err)
             raise

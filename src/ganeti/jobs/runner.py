@@ -18,7 +18,7 @@ from ganeti.base.errors import (
 )
 from ganeti.jobs.executor import Change, Outcome
 from ganeti.jobs.record import LiveJob
-from ganeti.jobs.run import Means, Run
+from ganeti.jobs.run import Dependencies, Run
 from ganeti.jobs.states import Event
 from ganeti.jobs.submission import Prepared, Submission
 from ganeti.jobs.view import shown
@@ -68,9 +68,9 @@ class Runner:
     """The jobs that run."""
 
     def __init__(
-        self, means: Means, submission: Submission, on_end: Callable[[LiveJob], None]
+        self, dependencies: Dependencies, submission: Submission, on_end: Callable[[LiveJob], None]
     ) -> None:
-        self._means = means
+        self._dependencies = dependencies
         self._submission = submission
         self._on_end = on_end
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -114,7 +114,9 @@ class Runner:
         try:
             ending, prepared = await self._prepare(job, ending)
             try:
-                await self._insist(job, lambda: self._commit_end(job, ending, prepared, pending))
+                await self._retry_until_written(
+                    job, lambda: self._commit_end(job, ending, prepared, pending)
+                )
             except (NotMaster, StoreError):
                 raise
             except Exception as err:  # the last change of the configuration is not possible
@@ -122,11 +124,13 @@ class Runner:
                     raise
                 _log.info("job %d: its last change is not possible", job.id, exc_info=err)
                 impossible = failure(err)
-                await self._insist(job, lambda: self._commit_end(job, impossible, [], pending))
+                await self._retry_until_written(
+                    job, lambda: self._commit_end(job, impossible, [], pending)
+                )
         except Refused:
             raise
         except (NotMaster, StoreError) as err:
-            self._means.journal.end(err)
+            self._dependencies.journal.end(err)
             raise
 
     async def end_once(self, job: LiveJob, ending: Ending) -> None:
@@ -140,12 +144,12 @@ class Runner:
             return ending, []
         submission = self._submission
         try:
-            prepared = await self._insist(
+            prepared = await self._retry_until_written(
                 job, lambda: submission.prepare_all(ending.jobs, source=job.source)
             )
             ids = [[True, one.job.id] for one in prepared]
             if not submission.fit_together(prepared):
-                await self._insist(job, lambda: submission.commit_all(prepared))
+                await self._retry_until_written(job, lambda: submission.commit_all(prepared))
                 prepared = []
         except (NotMaster, StoreError):
             raise
@@ -153,7 +157,7 @@ class Runner:
             return failure(err), []
         return Ending(ending.status, _with_jobs(ending.result, ids), ending.change), prepared
 
-    async def _insist(self, job: LiveJob, act: Callable[[], Awaitable[T]]) -> T:
+    async def _retry_until_written(self, job: LiveJob, act: Callable[[], Awaitable[T]]) -> T:
         """Do what a full disk may refuse, until it does not."""
         while True:
             try:
@@ -171,15 +175,17 @@ class Runner:
                     await self.end(job, CANCELED)
                 else:
                     await self._run_opcode(job)
-                self._means.locks.release(job.id)
+                self._dependencies.locks.release(job.id)
         except (NotMaster, StoreError) as err:
             _log.warning("job %d is left to the next master: %s", job.id, err)
         except Exception:  # noqa: BLE001 - whatever it is, a queue in doubt must stop
             _log.exception("job %d: the queue failed", job.id)
-            self._means.journal.end(ExecError(f"the job queue failed while it ran job {job.id}"))
+            self._dependencies.journal.end(
+                ExecError(f"the job queue failed while it ran job {job.id}")
+            )
         finally:
-            self._means.locks.release(job.id)
-            self._means.config.reservations.release(job.id)
+            self._dependencies.locks.release(job.id)
+            self._dependencies.config.reservations.release(job.id)
             self._runs.pop(job.id, None)
             del self._tasks[job.id]
             if job.status.is_final:
@@ -187,12 +193,12 @@ class Runner:
                 self._on_end(job)
 
     async def _run_opcode(self, job: LiveJob) -> None:
-        now = job.now(self._means.clock.time())
+        now = job.now(self._dependencies.clock.time())
         job.start = job.start or now
         job.op_start, job.op_exec, job.phase = now, None, JobStatus.WAITING
         job.tell(Event.START)
-        run = self._runs[job.id] = Run(self._means, job)
-        if self._means.journal.degraded and run.index == 0:
+        run = self._runs[job.id] = Run(self._dependencies, job)
+        if self._dependencies.journal.degraded and run.index == 0:
             run.log("degraded: only the master holds the cluster's state")
         ending = await self._outcome(job, run)
         run.is_ending = True
@@ -200,14 +206,14 @@ class Runner:
 
     async def _outcome(self, job: LiveJob, run: Run) -> Ending:
         try:
-            outcome: Outcome = await self._means.executor.run(run)
+            outcome: Outcome = await self._dependencies.executor.run(run)
             run.go()
             result = wire.plain(outcome.result)
             return Ending(JobStatus.SUCCESS, result, outcome.change, outcome.jobs)
         except JobCanceled as err:
             return CANCELED if job.cancel_requested else failure(err)
         except GanetiError as err:
-            if self._is_stopping or self._means.journal.ended is not None:
+            if self._is_stopping or self._dependencies.journal.ended is not None:
                 raise NotMaster(f"the opcode could not end: {err.message}") from err
             return failure(err)
         except Exception as err:  # noqa: BLE001 - a faulty unit fails its job, not the master
@@ -222,19 +228,19 @@ class Runner:
         pending: Sequence[UndoStep] | None,
     ) -> None:
         async with job.writing:
-            now = job.now(self._means.clock.time())
+            now = job.now(self._dependencies.clock.time())
             ops = ended_ops(job, ending, now, cancel=job.cancel_requested)
             is_final = all(state.status.is_final for state in ops)
             stored = job.stored(ops, end=now if is_final else None, undo=(), pending=pending)
             rows: list[Operation] = [self._row(job, stored)]
             rows += [row for one in prepared for row in one.rows]
-            self._means.feedback.flush_job(job.id)
+            self._dependencies.feedback.flush_job(job.id)
             if ending.change is None:
-                await self._means.journal.commit(rows)
+                await self._dependencies.journal.commit(rows)
             else:
-                await self._means.config.change(ending.change, also=rows)
+                await self._dependencies.config.change(ending.change, also=rows)
             job.apply(stored)
-            _make_known(job, ending)
+            _publish(job, ending)
         self._submission.register([one.job for one in prepared])
 
     def _row(self, job: LiveJob, stored: StoredJob) -> Operation:
@@ -242,7 +248,7 @@ class Runner:
         row = job.row(stored)
         if len(job.unstored) > before:
             text = "the result is too large to be stored: it is lost when the master restarts"
-            self._means.feedback.say(job, job.index, text)
+            self._dependencies.feedback.say(job, job.index, text)
         return row
 
 
@@ -275,7 +281,7 @@ def ended_ops(job: LiveJob, ending: Ending, now: float, *, cancel: bool) -> list
     return [shown(state) if state.status.is_final else state for state in ops]
 
 
-def _make_known(job: LiveJob, ending: Ending) -> None:
+def _publish(job: LiveJob, ending: Ending) -> None:
     """Let the job's state follow what was written."""
     job.phase = job.op_start = job.op_exec = None
     last = job.ops[-1].status if job.ops else ending.status

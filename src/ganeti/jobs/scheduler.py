@@ -18,7 +18,7 @@ Dependencies = Mapping[int, frozenset[JobStatus]]
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class Unsatisfiable:
     """A queued job that can never start, because another one ended otherwise than it wants."""
 
     job_id: int
@@ -67,13 +67,13 @@ class Scheduler:
             if not queued.needs:
                 heapq.heappush(self._ready, (priority, job_id))
 
-    def ended(self, job_id: int, status: JobStatus) -> list[Doomed]:
+    def ended(self, job_id: int, status: JobStatus) -> list[Unsatisfiable]:
         """A job reached a final state: its place is free; returns who waited for another outcome.
 
-        Those who are doomed are not queued any more.
+        Those who are unsatisfiable are not queued any more.
         """
         self._running.discard(job_id)
-        doomed: list[Doomed] = []
+        unsatisfiable: list[Unsatisfiable] = []
         for dependent in sorted(self._dependents.pop(job_id, ())):
             queued = self._queued[dependent]
             if status in queued.needs.pop(job_id):
@@ -81,8 +81,8 @@ class Scheduler:
                     heapq.heappush(self._ready, (queued.priority, dependent))
             else:
                 self.remove(dependent)
-                doomed.append(Doomed(dependent, job_id, status))
-        return doomed
+                unsatisfiable.append(Unsatisfiable(dependent, job_id, status))
+        return unsatisfiable
 
     def take(self, limit: int, *, most: int = 2**31) -> list[int]:
         """The jobs to start now, so that no more than `limit` run; at most `most` at once."""

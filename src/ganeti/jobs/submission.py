@@ -10,7 +10,7 @@ import msgspec
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobQueueFull, PrereqError
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.record import (
     KEY_KIND,
@@ -183,7 +183,7 @@ class Submission:
         known = known or {}
         ids = iter(await self._take_ids(len(batch) - len(known)))
         prepared: list[Before] = []
-        pause = Pause(SLICE)
+        pause = YieldEvery(SLICE)
         for number, ops in enumerate(batch):
             if number in known:
                 prepared.append(self._jobs.get(known[number], known[number]))

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, StoreError
-from ganeti.base.whole import to_the_end
+from ganeti.base.run_to_completion import run_to_completion
 from ganeti.jobs.executor import Change, OpRun
 from ganeti.model.job import UndoStep
 
@@ -75,7 +75,7 @@ class UndoLog:
             # If this is not written, the next master may still undo an opcode that has not ended.
             await self._leave([])
             return
-        notes = await to_the_end(self._run_back())
+        notes = await run_to_completion(self._run_back())
         for note in notes:
             if error is not None:
                 error.add_note(note)
@@ -86,12 +86,12 @@ class UndoLog:
         except (NotMaster, CommitUnknown):
             raise
         except GanetiError as err:
-            for note in await to_the_end(self._run_back()):
+            for note in await run_to_completion(self._run_back()):
                 err.add_note(note)
             raise
         if self._then:
             self._steps = list(self._then)
-            await to_the_end(self._run_back())
+            await run_to_completion(self._run_back())
 
     async def _run_back(self) -> list[str]:
         """Undo all steps, last first; what could not be undone stays recorded, and is returned as text."""

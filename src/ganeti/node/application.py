@@ -30,7 +30,6 @@ from ganeti.node import (
     transfers,
     uids,
 )
-from ganeti.node.early import find_out, look_after_guests
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
@@ -38,6 +37,7 @@ from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
 from ganeti.node.tasks import TaskOrigin, Tasks
 from ganeti.node.voter import VoterFacts
+from ganeti.node.warm_up import look_after_guests, warm_up
 from ganeti.node.work import NodeWork
 from ganeti.rpc.calls import Handlers
 from ganeti.rpc.server import RunningCalls
@@ -78,7 +78,7 @@ class NodeApplication:
 
     async def look_after_guests(self) -> None:
         """Find out what takes a while, then look after guests until it is cancelled."""
-        await find_out(self._paths, self._drivers)
+        await warm_up(self._paths, self._drivers)
         await look_after_guests(self._drivers)
 
     async def close(self) -> None:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from ganeti.base.errors import NotMaster
 from ganeti.node.tasks import Tasks
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.procedures.earlier import WORK_END, EndWorkArgs, EndWorkResult, UnfinishedWork
+from ganeti.rpc.procedures.stale_work import (
+    END_STALE_WORK,
+    EndWorkArgs,
+    EndWorkResult,
+    UnfinishedWork,
+)
 from ganeti.rpc.server import RunningCall, RunningCalls
 
 LONGEST_WAIT_S = 30.0
@@ -23,7 +28,7 @@ class NodeWork:
     """Why a master and its epoch are refused; None if they are not."""
 
     def handlers(self) -> Handlers:
-        return {WORK_END.name: self.end}
+        return {END_STALE_WORK.name: self.end}
 
     def older_than(self, epoch: int) -> list[str]:
         """What masters before an epoch began, as texts (R8)."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
 from ganeti.model.names import ResultStatus
+from ganeti.query.context import JobRow, QueryContext
 from ganeti.query.fields.absent import EXPORT_FIELDS, FILTER_FIELDS, NETWORK_FIELDS
 from ganeti.query.fields.field import Field, Missing, Need, ValueKind
 from ganeti.query.fields.group import GROUP_FIELDS, GroupRow
@@ -21,7 +22,6 @@ from ganeti.query.fields.lock import LOCK_FIELDS
 from ganeti.query.fields.node import NODE_FIELDS, NodeRow
 from ganeti.query.filter import CompiledFilter, compile_filter
 from ganeti.query.live import LiveSource
-from ganeti.query.world import JobRow, World
 
 FIELDS_LIMIT = 1_000
 
@@ -54,7 +54,7 @@ class Kind:
     """A kind of thing that can be listed."""
 
     fields: Mapping[str, Field[Any]]
-    rows: Callable[[World], Iterable[Any]]
+    rows: Callable[[QueryContext], Iterable[Any]]
     key: str = "name"
     resolve: Callable[[Snapshot, str], Any] | None = None
     """From what an administrator types to the object, for queries by name."""
@@ -66,28 +66,28 @@ def natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts if part]
 
 
-def _nothing(_world: World) -> Iterable[Any]:
+def _nothing(_context: QueryContext) -> Iterable[Any]:
     return ()
 
 
-def _instances(world: World) -> list[InstanceRow]:
-    found = sorted(world.snapshot.instances.values(), key=lambda one: natural_key(one.name))
-    return [InstanceRow(world, instance) for instance in found]
+def _instances(context: QueryContext) -> list[InstanceRow]:
+    found = sorted(context.snapshot.instances.values(), key=lambda one: natural_key(one.name))
+    return [InstanceRow(context, instance) for instance in found]
 
 
-def _nodes(world: World) -> list[NodeRow]:
-    found = sorted(world.snapshot.nodes.values(), key=lambda one: natural_key(one.name))
-    return [NodeRow(world, node) for node in found]
+def _nodes(context: QueryContext) -> list[NodeRow]:
+    found = sorted(context.snapshot.nodes.values(), key=lambda one: natural_key(one.name))
+    return [NodeRow(context, node) for node in found]
 
 
-def _groups(world: World) -> list[GroupRow]:
-    found = sorted(world.snapshot.groups.values(), key=lambda one: natural_key(one.name))
-    return [GroupRow(world, group) for group in found]
+def _groups(context: QueryContext) -> list[GroupRow]:
+    found = sorted(context.snapshot.groups.values(), key=lambda one: natural_key(one.name))
+    return [GroupRow(context, group) for group in found]
 
 
-def _jobs(world: World) -> list[JobContext]:
-    found = sorted(world.jobs, key=lambda job: job.id)
-    return [JobContext(job, job.id in world.archived) for job in found]
+def _jobs(context: QueryContext) -> list[JobContext]:
+    found = sorted(context.jobs, key=lambda job: job.id)
+    return [JobContext(job, job.id in context.archived) for job in found]
 
 
 KINDS: Mapping[str, Kind] = {
@@ -95,7 +95,7 @@ KINDS: Mapping[str, Kind] = {
     "node": Kind(NODE_FIELDS, _nodes, resolve=resolve_node),
     "group": Kind(GROUP_FIELDS, _groups, resolve=resolve_group),
     "job": Kind(JOB_FIELDS, _jobs, key="id"),
-    "lock": Kind(LOCK_FIELDS, lambda world: world.locks),
+    "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
     "network": Kind(NETWORK_FIELDS, _nothing),
     "export": Kind(EXPORT_FIELDS, _nothing, key="export"),
     "filter": Kind(FILTER_FIELDS, _nothing, key="uuid"),
@@ -123,13 +123,15 @@ class QueryExecutor:
         _check_count(names)
         compiled: CompiledFilter[Any] = compile_filter(raw_filter, found.fields, found.key)
         fields = [found.fields.get(name) for name in names]
-        world = await self._world(kind, compiled)
+        context = await self._context(kind, compiled)
         if compiled.needs - {Need.CONSOLES}:
-            world.live = await self._live.gather(world.snapshot, compiled.needs - {Need.CONSOLES})
+            context.live = await self._live.gather(
+                context.snapshot, compiled.needs - {Need.CONSOLES}
+            )
         rows = await _worked_on(
-            found.rows(world), lambda row: row if compiled.passes(row) else None
+            found.rows(context), lambda row: row if compiled.passes(row) else None
         )
-        await self._add_live(world, fields, rows)
+        await self._add_live(context, fields, rows)
         data = await _worked_on(rows, lambda row: [_cell(field, row) for field in fields])
         return QueryResult(definitions(found, names), data)
 
@@ -140,13 +142,13 @@ class QueryExecutor:
         found = kind_of(kind)
         _check_count(field_names)
         fields = [known_field(found, name) for name in field_names]
-        world = World(self._snapshot())
-        rows = list(found.rows(world))
+        context = QueryContext(self._snapshot())
+        rows = list(found.rows(context))
         if names and found.resolve is not None:
             resolve = found.resolve
             by_uuid = {found.fields["uuid"].value(row): row for row in rows}
-            rows = [by_uuid[resolve(world.snapshot, name).uuid] for name in names]
-        await self._add_live(world, fields, rows)
+            rows = [by_uuid[resolve(context.snapshot, name).uuid] for name in names]
+        await self._add_live(context, fields, rows)
         return await _worked_on(rows, lambda row: [_plain(field, row) for field in fields])
 
     async def job_values(
@@ -157,7 +159,7 @@ class QueryExecutor:
         if not ids:
             return await _worked_on(self._jobs.ids(), lambda job_id: self._live_row(job_id, fields))
         found: list[list[Any] | None] = []
-        pause = Pause()
+        pause = YieldEvery()
         for job_id in ids:
             found.append(await self._job_values(job_id, fields))
             await pause()
@@ -181,28 +183,28 @@ class QueryExecutor:
         archived = await self._jobs.archived_view(job_id)
         return None if archived is None else JobContext(archived, is_archived=True)
 
-    async def _world(self, kind: str, compiled: CompiledFilter[Any]) -> World:
-        world = World(self._snapshot())
+    async def _context(self, kind: str, compiled: CompiledFilter[Any]) -> QueryContext:
+        context = QueryContext(self._snapshot())
         if kind == "lock":
-            world.locks = self._locks()
+            context.locks = self._locks()
         if kind == "job" and compiled.named is not None:
             ids = [job_id for job_id in compiled.named if isinstance(job_id, int)]
             found = [await self.find_job(job_id) for job_id in ids]
-            world.jobs = [one.job for one in found if one is not None]
-            world.archived = frozenset(
+            context.jobs = [one.job for one in found if one is not None]
+            context.archived = frozenset(
                 one.job.id for one in found if one is not None and one.is_archived
             )
         elif kind == "job":
-            world.jobs = await _worked_on(self._jobs.ids(), self._jobs.view)
-        return world
+            context.jobs = await _worked_on(self._jobs.ids(), self._jobs.view)
+        return context
 
     async def _add_live(
-        self, world: World, fields: Sequence[Field[Any] | None], rows: Sequence[Any]
+        self, context: QueryContext, fields: Sequence[Field[Any] | None], rows: Sequence[Any]
     ) -> None:
         needs = frozenset(need for field in fields if field for need in field.needs)
         if needs and rows:
             instances = [row.instance for row in rows if isinstance(row, InstanceRow)]
-            world.live = await self._live.gather(world.snapshot, needs, instances)
+            context.live = await self._live.gather(context.snapshot, needs, instances)
 
 
 def kind_of(kind: str) -> Kind:
@@ -261,7 +263,7 @@ def _plain(field: Field[Any], row: Any) -> Any:
 async def _worked_on(rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
     """`work` on each row, without what it makes None; others on the loop get their turns."""
     results = []
-    pause = Pause()
+    pause = YieldEvery()
     for row in rows:
         done = work(row)
         if done is not None:

@@ -16,8 +16,8 @@ from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_units
 from ganeti.model.objects import Instance, Node
+from ganeti.query.context import LiveData
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing, Need
-from ganeti.query.world import LiveData
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, HypervisorsArgs, NodeInfoArgs
 from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, INSTANCES_INFO, InstanceArgs

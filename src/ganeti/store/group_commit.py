@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, Refused, StoreError
-from ganeti.base.waking import Waking
+from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.store.database import CannotWriteNow, Database, DiskBroken
 from ganeti.store.encoding import EncodedEntry
 from ganeti.store.interface import Position, Transaction
@@ -53,7 +53,7 @@ class GroupCommit:
         self._on_written = written
         self._on_lost = lost
         self._writer = Worker("store-writer")
-        self._waking = Waking()
+        self._waking = StaggeredWaker()
         self._queue: deque[_Waiting] = deque()
         self._queue_bytes = 0
         self._is_writing = False

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
-from ganeti.base.waking import Waking
+from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.model.objects import NodeUuid
 from ganeti.store.database import History
 from ganeti.store.election import NoVote, QuorumLease, Vote, has_quorum, is_majority, next_voters
@@ -72,7 +72,7 @@ class Leader:
         self._members = MemberList(accepted.voters, accepted.sync_set)
         """Who votes and may follow, as the state has it; the registers may not know all voters yet."""
         self._waiting: deque[tuple[Position, asyncio.Future[None]]] = deque()
-        self._waking = Waking()
+        self._waking = StaggeredWaker()
         self._feeds: dict[NodeUuid, Feed] = {}
         self._links: dict[NodeUuid, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ganeti.base.errors import StoreError
 from ganeti.base.files import exclusive_file
-from ganeti.base.whole import to_the_end
+from ganeti.base.run_to_completion import run_to_completion
 from ganeti.store.asides import keep_aside, read_aside
 from ganeti.store.database import Connect, Database, DiskBroken, History, Limits, connect
 from ganeti.store.database_reader import LogReader, Snapshot
@@ -163,7 +163,7 @@ class LocalLog:
             self.reached(History(entries[-1].position, entries[-1].digest))
 
         async with self._replacing:
-            await to_the_end(append())
+            await run_to_completion(append())
 
     async def replace(
         self,
@@ -194,9 +194,9 @@ class LocalLog:
                     await self.commits.run(partial(database.add_snapshot_rows, some))
                 check()
             except BaseException:
-                await to_the_end(self.commits.run(database.abandon_snapshot))
+                await run_to_completion(self.commits.run(database.abandon_snapshot))
                 raise
-            await to_the_end(end())
+            await run_to_completion(end())
             for path in kept:
                 await self._tell_what_is_missed(path)
 

@@ -33,7 +33,7 @@ _NEXT = (ErrorCode.NO_RESOURCES, ErrorCode.ENVIRONMENT, ErrorCode.UNKNOWN_ENTITY
 
 
 @dataclass(frozen=True)
-class Wish:
+class PlacementRequest:
     """What is asked of an allocator for one instance."""
 
     demand: Demand
@@ -47,7 +47,7 @@ class Wish:
     def kind(self) -> RequestType:
         return RequestType.ALLOCATE if self.relocate_from is None else RequestType.RELOCATE
 
-    def request(self) -> dict[str, Any]:
+    def message(self) -> dict[str, Any]:
         """The request of the message."""
         demand = self.demand
         if self.relocate_from is None:
@@ -60,7 +60,7 @@ class Wish:
         )
 
     def placed_on(self, ctx: UnitContext, *nodes: Node) -> Placement:
-        """The placement that granting the wish on these nodes makes, the primary first."""
+        """The placement that granting the request on these nodes makes, the primary first."""
         message = {
             **self.demand.message(),
             "admin_state": AdminState.UP if self.will_run else AdminState.DOWN,
@@ -87,9 +87,11 @@ def allocators_for(cluster: Cluster, kind: RequestType, given: str | None) -> tu
     return default_allocators(cluster.default_iallocator, kind)
 
 
-async def choose_nodes(ctx: UnitContext, allocators: Sequence[str], wish: Wish) -> Choice:
+async def choose_nodes(
+    ctx: UnitContext, allocators: Sequence[str], request: PlacementRequest
+) -> Choice:
     """Nodes for an instance, remembered as its placement; PrereqError says why there are none (S182)."""
-    required = 1 if wish.relocate_from is not None else wish.demand.required_nodes
+    required = 1 if request.relocate_from is not None else request.demand.required_nodes
 
     def read(allocator: str, answer: AllocatorAnswer) -> list[Node]:
         names = iallocator.chosen_names(allocator, answer, required)
@@ -98,9 +100,9 @@ async def choose_nodes(ctx: UnitContext, allocators: Sequence[str], wish: Wish) 
     async def make(*, fresh: bool) -> Message:
         return await cluster_message(
             ctx,
-            wish.request(),
-            template=wish.demand.disk_template,
-            ignore_policy=wish.ignore_policy,
+            request.message(),
+            template=request.demand.disk_template,
+            ignore_policy=request.ignore_policy,
             fresh=fresh,
         )
 
@@ -109,13 +111,13 @@ async def choose_nodes(ctx: UnitContext, allocators: Sequence[str], wish: Wish) 
         try:
             allocator, nodes = await ask(ctx, allocators, make, read)
         except PrereqError as err:
-            if not wish.explain or err.code is not ErrorCode.NO_RESOURCES:
+            if not request.explain or err.code is not ErrorCode.NO_RESOURCES:
                 raise
             why = await _explained(ctx, await make(fresh=True), [])
             raise PrereqError(_with_reasons(err.message, why), err.code) from err
         chosen = [node.name for node in nodes]
-        why = await _explained(ctx, await make(fresh=False), chosen) if wish.explain else []
-        placements.place(wish.placed_on(ctx, *nodes))
+        why = await _explained(ctx, await make(fresh=False), chosen) if request.explain else []
+        placements.place(request.placed_on(ctx, *nodes))
     return Choice(allocator, nodes, why)
 
 

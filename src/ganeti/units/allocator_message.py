@@ -16,8 +16,8 @@ from ganeti.protocols import iallocator
 from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
-from ganeti.units.node_choice import less_planned
-from ganeti.units.node_data import Told
+from ganeti.units.node_choice import minus_reserved
+from ganeti.units.node_data import NodeReports
 from ganeti.units.placements import Placement
 
 Message = dict[str, Any]
@@ -40,9 +40,9 @@ async def cluster_message(
     subtracted.
     """
     services = ctx.services
-    told = await services.node_data.told(ctx.services, ctx.snapshot, fresh=fresh)
+    reports = await services.node_data.reports(ctx.services, ctx.snapshot, fresh=fresh)
     placements = services.placements
-    known = _Known(ctx.snapshot, told, placements.since(told.mark), placements.pending())
+    known = _Known(ctx.snapshot, reports, placements.since(reports.mark), placements.pending())
     make = partial(_message, known, request, template, ignore_policy=ignore_policy)
     if len(known.snapshot.instances) <= INSTANCES_AT_ONCE:
         return make()
@@ -53,7 +53,7 @@ class _Known(NamedTuple):
     """What a message is made of; nothing of it changes."""
 
     snapshot: Snapshot
-    told: Told
+    reports: NodeReports
     taken: list[Placement]
     """What the nodes may not have seen yet."""
     pending: list[Placement]
@@ -84,14 +84,14 @@ def _message(known: _Known, request: Message, template: str, *, ignore_policy: b
 
 def _nodes(known: _Known, template: str) -> dict[str, Message]:
     """Every node; one that did not say anything counts as offline."""
-    (snapshot, told, taken, _pending), nodes = known, {}
+    (snapshot, reports, taken, _pending), nodes = known, {}
     unit = storage_unit(snapshot.cluster, template)
     for node in snapshot.nodes.values():
-        answer = told.answers.get(node.uuid)
+        answer = reports.answers.get(node.uuid)
         if node.offline or answer is None or isinstance(answer, RpcError):
             nodes[node.name] = _node(snapshot, node) | {"offline": True}
         else:
-            info = less_planned(answer, told.snapshot, node, taken)
+            info = minus_reserved(answer, reports.snapshot, node, taken)
             nodes[node.name] = _node(snapshot, node) | _live(info, unit)
     return nodes
 

@@ -40,10 +40,10 @@ async def free_resources(ctx: UnitContext, node: Node, what: str) -> NodeInfo:
         info = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot))
     except RpcError as err:
         raise PrereqError(f"{what}: cannot ask {err}", ErrorCode.ENVIRONMENT) from err
-    return less_planned(info, ctx.snapshot, node, earlier)
+    return minus_reserved(info, ctx.snapshot, node, earlier)
 
 
-def less_planned(
+def minus_reserved(
     info: NodeInfo, snapshot: Snapshot, node: Node, placements: Sequence[Placement]
 ) -> NodeInfo:
     """`info` as it will be once the placements are carried out; disks of known instances exist already."""

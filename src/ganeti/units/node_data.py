@@ -21,7 +21,7 @@ def info_args(snapshot: Snapshot) -> NodeInfoArgs:
 
 
 @dataclass(frozen=True)
-class Told:
+class NodeReports:
     """One round of answers; `mark` and `snapshot` are from before the nodes were asked."""
 
     answers: dict[NodeUuid, Any]
@@ -46,11 +46,13 @@ class NodeData:
     """
 
     max_age_s: float = 0.0
-    _told: Told | None = None
+    _reports: NodeReports | None = None
 
-    async def told(self, services: "Services", snapshot: Snapshot, *, fresh: bool) -> Told:
+    async def reports(
+        self, services: "Services", snapshot: Snapshot, *, fresh: bool
+    ) -> NodeReports:
         """What all online nodes say, now or some seconds ago; an error stands in for an answer."""
-        now, last = services.clock.monotonic(), self._told
+        now, last = services.clock.monotonic(), self._reports
         if (
             not fresh
             and last is not None
@@ -61,10 +63,10 @@ class NodeData:
             return last
         mark, question = services.placements.mark(), info_args(snapshot)
         answers = await services.rpc.call_all(snapshot.online_nodes(), NODE_INFO, question)
-        told = Told(answers, mark, snapshot, question, now)
-        self._told = told
+        reports = NodeReports(answers, mark, snapshot, question, now)
+        self._reports = reports
         services.placements.forget_before(mark)
-        return told
+        return reports
 
     @property
     def is_remembering(self) -> bool:

@@ -7,7 +7,13 @@ from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import InputError
 from ganeti.base.ids import CountingIds
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.init import Founding, InitOptions, check_options, first_cluster, first_objects
+from ganeti.bootstrap.init import (
+    InitContext,
+    InitOptions,
+    check_options,
+    first_cluster,
+    first_objects,
+)
 from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.objects import NodeUuid
 
@@ -73,9 +79,9 @@ def test_a_wrong_option_is_named(changes: dict[str, Any], field: str) -> None:
     assert field in caught.value.message
 
 
-def founding(given: InitOptions) -> Founding:
+def founding(given: InitOptions) -> InitContext:
     node = NodeUuid("node-uuid")
-    return Founding(
+    return InitContext(
         options=given,
         paths=Paths(),
         clock=FrozenClock(),

@@ -9,7 +9,7 @@ import pytest
 
 from ganeti.base.errors import RpcUnknown
 from ganeti.config.config import Config
-from ganeti.config.ssconf_farewell import LONGEST_S, TRY_FOR_S, Farewells
+from ganeti.config.offline_notifier import LONGEST_S, TRY_FOR_S, OfflineNotifier
 from ganeti.config.ssconf_writer import SsconfDistributor, ssconf_values
 from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
@@ -237,14 +237,14 @@ async def test_an_answer_before_the_first_try_does_not_keep_a_node_from_being_to
     async def tell(node: Node) -> None:
         told.append(node.name)
 
-    farewells = Farewells(lambda _uuid: offline, lambda _node: bool(told), tell)
+    notifier = OfflineNotifier(lambda _uuid: offline, lambda _node: bool(told), tell)
     for _ in range(2):
-        farewells.follow([offline])
-        farewells.answers(offline.uuid)
-    farewells.follow([offline])
+        notifier.follow([offline])
+        notifier.answers(offline.uuid)
+    notifier.follow([offline])
     await asyncio.sleep(1)
     assert told == [NAMES[2]]
-    await farewells.close()
+    await notifier.close()
 
 
 async def test_a_new_node_can_be_told_at_once() -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ganeti.daemons.garbage import GROWTH, LONGEST_WAIT_S, SWEEP_EVERY_S, OldObjects
+from ganeti.daemons.garbage import GROWTH, LONGEST_WAIT_S, SWEEP_EVERY_S, GcPolicy
 
 
 class Knot:
@@ -18,9 +18,9 @@ class Knot:
 
 
 @pytest.fixture
-async def old_objects() -> AsyncIterator[OldObjects]:
+async def old_objects() -> AsyncIterator[GcPolicy]:
     before = gc.get_threshold()
-    objects = OldObjects()
+    objects = GcPolicy()
     objects.start()
     yield objects
     await objects.stop()
@@ -29,20 +29,20 @@ async def old_objects() -> AsyncIterator[OldObjects]:
 
 
 @pytest.mark.requirement("S202")
-async def test_what_survived_a_collection_is_not_looked_at_again(old_objects: OldObjects) -> None:
+async def test_what_survived_a_collection_is_not_looked_at_again(old_objects: GcPolicy) -> None:
     kept = [[number] for number in range(50_000)]
     gc.collect()
     assert len(gc.get_objects()) < 10_000
     assert gc.get_freeze_count() > len(kept)
 
 
-async def test_new_garbage_is_found_by_an_ordinary_collection(old_objects: OldObjects) -> None:
+async def test_new_garbage_is_found_by_an_ordinary_collection(old_objects: GcPolicy) -> None:
     gone = weakref.ref(Knot())
     gc.collect()
     assert gone() is None
 
 
-async def test_old_garbage_is_found_by_a_sweep(old_objects: OldObjects) -> None:
+async def test_old_garbage_is_found_by_a_sweep(old_objects: GcPolicy) -> None:
     knot = Knot()
     gone = weakref.ref(knot)
     gc.collect()
@@ -55,7 +55,7 @@ async def test_old_garbage_is_found_by_a_sweep(old_objects: OldObjects) -> None:
 
 @pytest.mark.virtual_time
 async def test_a_sweep_comes_by_itself_once_there_is_much_more_than_before() -> None:
-    objects = OldObjects()
+    objects = GcPolicy()
     objects.start()
     try:
         kept: list[Knot] = [Knot()]
@@ -81,7 +81,7 @@ async def test_a_sweep_that_is_due_waits_until_nothing_is_to_be_done_but_not_for
 ) -> None:
     loop = asyncio.get_running_loop()
     begun = loop.time()
-    objects = OldObjects(lambda: min(loop.time() - begun, SWEEP_EVERY_S + busy_s))
+    objects = GcPolicy(lambda: min(loop.time() - begun, SWEEP_EVERY_S + busy_s))
     objects.start()
     try:
         kept: list[Knot] = [Knot()]

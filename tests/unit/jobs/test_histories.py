@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ganeti.jobs.recovery import Recovery
-from ganeti.rpc.earlier_work import EarlierWork
+from ganeti.rpc.stale_work import StaleWorkFence
 from tests.support.histories import Violation, run_history
 from tests.support.seeds import FIRST, breaks, run_seeds
 
@@ -39,7 +39,7 @@ async def _undo_nothing(self: Any, job: Any) -> Any:
 
 
 LEFT_OUT = {
-    "ending what may still run": (EarlierWork, "call", _call_at_once),
+    "ending what may still run": (StaleWorkFence, "call", _call_at_once),
     "undoing what a dead master began": (Recovery, "_undo", _undo_nothing),
 }
 

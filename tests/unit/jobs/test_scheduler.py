@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ganeti.jobs.scheduler import FINAL_STATES, Doomed, Scheduler
+from ganeti.jobs.scheduler import FINAL_STATES, Scheduler, Unsatisfiable
 from ganeti.jobs.states import TRANSITIONS, Event, IllegalTransition, after
 from ganeti.model.names import JobStatus
 
@@ -40,7 +40,7 @@ def test_whoever_can_never_start_is_named() -> None:
     scheduler.add(1, 0, {})
     scheduler.add(2, 0, {1: SUCCESS})
     scheduler.take(10)
-    assert scheduler.ended(1, JobStatus.CANCELED) == [Doomed(2, 1, JobStatus.CANCELED)]
+    assert scheduler.ended(1, JobStatus.CANCELED) == [Unsatisfiable(2, 1, JobStatus.CANCELED)]
     assert scheduler.queued == 0
 
 
@@ -112,16 +112,16 @@ class SchedulerModel(RuleBasedStateMachine):
             self._ended(job_id, JobStatus.CANCELED)
 
     def _ended(self, job_id: int, status: JobStatus) -> None:
-        doomed = self.scheduler.ended(job_id, status)
+        unsatisfiable = self.scheduler.ended(job_id, status)
         expected = []
         for other, (_, needs) in sorted(self.queued.items()):
             wanted = needs.pop(job_id, None)
             if wanted is not None and status not in wanted:
-                expected.append(Doomed(other, job_id, status))
-        assert doomed == expected
-        for one in doomed:
+                expected.append(Unsatisfiable(other, job_id, status))
+        assert unsatisfiable == expected
+        for one in unsatisfiable:
             del self.queued[one.job_id]
-        for one in doomed:
+        for one in unsatisfiable:
             self._ended(one.job_id, JobStatus.ERROR)
 
     @rule(data=st.data(), priority=st.integers(-3, 3))

@@ -13,7 +13,7 @@ from ganeti.node import task_processes
 from ganeti.node.tasks import TaskOrigin, Tasks
 from ganeti.node.work import NodeWork
 from ganeti.rpc.calls import Call
-from ganeti.rpc.procedures.earlier import EndWorkArgs, EndWorkResult, UnfinishedWork
+from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.server import RunningCalls
 
 KEY = "7/0/1"

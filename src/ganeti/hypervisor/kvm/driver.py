@@ -13,12 +13,12 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.abilities import (
-    FindsOutEarly,
     KeepsNvram,
     LooksAfterGuests,
     PinsMachine,
     TakesScreenshots,
     TalksToAgent,
+    WarmsUp,
 )
 from ganeti.hypervisor.interface import Capabilities, Hypervisor
 from ganeti.hypervisor.kvm import links, migration, nvram
@@ -71,7 +71,7 @@ _MIGRATING = frozenset(("migrating", "incoming", "postmigrate"))
 
 class KvmHypervisor(
     Hypervisor,
-    FindsOutEarly,
+    WarmsUp,
     LooksAfterGuests,
     PinsMachine,
     TakesScreenshots,
@@ -124,7 +124,7 @@ class KvmHypervisor(
     async def version(self) -> str:
         return await self._version_of(find_program({}))
 
-    async def find_out(self) -> None:
+    async def warm_up(self) -> None:
         await self._endpoint.clean_up(self._guests)
         program = find_program({})
         await self._version_of(program)

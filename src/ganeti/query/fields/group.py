@@ -5,30 +5,30 @@ from dataclasses import dataclass
 from ganeti.config import fill
 from ganeti.model.objects import Instance, NodeGroup
 from ganeti.model.params import NODE_DEFAULTS, layered
+from ganeti.query.context import QueryContext
 from ganeti.query.fields.field import Field, ValueKind
 from ganeti.query.fields.field import field_table as table
 from ganeti.query.fields.stored import stored_fields
-from ganeti.query.world import World
 
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One node group in its world."""
+    """One node group in its context."""
 
-    world: World
+    context: QueryContext
     group: NodeGroup
 
     @property
     def node_names(self) -> list[str]:
-        return sorted(node.name for node in self.world.members.get(self.group.uuid, ()))
+        return sorted(node.name for node in self.context.members.get(self.group.uuid, ()))
 
     @property
     def instances(self) -> list[Instance]:
         """Instances whose primary node is in the group."""
         return [
             instance
-            for node in self.world.members.get(self.group.uuid, ())
-            for instance in self.world.primaries.get(node.uuid, ())
+            for node in self.context.members.get(self.group.uuid, ())
+            for instance in self.context.primaries.get(node.uuid, ())
         ]
 
 
@@ -62,7 +62,7 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         "InstancePolicy",
         ValueKind.OTHER,
         "Limits for instances, with those of the cluster",
-        lambda r: fill.filled_ipolicy(r.world.snapshot.cluster, r.group),
+        lambda r: fill.filled_ipolicy(r.context.snapshot.cluster, r.group),
     ),
     Field(
         "custom_ipolicy",
@@ -76,7 +76,7 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         "NDParams",
         ValueKind.OTHER,
         "Node parameters, with those of the cluster",
-        lambda r: layered(NODE_DEFAULTS, r.world.snapshot.cluster.ndparams, r.group.ndparams),
+        lambda r: layered(NODE_DEFAULTS, r.context.snapshot.cluster.ndparams, r.group.ndparams),
     ),
     Field(
         "custom_ndparams",
@@ -90,7 +90,7 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         "DiskParameters",
         ValueKind.OTHER,
         "Disk parameters, with those of the cluster",
-        lambda r: fill.all_diskparams(r.world.snapshot.cluster, r.group),
+        lambda r: fill.all_diskparams(r.context.snapshot.cluster, r.group),
     ),
     Field(
         "custom_diskparams",

@@ -54,14 +54,14 @@ def _of_running(value: Callable[[RunningInstance], Any]) -> Callable[[InstanceRo
 
 
 def _console(row: InstanceRow) -> dict[str, Any] | Missing:
-    found = row.world.live.consoles.get(row.instance.uuid, NO_DATA)
+    found = row.context.live.consoles.get(row.instance.uuid, NO_DATA)
     if isinstance(found, Missing):
         return found
     return console_dictionary(row.instance.name, row.primary_name, found)
 
 
 def _console_log(row: InstanceRow) -> str | Missing:
-    found = row.world.live.consoles.get(row.instance.uuid, NO_DATA)
+    found = row.context.live.consoles.get(row.instance.uuid, NO_DATA)
     return found if isinstance(found, Missing) else found.log_path or UNAVAILABLE
 
 

@@ -7,9 +7,9 @@ from ganeti.config import fill
 from ganeti.model.names import AdminStateSource
 from ganeti.model.objects import Instance, Nic
 from ganeti.model.params import Params
+from ganeti.query.context import QueryContext
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing
 from ganeti.query.instance_status import PrimaryNode, instance_status
-from ganeti.query.world import World
 from ganeti.rpc.procedures.instances import RunningInstance
 
 _SAYS = {"shutdown": PrimaryNode.SHUT_DOWN, "paused": PrimaryNode.STANDS_STILL}
@@ -17,45 +17,45 @@ _SAYS = {"shutdown": PrimaryNode.SHUT_DOWN, "paused": PrimaryNode.STANDS_STILL}
 
 @dataclass
 class InstanceRow:
-    """One instance in its world; what costs something is worked out once."""
+    """One instance in its context; what costs something is worked out once."""
 
-    world: World
+    context: QueryContext
     instance: Instance
 
     @cached_property
     def hvparams(self) -> Params:
-        return fill.filled_hvparams(self.world.snapshot.cluster, self.instance)
+        return fill.filled_hvparams(self.context.snapshot.cluster, self.instance)
 
     @cached_property
     def beparams(self) -> Params:
-        return fill.filled_beparams(self.world.snapshot.cluster, self.instance)
+        return fill.filled_beparams(self.context.snapshot.cluster, self.instance)
 
     @cached_property
     def osparams(self) -> Params:
-        return dict(fill.filled_osparams(self.world.snapshot.cluster, self.instance))
+        return dict(fill.filled_osparams(self.context.snapshot.cluster, self.instance))
 
     def nicparams(self, nic: Nic) -> Params:
-        return fill.filled_nicparams(self.world.snapshot.cluster, nic)
+        return fill.filled_nicparams(self.context.snapshot.cluster, nic)
 
     @property
     def primary_name(self) -> str:
-        return self.world.node_name(self.instance.primary_node)
+        return self.context.node_name(self.instance.primary_node)
 
     @property
     def secondary_names(self) -> list[str]:
-        return [self.world.node_name(uuid) for uuid in self.instance.secondary_nodes]
+        return [self.context.node_name(uuid) for uuid in self.instance.secondary_nodes]
 
     def group_of(self, node_uuid: str) -> tuple[str, str]:
         """Name and UUID of a node's group."""
-        node = self.world.snapshot.nodes.get(node_uuid)
-        group = self.world.snapshot.groups.get(node.group) if node else None
+        node = self.context.snapshot.nodes.get(node_uuid)
+        group = self.context.snapshot.groups.get(node.group) if node else None
         return ("", "") if group is None else (group.name, group.uuid)
 
     @property
     def on_primary(self) -> RunningInstance | Missing | None:
         """How the instance runs on its primary node; None if it does not."""
-        node = self.world.snapshot.nodes.get(self.instance.primary_node)
-        running = NO_DATA if node is None else self.world.running_on(node)
+        node = self.context.snapshot.nodes.get(self.instance.primary_node)
+        running = NO_DATA if node is None else self.context.running_on(node)
         return running if isinstance(running, Missing) else running.get(self.instance.uuid)
 
     @property
@@ -71,7 +71,7 @@ class InstanceRow:
 
     @property
     def status(self) -> str:
-        places = self.world.live.places.get(self.instance.uuid, ())
+        places = self.context.live.places.get(self.instance.uuid, ())
         elsewhere = any(uuid != self.instance.primary_node for uuid in places)
         wanted, source = self.instance.admin_state, self.instance.admin_state_source
         return instance_status(

@@ -7,9 +7,9 @@ from typing import Any
 from ganeti.model import wire
 from ganeti.model.job import OpState
 from ganeti.model.opcodes import OpCode
+from ganeti.query.context import JobRow
 from ganeti.query.fields.field import UNAVAILABLE, Field, ValueKind, split_time
 from ganeti.query.fields.field import field_table as table
-from ganeti.query.world import JobRow
 
 REDACTED = "<redacted>"
 

@@ -9,23 +9,23 @@ from ganeti.config.storage_units import storage_unit
 from ganeti.model.names import NodeRole
 from ganeti.model.objects import Instance, Node
 from ganeti.model.params import NODE_DEFAULTS
+from ganeti.query.context import QueryContext
 from ganeti.query.fields.field import NO_DATA, UNAVAILABLE, Field, Missing, Need, ValueKind
 from ganeti.query.fields.field import field_table as table
 from ganeti.query.fields.stored import stored_fields
-from ganeti.query.world import World
 from ganeti.rpc.procedures.host import NodeInfo, StorageSpace
 
 
 @dataclass(frozen=True)
 class NodeRow:
-    """One node in its world."""
+    """One node in its context."""
 
-    world: World
+    context: QueryContext
     node: Node
 
     @property
     def is_master(self) -> bool:
-        return self.world.snapshot.cluster.master_node == self.node.uuid
+        return self.context.snapshot.cluster.master_node == self.node.uuid
 
     @property
     def role(self) -> NodeRole:
@@ -40,7 +40,7 @@ class NodeRow:
 
     @property
     def group_name(self) -> str:
-        group = self.world.snapshot.groups.get(self.node.group)
+        group = self.context.snapshot.groups.get(self.node.group)
         return self.node.group if group is None else group.name
 
 
@@ -48,7 +48,7 @@ def _live(
     name: str, title: str, kind: ValueKind, doc: str, value: Callable[[NodeInfo], Any]
 ) -> Field[NodeRow]:
     def get(row: NodeRow) -> Any:
-        info = row.world.node_info(row.node)
+        info = row.context.node_info(row.node)
         return info if isinstance(info, Missing) else value(info)
 
     return Field(name, title, kind, doc, get, frozenset((Need.NODES,)))
@@ -56,10 +56,10 @@ def _live(
 
 def _storage(row: NodeRow) -> StorageSpace | Missing:
     """The space for the first enabled disk template of which the node said anything."""
-    info = row.world.node_info(row.node)
+    info = row.context.node_info(row.node)
     if isinstance(info, Missing):
         return info
-    cluster, spaces = row.world.snapshot.cluster, {space.unit: space for space in info.storage}
+    cluster, spaces = row.context.snapshot.cluster, {space.unit: space for space in info.storage}
     for template in cluster.enabled_disk_templates:
         unit = storage_unit(cluster, template)
         if unit in spaces:
@@ -101,7 +101,7 @@ def _param(name: str, default: object) -> Field[NodeRow]:
         _PARAM_TITLES.get(name, f"ndp/{name}"),
         _KIND_OF_TYPE[type(default)],
         f'Node parameter "{name}", from the node, its group or the cluster',
-        lambda row: fill.filled_ndparams(row.world.snapshot, row.node).get(name, default),
+        lambda row: fill.filled_ndparams(row.context.snapshot, row.node).get(name, default),
     )
 
 
@@ -185,7 +185,7 @@ _CONFIGURED: tuple[Field[NodeRow], ...] = (
         "NodeParameters",
         _OTHER,
         "Node parameters, with those of the group and the cluster",
-        lambda r: fill.filled_ndparams(r.world.snapshot, r.node),
+        lambda r: fill.filled_ndparams(r.context.snapshot, r.node),
     ),
     Field(
         "custom_ndparams",
@@ -199,28 +199,28 @@ _CONFIGURED: tuple[Field[NodeRow], ...] = (
         "Pinst",
         _NUMBER,
         "How many instances have the node as primary node",
-        lambda r: len(r.world.primaries.get(r.node.uuid, ())),
+        lambda r: len(r.context.primaries.get(r.node.uuid, ())),
     ),
     Field(
         "sinst_cnt",
         "Sinst",
         _NUMBER,
         "How many instances have the node as secondary node",
-        lambda r: len(r.world.secondaries.get(r.node.uuid, ())),
+        lambda r: len(r.context.secondaries.get(r.node.uuid, ())),
     ),
     Field(
         "pinst_list",
         "PriInstances",
         _OTHER,
         "Instances that have the node as primary node",
-        lambda r: _names(r.world.primaries.get(r.node.uuid, ())),
+        lambda r: _names(r.context.primaries.get(r.node.uuid, ())),
     ),
     Field(
         "sinst_list",
         "SecInstances",
         _OTHER,
         "Instances that have the node as secondary node",
-        lambda r: _names(r.world.secondaries.get(r.node.uuid, ())),
+        lambda r: _names(r.context.secondaries.get(r.node.uuid, ())),
     ),
 )
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, ProtocolError, Refused
-from ganeti.base.waking import Waking
+from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.store.etcd.batch import Batch
 from ganeti.store.etcd.gateway import Full, Gateway, GatewayError, NotSent, Rejected
 from ganeti.store.etcd.keys import Head, Keys
@@ -57,7 +57,7 @@ class Writer:
         self._gateway, self._keys, self._head, self._term = gateway, keys, head, term
         self._queue: deque[_Waiting] = deque()
         self._queue_bytes = 0
-        self._waking = Waking()
+        self._waking = StaggeredWaker()
         self._task: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._ended = ""

@@ -81,7 +81,7 @@ class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
         return Outcome(change=lambda draft: _put(draft, plan))
 
 
-class OneGroup(LogicalUnit[OpT, Change], Generic[OpT]):
+class GroupUnit(LogicalUnit[OpT, Change], Generic[OpT]):
     """What removing and renaming share: the group alone is locked, and one change is made."""
 
     def group(self, snapshot: Snapshot) -> NodeGroup:
@@ -94,7 +94,7 @@ class OneGroup(LogicalUnit[OpT, Change], Generic[OpT]):
         return Outcome(change=plan)
 
 
-class LUGroupRemove(OneGroup[OpGroupRemove]):
+class LUGroupRemove(GroupUnit[OpGroupRemove]):
     """Remove a node group that has no nodes."""
 
     async def check_prereq(self, ctx: UnitContext) -> Change:
@@ -112,7 +112,7 @@ class LUGroupRemove(OneGroup[OpGroupRemove]):
         return change
 
 
-class LUGroupRename(OneGroup[OpGroupRename]):
+class LUGroupRename(GroupUnit[OpGroupRename]):
     """Give a node group another name; nodes and instances refer to it by UUID."""
 
     def check_arguments(self) -> None:

@@ -21,7 +21,7 @@ from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.units import name_lookup
-from ganeti.units.allocation import Wish, allocators_for, choose_nodes
+from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
@@ -104,7 +104,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         """The node that was named, or that an allocator chooses; what it is to get is remembered."""
         op = self.op
         demand = Demand.of(ctx.snapshot.cluster, instance)
-        wish = Wish(
+        wish = PlacementRequest(
             demand,
             will_run=self._starts,
             ignore_policy=op.ignore_ipolicy,

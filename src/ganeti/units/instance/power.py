@@ -19,7 +19,7 @@ from ganeti.rpc.procedures.instances import (
     ShutdownArgs,
     StartArgs,
 )
-from ganeti.units.allocation import Wish
+from ganeti.units.allocation import PlacementRequest
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.instance.access import (
@@ -121,7 +121,7 @@ async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> N
     await check_links(ctx, node, instance)
     what = f"starting instance {instance.name}"
     demand = Demand.of(ctx.snapshot.cluster, instance)
-    ctx.services.placements.place(Wish(demand).placed_on(ctx, node))
+    ctx.services.placements.place(PlacementRequest(demand).placed_on(ctx, node))
     info = await free_resources(ctx, node, what)
     check_memory(info, node, demand.memory, what)
 

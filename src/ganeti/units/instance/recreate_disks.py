@@ -22,7 +22,7 @@ from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance_changes import OpInstanceRecreateDisks
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
-from ganeti.units.allocation import Wish, choose_nodes
+from ganeti.units.allocation import PlacementRequest, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.instance.access import (
@@ -120,7 +120,7 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
         elif self.op.iallocator:
             # Allocators place what is new only: it is asked for under a name that nobody has.
             unplaced = replace(instance, name=f"new-disks.{instance.name}")
-            wish = Wish(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
+            wish = PlacementRequest(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
             node = (await choose_nodes(ctx, [self.op.iallocator], wish)).nodes[0]
         else:
             node = primary_node(ctx, instance)

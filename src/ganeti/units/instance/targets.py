@@ -11,7 +11,7 @@ from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
 from ganeti.model.objects import Instance, Node
-from ganeti.units.allocation import Wish, allocators_for, choose_nodes
+from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.instance.policy import check_instance_policy
@@ -43,7 +43,7 @@ class TargetChoice:
         self, ctx: UnitContext, instance: Instance, source: Node, *, verb: str
     ) -> Node:
         """A node other than `source` that takes instances; `verb` is for errors."""
-        wish = Wish(
+        wish = PlacementRequest(
             Demand.of(ctx.snapshot.cluster, instance),
             relocate_from=source,
             ignore_policy=self.ignore_policy,

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change, Outcome
@@ -95,7 +95,7 @@ class LUTagsSearch(LogicalUnit[OpTagsSearch, Pattern]):
 
     async def execute(self, ctx: UnitContext, plan: Pattern) -> Outcome:
         found = []
-        pause = Pause()
+        pause = YieldEvery()
         for path, tags in tag_paths(ctx.snapshot):
             found += [[path, tag] for tag in sorted(tags) if plan.search(tag)]
             await pause()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ganeti import ssconf
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import FindsOutEarly, LooksAfterGuests
+from ganeti.hypervisor.abilities import LooksAfterGuests, WarmsUp
 from ganeti.hypervisor.interface import Hypervisor
 
 LOOK_EVERY_S = 10.0
@@ -15,14 +15,14 @@ LOOK_EVERY_S = 10.0
 log = logging.getLogger(__name__)
 
 
-async def find_out(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> None:
+async def warm_up(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> None:
     """Let those that the cluster uses find out what takes a while; what fails will say so when it is needed."""
     for name in _used(paths):
         hypervisor: object = hypervisors.get(name)
-        if not isinstance(hypervisor, FindsOutEarly):
+        if not isinstance(hypervisor, WarmsUp):
             continue
         try:
-            await hypervisor.find_out()
+            await hypervisor.warm_up()
         except GanetiError as err:
             log.warning("hypervisor %s: %s", name, err)
 

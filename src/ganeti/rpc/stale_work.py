@@ -19,14 +19,14 @@ from ganeti.base.errors import RpcError, RpcFailed, RpcUnknown
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.calls import concerned_instance
 from ganeti.rpc.headers import UNREACHABLE
-from ganeti.rpc.procedures.earlier import WORK_END, EndWorkArgs, UnfinishedWork
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.migration import MIGRATION_FINISH_SOURCE, MIGRATION_FINISH_TARGET
+from ganeti.rpc.procedures.stale_work import END_STALE_WORK, EndWorkArgs, UnfinishedWork
 
 A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
 
-EARLIER_WORK = "EarlierWork"
+STALE_WORK = "StaleWork"
 """The `wire_error` of a call that was not sent, since an earlier master's work concerns its instance."""
 ENDING = frozenset((MIGRATION_FINISH_SOURCE.name, MIGRATION_FINISH_TARGET.name))
 """Procedures that themselves end what an earlier call began, safely."""
@@ -61,7 +61,7 @@ class _Known:
     """Instance -> keys of this master's own calls of unknown outcome, whose programs may run or begin."""
 
 
-class EarlierWork:
+class StaleWorkFence:
     """Calls of one master, in one epoch, that respect what earlier ones began."""
 
     def __init__(self, rpc: Caller) -> None:
@@ -124,7 +124,7 @@ class EarlierWork:
                 node.name,
                 f"it still carries out {', '.join(what)} for an earlier master, so {instance} is left"
                 " alone there; try again when that has ended",
-                EARLIER_WORK,
+                STALE_WORK,
             )
 
     async def _end_own(self, node: Node, known: _Known, instance: str) -> None:
@@ -134,11 +134,11 @@ class EarlierWork:
                 return
             args = EndWorkArgs(keys=sorted(keys))
             key = f"earlier/{next(self._numbers)}"
-            result = await self._rpc.call(node, WORK_END, args, key=key)
+            result = await self._rpc.call(node, END_STALE_WORK, args, key=key)
             if result.unfinished:
                 what = ", ".join(one.what for one in result.unfinished)
                 text = f"it still carries out {what}, which cannot be ended, so {instance} is left alone"
-                raise RpcFailed(node.name, text, EARLIER_WORK)
+                raise RpcFailed(node.name, text, STALE_WORK)
             del known.may_run[instance]
 
     async def _ask(self, node: Node) -> _Known:
@@ -148,7 +148,7 @@ class EarlierWork:
             if known.is_clear or now - known.asked_at < KNOWN_FOR_S:
                 return known
             key = f"earlier/{next(self._numbers)}"
-            result = await self._rpc.call(node, WORK_END, EndWorkArgs(older=True), key=key)
+            result = await self._rpc.call(node, END_STALE_WORK, EndWorkArgs(older=True), key=key)
             for what in result.ended:
                 log.info("%s has ended %s of an earlier master", node.name, what)
             known.unfinished = result.unfinished

@@ -12,7 +12,7 @@ from typing import Any
 A_TURN = 12
 
 
-class Waking:
+class StaggeredWaker:
     """Gives futures their results, `A_TURN` at each turn of the loop."""
 
     def __init__(self) -> None:

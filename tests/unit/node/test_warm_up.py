@@ -8,17 +8,17 @@ import pytest
 from ganeti import ssconf
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import FindsOutEarly, LooksAfterGuests
+from ganeti.hypervisor.abilities import LooksAfterGuests, WarmsUp
 from ganeti.hypervisor.fake import FakeHypervisor
-from ganeti.node.early import LOOK_EVERY_S, find_out, look_after_guests
+from ganeti.node.warm_up import LOOK_EVERY_S, look_after_guests, warm_up
 
 
-class Curious(FakeHypervisor, FindsOutEarly):
+class Curious(FakeHypervisor, WarmsUp):
     """Counts how often it looks."""
 
     looks = 0
 
-    async def find_out(self) -> None:
+    async def warm_up(self) -> None:
         self.looks += 1
         raise HypervisorError("there is no QEMU")
 
@@ -29,10 +29,10 @@ async def test_only_hypervisors_of_the_cluster_look_and_failures_wait_for_who_ne
     paths = Paths(tmp_path)
     used, unused = Curious(paths), Curious(paths)
     known = {"used": used, "unused": unused, "plain": FakeHypervisor(paths)}
-    await find_out(paths, known)
+    await warm_up(paths, known)
     assert (used.looks, unused.looks) == (0, 0)
     ssconf.write_set(paths, 1, {"hypervisor_list": "used\nplain\ngone\n"})
-    await find_out(paths, known)
+    await warm_up(paths, known)
     assert (used.looks, unused.looks) == (1, 0)
 
 

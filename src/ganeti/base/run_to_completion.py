@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
     """Carry out all of it; a caller that is cancelled meanwhile ends after it, and not before."""
     task = asyncio.ensure_future(work)
     cancelled = False

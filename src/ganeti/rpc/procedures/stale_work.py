@@ -33,4 +33,4 @@ class EndWorkResult(Message, frozen=True, kw_only=True):
 
 
 # The handler itself asks the register whether the caller is the master.
-WORK_END = Procedure("work_end", EndWorkArgs, EndWorkResult, NORMAL_S, changes=False)
+END_STALE_WORK = Procedure("end_stale_work", EndWorkArgs, EndWorkResult, NORMAL_S, changes=False)

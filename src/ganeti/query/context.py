@@ -67,7 +67,7 @@ class LiveData:
 
 
 @dataclass
-class World:
+class QueryContext:
     """Everything that the rows of one query may look at."""
 
     snapshot: Snapshot

@@ -3,11 +3,11 @@
 import asyncio
 from itertools import pairwise
 
-from ganeti.base.waking import A_TURN, Waking
+from ganeti.base.staggered_waker import A_TURN, StaggeredWaker
 
 
 async def test_a_large_batch_leaves_turns_to_others() -> None:
-    loop, waking = asyncio.get_running_loop(), Waking()
+    loop, waking = asyncio.get_running_loop(), StaggeredWaker()
     futures = [loop.create_future() for _ in range(3 * A_TURN + 1)]
     for number, future in enumerate(futures):
         waking.resolve(future, number)
@@ -20,7 +20,7 @@ async def test_a_large_batch_leaves_turns_to_others() -> None:
 
 
 async def test_what_comes_while_some_are_woken_comes_after_them() -> None:
-    loop, waking = asyncio.get_running_loop(), Waking()
+    loop, waking = asyncio.get_running_loop(), StaggeredWaker()
     first = [loop.create_future() for _ in range(A_TURN + 1)]
     for future in first:
         waking.resolve(future, None)
@@ -33,7 +33,7 @@ async def test_what_comes_while_some_are_woken_comes_after_them() -> None:
 
 
 async def test_one_that_was_given_up_is_passed_over() -> None:
-    loop, waking = asyncio.get_running_loop(), Waking()
+    loop, waking = asyncio.get_running_loop(), StaggeredWaker()
     given_up, other = loop.create_future(), loop.create_future()
     waking.resolve(given_up, 1)
     waking.resolve(other, 2)
@@ -42,7 +42,7 @@ async def test_one_that_was_given_up_is_passed_over() -> None:
 
 
 async def test_those_who_ask_for_a_turn_get_it_in_their_order() -> None:
-    waking, order = Waking(), []
+    waking, order = StaggeredWaker(), []
 
     async def ask(number: int) -> None:
         await waking.turn()

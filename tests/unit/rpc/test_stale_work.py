@@ -9,14 +9,19 @@ from ganeti.base.errors import RpcError, RpcFailed, RpcUnknown
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call
-from ganeti.rpc.earlier_work import AGAIN_S, EARLIER_WORK, KNOWN_FOR_S, EarlierWork
 from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.headers import UNREACHABLE
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, BLOCKDEV_REMOVE, DiskArgs, DiskInfo
-from ganeti.rpc.procedures.earlier import WORK_END, EndWorkArgs, EndWorkResult, UnfinishedWork
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_STOP
 from ganeti.rpc.procedures.programs import OS_CREATE, OsCreateArgs
+from ganeti.rpc.procedures.stale_work import (
+    END_STALE_WORK,
+    EndWorkArgs,
+    EndWorkResult,
+    UnfinishedWork,
+)
+from ganeti.rpc.stale_work import AGAIN_S, KNOWN_FOR_S, STALE_WORK, StaleWorkFence
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("G4", "G7")]
 
@@ -52,7 +57,7 @@ class Bench:
         self.rpc = FakeRpc(
             {
                 "node1": {
-                    WORK_END.name: self.end,
+                    END_STALE_WORK.name: self.end,
                     BLOCKDEV_REMOVE.name: self.nothing,
                     BLOCKDEV_INFO.name: self.info,
                     CANDIDATE_STOP.name: self.nothing,
@@ -68,7 +73,7 @@ class Bench:
             group=GroupUuid("g"),
             certificate="00",
         )
-        self.earlier = EarlierWork(self.rpc)
+        self.earlier = StaleWorkFence(self.rpc)
 
     async def end(self, args: EndWorkArgs, call: Call) -> EndWorkResult:
         self.asked.append((args, call))
@@ -93,10 +98,10 @@ async def test_a_node_is_asked_once_before_the_first_act_on_an_instance() -> Non
     bench = Bench()
     await bench.earlier.call(bench.node, BLOCKDEV_INFO, disk_of("a"))
     await bench.earlier.call(bench.node, CANDIDATE_STOP, Nothing())
-    assert WORK_END.name not in bench.sent()
+    assert END_STALE_WORK.name not in bench.sent()
     await bench.remove("a")
     await bench.remove("b")
-    assert bench.sent()[2:] == [WORK_END.name, BLOCKDEV_REMOVE.name, BLOCKDEV_REMOVE.name]
+    assert bench.sent()[2:] == [END_STALE_WORK.name, BLOCKDEV_REMOVE.name, BLOCKDEV_REMOVE.name]
     (args, call) = bench.asked[0]
     assert args.older
     assert call.epoch == 5
@@ -107,7 +112,7 @@ async def test_an_instance_that_earlier_work_concerns_is_left_alone_and_others_a
     bench.unfinished = [UnfinishedWork(what="task 1/0/3", instance="a")]
     with pytest.raises(RpcFailed, match="task 1/0/3 for an earlier master") as failed:
         await bench.remove("a")
-    assert failed.value.wire_error == EARLIER_WORK
+    assert failed.value.wire_error == STALE_WORK
     assert BLOCKDEV_REMOVE.name not in bench.sent()
     await bench.remove("b")
     bench.unfinished = []
@@ -141,9 +146,9 @@ async def test_an_unknown_outcome_of_asking_is_no_unknown_outcome_of_the_act() -
 
     class Lossy(FakeRpc):
         def _next_fault(self, procedure: Any) -> Fault | None:
-            return Fault.LOST_ANSWER if procedure is WORK_END else None
+            return Fault.LOST_ANSWER if procedure is END_STALE_WORK else None
 
-    earlier = EarlierWork(Lossy(bench.rpc.nodes))
+    earlier = StaleWorkFence(Lossy(bench.rpc.nodes))
     with pytest.raises(RpcFailed) as failed:
         await earlier.call(bench.node, BLOCKDEV_REMOVE, disk_of("a"), key="9/0/1")
     assert failed.value.wire_error == UNREACHABLE

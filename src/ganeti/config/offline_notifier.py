@@ -21,7 +21,7 @@ TRY_FOR_S = 6 * 3600.0
 _log = logging.getLogger(__name__)
 
 
-class Farewells:
+class OfflineNotifier:
     """One task for each node that is offline and has not heard of it; `tell` hands it the latest set.
 
     `offline_node` gives a node by its UUID if it is marked offline, and `has_heard` says whether the last set
@@ -47,7 +47,7 @@ class Farewells:
             if not node.offline or uuid in self._given_up or uuid in self._tasks:
                 continue
             if not self._has_heard(node):
-                task = asyncio.create_task(self._say(uuid), name=f"ssconf-farewell-{node.name}")
+                task = asyncio.create_task(self._say(uuid), name=f"ssconf-offline-{node.name}")
                 self._tasks[uuid] = task
                 # Not by the task itself: one that is cancelled before its first turn does nothing.
                 task.add_done_callback(partial(self._forget, uuid))

@@ -6,7 +6,7 @@ MOST_ROUNDS = 100
 """For rounds of less than 0.1 ms."""
 
 
-class Pause:
+class YieldEvery:
     """Awaited in each round of a long loop: gives way to others now and then.
 
     It counts and reads no clock, so that a seeded history takes the same course again.

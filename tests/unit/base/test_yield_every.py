@@ -2,14 +2,14 @@
 
 import asyncio
 
-from ganeti.base.pause import Pause
+from ganeti.base.yield_every import YieldEvery
 
 
 async def test_others_run_after_so_many_rounds_and_again_after_as_many() -> None:
     done: list[int] = []
 
     async def work() -> None:
-        pause = Pause(3)
+        pause = YieldEvery(3)
         for number in range(8):
             done.append(number)
             await pause()
