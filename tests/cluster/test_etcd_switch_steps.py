@@ -34,6 +34,7 @@ from ganeti.store.election import NoVote, Vote
 from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.gateway import Access, Gateway
 from ganeti.store.etcd.keys import Keys
+from ganeti.store.etcd.messages import put
 from ganeti.store.etcd.settings import state_settings
 from ganeti.store.etcd.upkeep import EtcdOptions
 from ganeti.store.factory import join_cluster, open_state
@@ -44,6 +45,7 @@ from ganeti.store.interface import (
     Follower,
     Identity,
     Lease,
+    Master,
     MemberChange,
     Put,
     Row,
@@ -203,13 +205,17 @@ class Scene:
         else:
             await switch.to_embedded()
 
+    async def candidate(self, node: NodeUuid) -> EtcdBackend:
+        """The back end of a node that believes the state to be in etcd."""
+        access = Access(self.servers.endpoints)
+        options = EtcdOptions(is_managed=False)
+        backend = EtcdBackend(Gateway(access), Identity(CLUSTER, node), options=options)
+        await backend.start()
+        return backend
+
     async def nobody_is_elected_in_etcd(self) -> None:
         """The other candidate, who has not heard of the move, is not the master of what is left there."""
-        access = Access(self.servers.endpoints)
-        backend = EtcdBackend(
-            Gateway(access), Identity(CLUSTER, OTHER), options=EtcdOptions(is_managed=False)
-        )
-        await backend.start()
+        backend = await self.candidate(OTHER)
         try:
             await asyncio.sleep(0.7)
             assert isinstance(backend.statistics().role, Follower)
@@ -352,3 +358,31 @@ def test_the_command_dies_at_every_third_step_and_nothing_is_lost(scene: Scene) 
 @pytest.mark.requirement("G1", "G2", "G4", "G8")
 def test_the_command_dies_at_every_step_and_nothing_is_lost(scene: Scene) -> None:
     swept(scene, 1)
+
+
+@pytest.mark.requirement("G19")
+async def test_the_node_that_goes_on_with_a_move_is_the_next_master(scene: Scene) -> None:
+    await scene.move("etcd")
+    gateway = Gateway(Access(scene.servers.endpoints))
+    await gateway.txn([], [put(Keys(CLUSTER).moved, ME.encode())])
+    opened = [await scene.candidate(OTHER)]
+
+    class OneDaemon(NoDaemons):
+        async def start(self, name: str, arguments: object = ()) -> Any:
+            del name, arguments
+            opened.append(await scene.candidate(ME))
+
+    switch = SteppedSwitch(
+        scene.paths, OneDaemon(scene.paths), SystemClock(), scene.identity, lambda _line: None
+    )
+    await switch.resumed()
+    try:
+        async with asyncio.timeout(10):
+            other, ours = opened
+            while not isinstance(ours.statistics().role, Master):
+                assert isinstance(other.statistics().role, Follower)
+                await asyncio.sleep(0.05)
+    finally:
+        for backend in opened:
+            await backend.close()
+        await gateway.close()

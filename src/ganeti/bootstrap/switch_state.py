@@ -45,9 +45,10 @@ from ganeti.rpc.transport import HttpsTransport
 from ganeti.store.backend import Restoration
 from ganeti.store.election import Vote
 from ganeti.store.encoding import DIGEST_BYTES, MemberList
-from ganeti.store.etcd.gateway import GatewayError
+from ganeti.store.etcd.backend import HAND_OVER_S
+from ganeti.store.etcd.gateway import Gateway, GatewayError
 from ganeti.store.etcd.keys import Keys
-from ganeti.store.etcd.messages import delete, put
+from ganeti.store.etcd.messages import Compare, delete, put
 from ganeti.store.etcd.opening import open_gateway
 from ganeti.store.etcd.restorer import EtcdRestorer
 from ganeti.store.etcd.settings import (
@@ -155,12 +156,21 @@ class Switch:
         if settings.kind == "etcd":
             if settings.is_managed:
                 await self.daemons.start(ETCD)
+            await self.daemons.start(MASTERD)
             gateway = open_gateway(self.paths, settings)
             try:
-                await gateway.txn([], [delete(Keys(self.identity.cluster_uuid).moved)])
+                await self._taken_back(gateway)
             finally:
                 await gateway.close()
         await self._started()
+
+    async def _taken_back(self, gateway: Gateway) -> None:
+        """Nothing is moved away from etcd; without a master there, this node is the next, not any other."""
+        keys = Keys(self.identity.cluster_uuid)
+        back = delete(keys.moved)
+        lease = await gateway.grant_lease(HAND_OVER_S)
+        for_us = put(keys.hand_over, self.identity.node_uuid.encode(), lease)
+        await gateway.txn([Compare(keys.leader, create_revision=0)], [back, for_us], [back])
 
     # The queue
 
