@@ -10,7 +10,7 @@ from htools_peer import Peer
 from ganeti.cli import hbal, hspace
 from ganeti.placement.answers import answer
 from ganeti.placement.load.text import format_cluster
-from tests.support.generated_clusters import Kind, cluster
+from tests.support.generated_clusters import TEMPLATES, Kind, cluster
 
 Printed = pytest.CaptureFixture[str]
 
@@ -64,10 +64,11 @@ def node(number: int, spindles: int, free: int = 0, group: str = "u", memory: in
 LARGE = "129024,4,1047552,1,1,2;131072,4,1048576,16,8,4"
 SMALL = "63488,2,522240,1,1,2;65536,2,524288,16,8,2"
 WIDE = "63488,2,522240,1,1,2;131072,4,1048576,16,8,12"
+NARROW = "129024,2,1040384,1,1,2;131072,4,1048576,16,8,12"
 EMPTY = {
-    "exclusive": ([node(i, s, s) for i, s in enumerate((10, 9, 9, 12), 1)], {"u": WIDE}),
+    "exclusive": ([node(i, s, s) for i, s in enumerate((10, 9, 9, 12), 1)], {"u": NARROW}),
     "two intervals": ([node(i, 9, 9) for i in range(1, 5)], {"u": f"{LARGE};{SMALL}"}),
-    "half exclusive": ([node(1, 10, 10), node(2, 12, 12), node(3, 1), node(4, 1)], {"u": WIDE}),
+    "half exclusive": ([node(1, 10, 10), node(2, 12, 12), node(3, 1), node(4, 1)], {"u": NARROW}),
     "one group exclusive": (
         [node(1, 10, 10), node(2, 12, 12), node(3, 1, group="v"), node(4, 1, group="v")],
         {"u": WIDE, "v": WIDE},
@@ -106,8 +107,9 @@ def test_hspace_leaves_out_what_the_peer_leaves_out(
     peer: Peer, tmp_path: Path, option: str, capsys: Printed
 ) -> None:
     path = tmp_path / "data"
-    for seed in (0, 3):
-        path.write_text(format_cluster(cluster(seed, Kind(groups=3, fullest=0.7, closed=0.1))))
+    for seed, templates in ((0, TEMPLATES), (3, ("drbd", "plain")), (1, ("drbd",))):
+        kind = Kind(groups=2, fullest=0.7, closed=0.1, templates=templates)
+        path.write_text(format_cluster(cluster(seed, kind)))
         words = ["-t", str(path), "--disk-template=plain", "--tiered-alloc=40g,8g,4", option]
         words.append("--machine-readable")
         assert hspace.main(words) == 0

@@ -27,7 +27,7 @@ AS_FOUND = (Phase.explicit, Phase.generate)
 
 kinds = st.builds(
     Kind,
-    groups=st.integers(1, 4),
+    groups=st.integers(1, 3),
     closed=st.sampled_from([0.0, 0.2, 0.4]),
     stopped=st.sampled_from([0.0, 0.3]),
     tags=st.sampled_from([0.0, 0.0, 0.5]),
@@ -58,7 +58,7 @@ def indices(state: State, names: list[str]) -> tuple[int, int]:
 
 
 @pytest.mark.requirement("S168")
-@settings(max_examples=60, deadline=None, phases=AS_FOUND)
+@settings(max_examples=25, deadline=None, phases=AS_FOUND)
 @given(st.integers(0, 10_000), kinds, st.sampled_from(["drbd", "plain"]), st.booleans())
 def test_an_allocation_makes_nothing_worse(
     seed: int, kind: Kind, template: str, has_group: bool
@@ -74,7 +74,7 @@ def test_an_allocation_makes_nothing_worse(
 
 
 @pytest.mark.requirement("S168", "S175")
-@settings(max_examples=20, deadline=None, phases=AS_FOUND)
+@settings(max_examples=10, deadline=None, phases=AS_FOUND)
 @given(st.integers(0, 10_000), kinds)
 def test_several_allocations_make_nothing_worse(seed: int, kind: Kind) -> None:
     wanted = [
@@ -92,7 +92,7 @@ def test_several_allocations_make_nothing_worse(seed: int, kind: Kind) -> None:
 
 
 @pytest.mark.requirement("S168", "S174")
-@settings(max_examples=20, deadline=None, phases=AS_FOUND)
+@settings(max_examples=10, deadline=None, phases=AS_FOUND)
 @given(st.integers(0, 10_000), kinds.filter(lambda kind: kind.groups > 1))
 def test_a_change_of_group_makes_nothing_worse_there(seed: int, kind: Kind) -> None:
     given = cluster(seed, kind)
@@ -108,7 +108,7 @@ def test_a_change_of_group_makes_nothing_worse_there(seed: int, kind: Kind) -> N
     assert_no_worse(before, after)
 
 
-@settings(max_examples=40, deadline=None, phases=AS_FOUND)
+@settings(max_examples=15, deadline=None, phases=AS_FOUND)
 @given(st.integers(0, 10_000), kinds)
 def test_a_node_can_be_lost_if_it_strands_no_instance(seed: int, kind: Kind) -> None:
     state = State(cluster(seed, kind))

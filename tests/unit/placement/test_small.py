@@ -70,7 +70,7 @@ def as_lists(state: State, wanted: Instance | None = None) -> Small:
     return found
 
 
-@settings(max_examples=120, deadline=None, phases=AS_FOUND)
+@settings(max_examples=60, deadline=None, phases=AS_FOUND)
 @given(st.integers(0, 10_000), kinds, rules, wishes)
 def test_a_place_is_that_of_the_arrays(
     seed: int, kind: Kind, given_rules: Rules, wanted: Instance
@@ -91,7 +91,7 @@ def test_a_place_is_that_of_the_arrays(
     assert (found.group, found.doomed) == (by_arrays.group, by_arrays.doomed)
 
 
-@settings(max_examples=80, deadline=None, phases=AS_FOUND)
+@settings(max_examples=40, deadline=None, phases=AS_FOUND)
 @given(st.integers(0, 10_000), kinds, exempts, st.sampled_from([None, 0, 1]))
 def test_the_same_nodes_cannot_be_lost(
     seed: int, kind: Kind, exempt: Exempt, first: int | None
@@ -114,7 +114,7 @@ requests = st.builds(
 )
 
 
-@settings(max_examples=80, deadline=None, phases=AS_FOUND)
+@settings(max_examples=40, deadline=None, phases=AS_FOUND)
 @given(
     st.integers(0, 10_000),
     kinds.map(lambda one: replace(one, groups=1)),
