@@ -126,29 +126,20 @@ def os_params(texts: Sequence[str] | None, field: str) -> dict[str, str | None] 
     return found or None
 
 
-_MEMORY = ("memory", "maxmem", "minmem")
-_COUNTS = ("vcpus", "spindle_use")
-_FLAGS = {"true": True, "yes": True, "false": False, "no": False}
+def backend_params(texts: Sequence[str] | None, field: str = "beparams") -> dict[str, Any]:
+    """`-B`: values in their types; None takes the default again."""
+    from ganeti.model.param import checked_value  # lists do not need it, and start faster
+    from ganeti.model.params import BACKEND_PARAMS, MEMORY
 
-
-def backend_params(texts: Sequence[str] | None) -> dict[str, Any]:
-    """`-B`: memory in MiB, counts and flags in their types."""
+    known = {**BACKEND_PARAMS, MEMORY: BACKEND_PARAMS["maxmem"]}
     return {
-        name: _backend_value(name, value)
-        for name, value in merged_key_values(texts, "beparams").items()
+        name: None
+        if value in (None, "default")
+        else checked_value(known[name], value, f"{field}.{name}")
+        if name in known
+        else value
+        for name, value in merged_key_values(texts, field).items()
     }
-
-
-def _backend_value(name: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value == "default":
-        return None
-    if name in _MEMORY:
-        return parse_mib(value, f"beparams.{name}")
-    if name in _COUNTS:
-        return whole_number(value, f"beparams.{name}")
-    return _FLAGS.get(value.lower(), value)
 
 
 def whole_number(text: str, field: str) -> int:

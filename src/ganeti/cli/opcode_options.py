@@ -33,7 +33,7 @@ _FORMS: dict[Form, tuple[dict[str, Any], Read]] = {
     Form.WORDS: ({}, lambda text, _name: words(text)),
     Form.REPEATED: (_REPEATED, lambda texts, _name: texts),
     Form.KEY_VALUES: (_REPEATED, merged_key_values),
-    Form.BACKEND: (_REPEATED, lambda texts, _name: backend_params(texts)),
+    Form.BACKEND: (_REPEATED, backend_params),
     Form.OS_PARAMS: (_REPEATED, os_params),
     Form.TEXTS: (_REPEATED, texts),
     Form.DISKS: (_REPEATED, lambda given, _name: disk_requests(given)),

@@ -12,16 +12,15 @@ from ganeti.base.errors import InputError
 from ganeti.base.identifiers import interface_name, is_absolute_path, os_name, plain_name
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params, typed_value
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params
+from ganeti.model.param import check_params
 from ganeti.model.param_checks import (
-    NIC_MODES,
     changed,
     check_backend_params,
     check_node_params,
     check_os_params,
-    check_vlan,
 )
-from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_DEFAULTS, Params, layered
+from ganeti.model.params import BACKEND_DEFAULTS, IPOLICY_DEFAULTS, NIC_PARAMS, Params, layered
 
 DEFAULT = "default"
 """The name under which a cluster keeps its own layer of backend and NIC parameters."""
@@ -194,13 +193,7 @@ def changed_os_list(
 
 def changed_beparams(old: Mapping[str, Params], given: Params, field: str) -> dict[str, Params]:
     """The cluster's layer of backend parameters."""
-    values = {name: value for name, value in given.items() if value is not None}
-    checked = check_backend_params(values, field)
-    gone = dict.fromkeys(name for name, value in given.items() if value is None)
-    for name in gone:
-        if name not in BACKEND_DEFAULTS:
-            raise InputError("no such backend parameter", f"{field}.{name}")
-    new = changed(old.get(DEFAULT, {}), {**gone, **checked})
+    new = changed(old.get(DEFAULT, {}), check_backend_params(given, field))
     filled = layered(BACKEND_DEFAULTS, new)
     if filled["minmem"] > filled["maxmem"]:
         raise InputError(
@@ -212,20 +205,7 @@ def changed_beparams(old: Mapping[str, Params], given: Params, field: str) -> di
 
 def changed_nicparams(old: Mapping[str, Params], given: Params, field: str) -> dict[str, Params]:
     """The cluster's layer of NIC parameters."""
-    checked: Params = {}
-    for name, value in given.items():
-        where = f"{field}.{name}"
-        if name not in NIC_DEFAULTS:
-            raise InputError(f"no such NIC parameter; known: {', '.join(NIC_DEFAULTS)}", where)
-        checked[name] = None if value is None else typed_value(value, NIC_DEFAULTS[name], where)
-    if (mode := checked.get("mode")) is not None:
-        if mode not in NIC_MODES:
-            raise InputError("must be bridged, routed or openvswitch", f"{field}.mode")
-        checked["mode"] = NIC_MODES[mode]
-    if (link := checked.get("link")) is not None:
-        interface_name(link, f"{field}.link")
-    if (vlan := checked.get("vlan")) is not None:
-        checked["vlan"] = check_vlan(vlan, f"{field}.vlan")
+    checked = check_params(NIC_PARAMS, given, field, "NIC")
     return {**old, DEFAULT: changed(old.get(DEFAULT, {}), checked)}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.model.disk_templates import TEMPLATES
-from ganeti.model.hypervisor_params import typed_value
+from ganeti.model.param import typed_value
 from ganeti.model.params import Params
 
 MOST_STRIPES = 128

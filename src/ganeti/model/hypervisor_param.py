@@ -5,9 +5,9 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any
 
 from ganeti.base.identifiers import is_absolute_path
+from ganeti.model.param import Param
 
 PORT_MAX = 65535
 PASSWORD_DIRECTORY = "/etc/ganeti"  # noqa: S105 - where they are
@@ -37,12 +37,9 @@ _USB = re.compile(
 
 
 @dataclass(frozen=True)
-class HypervisorParam:
-    """One parameter. The type of `default` is the type of every value."""
+class HypervisorParam(Param):
+    """A parameter of a hypervisor."""
 
-    name: str
-    default: bool | int | str
-    doc: str
     is_global: bool = False
     """Cannot be set for one instance (S83)."""
     is_path: bool = False
@@ -51,9 +48,6 @@ class HypervisorParam:
     """Names a file that all nodes must have alike, because its instance may go to any (S71)."""
     touches_host: bool = False
     """Can reach the host beyond the guest; refused from remote users unless a policy allows it."""
-    choices: tuple[str, ...] = ()
-    check: Callable[[Any], str | None] | None = None
-    """Says what is wrong with a value, or None."""
 
 
 def absolute_or_empty(value: str) -> str | None:

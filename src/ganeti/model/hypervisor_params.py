@@ -6,6 +6,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.model.hypervisor_param import HypervisorParam
 from ganeti.model.kvm_params import KVM_PARAMS
+from ganeti.model.param import checked_value, defaults
 from ganeti.model.params import Params
 
 _FAKE = (
@@ -31,7 +32,7 @@ def wants_display(hvparams: Mapping[str, Any]) -> bool:
 
 def hypervisor_defaults(hypervisor: str) -> Params:
     """The values that a hypervisor's parameters have where nobody says otherwise."""
-    return {param.name: param.default for param in HYPERVISOR_PARAMS[hypervisor].values()}
+    return defaults(HYPERVISOR_PARAMS[hypervisor])
 
 
 def check_hypervisor_params(
@@ -66,25 +67,5 @@ def _checked(
         raise InputError(f"{hypervisor} has no such parameter", where)
     if of_instance and param.is_global:
         raise InputError("can only be set for the whole cluster", where)
-    typed: bool | int | str = typed_value(value, param.default, where)
-    if param.choices and typed not in param.choices:
-        raise InputError(f"must be one of {', '.join(param.choices)}", where)
-    if param.check and (wrong := param.check(typed)):
-        raise InputError(wrong, where)
+    typed: bool | int | str = checked_value(param, value, where)
     return typed
-
-
-def typed_value(value: Any, like: float | str, field: str) -> Any:
-    """`value` in the type of `like`; text from a command line is understood."""
-    kind: type[Any] = type(like)
-    if type(value) is kind:
-        return value
-    if isinstance(value, str):
-        if kind is bool and value.lower() in ("true", "yes", "on", "1"):
-            return True
-        if kind is bool and value.lower() in ("false", "no", "off", "0"):
-            return False
-        if kind is int and value.lstrip("-").isdecimal() and value.isascii():
-            return int(value)
-    wanted = {bool: "true or false", int: "a whole number", str: "text", float: "a number"}[kind]
-    raise InputError(f"{value!r:.60} is not {wanted}", field)

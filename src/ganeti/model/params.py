@@ -1,36 +1,102 @@
 """Parameters and their layers: cluster, group, node, object; later layers win."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import interface_name
 from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.param import Param, by_name, defaults
 
 Params = dict[str, Any]
 
-BACKEND_DEFAULTS: Params = {
-    "always_failover": False,
-    "auto_balance": True,
-    "maxmem": 128,
-    "minmem": 128,
-    "spindle_use": 1,
-    "vcpus": 1,
-}
-"""Backend parameters and the values they have where nobody says otherwise; memory in MiB."""
-BACKEND_OF_CLUSTER = frozenset(("always_failover", "auto_balance", "minmem", "spindle_use"))
-"""Those that only the cluster looks at: a running guest has nothing of them."""
 
-NIC_DEFAULTS: Params = {"mode": "bridged", "link": "br0", "vlan": ""}
+def _at_least_one(value: int) -> str | None:
+    return None if value >= 1 else "must be at least 1"
 
-NODE_DEFAULTS: Params = {
-    "oob_program": "",
-    "spindle_count": 1,
-    "exclusive_storage": False,
-    "ovs": False,
-    "ovs_name": "switch1",
-    "ovs_link": "",
-    "ssh_port": 22,
-    "cpu_speed": 1.0,
+
+def _some_memory(value: int) -> str | None:
+    return None if value >= 1 else "must be at least 1 MiB"
+
+
+BACKEND_PARAMS = by_name(
+    Param("always_failover", False, "never moved live", reaches_guest=False),
+    Param(
+        "auto_balance",
+        True,
+        "counted where memory is kept free for the failure of a node",
+        title="Auto_balance",
+        reaches_guest=False,
+    ),
+    Param("maxmem", 128, "memory at most", check=_some_memory, is_size=True, title="ConfigMaxMem"),
+    Param(
+        "minmem",
+        128,
+        "memory at least",
+        check=_some_memory,
+        is_size=True,
+        title="ConfigMinMem",
+        reaches_guest=False,
+    ),
+    Param("spindle_use", 1, "spindles that it uses", check=_at_least_one, reaches_guest=False),
+    Param("vcpus", 1, "virtual processors", check=_at_least_one, title="ConfigVCPUs"),
+)
+BACKEND_DEFAULTS = defaults(BACKEND_PARAMS)
+"""Memory in MiB."""
+MEMORY = "memory"
+"""In requests: `minmem` and `maxmem` together."""
+
+NIC_MODES = {
+    "bridged": "bridged",
+    "bridge": "bridged",
+    "routed": "routed",
+    "route": "routed",
+    "openvswitch": "openvswitch",
+    "ovs": "openvswitch",
 }
+"""What may be written for a NIC mode -> how it is stored and shown (X17)."""
+_VLAN = re.compile(r"(\.?[0-9]{1,4})?(:[0-9]{1,4})*", re.ASCII)
+LAST_VLAN = 4094
+
+
+def _nic_mode(text: str, field: str) -> str:
+    if text not in NIC_MODES:
+        raise InputError("must be bridged, routed or openvswitch", field)
+    return NIC_MODES[text]
+
+
+def check_vlan(text: str, field: str) -> str:
+    """`10` or `.10` (untagged), `:20:30` (tagged) or `.10:20:30`, as `.10:20:30`; '' is none."""
+    is_form = _VLAN.fullmatch(text) is not None
+    if not is_form or any(
+        not 1 <= int(part) <= LAST_VLAN for part in re.split("[.:]", text) if part
+    ):
+        raise InputError(
+            f"{text!r:.40} is not a VLAN: .N (untagged), :N:N (tagged) or .N:N, from 1 to {LAST_VLAN}",
+            field,
+        )
+    return f".{text}" if text[:1].isdecimal() else text
+
+
+NIC_PARAMS = by_name(
+    Param("mode", "bridged", "how it is connected", stored=_nic_mode),
+    Param("link", "br0", "what it is connected to", stored=interface_name),
+    Param("vlan", "", "VLANs of an Open vSwitch", stored=check_vlan),
+)
+NIC_DEFAULTS = defaults(NIC_PARAMS)
+
+NODE_PARAMS = by_name(
+    Param("oob_program", "", "program that switches the host on and off", title="OutOfBandProgram"),
+    Param("spindle_count", 1, "disks of the host", title="SpindleCount"),
+    Param("exclusive_storage", False, "no two instances share a disk", title="ExclusiveStorage"),
+    Param("ovs", False, "has an Open vSwitch", title="OpenvSwitch"),
+    Param("ovs_name", "switch1", "its name", title="OpenvSwitchName"),
+    Param("ovs_link", "", "its interface to the network", title="OpenvSwitchLink"),
+    Param("ssh_port", 22, "where ssh listens"),
+    Param("cpu_speed", 1.0, "speed of a processor relative to others"),
+)
+NODE_DEFAULTS = defaults(NODE_PARAMS)
 
 IPOLICY_DEFAULTS: Params = {
     "minmax": [

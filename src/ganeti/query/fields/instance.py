@@ -5,7 +5,7 @@ from typing import Any
 
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState
-from ganeti.model.params import BACKEND_DEFAULTS
+from ganeti.model.params import BACKEND_PARAMS
 from ganeti.query.fields.field import (
     NO_DATA,
     UNAVAILABLE,
@@ -298,22 +298,16 @@ _KIND_OF_TYPE = {
     float: ValueKind.FLOAT,
     str: _TEXT,
 }
-_BACKEND_TITLES = {
-    "auto_balance": "Auto_balance",
-    "maxmem": "ConfigMaxMem",
-    "minmem": "ConfigMinMem",
-    "vcpus": "ConfigVCPUs",
-}
 
 
 def _backend(name: str, alias: str = "") -> Field[InstanceRow]:
-    default = BACKEND_DEFAULTS[name]
+    param = BACKEND_PARAMS[name]
     return Field(
         alias or f"be/{name}",
-        _BACKEND_TITLES.get(name, f"be/{name}"),
-        _UNIT if name.endswith("mem") else _KIND_OF_TYPE[type(default)],
+        param.title or f"be/{name}",
+        _UNIT if param.is_size else _KIND_OF_TYPE[type(param.default)],
         f'Backend parameter "{name}"',
-        lambda row: row.beparams.get(name, default),
+        lambda row: row.beparams.get(name, param.default),
     )
 
 
@@ -342,7 +336,7 @@ INSTANCE_FIELDS = table(
     stored_fields("instance", lambda row: row.instance),
     disk_fields(),
     nic_fields(),
-    (_backend(name) for name in BACKEND_DEFAULTS),
+    (_backend(name) for name in BACKEND_PARAMS),
     (_backend("maxmem", "be/memory"), _backend("vcpus", "vcpus")),
     _hypervisor_params(),
 )

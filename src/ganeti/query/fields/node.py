@@ -8,7 +8,8 @@ from ganeti.config import fill
 from ganeti.config.storage_units import storage_unit
 from ganeti.model.names import NodeRole
 from ganeti.model.objects import Instance, Node
-from ganeti.model.params import NODE_DEFAULTS
+from ganeti.model.param import Param
+from ganeti.model.params import NODE_PARAMS
 from ganeti.query.context import QueryContext
 from ganeti.query.fields.field import NO_DATA, UNAVAILABLE, Field, Missing, Need, ValueKind
 from ganeti.query.fields.field import field_table as table
@@ -79,14 +80,6 @@ def _names(instances: Iterable[Instance]) -> list[str]:
     return sorted(instance.name for instance in instances)
 
 
-_PARAM_TITLES = {
-    "exclusive_storage": "ExclusiveStorage",
-    "oob_program": "OutOfBandProgram",
-    "ovs": "OpenvSwitch",
-    "ovs_link": "OpenvSwitchLink",
-    "ovs_name": "OpenvSwitchName",
-    "spindle_count": "SpindleCount",
-}
 _KIND_OF_TYPE = {
     bool: ValueKind.BOOL,
     int: ValueKind.NUMBER,
@@ -95,13 +88,13 @@ _KIND_OF_TYPE = {
 }
 
 
-def _param(name: str, default: object) -> Field[NodeRow]:
+def _param(param: Param) -> Field[NodeRow]:
     return Field(
-        f"ndp/{name}",
-        _PARAM_TITLES.get(name, f"ndp/{name}"),
-        _KIND_OF_TYPE[type(default)],
-        f'Node parameter "{name}", from the node, its group or the cluster',
-        lambda row: fill.filled_ndparams(row.context.snapshot, row.node).get(name, default),
+        f"ndp/{param.name}",
+        param.title or f"ndp/{param.name}",
+        _KIND_OF_TYPE[type(param.default)],
+        f'Node parameter "{param.name}", from the node, its group or the cluster',
+        lambda row: fill.filled_ndparams(row.context.snapshot, row.node)[param.name],
     )
 
 
@@ -263,5 +256,5 @@ NODE_FIELDS = table(
     _CONFIGURED,
     _ASKED,
     stored_fields("node", lambda row: row.node),
-    (_param(name, default) for name, default in NODE_DEFAULTS.items()),
+    map(_param, NODE_PARAMS.values()),
 )

@@ -8,7 +8,7 @@ from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.iallocator import DEFAULT_ALLOCATOR
 from ganeti.model.objects import Instance, InstanceUuid, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.model.param_checks import check_backend_params, check_os_params
+from ganeti.model.param_checks import changed, check_backend_params, check_os_params
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.hardware import with_network_port
@@ -107,7 +107,7 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         disks=build_disks(op.disks, template, directory, ctx.ids),
         nics=tuple(new_nic(ctx, request, index) for index, request in enumerate(op.nics)),
         hvparams=hvparams,
-        beparams=check_backend_params(op.beparams, "beparams"),
+        beparams=changed({}, check_backend_params(op.beparams, "beparams")),
         osparams=dict(op.osparams),
         osparams_private=dict(op.osparams_private),
         tags=tuple(sorted(set(op.tags))),

@@ -8,9 +8,9 @@ from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.hypervisor_params import typed_value
 from ganeti.model.objects import Disk, Instance
 from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.param import typed_value
 from ganeti.model.param_checks import changed
 from ganeti.model.params import Params
 from ganeti.units.context import UnitContext

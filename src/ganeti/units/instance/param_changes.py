@@ -13,7 +13,7 @@ from ganeti.model.names import AdminState, AdminStateSource
 from ganeti.model.objects import Cluster, Instance
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
-from ganeti.model.params import BACKEND_DEFAULTS, BACKEND_OF_CLUSTER, Params
+from ganeti.model.params import BACKEND_PARAMS, MEMORY, Params
 from ganeti.units.instance.field_changes import HYPERVISOR, Applies, FieldChange
 
 DEFAULT = "default"
@@ -28,16 +28,16 @@ def changed_params(
     """The instance with all that is asked for but its devices, and what was changed."""
     results = Results()
     beparams = _backend(op.beparams)
-    if "memory" in op.beparams:
-        size = beparams["maxmem"] or DEFAULT
-        results.append(FieldChange("be", "memory", size, Applies.AT_START))
-    named = op.beparams.keys() - {"memory"}
+    if MEMORY in op.beparams:
+        size = _shown(beparams["maxmem"])
+        results.append(FieldChange("be", MEMORY, size, Applies.AT_START))
+    named = op.beparams.keys() - {MEMORY}
     results += [
         FieldChange(
             "be",
             name,
             _shown(value),
-            Applies.NOW if name in BACKEND_OF_CLUSTER else Applies.AT_START,
+            Applies.AT_START if BACKEND_PARAMS[name].reaches_guest else Applies.NOW,
         )
         for name, value in beparams.items()
         if name in named
@@ -73,14 +73,8 @@ def _shown(value: Any) -> Any:
 
 def _backend(given: Mapping[str, Any]) -> Params:
     """Checked; None for what is to be the cluster's again."""
-    reset = [name for name, value in given.items() if value in (None, DEFAULT)]
-    kept = {name: value for name, value in given.items() if name not in reset}
-    checked = check_backend_params(kept, "beparams")
-    for name in reset:
-        if name != "memory" and name not in BACKEND_DEFAULTS:
-            check_backend_params({name: 0}, "beparams")  # says which ones there are
-        checked |= dict.fromkeys(("minmem", "maxmem") if name == "memory" else (name,))
-    return checked
+    values = {name: None if value == DEFAULT else value for name, value in given.items()}
+    return check_backend_params(values, "beparams")
 
 
 def _hypervisor(hypervisor: str, given: Mapping[str, Any]) -> Params:

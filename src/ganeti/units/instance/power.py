@@ -10,7 +10,7 @@ from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.names import AdminState, AdminStateSource, RebootType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
-from ganeti.model.param_checks import check_backend_params
+from ganeti.model.param_checks import changed, check_backend_params
 from ganeti.rpc.procedures.instances import (
     INSTANCE_REBOOT,
     INSTANCE_SHUTDOWN,
@@ -95,7 +95,7 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
         return replace(
             instance,
             hvparams={**instance.hvparams, **hvparams},
-            beparams={**instance.beparams, **beparams},
+            beparams=changed(instance.beparams, beparams),
         )
 
     async def execute(self, ctx: UnitContext, plan: StartPlan) -> Outcome:

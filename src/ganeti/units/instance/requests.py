@@ -5,14 +5,15 @@ from ipaddress import ip_address
 from pathlib import PurePosixPath
 
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import interface_name, mac_address, plain_name
+from ganeti.base.identifiers import mac_address, plain_name
 from ganeti.base.ids import IdSource
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
 from ganeti.model.objects import Cluster, Disk, Nic
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
-from ganeti.model.param_checks import NIC_MODES, check_vlan
-from ganeti.model.params import Params
+from ganeti.model.param import check_params
+from ganeti.model.param_checks import changed
+from ganeti.model.params import NIC_PARAMS, Params
 
 MAX_DISKS, MAX_NICS = 16, 8
 MAX_DISK_MIB = 64 * 1024 * 1024
@@ -83,12 +84,7 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
             mac_address(nic.mac, f"{where}.mac")
         if nic.ip is not None:
             check_address(nic.ip, f"{where}.ip")
-        if nic.mode is not None and nic.mode not in NIC_MODES:
-            raise InputError("must be bridged, routed or openvswitch", f"{where}.mode")
-        if nic.link is not None:
-            interface_name(nic.link, f"{where}.link")
-        if nic.vlan is not None:
-            check_vlan(nic.vlan, f"{where}.vlan")
+        check_params(NIC_PARAMS, _params_of(nic), where, "NIC")
         if nic.name is not None:
             plain_name(nic.name, f"{where}.name")
     _check_distinct("mac", [nic.mac.lower() for nic in nics])
@@ -117,12 +113,11 @@ def check_address(text: str, field: str) -> None:
 
 def nic_params(nic: NicRequest) -> Params:
     """What this interface sets that the cluster's defaults do not."""
-    given = {
-        "mode": NIC_MODES[nic.mode] if nic.mode else None,
-        "link": nic.link,
-        "vlan": None if nic.vlan is None else check_vlan(nic.vlan, "vlan"),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return changed({}, check_params(NIC_PARAMS, _params_of(nic), "nics", "NIC"))
+
+
+def _params_of(nic: NicRequest) -> Params:
+    return {name: getattr(nic, name) for name in NIC_PARAMS}
 
 
 def build_nic(nic: NicRequest, mac: str, ids: IdSource) -> Nic:

@@ -1,0 +1,81 @@
+"""What one parameter is, whatever it belongs to, and whether a value fits it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.sizes import parse_mib
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter. The type of `default` is the type of every value."""
+
+    name: str
+    default: bool | int | float | str
+    doc: str
+    choices: tuple[str, ...] = ()
+    check: Callable[[Any], str | None] | None = None
+    """Says what is wrong with a value, or None."""
+    stored: Callable[[Any, str], Any] | None = None
+    """The form in which a value is kept, which may be written in several; InputError."""
+    is_size: bool = False
+    """MiB; text may have a unit."""
+    title: str = ""
+    """The heading of its column in lists, if it is another than its name there."""
+    reaches_guest: bool = True
+    """A running guest has something of it; False: only the cluster looks at it."""
+
+
+def by_name(*params: Param) -> dict[str, Param]:
+    """A table of parameters."""
+    return {param.name: param for param in params}
+
+
+def defaults(params: Mapping[str, Param]) -> dict[str, Any]:
+    """The values that parameters have where nobody says otherwise."""
+    return {name: param.default for name, param in params.items()}
+
+
+def checked_value(param: Param, value: Any, where: str) -> Any:
+    """A value as it is stored; InputError."""
+    if param.is_size and isinstance(value, str):
+        value = parse_mib(value, where)
+    typed = typed_value(value, param.default, where)
+    if param.stored:
+        typed = param.stored(typed, where)
+    if param.choices and typed not in param.choices:
+        raise InputError(f"must be one of {', '.join(param.choices)}", where)
+    if param.check and (wrong := param.check(typed)):
+        raise InputError(wrong, where)
+    return typed
+
+
+def check_params(
+    known: Mapping[str, Param], given: Mapping[str, Any], field: str, what: str
+) -> dict[str, Any]:
+    """Values as they are stored, None among them, which takes one away; unknown names are refused."""
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        where = f"{field}.{name}"
+        if name not in known:
+            raise InputError(f"no such {what} parameter; known: {', '.join(known)}", where)
+        checked[name] = None if value is None else checked_value(known[name], value, where)
+    return checked
+
+
+def typed_value(value: Any, like: float | str, field: str) -> Any:
+    """`value` in the type of `like`; text from a command line is understood."""
+    kind: type[Any] = type(like)
+    if type(value) is kind:
+        return value
+    if isinstance(value, str):
+        if kind is bool and value.lower() in ("true", "yes", "on", "1"):
+            return True
+        if kind is bool and value.lower() in ("false", "no", "off", "0"):
+            return False
+        if kind is int and value.lstrip("-").isdecimal() and value.isascii():
+            return int(value)
+    wanted = {bool: "true or false", int: "a whole number", str: "text", float: "a number"}[kind]
+    raise InputError(f"{value!r:.60} is not {wanted}", field)
