@@ -32,16 +32,16 @@ async def test_a_guest_says_who_it_is_and_still_does_after_it_moved(
     install(guest, disk, instance.name)
     await boot(source, instance, disk)
     for _ in range(3):  # each opens the channel and closes it
-        found = await source.driver.agent_info(instance)
+        found = await source.driver.agents.agent_info(instance)
         assert found is not None
         assert (found.host_name, found.os) == (instance.name, "Ganeti's tiny guest")
         assert found.kernel[0].isdigit()
         [loopback] = found.interfaces
         assert (loopback.name, loopback.addresses[0]) == ("lo", "127.0.0.1/8")
     await migrate(source, target, instance, disk)
-    moved = await target.driver.agent_info(instance)
+    moved = await target.driver.agents.agent_info(instance)
     assert moved == found
-    assert await source.driver.agent_info(instance) is None
+    assert await source.driver.agents.agent_info(instance) is None
 
 
 async def test_a_guest_that_ignores_the_power_button_shuts_down_by_its_agent(
@@ -65,17 +65,17 @@ async def test_a_frozen_guest_writes_nothing_until_it_is_thawed_or_its_time_is_o
     install(guest, disk, instance.name)
     await boot(node, instance, disk)
     await node.beats(instance)
-    assert await node.driver.freeze(instance, 60) == 1
-    assert await node.driver.freeze(instance, 60) == 0  # it stands still already
+    assert await node.driver.agents.freeze(instance, 60) == 1
+    assert await node.driver.agents.freeze(instance, 60) == 0  # it stands still already
     frozen = disk_heartbeats(disk)
     await asyncio.sleep(1)
     assert disk_heartbeats(disk) == frozen
-    assert await node.driver.thaw(instance) == 1
+    assert await node.driver.agents.thaw(instance) == 1
     await node.beats(instance)
     assert len(disk_heartbeats(disk)) > len(frozen)
-    assert await node.driver.thaw(instance) == 0
+    assert await node.driver.agents.thaw(instance) == 0
 
-    await node.driver.freeze(instance, 0.1)
+    await node.driver.agents.freeze(instance, 0.1)
     await asyncio.sleep(0.2)
     await node.driver.look_after()
     await node.beats(instance)
@@ -87,7 +87,7 @@ async def test_a_guest_without_an_agent_is_no_worse_off(
     """It has the channel, and nobody listens there."""
     instance = tiny_instance(guest, use_guest_agent=True)
     await node.driver.start(instance, [str(disk)], paused=True)
-    assert await node.driver.agent_info(instance) is None
+    assert await node.driver.agents.agent_info(instance) is None
     with pytest.raises(HypervisorError, match="agent did not answer"):
-        await node.driver.freeze(instance, 60)
+        await node.driver.agents.freeze(instance, 60)
     await node.driver.stop(instance, 0)

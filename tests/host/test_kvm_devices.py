@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
+from ganeti.base.process import run
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.monitor import Monitor
 from ganeti.hypervisor.kvm.network import tap_name
@@ -296,5 +297,6 @@ async def test_nobody_is_served_in_the_clear(spice: InstanceSpec) -> None:
 
 
 def test_both_ends_agree_on_where_the_files_are(paths: Paths) -> None:
-    names: Any = {str(paths.below(name)) for name in KvmHypervisor.ancillary_files}
+    shared = KvmHypervisor(paths, run).options.shared_files
+    names: Any = {str(paths.below(name)) for name in shared}
     assert {str(paths.data / "spice.pem"), str(paths.data / "spice-ca.pem")} <= names

@@ -5,6 +5,7 @@ checked, changing calls carried out beside the caller. Its host's address comman
 """
 
 import abc
+import asyncio
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,10 +127,16 @@ class RealNode(ContractNode):
         return wire.convert(wire.plain(result), procedure.result)
 
     async def restart(self) -> None:
-        await self.close()
+        await self._stop()
         self._application = self._started()
 
     async def close(self) -> None:
+        async with asyncio.timeout(60):
+            while self._application.tasks.running():  # noqa: ASYNC110 - nobody's children
+                await asyncio.sleep(0.02)
+        await self._stop()
+
+    async def _stop(self) -> None:
         await self._application.running.close()
         await self._application.close()
 

@@ -1,12 +1,14 @@
-"""What some hypervisor drivers are beside `Hypervisor`; callers look whether a driver is one of these.
+"""What some hypervisor drivers can do beside `Hypervisor`, each a part of its own; `Options` has those of one driver.
 
 Like all of a driver, they raise only HypervisorError, and may be repeated.
 """
 
 import abc
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ganeti.model.instance_spec import InstanceSpec
+from ganeti.hypervisor.hotplug import Hotplug
+from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.agent import AgentInfo
 
@@ -77,3 +79,31 @@ class KeepsNvram(abc.ABC):
         self, instance: InstanceSpec, disk_paths: Sequence[str], *, everywhere: bool
     ) -> None:
         """Remove what only this node has; with `everywhere` also what all see. No-op if there is none."""
+
+
+class ChecksNics(abc.ABC):
+    """Has guests on real networks, and says beforehand whether it could connect them on this node."""
+
+    @abc.abstractmethod
+    async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
+        """What keeps network interfaces from being connected here, a sentence each; empty if nothing."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one driver has beside the operations of `Hypervisor`; None where it has not."""
+
+    hotplug: Hotplug | None = None
+    """Changes the devices of running guests."""
+    networks: ChecksNics | None = None
+    machines: PinsMachine | None = None
+    screens: TakesScreenshots | None = None
+    nvram: KeepsNvram | None = None
+    agents: TalksToAgent | None = None
+    warm_up: WarmsUp | None = None
+    upkeep: LooksAfterGuests | None = None
+    shared_files: tuple[str, ...] = ()
+    """Files of the host that must be the same on all nodes, as far as the master has them (S67)."""
+
+
+NO_OPTIONS = Options()

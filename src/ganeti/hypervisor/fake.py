@@ -16,8 +16,9 @@ from ganeti.base.clock import Clock, SystemClock
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.abilities import Options
 from ganeti.hypervisor.fake_hotplug import FakeHotplug
-from ganeti.hypervisor.interface import Capabilities, Hypervisor
+from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.model.wire import decode, encode
@@ -46,7 +47,6 @@ class FakeHypervisor(Hypervisor):
     """Pretends, and keeps the accounts: `memory_mib` is all that its guests may use together."""
 
     name: ClassVar[str] = "fake"
-    capabilities: ClassVar[Capabilities] = Capabilities(can_migrate=True, has_console=False)
 
     def __init__(
         self,
@@ -66,6 +66,10 @@ class FakeHypervisor(Hypervisor):
     def hotplug(self) -> FakeHotplug:
         return self._hotplug
 
+    @property
+    def options(self) -> Options:
+        return Options(hotplug=self._hotplug)
+
     async def verify(self) -> list[str]:
         try:
             self._meet("verify")
@@ -81,7 +85,6 @@ class FakeHypervisor(Hypervisor):
         return [self._entry(guest) for guest in self._all()]
 
     async def one_running(self, instance_uuid: str) -> RunningInstance | None:
-        """See `ganeti.hypervisor.single.LooksAtOne`."""
         self._meet("running")
         guest = self._read(instance_uuid)
         return self._entry(guest) if guest is not None else None

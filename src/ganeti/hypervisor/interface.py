@@ -1,11 +1,10 @@
 """What every hypervisor driver offers."""
 
 import abc
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ganeti.hypervisor.hotplug import Hotplug
+from ganeti.hypervisor.abilities import NO_OPTIONS, Options
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
@@ -18,14 +17,6 @@ from ganeti.rpc.procedures.migration import (
 )
 
 
-@dataclass(frozen=True)
-class Capabilities:
-    """Facts about a driver, so that callers never ask for its name."""
-
-    can_migrate: bool = False
-    has_console: bool = False
-
-
 class Hypervisor(abc.ABC):
     """One hypervisor on one node.
 
@@ -35,14 +26,11 @@ class Hypervisor(abc.ABC):
     """
 
     name: ClassVar[str]
-    capabilities: ClassVar[Capabilities]
-    ancillary_files: ClassVar[tuple[str, ...]] = ()
-    """Files of the host that must be the same on all nodes, as far as the master has them (S67)."""
 
     @property
-    def hotplug(self) -> Hotplug | None:
-        """What changes the devices of running guests, where the driver can."""
-        return None
+    def options(self) -> Options:
+        """What this driver can do besides."""
+        return NO_OPTIONS
 
     @abc.abstractmethod
     async def verify(self) -> list[str]:
@@ -54,6 +42,10 @@ class Hypervisor(abc.ABC):
     @abc.abstractmethod
     async def running(self) -> list[RunningInstance]:
         """The instances that are here now, whoever started them."""
+
+    async def one_running(self, instance_uuid: str) -> RunningInstance | None:
+        """One entry of `running`, which most drivers find without looking at all; None if it is not here."""
+        return next((one for one in await self.running() if one.uuid == instance_uuid), None)
 
     @abc.abstractmethod
     async def start(
@@ -93,3 +85,9 @@ class Hypervisor(abc.ABC):
     @abc.abstractmethod
     async def validate(self, hvparams: Params) -> list[str]:
         """What is wrong with these parameters on this node (missing files, unknown machines …)."""
+
+
+def options_of(hypervisors: Mapping[str, Hypervisor], name: str) -> Options:
+    """What a node's hypervisor can do besides; one that is not here can nothing."""
+    hypervisor = hypervisors.get(name)
+    return hypervisor.options if hypervisor else NO_OPTIONS

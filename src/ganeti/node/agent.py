@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.abilities import TalksToAgent
-from ganeti.hypervisor.interface import Hypervisor
+from ganeti.hypervisor.interface import Hypervisor, options_of
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.agent import (
@@ -31,13 +31,12 @@ def handlers(hypervisors: Mapping[str, Hypervisor], locks: InstanceLocks) -> Han
 
 @dataclass(frozen=True)
 class _Agents:
-    hypervisors: Mapping[str, object]
-    """Looked at for what they can do, not for what all of them can."""
+    hypervisors: Mapping[str, Hypervisor]
     locks: InstanceLocks
 
     async def info(self, args: InstanceArgs, _call: Call) -> AgentInfo | None:
-        driver = self.hypervisors.get(args.instance.hypervisor)
-        return await driver.agent_info(args.instance) if isinstance(driver, TalksToAgent) else None
+        agents = options_of(self.hypervisors, args.instance.hypervisor).agents
+        return await agents.agent_info(args.instance) if agents else None
 
     async def freeze(self, args: FrozenArgs, _call: Call) -> Frozen:
         driver = self._able(args.instance.hypervisor)
@@ -50,7 +49,7 @@ class _Agents:
             return Frozen(file_systems=await driver.thaw(args.instance))
 
     def _able(self, name: str) -> TalksToAgent:
-        driver = self.hypervisors.get(name)
-        if not isinstance(driver, TalksToAgent):
+        agents = options_of(self.hypervisors, name).agents
+        if agents is None:
             raise HypervisorError(f"instances of {name} have no agent on this node")
-        return driver
+        return agents

@@ -52,11 +52,12 @@ class _Devices:
 
     def _hotplug(self, instance: InstanceSpec) -> Hotplug:
         hypervisor = self.hypervisors.get(instance.hypervisor)
-        if hypervisor is None or hypervisor.hotplug is None:
+        hotplug = hypervisor.options.hotplug if hypervisor else None
+        if hotplug is None:
             raise HypervisorError(
                 f"hypervisor {instance.hypervisor!r:.40} of this node changes no running guests"
             )
-        return hypervisor.hotplug
+        return hotplug
 
     async def obstacles(self, args: InstanceArgs, _call: Call) -> list[str]:
         try:

@@ -51,12 +51,14 @@ class _Files:
 
     async def shared(self, args: SharedFilesArgs, _call: Call) -> SharedFiles:
         drivers = [self.hypervisors[name] for name in args.hypervisors if name in self.hypervisors]
-        needed = [path for driver in drivers for path in driver.ancillary_files]
+        needed = [path for driver in drivers for path in driver.options.shared_files]
         needed += args.named
         return await asyncio.to_thread(shared_files, self.paths, needed)
 
     async def write(self, args: NodeFile, _call: Call) -> Nothing:
-        needed = [path for driver in self.hypervisors.values() for path in driver.ancillary_files]
+        needed = [
+            path for driver in self.hypervisors.values() for path in driver.options.shared_files
+        ]
         try:
             await asyncio.to_thread(write_file, self.paths, args, needed)
         except OSError as err:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ganeti.base.errors import HypervisorError
-from ganeti.hypervisor.abilities import KeepsNvram, PinsMachine, TakesScreenshots
-from ganeti.hypervisor.interface import Hypervisor
+from ganeti.hypervisor.interface import Hypervisor, options_of
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.params import Params
 from ganeti.node.disks import DeviceFactory, InstanceDisks
@@ -42,8 +41,7 @@ def handlers(
 
 @dataclass(frozen=True)
 class _Hardware:
-    hypervisors: Mapping[str, object]
-    """Looked at for what they can do, not for what all of them can."""
+    hypervisors: Mapping[str, Hypervisor]
     device: DeviceFactory
     locks: InstanceLocks
 
@@ -51,36 +49,38 @@ class _Hardware:
         return InstanceDisks(self.device, instance).paths
 
     async def pinned(self, args: HvParamsArgs, _call: Call) -> Params:
-        driver = self.hypervisors.get(args.hypervisor)
-        return await driver.pinned(args.hvparams) if isinstance(driver, PinsMachine) else {}
+        machines = options_of(self.hypervisors, args.hypervisor).machines
+        return await machines.pinned(args.hvparams) if machines else {}
 
     async def screenshot(self, args: InstanceArgs, _call: Call) -> Screenshot:
-        driver = self.hypervisors.get(args.instance.hypervisor)
-        if not isinstance(driver, TakesScreenshots):
+        screens = options_of(self.hypervisors, args.instance.hypervisor).screens
+        if screens is None:
             raise HypervisorError(
                 f"instances of {args.instance.hypervisor} show no screen on this node"
             )
-        return Screenshot(png=await driver.screenshot(args.instance))
+        return Screenshot(png=await screens.screenshot(args.instance))
 
     async def read_nvram(self, args: InstanceArgs, _call: Call) -> Nvram:
-        driver = self.hypervisors.get(args.instance.hypervisor)
-        if not isinstance(driver, KeepsNvram):
+        nvram = options_of(self.hypervisors, args.instance.hypervisor).nvram
+        if nvram is None:
             return Nvram()
-        return Nvram(content=await driver.read_nvram(args.instance, self._paths(args.instance)))
+        return Nvram(content=await nvram.read_nvram(args.instance, self._paths(args.instance)))
 
     async def write_nvram(self, args: WriteNvramArgs, _call: Call) -> Nothing:
-        driver, instance = self.hypervisors.get(args.instance.hypervisor), args.instance
-        if not isinstance(driver, KeepsNvram):
+        instance = args.instance
+        nvram = options_of(self.hypervisors, instance.hypervisor).nvram
+        if nvram is None:
             raise HypervisorError(f"{instance.hypervisor} keeps no NVRAM")
         async with self.locks.of(instance.name):
-            await driver.write_nvram(instance, self._paths(instance), args.content)
+            await nvram.write_nvram(instance, self._paths(instance), args.content)
         return Nothing()
 
     async def forget_nvram(self, args: ForgetNvramArgs, _call: Call) -> Nothing:
-        driver, instance = self.hypervisors.get(args.instance.hypervisor), args.instance
-        if isinstance(driver, KeepsNvram):
+        instance = args.instance
+        nvram = options_of(self.hypervisors, instance.hypervisor).nvram
+        if nvram is not None:
             async with self.locks.of(instance.name):
-                await driver.forget_nvram(
+                await nvram.forget_nvram(
                     instance, self._paths(instance), everywhere=args.everywhere
                 )
         return Nothing()

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from ganeti.base.errors import HypervisorError, InputError
 from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.interface import Hypervisor
-from ganeti.hypervisor.single import one_running
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import RebootType
 from ganeti.node.disks import DeviceFactory, InstanceDisks
@@ -75,7 +74,7 @@ def handlers(
 async def _give_up(disks: InstanceDisks, hypervisor: Hypervisor, instance: InstanceSpec) -> None:
     """After a failed start: deactivate the disks, unless a guest has them, or may have."""
     try:
-        guest = await one_running(hypervisor, instance.uuid)
+        guest = await hypervisor.one_running(instance.uuid)
     except HypervisorError as err:
         log.warning("%s keeps its disks active, for it may run: %s", instance.name, err)
         return
@@ -103,7 +102,7 @@ class _Instances:
 
     async def one_running(self, args: InstanceArgs, _call: Call) -> RunningInstance | None:
         """Never waits for the instance's lock: it is asked while others change the instance."""
-        return await one_running(self._hypervisor(args.instance.hypervisor), args.instance.uuid)
+        return await self._hypervisor(args.instance.hypervisor).one_running(args.instance.uuid)
 
     async def start(self, args: StartArgs, _call: Call) -> Nothing:
         instance = args.instance
@@ -135,7 +134,7 @@ class _Instances:
         instance = args.instance
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
-            found = await one_running(hypervisor, instance.uuid)
+            found = await hypervisor.one_running(instance.uuid)
             if found is not None and not found.has_guest:
                 # Either end would let the guest go on, while it may run at the other (G5).
                 raise HypervisorError(f"{instance.name} is in a migration that was not finished")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from ganeti.base.errors import HypervisorError
 from ganeti.hypervisor.interface import Hypervisor
-from ganeti.hypervisor.networking import ChecksNics
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.networks import NICS_CHECK, NicsArgs
 
@@ -23,4 +22,5 @@ class _Networks:
         driver = self.hypervisors.get(args.hypervisor)
         if driver is None:
             raise HypervisorError(f"this node has no hypervisor {args.hypervisor!r:.40}")
-        return await driver.wrong_nics(args.nics) if isinstance(driver, ChecksNics) else []
+        networks = driver.options.networks
+        return await networks.wrong_nics(args.nics) if networks else []

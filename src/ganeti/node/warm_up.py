@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from ganeti import ssconf
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import LooksAfterGuests, WarmsUp
 from ganeti.hypervisor.interface import Hypervisor
 
 LOOK_EVERY_S = 10.0
@@ -18,11 +17,12 @@ log = logging.getLogger(__name__)
 async def warm_up(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> None:
     """Let those that the cluster uses find out what takes a while; what fails will say so when it is needed."""
     for name in _used(paths):
-        hypervisor: object = hypervisors.get(name)
-        if not isinstance(hypervisor, WarmsUp):
+        hypervisor = hypervisors.get(name)
+        able = hypervisor.options.warm_up if hypervisor else None
+        if able is None:
             continue
         try:
-            await hypervisor.warm_up()
+            await able.warm_up()
         except GanetiError as err:
             log.warning("hypervisor %s: %s", name, err)
 
@@ -32,8 +32,7 @@ async def look_after_guests(hypervisors: Mapping[str, Hypervisor]) -> None:
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         for name, hypervisor in hypervisors.items():
-            able: object = hypervisor
-            if isinstance(able, LooksAfterGuests):
+            if (able := hypervisor.options.upkeep) is not None:
                 try:
                     await able.look_after()
                 except (OSError, GanetiError) as err:

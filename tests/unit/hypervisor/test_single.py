@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
-from ganeti.hypervisor.single import one_running
+from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.rpc.procedures.instances import RunningInstance
 
@@ -12,7 +12,7 @@ from ganeti.rpc.procedures.instances import RunningInstance
 class Plain(FakeHypervisor):
     """A driver that offers nothing beyond its interface."""
 
-    one_running = None  # type: ignore[assignment]  # it is not offered
+    one_running = Hypervisor.one_running
 
 
 def instance(uuid: str) -> InstanceSpec:
@@ -32,10 +32,10 @@ async def test_a_guest_is_found_by_its_uuid_whatever_the_driver_offers(tmp_path:
     for uuid in ("a", "b"):
         await fake.start(instance(uuid), [])
     for driver in (fake, Plain(Paths(tmp_path))):
-        found = await one_running(driver, "b")
+        found = await driver.one_running("b")
         assert found is not None
         assert (found.name, found.state) == ("b.example.com", "running")
-        assert await one_running(driver, "c") is None
+        assert await driver.one_running("c") is None
 
 
 async def test_a_driver_that_can_is_not_asked_for_all(tmp_path: Path) -> None:
@@ -45,4 +45,4 @@ async def test_a_driver_that_can_is_not_asked_for_all(tmp_path: Path) -> None:
 
     driver = OneOnly(Paths(tmp_path))
     await driver.start(instance("a"), [])
-    assert await one_running(driver, "a") is not None
+    assert await driver.one_running("a") is not None

@@ -6,7 +6,7 @@ import pytest
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import TalksToAgent
+from ganeti.hypervisor.abilities import Options, TalksToAgent
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.node import agent
@@ -20,6 +20,10 @@ CALL = Call(1, "master", "1/0/1")
 
 class Talking(FakeHypervisor, TalksToAgent):
     """Its guests have agents."""
+
+    @property
+    def options(self) -> Options:
+        return Options(agents=self)
 
     async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
         return AgentInfo(host_name=instance.name)

@@ -6,6 +6,7 @@ import pytest
 
 from ganeti.base.errors import HostError, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.abilities import Options
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.node.files import checksums_of, handlers, shared_files, write_file
 from ganeti.rpc.calls import Call
@@ -15,7 +16,9 @@ from ganeti.rpc.procedures.files import NodeFile, SharedFilesArgs
 class Needy(FakeHypervisor):
     """A hypervisor that needs a file of the host."""
 
-    ancillary_files = ("/etc/ganeti/needed.conf", "/var/lib/ganeti/needed.pem")
+    @property
+    def options(self) -> Options:
+        return Options(shared_files=("/etc/ganeti/needed.conf", "/var/lib/ganeti/needed.pem"))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
+from ganeti.hypervisor.abilities import ChecksNics, Options
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.registry import hypervisors
@@ -19,7 +20,11 @@ from ganeti.rpc.procedures.networks import NICS_CHECK, NicsArgs
 NIC = NicSpec(uuid="n", index=0, mac="m", link="nosuchbridge")
 
 
-class Networked(FakeHypervisor):
+class Networked(FakeHypervisor, ChecksNics):
+    @property
+    def options(self) -> Options:
+        return Options(networks=self)
+
     async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
         return [f"NIC {nic.index}: no {nic.link}" for nic in nics]
 

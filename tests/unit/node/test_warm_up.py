@@ -8,7 +8,7 @@ import pytest
 from ganeti import ssconf
 from ganeti.base.errors import HypervisorError
 from ganeti.base.paths import Paths
-from ganeti.hypervisor.abilities import LooksAfterGuests, WarmsUp
+from ganeti.hypervisor.abilities import LooksAfterGuests, Options, WarmsUp
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.node.warm_up import LOOK_EVERY_S, look_after_guests, warm_up
 
@@ -17,6 +17,10 @@ class Curious(FakeHypervisor, WarmsUp):
     """Counts how often it looks."""
 
     looks = 0
+
+    @property
+    def options(self) -> Options:
+        return Options(warm_up=self)
 
     async def warm_up(self) -> None:
         self.looks += 1
@@ -40,6 +44,10 @@ class Careful(FakeHypervisor, LooksAfterGuests):
     """Fails at first."""
 
     calls = 0
+
+    @property
+    def options(self) -> Options:
+        return Options(upkeep=self)
 
     async def look_after(self) -> None:
         self.calls += 1

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.abilities import TalksToAgent
 from ganeti.hypervisor.kvm.agent import AgentSilent, GuestAgent
 from ganeti.hypervisor.kvm.guests import Guest, Guests, complete
 from ganeti.hypervisor.kvm.runtime import GuestFiles
@@ -15,14 +16,14 @@ from ganeti.rpc.procedures.agent import AgentInfo
 logger = logging.getLogger(__name__)
 
 
-class Agents:
+class Agents(TalksToAgent):
     """Reaches the agents of guests that have a channel for one (`use_guest_agent`)."""
 
     def __init__(self, guests: Guests) -> None:
         self._guests = guests
         self._known: dict[Path, GuestAgent] = {}
 
-    async def info(self, instance: InstanceSpec) -> AgentInfo | None:
+    async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
         """What a guest says of itself; None if it does not run here, or no agent answers."""
         guest = self._guests.peek(self._guests.files(instance.uuid))
         if guest is None or not _has_channel(guest):

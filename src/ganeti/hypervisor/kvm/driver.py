@@ -13,14 +13,15 @@ from ganeti.base.errors import HostError, HypervisorError
 from ganeti.base.paths import Paths
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run
 from ganeti.hypervisor.abilities import (
+    ChecksNics,
     KeepsNvram,
     LooksAfterGuests,
+    Options,
     PinsMachine,
     TakesScreenshots,
-    TalksToAgent,
     WarmsUp,
 )
-from ganeti.hypervisor.interface import Capabilities, Hypervisor
+from ganeti.hypervisor.interface import Hypervisor
 from ganeti.hypervisor.kvm import links, migration, nvram
 from ganeti.hypervisor.kvm.agents import Agents
 from ganeti.hypervisor.kvm.console import console_info
@@ -37,7 +38,6 @@ from ganeti.hypervisor.kvm.validation import machines, problems_here
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
 from ganeti.model.kvm_params import SPICE_FILES, VNC_PASSWORD_FILE
 from ganeti.model.params import Params
-from ganeti.rpc.procedures.agent import AgentInfo
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.migration import (
     Incoming,
@@ -76,13 +76,11 @@ class KvmHypervisor(
     PinsMachine,
     TakesScreenshots,
     KeepsNvram,
-    TalksToAgent,
+    ChecksNics,
 ):
     """Guests as QEMU processes, which outlive this object and the daemon that has it."""
 
     name: ClassVar[str] = "kvm"
-    capabilities: ClassVar[Capabilities] = Capabilities(can_migrate=True, has_console=True)
-    ancillary_files: ClassVar[tuple[str, ...]] = (VNC_PASSWORD_FILE, *SPICE_FILES)
 
     def __init__(
         self,
@@ -97,11 +95,25 @@ class KvmHypervisor(
         self._endpoint = MigrationEndpoint(paths)
         self._versions: dict[tuple[str, int, int], str] = {}
         self._hotplug = KvmHotplug(paths, run, self._guests)
-        self._agents = Agents(self._guests)
+        self.agents = Agents(self._guests)
 
     @property
     def hotplug(self) -> KvmHotplug:
         return self._hotplug
+
+    @property
+    def options(self) -> Options:
+        return Options(
+            hotplug=self._hotplug,
+            networks=self,
+            machines=self,
+            screens=self,
+            nvram=self,
+            agents=self.agents,
+            warm_up=self,
+            upkeep=self,
+            shared_files=(VNC_PASSWORD_FILE, *SPICE_FILES),
+        )
 
     async def verify(self) -> list[str]:
         problems = []
@@ -134,23 +146,13 @@ class KvmHypervisor(
     async def look_after(self) -> None:
         for files in list(self._guests.known()):
             await asyncio.to_thread(files.shorten_logs)
-            await self._agents.thaw_in_time(files)
-
-    async def agent_info(self, instance: InstanceSpec) -> AgentInfo | None:
-        return await self._agents.info(instance)
-
-    async def freeze(self, instance: InstanceSpec, limit_s: float) -> int:
-        return await self._agents.freeze(instance, limit_s)
-
-    async def thaw(self, instance: InstanceSpec) -> int:
-        return await self._agents.thaw(instance)
+            await self.agents.thaw_in_time(files)
 
     async def running(self) -> list[RunningInstance]:
         found = await asyncio.gather(*(self._look(files) for files in list(self._guests.known())))
         return [one for one in found if one is not None]
 
     async def one_running(self, instance_uuid: str) -> RunningInstance | None:
-        """See `ganeti.hypervisor.single.LooksAtOne`."""
         found = await self._look(self._guests.files(instance_uuid))
         return found if found is not None and found.uuid == instance_uuid else None
 
@@ -343,7 +345,6 @@ class KvmHypervisor(
             raise HypervisorError(f"{instance.name} runs on this node; its NVRAM is in use")
 
     async def wrong_nics(self, nics: Sequence[NicSpec]) -> list[str]:
-        """See `ganeti.hypervisor.networking.ChecksNics`."""
         return links.wrong_nics(nics)
 
     # --- pieces of the operations above ------------------------------------------------------
@@ -472,7 +473,7 @@ class KvmHypervisor(
             while (left := deadline - loop.time()) > 0:
                 await guest.ask("system_powerdown", timeout_s=left)
                 if not is_first:  # it did not hear the button
-                    await self._agents.shutdown(guest)
+                    await self.agents.shutdown(guest)
                 is_first = False
                 if await self._guests.ended_within(guest, min(ASK_AGAIN_S, left)):
                     return True

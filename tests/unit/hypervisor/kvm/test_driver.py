@@ -455,10 +455,10 @@ async def test_a_frozen_guest_goes_on_in_time_whatever_becomes_of_the_daemon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await kvm.start(TALKS, [])
-    assert await kvm.freeze(TALKS, 60) == 2
-    assert await kvm.thaw(TALKS) == 2
-    assert await kvm.thaw(TALKS) == 0
-    assert await kvm.freeze(TALKS, 60) == 2
+    assert await kvm.agents.freeze(TALKS, 60) == 2
+    assert await kvm.agents.thaw(TALKS) == 2
+    assert await kvm.agents.thaw(TALKS) == 0
+    assert await kvm.agents.freeze(TALKS, 60) == 2
     successor = KvmHypervisor(paths, no_commands, processes=host, monitor=host.monitor)
     await successor.look_after()
     assert agent.frozen == 2
@@ -476,14 +476,14 @@ async def test_a_guest_that_cannot_be_frozen_says_why(
 ) -> None:
     await kvm.start(INSTANCE, [])
     with pytest.raises(HypervisorError, match="modify -H use_guest_agent=true web1"):
-        await kvm.freeze(INSTANCE, 60)
-    assert await kvm.agent_info(INSTANCE) is None
-    assert await kvm.thaw(INSTANCE) == 0
+        await kvm.agents.freeze(INSTANCE, 60)
+    assert await kvm.agents.agent_info(INSTANCE) is None
+    assert await kvm.agents.thaw(INSTANCE) == 0
     await kvm.stop(INSTANCE, 0)
     await kvm.start(TALKS, [])
     agent.is_silent = True
     with pytest.raises(AgentSilent):
-        await kvm.freeze(TALKS, 60)
+        await kvm.agents.freeze(TALKS, 60)
     kept = record(paths)
     assert kept is not None
     assert kept.thaw_at == 0  # nothing is to be thawed in time, or asked for it
