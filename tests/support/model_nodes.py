@@ -764,10 +764,10 @@ class ModelNode:
     def on_migration_accept(self, args: IncomingArgs) -> Incoming:
         self._check_may_start()
         uuid = args.instance.uuid
-        self._check_disks(args.info.instance)
+        spec = incoming_instance(args.instance, args.info.instance)
+        self._check_disks(spec)
         if uuid in self.guests and self.guests[uuid].state != "incoming":
             raise HypervisorError(f"{args.instance.name} is on this node already")
-        spec = incoming_instance(args.instance, args.info.instance)
         self.guests[uuid] = Guest(spec, "incoming", runs_on=args.info.running)
         self.let_go_on.discard(uuid)
         disks_port = COPY_PORT if args.copies_disks else 0

@@ -20,6 +20,7 @@ from ganeti.config.transaction import Draft, put_row
 from ganeti.jobs.queue import JobQueue
 from ganeti.jobs.view import JobView
 from ganeti.locking.manager import LockManager
+from ganeti.model.disk_templates import ENABLED_BY_DEFAULT
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import (
     Cluster,
@@ -66,12 +67,14 @@ def certificate(number: int) -> str:
     return f"{number}" * 64
 
 
-def _first_rows() -> list[Put]:
+def _first_rows(templates: tuple[str, ...]) -> list[Put]:
     cluster = Cluster(
         uuid=CLUSTER,
         name="cluster.example.com",
         master_node=NODES[0],
         enabled_hypervisors=("fake", "kvm"),
+        enabled_disk_templates=templates,
+        ipolicy={} if templates == ENABLED_BY_DEFAULT else {"disk-templates": list(templates)},
         file_storage_dir="/local",
         shared_file_storage_dir="/shared",
         candidate_pool_size=1,
@@ -104,11 +107,13 @@ class World:
     built_in: BuiltInAllocator | None = None
     """None: also the allocator hail is a program of the master's node."""
     node_data_age_s: float = 0.0
+    node_type: type[ModelNode] = ModelNode
+    enabled_disk_templates: tuple[str, ...] = ENABLED_BY_DEFAULT
 
     def __post_init__(self) -> None:
         for number in range(1, 5):
             name = node_name(number)
-            self.nodes[name] = ModelNode(name, CLUSTER, self.shared)
+            self.nodes[name] = self.node_type(name, CLUSTER, self.shared)
         peers = {f"192.0.2.{number}": self.node(number) for number in range(1, 5)}
         for node in self.nodes.values():
             node.peers = {**peers, **self.nodes}
@@ -288,7 +293,7 @@ class Master:
         store = cls.store_type(world.disk)
         lease = await become_master(store)
         if not world.disk.rows:
-            await store.commit(lease, Transaction(tuple(_first_rows())))
+            await store.commit(lease, Transaction(tuple(_first_rows(world.enabled_disk_templates))))
         config = await Config.load(store, lease, LoopClock(), world.ids)
         master = cls(world, store, lease, config)
         await master.queue.load()

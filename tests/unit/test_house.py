@@ -189,6 +189,7 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "cli/gnt_instance/modify.py": "an instance's own directory",
     "cli/gnt_os.py": "shows and changes what the cluster has for one OS",
     "config/cluster_params.py": "rules between two parameters",
+    "layouts/files.py": "an instance's own directory",
     "model/disk_templates.py": "which parameter says where a template takes space from",
     "model/iallocator.py": "where a default allocator is refused",
     "model/opcodes/instance.py": "an instance's own directory",

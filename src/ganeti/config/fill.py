@@ -3,13 +3,11 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
 from ganeti.config.view import View
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
-from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
-from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup
+from ganeti.model.instance_spec import DiskPeer, DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup, NodeUuid
 from ganeti.model.params import (
     BACKEND_DEFAULTS,
     IPOLICY_DEFAULTS,
@@ -99,8 +97,8 @@ def cluster_osparams(cluster: Cluster, os: str) -> dict[str, str]:
     return layered(cluster.osparams.get(base, {}), per_variant)
 
 
-def instance_spec(snapshot: View, instance: Instance) -> InstanceSpec:
-    """The instance as a node needs it, every parameter resolved."""
+def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = None) -> InstanceSpec:
+    """The instance as a node, its primary one if none is given, needs it; every parameter resolved."""
     cluster = snapshot.cluster
     beparams = filled_beparams(cluster, instance)
     return InstanceSpec(
@@ -113,8 +111,7 @@ def instance_spec(snapshot: View, instance: Instance) -> InstanceSpec:
         hvparams=filled_hvparams(cluster, instance),
         disk_template=instance.disk_template,
         disks=tuple(
-            replace(disk_spec(index, disk), params=_diskparams(snapshot, instance, disk))
-            for index, disk in enumerate(instance.disks)
+            disk_spec(snapshot, instance, index, node) for index in range(len(instance.disks))
         ),
         nics=tuple(_nic_spec(cluster, index, nic) for index, nic in enumerate(instance.nics)),
         tags=instance.tags,
@@ -122,16 +119,35 @@ def instance_spec(snapshot: View, instance: Instance) -> InstanceSpec:
     )
 
 
-def disk_spec(index: int, disk: Disk) -> DiskSpec:
-    """A disk as a node needs it."""
+def disk_spec(
+    snapshot: View, instance: Instance, index: int, node: NodeUuid | None = None
+) -> DiskSpec:
+    """One disk of an instance, with its layers, as a node needs it."""
+    return _layer_spec(
+        snapshot, instance, index, node or instance.primary_node, instance.disks[index]
+    )
+
+
+def _layer_spec(
+    snapshot: View, instance: Instance, index: int, node: NodeUuid, layer: Disk
+) -> DiskSpec:
     return DiskSpec(
-        uuid=disk.uuid,
+        uuid=layer.uuid,
         index=index,
-        size=disk.size,
-        template=disk.template,
-        logical_id=disk.logical_id,
-        mode=disk.mode,
-        params=disk.params,
+        size=layer.size,
+        template=layer.template,
+        logical_id=layer.logical_id,
+        part=layer.parts.get(node, ()),
+        peers=tuple(
+            DiskPeer(name=peer.name, address=peer.secondary_ip, part=part, offline=peer.offline)
+            for uuid, part in layer.parts.items()
+            if uuid != node and (peer := snapshot.nodes.get(uuid)) is not None
+        ),
+        children=tuple(
+            _layer_spec(snapshot, instance, index, node, child) for child in layer.children
+        ),
+        mode=layer.mode,
+        params=_diskparams(snapshot, instance, layer),
     )
 
 

@@ -6,6 +6,8 @@ The index goes with a snapshot and changes with it, so that a check costs as muc
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from ganeti.model.objects import NodeUuid
+
 
 class Claim(NamedTuple):
     """Something that only one object may have; `kind` is the word that an error shows."""
@@ -31,6 +33,11 @@ class Conflict(NamedTuple):
     claim: Claim
     claimant: str
     owner: str
+
+
+def part_claim(template: str, node: NodeUuid, part: tuple[str | int, ...]) -> Claim:
+    """What a node calls its part of a layer of a disk, which nothing else of this template has there."""
+    return Claim(f"{template} on a node", f"{node} {' '.join(str(word) for word in part)}")
 
 
 class Index:

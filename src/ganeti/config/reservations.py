@@ -3,7 +3,9 @@
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import mac_address
 from ganeti.base.ids import IdSource
+from ganeti.config.index import part_claim
 from ganeti.config.view import View
+from ganeti.model.objects import NodeUuid
 
 MAC_TRIES = 64
 PORT = "network port"
@@ -54,6 +56,17 @@ class Reservations:
                 self._next_port = port + 1
                 return port
         return None
+
+    def new_number(self, job_id: int, template: str, node: NodeUuid, snapshot: View) -> int:
+        """The least number that no disk of a template has on a node."""
+        number = 0
+        while True:
+            kind, value = part_claim(template, node, (number,))
+            in_use = snapshot.index.owner(kind, value) is not None
+            if not in_use and (kind, value) not in self._jobs:
+                self._take(job_id, kind, value)
+                return number
+            number += 1
 
     def take_ip(self, job_id: int, ip: str, link: str, snapshot: View) -> None:
         """Reserve an IP address on a link; PrereqError if another has it."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ganeti.config.fill import filled_diskparams
-from ganeti.model.disk_templates import DISK_TEMPLATES, StorageUnit, storage_facts
+from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit, storage_facts
 from ganeti.model.objects import Cluster, Disk
 
 
@@ -18,8 +18,10 @@ def storage_unit(
     """
     row = DISK_TEMPLATES.get(template)
     facts = storage_facts(row) if row is not None else None
-    if facts is None:
+    if row is None or facts is None:
         return None
+    if row.storage is None:
+        return storage_unit(cluster, row.lower)
     if facts.field:
         key = getattr(cluster, facts.field)
     else:
@@ -36,8 +38,9 @@ def storage_units(cluster: Cluster) -> list[StorageUnit]:
 def space_needed(cluster: Cluster, disks: Iterable[Disk]) -> Mapping[StorageUnit, int]:
     """MiB that disks take on each node that holds a part of them, by storage unit."""
     needs: Counter[StorageUnit] = Counter()
-    for disk in disks:
-        unit = storage_unit(cluster, disk.template, disk.params)
-        if unit is not None:
-            needs[unit] += disk.size
+    for layer in (layer for disk in disks for layer in disk.layers()):
+        if TEMPLATES[layer.template].storage is not None:
+            unit = storage_unit(cluster, layer.template, layer.params)
+            if unit is not None:
+                needs[unit] += layer.size
     return needs

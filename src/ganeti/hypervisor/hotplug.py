@@ -56,14 +56,25 @@ class Hotplug(abc.ABC):
 
 
 def incoming_instance(wanted: InstanceSpec, of_guest: InstanceSpec) -> InstanceSpec:
-    """The instance as its guest on the other node has it, with the parameters of the cluster of now."""
+    """The instance as its guest on the other node has it, with the parameters of the cluster of now.
+
+    Its disks are those of the guest, as this node sees them: by its own parts and peers.
+    """
     known = HYPERVISOR_PARAMS.get(wanted.hypervisor, {})
     of_now = {
         name: value
         for name, value in wanted.hvparams.items()
         if name in known and (known[name].is_global or name.startswith("migration_"))
     }
-    return replace(of_guest, hvparams={**of_guest.hvparams, **of_now})
+    here = {disk.uuid: disk for disk in wanted.disks}
+    disks = tuple(_seen_by(disk, here.get(disk.uuid)) for disk in of_guest.disks)
+    return replace(of_guest, hvparams={**of_guest.hvparams, **of_now}, disks=disks)
+
+
+def _seen_by(disk: DiskSpec, here: DiskSpec | None) -> DiskSpec:
+    if here is None:
+        return disk
+    return replace(disk, part=here.part, peers=here.peers, children=here.children)
 
 
 def with_disk(instance: InstanceSpec, disk: DiskSpec) -> InstanceSpec:

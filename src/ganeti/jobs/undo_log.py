@@ -60,6 +60,16 @@ class UndoLog:
         self._change = change
         self._then = tuple(step.record() for step in then)
 
+    async def turn(self, change: Change, *, then: Sequence[Recordable]) -> None:
+        """Make `change` now, in the middle of the block: from here on its end, good or bad, runs `then`.
+
+        For work that goes on after what was to be undone has become what is wanted. If the change cannot
+        be made, this raises, and the block undoes what was pushed.
+        """
+        steps = [step.record() for step in then]
+        await self._run.record_undo(steps, change)
+        self._steps = steps
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

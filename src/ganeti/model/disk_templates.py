@@ -173,6 +173,9 @@ DISK_TEMPLATES: dict[str, DiskTemplate] = {
 }
 """Those that this version can make."""
 
+FILE_DRIVER = "loop"
+"""First word of the `logical_id` of disks in files, as Ganeti has it; the second is the path."""
+
 ENABLED_BY_DEFAULT = ("sharedfile", "file", "diskless")
 """The templates of a new cluster, the default first."""
 

@@ -5,8 +5,18 @@ import msgspec
 from ganeti.model.params import Params
 
 
+class DiskPeer(msgspec.Struct, frozen=True, kw_only=True):
+    """Another node with a part of the same disk."""
+
+    name: str
+    address: str
+    part: tuple[str | int, ...]
+    offline: bool = False
+    """Marked offline: only then may a disk do without it."""
+
+
 class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk as the storage driver and the hypervisor see it."""
+    """One disk, or a layer of it, as the storage driver and the hypervisor of one node see it."""
 
     uuid: str
     index: int
@@ -14,8 +24,23 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """MiB"""
     template: str
     logical_id: tuple[str | int, ...]
+    """What every node calls it."""
+    part: tuple[str | int, ...] = ()
+    """What this node calls its own part; empty if that is the same."""
+    peers: tuple[DiskPeer, ...] = ()
+    children: "tuple[DiskSpec, ...]" = ()
     mode: str = "rw"
     params: Params = {}
+
+    @property
+    def own_id(self) -> tuple[str | int, ...]:
+        """What this node calls it."""
+        return self.part or self.logical_id
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people: a path, a name."""
+        return str(self.own_id[-1]) if self.own_id else self.uuid
 
 
 class NicSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,17 @@ class NodeRole(enum.StrEnum):
     OFFLINE = "O"
 
 
+class DiskRole(enum.StrEnum):
+    """What a node does with a disk that is open there."""
+
+    PRIMARY = "primary"
+    """A guest may write to it here."""
+    SECONDARY = "secondary"
+    """It takes what the primary node writes; nobody reads it."""
+    BOTH = "both"
+    """Primary, and for the time of a migration the other node may be so, too."""
+
+
 class RebootType(enum.StrEnum):
     """Soft asks the guest, hard resets it, full stops and starts it with its current parameters."""
 

@@ -5,6 +5,7 @@ change of the object, `ctime` and `mtime` are seconds since the epoch. Each stor
 `format`, so that a later version can read what an earlier one wrote.
 """
 
+from collections.abc import Iterator
 from typing import NewType
 
 import msgspec
@@ -58,16 +59,30 @@ class NodeGroup(Stored, frozen=True, kw_only=True):
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """One disk. `logical_id` says where the data is: `(driver, path)` for templates in files."""
+    """One disk, or one layer of it: what lies below a layer are its children."""
 
     uuid: str
     size: int
     """MiB"""
     template: str
     logical_id: tuple[str | int, ...] = ()
+    """What every node calls it: `(driver, path)` for templates in files."""
+    parts: dict[NodeUuid, tuple[str | int, ...]] = {}
+    """What single nodes call their own part, where that differs: a minor, the name of a volume."""
+    children: tuple["Disk", ...] = ()
     mode: str = "rw"
     name: str | None = None
     params: Params = {}
+
+    def part(self, node: NodeUuid) -> tuple[str | int, ...]:
+        """What a node calls this layer."""
+        return self.parts.get(node, self.logical_id)
+
+    def layers(self) -> "Iterator[Disk]":
+        """The disk and all that lies below it, each before its children."""
+        yield self
+        for child in self.children:
+            yield from child.layers()
 
 
 class Nic(msgspec.Struct, frozen=True, kw_only=True):

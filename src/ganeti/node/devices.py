@@ -8,6 +8,7 @@ from ganeti.base.errors import HypervisorError, InputError, StorageError
 from ganeti.hypervisor.hotplug import Hotplug
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.names import DiskRole
 from ganeti.node.disks import DeviceFactory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
@@ -76,7 +77,7 @@ class _Devices:
                     await _add_disk(hotplug, instance, disk, device)
                 case DeviceAction.REMOVE:
                     await hotplug.remove_disk(instance, disk)
-                    await device.shutdown()
+                    await device.close()
                 case DeviceAction.GROW:
                     await hotplug.resize_disk(instance, disk)
                 case _:
@@ -114,10 +115,10 @@ class _Devices:
 async def _add_disk(
     hotplug: Hotplug, instance: InstanceSpec, disk: DiskSpec, device: BlockDevice
 ) -> None:
-    await device.assemble()
+    await device.open(DiskRole.PRIMARY)
     try:
         await hotplug.add_disk(instance, disk, device.path)
     except BaseException:
         with contextlib.suppress(StorageError):
-            await device.shutdown()
+            await device.close()
         raise

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from ganeti.base.errors import StorageError
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.names import DiskRole
 from ganeti.storage.interface import BlockDevice
 
 DeviceFactory = Callable[[str, DiskSpec], BlockDevice]
@@ -26,46 +27,46 @@ class InstanceDisks:
         """Where they are, whether they are usable or not."""
         return [device.path for device in self._devices]
 
-    async def assemble(self) -> list[str]:
-        """Make all usable; their paths. On failure none stays assembled."""
+    async def open(self, role: DiskRole = DiskRole.PRIMARY) -> list[str]:
+        """Make all usable; their paths. On failure none stays open."""
         for count, device in enumerate(self._devices):
             try:
-                await device.assemble()
+                await device.open(role)
             except BaseException:
                 await self._abandon(self._devices[:count])
                 raise
         return self.paths
 
-    async def shutdown(self) -> None:
-        """Undo `assemble` for all, also if it fails for some; then the first failure is raised."""
-        failures = await self._shut_down(self._devices)
+    async def close(self) -> None:
+        """Undo `open` for all, also if it fails for some; then the first failure is raised."""
+        failures = await self._close(self._devices)
         if failures:
             raise failures[0]
 
     async def abandon(self) -> None:
-        """Undo `assemble` after a failure that is told already: others are only logged."""
+        """Undo `open` after a failure that is told already: others are only logged."""
         await self._abandon(self._devices)
 
     @contextlib.asynccontextmanager
-    async def assembled(self) -> AsyncIterator[list[str]]:
+    async def opened(self) -> AsyncIterator[list[str]]:
         """Have the disks usable for the time of a block."""
-        paths = await self.assemble()
+        paths = await self.open()
         try:
             yield paths
         except BaseException:
             await self.abandon()
             raise
-        await self.shutdown()
+        await self.close()
 
     async def _abandon(self, devices: Sequence[BlockDevice]) -> None:
-        for failure in await self._shut_down(devices):
+        for failure in await self._close(devices):
             log.warning("disks of %s: %s", self._name, failure)
 
-    async def _shut_down(self, devices: Sequence[BlockDevice]) -> list[StorageError]:
+    async def _close(self, devices: Sequence[BlockDevice]) -> list[StorageError]:
         failures = []
         for device in reversed(devices):
             try:
-                await device.shutdown()
+                await device.close()
             except StorageError as err:
                 failures.append(err)
         return failures

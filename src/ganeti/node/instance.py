@@ -11,7 +11,7 @@ from ganeti.base.errors import HypervisorError, InputError
 from ganeti.hypervisor.hotplug import incoming_instance
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.names import RebootType
+from ganeti.model.names import DiskRole, RebootType
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
@@ -109,7 +109,7 @@ class _Instances:
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
             disks = InstanceDisks(self.device, instance)
-            disk_paths = await disks.assemble()
+            disk_paths = await disks.open()
             try:
                 await hypervisor.start(instance, disk_paths, paused=args.paused)
             except BaseException:
@@ -122,7 +122,7 @@ class _Instances:
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
             await hypervisor.stop(instance, args.timeout_s)
-            await InstanceDisks(self.device, instance).shutdown()
+            await InstanceDisks(self.device, instance).close()
         return Nothing()
 
     async def reboot(self, args: RebootArgs, _call: Call) -> Nothing:
@@ -157,7 +157,7 @@ class _Instances:
         hypervisor = self._hypervisor(instance.hypervisor)
         async with self.locks.of(instance.name):
             disks = InstanceDisks(self.device, instance)
-            disk_paths = await disks.assemble()
+            disk_paths = await disks.open(DiskRole.BOTH)
             try:
                 return await hypervisor.accept(replace(args, instance=instance), disk_paths)
             except BaseException:
@@ -183,5 +183,5 @@ class _Instances:
         async with self.locks.of(instance.name):
             await hypervisor.finish_migration(instance, is_source=is_source, success=args.success)
             if is_source == args.success:
-                await InstanceDisks(self.device, instance).shutdown()
+                await InstanceDisks(self.device, instance).close()
         return Nothing()

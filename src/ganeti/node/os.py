@@ -55,7 +55,7 @@ class _Systems:
         choice = OsChoice(args.os, args.osparams, args.force_variant)
         async with (
             self.locks.of(instance.name),
-            InstanceDisks(self.device, instance).assembled() as disk_paths,
+            InstanceDisks(self.device, instance).opened() as disk_paths,
         ):
             return await self.scripts.create(
                 call.key, choice, instance, disk_paths, args.debug, reinstall=args.reinstall
@@ -67,7 +67,7 @@ class _Systems:
         choice = OsChoice(args.os, args.osparams, force_variant=True)
         async with (
             self.locks.of(instance.name),
-            InstanceDisks(self.device, instance).assembled() as disk_paths,
+            InstanceDisks(self.device, instance).opened() as disk_paths,
         ):
             return await self.scripts.rename(
                 call.key, choice, instance, disk_paths, args.debug, old_name=args.old_name

@@ -16,6 +16,7 @@ from ganeti.rpc.procedures.disks import (
     DiskArgs,
     DiskInfo,
     GrowDiskArgs,
+    OpenDiskArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
 
@@ -27,8 +28,8 @@ def handlers(device: DeviceFactory, locks: InstanceLocks) -> Handlers:
         BLOCKDEV_CREATE.name: disks.create,
         BLOCKDEV_REMOVE.name: disks.remove,
         BLOCKDEV_GROW.name: disks.grow,
-        BLOCKDEV_ASSEMBLE.name: disks.assemble,
-        BLOCKDEV_SHUTDOWN.name: disks.shutdown,
+        BLOCKDEV_ASSEMBLE.name: disks.open,
+        BLOCKDEV_SHUTDOWN.name: disks.close,
         BLOCKDEV_INFO.name: disks.info,
     }
 
@@ -50,16 +51,16 @@ class _Disks:
             await device.grow(args.size)
         return DiskInfo(exists=True, path=device.path, size=args.size)
 
-    async def assemble(self, args: DiskArgs, _call: Call) -> DiskInfo:
+    async def open(self, args: OpenDiskArgs, _call: Call) -> DiskInfo:
         device = self.device(args.instance_name, args.disk)
         async with self.locks.of(args.instance_name):
-            await device.assemble()
+            await device.open(args.role)
         return DiskInfo(exists=True, path=device.path, size=args.disk.size)
 
-    async def shutdown(self, args: DiskArgs, _call: Call) -> Nothing:
+    async def close(self, args: DiskArgs, _call: Call) -> Nothing:
         device = self.device(args.instance_name, args.disk)
         async with self.locks.of(args.instance_name):
-            await device.shutdown()
+            await device.close()
         return Nothing()
 
     async def remove(self, args: DiskArgs, _call: Call) -> Nothing:
@@ -73,6 +74,7 @@ class _Disks:
         try:
             device = self.device(args.instance_name, args.disk)
             size = await device.size_mib()
+            sync = await device.mirror.sync_status() if size and device.mirror else None
         except StorageError as err:
             return DiskInfo(exists=False, problem=err.message)
         if size is None:
@@ -80,4 +82,4 @@ class _Disks:
         problem = (
             "" if size >= args.disk.size else f"has {size} MiB instead of {args.disk.size} MiB"
         )
-        return DiskInfo(exists=True, path=device.path, size=size, problem=problem)
+        return DiskInfo(exists=True, path=device.path, size=size, problem=problem, sync=sync)

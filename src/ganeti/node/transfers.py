@@ -95,7 +95,7 @@ class _Transfers:
     async def _disk(self, instance_name: str, disk: DiskSpec) -> str:
         """The path of a disk that is there, whole, and really its own."""
         device = self.device(instance_name, disk)
-        await device.assemble()
+        await device.check_identity()
         return device.path
 
     def _file(self, token: str, role: str) -> Path:

@@ -13,16 +13,14 @@ from typing import ClassVar, NoReturn, TypeVar
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
-from ganeti.model.disk_templates import FILE, DiskTemplate
+from ganeti.model.disk_templates import FILE, FILE_DRIVER, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
 from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing, Place
 from ganeti.storage.interface import BlockDevice
 from ganeti.storage.preallocation import Preallocate, preallocate
 
 T = TypeVar("T")
-
-DRIVER = "loop"
-"""First word of `logical_id`, as Ganeti has it; the second is the path, as the cluster calls it."""
 
 FILE_MODE = 0o600
 MIB = 1024 * 1024
@@ -42,12 +40,12 @@ class FileDisk(BlockDevice):
         self, paths: Paths, disk: DiskSpec, *, preallocate: Preallocate = preallocate
     ) -> None:
         match disk.logical_id:
-            case (str(driver), str(path)) if driver == DRIVER:
+            case (str(driver), str(path)) if driver == FILE_DRIVER:
                 self._name = path
             case _:
                 raise StorageError(
                     f"disk {disk.index} ({disk.uuid}): {disk.logical_id!r:.200} is not"
-                    f" ({DRIVER!r}, path), which template {self.template.name} needs"
+                    f" ({FILE_DRIVER!r}, path), which template {self.template.name} needs"
                 )
         self._paths, self._disk, self._preallocate = paths, disk, preallocate
 
@@ -67,11 +65,15 @@ class FileDisk(BlockDevice):
     async def grow(self, size_mib: int) -> None:
         await self._in_thread("grow", lambda: self._grow(size_mib * MIB))
 
-    async def assemble(self) -> None:
-        await self._in_thread("use", self._check)
+    async def open(self, role: DiskRole) -> None:
+        del role  # who sees a file may use it
+        await self.check_identity()
 
-    async def shutdown(self) -> None:
+    async def close(self) -> None:
         """Nothing was set up."""
+
+    async def check_identity(self) -> None:
+        await self._in_thread("use", self._check)
 
     async def size_mib(self) -> int | None:
         return await self._in_thread("look at", self._size_mib)

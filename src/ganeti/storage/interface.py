@@ -1,19 +1,44 @@
-"""What every storage driver offers."""
+"""What every storage driver offers, and what some offer besides."""
 
 import abc
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from ganeti.model.disk_templates import DiskTemplate
+from ganeti.model.names import DiskRole
+from ganeti.rpc.procedures.disks import SyncStatus
+
+
+class Mirror(Protocol):
+    """What a driver offers that keeps the data on two nodes."""
+
+    async def sync_status(self) -> SyncStatus | None:
+        """How the two copies are, as this node sees it; None if it is not open here."""
+        ...
+
+
+class Snapshots(Protocol):
+    """What a driver offers that can keep the data of a moment."""
+
+    async def take(self, name: str) -> str:
+        """Keep the data as it is now under this name; the path that reads it."""
+        ...
+
+    async def drop(self, name: str) -> None: ...
 
 
 class BlockDevice(abc.ABC):
-    """One disk of one instance, seen from one node.
+    """One disk of one instance, or one layer of it, seen from one node.
 
-    Every operation may be repeated: creating what exists, or removing what is gone, succeeds.
+    Every operation may be repeated: creating what exists, or removing what is gone, succeeds. A layer
+    creates, opens, closes and removes what is below it; growing is done layer by layer.
     Drivers raise only StorageError.
     """
 
     template: ClassVar[DiskTemplate]
+
+    # What not every driver can do is a part of it, and None where it cannot.
+    mirror: Mirror | None = None
+    snapshots: Snapshots | None = None
 
     @property
     @abc.abstractmethod
@@ -28,17 +53,24 @@ class BlockDevice(abc.ABC):
     async def remove(self) -> None: ...
 
     @abc.abstractmethod
-    async def assemble(self) -> None:
-        """Make `path` usable, and fail if the data is not there."""
+    async def open(self, role: DiskRole) -> None:
+        """Make `path` usable in a role, which may be another than before; an error if the data is not there.
+
+        The peers and the layers below are those that the disk has now: a driver takes up new ones.
+        """
 
     @abc.abstractmethod
-    async def shutdown(self) -> None:
-        """Undo `assemble`; the data stays."""
+    async def close(self) -> None:
+        """Undo `open`; the data stays."""
 
     @abc.abstractmethod
     async def grow(self, size_mib: int) -> None:
-        """Make the disk at least so large, the new part reading as zeros; on failure it stays as it was."""
+        """Make this layer at least so large, the new part reading as zeros; on failure it stays as it was."""
 
     @abc.abstractmethod
     async def size_mib(self) -> int | None:
         """The present size, or None if there is no such disk."""
+
+    @abc.abstractmethod
+    async def check_identity(self) -> None:
+        """Fail unless what is there is this very disk, with all its data: asked before it is used or written."""

@@ -14,6 +14,7 @@ from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
 from ganeti.model.objects import Instance, NodeGroup
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceMigrate
+from ganeti.model.opcodes.instance_changes import OpInstanceReplaceDisks
 from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.protocols.iallocator_results import Moves, moves
 from ganeti.units.allocation import Options, allocators_for, ask
@@ -83,7 +84,11 @@ def jobs_of(
         if sequential and number:
             depends.append((-1, BEFORE_ANY_END))
         wanted = map(_failover, opcodes) if force_failover else opcodes
-        first, *others = [replace(one, reason=op.reason, priority=op.priority) for one in wanted]
+        early = bool(getattr(op, "early_release", False))
+        first, *others = [
+            replace(_released(one, early=early), reason=op.reason, priority=op.priority)
+            for one in wanted
+        ]
         jobs.append([replace(first, depends=depends or None), *others])
     return jobs
 
@@ -97,6 +102,13 @@ def _failover(op: OpCode) -> OpCode:
         target_node=op.target_node,
         ignore_ipolicy=op.ignore_ipolicy,
     )
+
+
+def _released(op: OpCode, *, early: bool) -> OpCode:
+    """The opcode as whoever evacuates wants old copies of disks to go: at the end, or at once."""
+    if not isinstance(op, OpInstanceReplaceDisks):
+        return op
+    return replace(op, early_release=early)
 
 
 def say_moves(ctx: UnitContext, found: Moves) -> None:

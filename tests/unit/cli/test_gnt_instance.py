@@ -504,6 +504,36 @@ def test_recreate_disks_takes_disks_with_other_sizes_and_nodes(
     assert op["nodes"] == ["node2"]
 
 
+@pytest.mark.parametrize(
+    ("words", "mode", "others"),
+    [
+        ("-p", "replace_on_primary", {}),
+        ("-s --disks 0,2", "replace_on_secondary", {"disks": [0, 2]}),
+        ("-a", "replace_auto", {}),
+        (
+            "-n node3 --early-release",
+            "replace_new_secondary",
+            {"remote_node": "node3", "early_release": True},
+        ),
+        ("-I hail", "replace_new_secondary", {"iallocator": "hail"}),
+    ],
+)
+def test_replace_disks_says_what_and_where_to(
+    master: FakeMaster, run: Run, words: str, mode: str, others: dict[str, Any]
+) -> None:
+    master.job()
+    assert run(table, "replace-disks", *words.split(), "web1")[0] == 0
+    op = submitted(master)
+    assert op["mode"] == mode
+    assert {name: op[name] for name in others} == others
+
+
+@pytest.mark.parametrize("words", ["", "-p -n node3"])
+def test_replace_disks_wants_one_way(master: FakeMaster, run: Run, words: str) -> None:
+    assert run(table, "replace-disks", *words.split(), "web1")[0] == 1
+    assert master.requests == []
+
+
 def test_activated_disks_are_printed_one_a_line(master: FakeMaster, run: Run) -> None:
     master.job(result=[["node1", "disk/0", "/srv/a"], ["node1", "disk/1", "/srv/b"]])
     code, out, _err = run(table, "activate-disks", "web1")

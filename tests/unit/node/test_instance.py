@@ -13,6 +13,7 @@ from ganeti.base.paths import Paths
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.model.disk_templates import FILE, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.names import DiskRole
 from ganeti.node import instance
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call
@@ -90,11 +91,14 @@ class TellingDevice(BlockDevice):
     async def remove(self) -> None:
         self._do("remove")
 
-    async def assemble(self) -> None:
+    async def open(self, role: DiskRole) -> None:
         self._do("assemble")
 
-    async def shutdown(self) -> None:
+    async def close(self) -> None:
         self._do("shutdown")
+
+    async def check_identity(self) -> None:
+        self._do("look at")
 
     async def grow(self, size_mib: int) -> None:
         self._do("grow")

@@ -24,6 +24,7 @@ from ganeti.rpc.procedures.disks import (
     DiskArgs,
     DiskInfo,
     GrowDiskArgs,
+    OpenDiskArgs,
 )
 from ganeti.storage.assemble import device
 
@@ -106,10 +107,11 @@ async def test_a_disk_grows_and_is_made_usable_and_given_up(
         grown = await handlers[BLOCKDEV_GROW.name](grow, CALL)
         assert grown == DiskInfo(exists=True, path=path, size=3)
     assert Path(path).stat().st_size == 3 * 1024 * 1024
-    assert (await handlers[BLOCKDEV_ASSEMBLE.name](ARGS, CALL)).path == path
+    usable = OpenDiskArgs(instance_name="web1", disk=DISK)
+    assert (await handlers[BLOCKDEV_ASSEMBLE.name](usable, CALL)).path == path
     await handlers[BLOCKDEV_SHUTDOWN.name](ARGS, CALL)
     await handlers[BLOCKDEV_REMOVE.name](ARGS, CALL)
     with pytest.raises(StorageError):
-        await handlers[BLOCKDEV_ASSEMBLE.name](ARGS, CALL)
+        await handlers[BLOCKDEV_ASSEMBLE.name](usable, CALL)
     with pytest.raises(StorageError):
         await handlers[BLOCKDEV_GROW.name](grow, CALL)

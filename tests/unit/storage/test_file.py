@@ -11,6 +11,7 @@ import pytest
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
 from ganeti.storage.file import MIB, FileDisk
 from ganeti.storage.shared_file import SharedFileDisk
 
@@ -107,7 +108,7 @@ async def test_a_left_over_disk_of_another_instance_is_neither_taken_nor_removed
         await disk.create(3)
     await disk.remove()
     with pytest.raises(StorageError, match="belongs to another disk"):
-        await disk.assemble()
+        await disk.open(DiskRole.PRIMARY)
     assert await disk.size_mib() is None
     assert where.read_bytes().startswith(b"secret")
 
@@ -132,7 +133,7 @@ async def test_without_extended_attributes_all_operations_work(
     disk = FileDisk(paths, SPEC)
     await disk.create(3)
     await disk.create(3)
-    await disk.assemble()
+    await disk.open(DiskRole.PRIMARY)
     assert await disk.size_mib() == 3
     await disk.remove()
     assert not where.exists()
@@ -221,15 +222,15 @@ async def test_a_failure_at_any_step_of_creation_leaves_nothing(
 async def test_assembling_says_what_is_wrong(paths: Paths, where: Path) -> None:
     disk = FileDisk(paths, SPEC)
     with pytest.raises(StorageError, match=r"cannot use disk 0 .*no directory web1"):
-        await disk.assemble()
+        await disk.open(DiskRole.PRIMARY)
     await disk.create(3)
-    await disk.assemble()
+    await disk.open(DiskRole.PRIMARY)
     os.truncate(where, 2 * MIB)
     with pytest.raises(StorageError, match="has 2 MiB instead of 3 MiB"):
-        await disk.assemble()
+        await disk.open(DiskRole.PRIMARY)
     where.unlink()
     with pytest.raises(StorageError, match=r"cannot use disk 0 .*No such file"):
-        await disk.assemble()
+        await disk.open(DiskRole.PRIMARY)
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -261,7 +262,7 @@ async def test_two_virtual_nodes_see_the_same_shared_disk(
         paths.file_storage_paths.write_text(f"{disk_path}\n")
         disks.append(SharedFileDisk(paths, spec))
     await disks[0].create(3)
-    await disks[1].assemble()
+    await disks[1].open(DiskRole.PRIMARY)
     assert disks[0].path == disks[1].path == f"{disk_path}/web1/disk0"
     await disks[1].remove()
     assert await disks[0].size_mib() is None

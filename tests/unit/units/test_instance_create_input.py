@@ -103,7 +103,7 @@ def nic(**fields: Any) -> list[NicRequest]:
         ({"pnode": "no_node"}, WRONG, "node name: 'no_node' is not a host name"),
         ({"pnode": "node"}, UNKNOWN, "there is no node node"),
         ({"pnode": None}, WRONG, "the cluster has no default allocator"),
-        ({"snode": "node2"}, WRONG, "snode: no disk template"),
+        ({"snode": "node2"}, WRONG, "snode: disk template sharedfile has no secondary node"),
         ({"iallocator": "hail"}, WRONG, "iallocator: give either a node or an allocator"),
         ({"pnode": None, "iallocator": "../hail"}, WRONG, "iallocator: "),
         ({"pnode": None, "iallocator": "nosuch"}, UNKNOWN, "Can't find iallocator 'nosuch'"),

@@ -17,11 +17,9 @@ from ganeti.model.opcodes.base import OpCode
 NOT_READ = {
     "comment": "is for whoever reads the job",
     "conflicts_check": "there are no networks to compare addresses with",
-    "early_release": "no disk has a copy that could be freed early",
     "helper_shutdown_timeout": "of imports, which are refused by their mode",
     "helper_startup_timeout": "of imports, which are refused by their mode",
     "identify_defaults": "of imports, which are refused by their mode",
-    "ignore_consistency": "disks have one copy only",
     "ignore_hvversions": "versions are not compared; QEMU refuses what does not fit",
     "ignore_secondaries": "no instance has a secondary node",
     "opportunistic_locking": "allocations lock no node alone",
@@ -32,17 +30,16 @@ NOT_READ = {
     "src_node": "of imports, which are refused by their mode",
     "src_node_uuid": "of imports, which are refused by their mode",
     "src_path": "of imports, which are refused by their mode",
-    "wait_for_sync": "no disk is mirrored",
 }
 """Fields that nothing on the master reads by name, and why."""
 WITHOUT_EFFECT = {
-    *("conflicts_check", "early_release", "ignore_consistency", "ignore_hvversions"),
-    *("ignore_secondaries", "opportunistic_locking", "wait_for_sync"),
+    *("conflicts_check", "ignore_hvversions"),
+    *("ignore_secondaries", "opportunistic_locking"),
 }
 """Those of them that commands offer."""
 
 _SOURCE = Path(ganeti.__file__).parent
-_READERS = ("units", "config", "jobs", "query", "api")
+_READERS = ("units", "config", "jobs", "query", "api", "layouts")
 
 
 @cache

@@ -1,8 +1,9 @@
-"""gnt-instance grow-disk, recreate-disks, activate-disks and deactivate-disks."""
+"""gnt-instance grow-disk, recreate-disks, replace-disks, activate-disks and deactivate-disks."""
 
 import argparse
 from typing import Any
 
+from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, option
@@ -61,6 +62,32 @@ def _wanted(text: str, field: str) -> int | list[Any]:
     if isinstance(size := params.get("size"), str):
         params["size"] = parse_mib(size, f"{field}.size")
     return [index, params]
+
+
+@table.command(
+    "replace-disks",
+    INSTANCE,
+    option("-p", "--on-primary", dest="mode", action="store_const", const="replace_on_primary",
+           help="make new parts on the primary node"),
+    option("-s", "--on-secondary", dest="mode", action="store_const", const="replace_on_secondary",
+           help="make new parts on the secondary node"),
+    option("-a", "--auto", dest="mode", action="store_const", const="replace_auto",
+           help="make new parts where they are missing or broken"),
+    OpOptions("instance_changes.OpInstanceReplaceDisks"),
+    option("--disks", metavar="N[,...]", help="only these disks"),
+    *JOB_OPTIONS,
+)  # fmt: skip
+def replace_disks(args: argparse.Namespace) -> int:
+    """Replace the copy of an instance's mirrored disks on one of its nodes.
+
+    With -n or -I another node becomes the secondary; with -p, -s or -a new parts are made where the
+    copy is, and filled from the other node. The guest goes on meanwhile.
+    """
+    if bool(args.remote_node or args.iallocator) == bool(args.mode):
+        raise InputError("give one of -p, -s, -a, -n and -I", "mode")
+    disks = [whole_number(text, "disks") for text in split_words(args.disks)] if args.disks else []
+    run_given(args, mode=args.mode or "replace_new_secondary", disks=disks)
+    return 0
 
 
 @table.command(

@@ -95,9 +95,9 @@ TargetGroups = Annotated[
     ),
 ]
 IgnoreIpolicy = Annotated[bool, Field("do it even against the instance policy")]
-IgnoreConsistency = Annotated[bool, Field("accepted, without effect: disks have one copy only")]
+IgnoreConsistency = Annotated[bool, Field("use a copy of mirrored disks that may be old")]
 EarlyRelease = Annotated[
-    bool, Field("accepted, without effect: no disk has a copy that could be freed early", "-e")
+    bool, Field("remove old copies of disks before the new ones are filled", "-e")
 ]
 ForceVariant = Annotated[bool, Field("take a variant that the OS definition does not list")]
 ShutdownTimeout = Annotated[
@@ -118,7 +118,11 @@ NoRuntimeChanges = Annotated[
 ]
 NoWaitForSync = Annotated[
     bool,
-    Field("accepted, without effect: no disk is mirrored", "! --no-wait-for-sync", form=Form.OFF),
+    Field(
+        "do not wait until the copies of mirrored disks are the same",
+        "! --no-wait-for-sync",
+        form=Form.OFF,
+    ),
 ]
 NoConflictsCheck = Annotated[
     bool,

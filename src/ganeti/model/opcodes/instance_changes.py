@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form
 from ganeti.model.opcodes.base import (
+    EarlyRelease,
     ForceVariant,
     Iallocator,
     IgnoreIpolicy,
@@ -141,6 +142,27 @@ class OpInstanceRecreateDisks(
     iallocator: Iallocator = None
 
 
+class OpInstanceReplaceDisks(
+    OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REPLACE_DISKS"
+):
+    """Replace the copy of mirrored disks on one node.
+
+    `mode` is `replace_on_primary`, `replace_on_secondary`, `replace_auto` (on the node where it is broken)
+    or `replace_new_secondary`. `disks` are indices, none means all.
+    """
+
+    mode: str
+    disks: list[int] = []
+    remote_node: Annotated[
+        str | None,
+        Field("this node becomes the secondary", "! -n --new-secondary", "NODE", names="node"),
+    ] = None
+    remote_node_uuid: str | None = None
+    iallocator: Iallocator = None
+    early_release: EarlyRelease = False
+    ignore_ipolicy: IgnoreIpolicy = False
+
+
 class OpInstanceActivateDisks(
     OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_ACTIVATE_DISKS"
 ):
@@ -149,7 +171,9 @@ class OpInstanceActivateDisks(
     ignore_size: Annotated[
         bool, Field("do not compare their sizes with those of the configuration")
     ] = False
-    wait_for_sync: Annotated[bool, Field("accepted, without effect: no disk is mirrored")] = False
+    wait_for_sync: Annotated[
+        bool, Field("wait until the copies of mirrored disks are the same")
+    ] = False
 
 
 class OpInstanceDeactivateDisks(

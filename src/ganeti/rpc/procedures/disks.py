@@ -2,12 +2,35 @@
 
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
 from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 
 class DiskArgs(Message, frozen=True, kw_only=True):
     instance_name: str
     disk: DiskSpec
+
+
+class OpenDiskArgs(DiskArgs, frozen=True, kw_only=True):
+    """A disk that is to be usable on the node in this role, whatever it was there before."""
+
+    role: DiskRole = DiskRole.PRIMARY
+
+
+class SyncStatus(Message, frozen=True, kw_only=True):
+    """How the copies of a mirrored disk are, as one node sees them."""
+
+    up_to_date: bool
+    """Whether the copy on this node has all that was ever written."""
+    connected: bool
+    """Whether the other node takes what is written."""
+    percent: float | None = None
+    """How far copies are the same, while one is brought up to date."""
+    seconds_left: float | None = None
+
+    @property
+    def in_sync(self) -> bool:
+        return self.up_to_date and self.connected and self.percent is None
 
 
 class DiskInfo(Message, frozen=True, kw_only=True):
@@ -17,10 +40,12 @@ class DiskInfo(Message, frozen=True, kw_only=True):
     path: str = ""
     size: int = 0
     problem: str = ""
+    sync: SyncStatus | None = None
+    """None if it is not mirrored, or not open."""
 
 
 class GrowDiskArgs(Message, frozen=True, kw_only=True):
-    """A disk, and the size in MiB that it is to have at least; said absolutely, so that it can be repeated."""
+    """A disk or a layer of it, and the size in MiB that it is to have at least; said absolutely, so that it can be repeated."""
 
     instance_name: str
     disk: DiskSpec
@@ -47,7 +72,7 @@ BLOCKDEV_REMOVE = Procedure("blockdev_remove", DiskArgs, Nothing, SLOW_S, change
 
 BLOCKDEV_GROW = Procedure("blockdev_grow", GrowDiskArgs, DiskInfo, SLOW_S, changes=True)
 
-BLOCKDEV_ASSEMBLE = Procedure("blockdev_assemble", DiskArgs, DiskInfo, SLOW_S, changes=True)
+BLOCKDEV_ASSEMBLE = Procedure("blockdev_assemble", OpenDiskArgs, DiskInfo, SLOW_S, changes=True)
 
 BLOCKDEV_SHUTDOWN = Procedure("blockdev_shutdown", DiskArgs, Nothing, SLOW_S, changes=True)
 

@@ -14,7 +14,7 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState, AdminStateSource
-from ganeti.model.objects import Instance, InstanceUuid, Node
+from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.instance import OnInstance
 from ganeti.rpc.procedures.form import SHUTDOWN_LIMIT_S
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
@@ -49,9 +49,9 @@ def primary_node(ctx: UnitContext, instance: Instance) -> Node:
     return ctx.snapshot.nodes[instance.primary_node]
 
 
-def spec_of(ctx: UnitContext, instance: Instance) -> InstanceSpec:
-    """The instance as its node needs it."""
-    return instance_spec(ctx.snapshot, instance)
+def spec_of(ctx: UnitContext, instance: Instance, node: Node | None = None) -> InstanceSpec:
+    """The instance as a node, its primary one if none is given, needs it."""
+    return instance_spec(ctx.snapshot, instance, NodeUuid(node.uuid) if node else None)
 
 
 async def running_state(ctx: UnitContext, node: Node, instance: Instance) -> RunningInstance | None:

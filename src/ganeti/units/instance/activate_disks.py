@@ -12,7 +12,12 @@ from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
     OpInstanceDeactivateDisks,
 )
-from ganeti.rpc.procedures.disks import BLOCKDEV_ASSEMBLE, BLOCKDEV_SHUTDOWN, DiskArgs
+from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_SHUTDOWN,
+    DiskArgs,
+    OpenDiskArgs,
+)
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
     InstanceUnit,
@@ -21,6 +26,7 @@ from ganeti.units.instance.access import (
     running_state,
     spec_of,
 )
+from ganeti.units.instance.disks import close_secondaries, open_secondaries, wait_for_sync
 from ganeti.units.node_choice import check_online
 
 
@@ -48,10 +54,13 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
 
     async def execute(self, ctx: UnitContext, plan: DisksPlan) -> Outcome:
         paths = []
+        await open_secondaries(ctx, plan.instance)
         for disk in plan.disks:
-            args = DiskArgs(instance_name=plan.instance.name, disk=disk)
+            args = OpenDiskArgs(instance_name=plan.instance.name, disk=disk)
             made = await ctx.call(plan.node, BLOCKDEV_ASSEMBLE, args)
             paths.append([plan.node.name, f"disk/{disk.index}", made.path])
+        if self.op.wait_for_sync:
+            await wait_for_sync(ctx, plan.instance)
         return Outcome(paths)
 
 
@@ -75,4 +84,5 @@ class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, DisksPla
         for disk in reversed(plan.disks):
             args = DiskArgs(instance_name=plan.instance.name, disk=disk)
             await ctx.call(plan.node, BLOCKDEV_SHUTDOWN, args)
+        await close_secondaries(ctx, plan.instance)
         return Outcome()

@@ -7,19 +7,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError
-from ganeti.config.fill import instance_spec
 from ganeti.config.resolve import full_name, resolve_group, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
+from ganeti.layouts.planner import placed_disks
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.iallocator import RequestType, why_not
+from ganeti.model.names import DiskRole
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.units import name_lookup
 from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.base import LogicalUnit
@@ -27,6 +27,16 @@ from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
+from ganeti.units.instance.disks import (
+    JobNames,
+    close_disks,
+    copies_open,
+    create_disks,
+    is_mirrored,
+    open_disks,
+    planner_of,
+    wait_for_sync,
+)
 from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.install import check_os, install_os, osparams_with
@@ -35,7 +45,7 @@ from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
-from ganeti.units.undo.disks import RemoveDisk
+from ganeti.units.undo.disks import SetDiskRole
 from ganeti.units.undo.instances import ForgetInstance
 
 
@@ -44,11 +54,20 @@ class CreatePlan:
     """Everything that creating the instance needs to know."""
 
     instance: Instance
-    node: Node
+    nodes: tuple[Node, ...]
+    """The primary first."""
     install: bool
     start: bool
     why_not: tuple[tuple[str, str], ...] = ()
     """Other nodes and why they were not chosen, if that was asked for."""
+
+    @property
+    def node(self) -> Node:
+        return self.nodes[0]
+
+    @property
+    def names(self) -> list[str]:
+        return [node.name for node in self.nodes]
 
 
 class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
@@ -61,8 +80,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         self.op = replace(self.op, instance_name=full_name(snapshot, self.op.instance_name))
-        given = self.op.pnode_uuid or self.op.pnode
-        nodes = (resolve_node(snapshot, given).uuid,) if given else ALL
+        given = self._given(snapshot)
+        nodes = tuple(node.uuid for node in given) if given else ALL
         return [lock(Level.INSTANCE, self.op.instance_name), lock(Level.NODE, nodes, Mode.SHARED)]
 
     async def check_prereq(self, ctx: UnitContext) -> CreatePlan:
@@ -82,26 +101,35 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         groups = list(snapshot.groups.values())
         if not op.ignore_ipolicy:
             check_instance_policy(ctx, unplaced, ignore=False, groups=groups)
-        node = await self._node(ctx, unplaced)
-        check_can_host(node)
+        nodes = await self._nodes(ctx, unplaced)
+        for node in nodes:
+            check_can_host(node)
+        node = nodes[0]
         own = [snapshot.groups[node.group]]
         check_instance_policy(ctx, unplaced, ignore=op.ignore_ipolicy, groups=own)
-        instance = replace(unplaced, primary_node=NodeUuid(node.uuid))
+        uuids = [NodeUuid(one.uuid) for one in nodes]
+        instance = placed_disks(planner_of(unplaced), unplaced, uuids, JobNames(ctx))
         ctx.check_change(lambda draft: _add(draft, instance))
-        await self._check_resources(ctx, node, instance)
+        await self._check_resources(ctx, nodes, instance)
         await self._check_on_node(ctx, node, instance)
         instance = await with_pinned_hardware(ctx, node, instance)
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
         install = not op.no_install and template.has_disks
-        return CreatePlan(instance, node, install, self._starts, tuple(self._why_not))
+        return CreatePlan(instance, nodes, install, self._starts, tuple(self._why_not))
 
     @property
     def _starts(self) -> bool:
         return self.op.start and not self.op.no_install
 
-    async def _node(self, ctx: UnitContext, instance: Instance) -> Node:
-        """The node that was named, or that an allocator chooses; what it is to get is remembered."""
+    def _given(self, snapshot: Snapshot) -> tuple[Node, ...]:
+        """The nodes that were named, the primary first."""
+        op = self.op
+        given = (op.pnode_uuid or op.pnode, op.snode_uuid or op.snode)
+        return tuple(resolve_node(snapshot, name) for name in given if name)
+
+    async def _nodes(self, ctx: UnitContext, instance: Instance) -> tuple[Node, ...]:
+        """The nodes that were named, or that an allocator chooses; what they are to get is remembered."""
         op = self.op
         demand = Demand.of(ctx.snapshot.cluster, instance)
         wish = PlacementRequest(
@@ -111,11 +139,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             group_name=op.group_name,
             explain=op.explain,
         )
-        given = op.pnode_uuid or op.pnode
+        given = self._given(ctx.snapshot)
         if given:
-            node = resolve_node(ctx.snapshot, given)
-            ctx.services.placements.place(wish.placed_on(ctx, node))
-            return node
+            ctx.services.placements.place(wish.placed_on(ctx, *given))
+            return given
         allocators = allocators_for(ctx.snapshot.cluster, RequestType.ALLOCATE, op.iallocator)
         if not allocators:
             raise PrereqError(
@@ -129,14 +156,19 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         for name, why in choice.why_not:
             ctx.info(why_not(name, why))
         self._why_not = choice.why_not
-        return choice.nodes[0]
+        return tuple(choice.nodes)
 
-    async def _check_resources(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
+    async def _check_resources(
+        self, ctx: UnitContext, nodes: Sequence[Node], instance: Instance
+    ) -> None:
         what = f"instance {instance.name}"
         demand = Demand.of(ctx.snapshot.cluster, instance)
-        info = await free_resources(ctx, node, what)
-        check_memory(info, node, demand.memory if self._starts else 0, what)
-        check_space(info, node, space_needed(ctx.snapshot.cluster, instance.disks))
+        needs = space_needed(ctx.snapshot.cluster, instance.disks)
+        for node in nodes:
+            info = await free_resources(ctx, node, what)
+            memory = demand.memory if self._starts and node is nodes[0] else 0
+            check_memory(info, node, memory, what)
+            check_space(info, node, needs)
 
     async def _check_on_node(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
         """Ask the chosen node whether it could run and install the instance."""
@@ -153,26 +185,33 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     async def execute(self, ctx: UnitContext, plan: CreatePlan) -> Outcome:
         """Carry out the plan, or leave no trace of it; a failed start keeps the instance."""
         async with ctx.undo_log() as undo:
-            await self._create_disks(ctx, undo, plan)
+            if plan.instance.disks:
+                ctx.step("creating instance disks")
+            await create_disks(ctx, undo, plan.instance)
             ctx.log(f"adding instance {plan.instance.name} to cluster config")
             await undo.push(ForgetInstance(instance=plan.instance.uuid))
             await ctx.config.change(lambda draft: _add(draft, plan.instance))
+            if is_mirrored(plan.instance):
+                await self._first_sync(ctx, undo, plan)
             if plan.install:
                 ctx.step("running the instance OS create scripts")
-                await self._install(ctx, plan)
+                async with copies_open(ctx, plan.instance):
+                    await self._install(ctx, plan)
             undo.commit()
         if plan.start:
             ctx.step("starting instance")
             await self._start(ctx, plan.instance)
-        return Outcome([plan.node.name])
+        return Outcome(plan.names)
 
-    async def _create_disks(self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan) -> None:
-        spec = instance_spec(ctx.snapshot, plan.instance)
-        if spec.disks:
-            ctx.step("creating instance disks")
-        for disk in spec.disks:
-            await undo.push(RemoveDisk(node=plan.node.uuid, instance=spec.name, disk=disk))
-            await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=spec.name, disk=disk))
+    async def _first_sync(self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan) -> None:
+        """Let the copies find each other, and become the same unless nobody waits for it."""
+        await undo.push(SetDiskRole(node=plan.node.uuid, instance=plan.instance.uuid))
+        async with copies_open(ctx, plan.instance):
+            await open_disks(ctx, plan.instance, plan.node, DiskRole.PRIMARY)
+            if self.op.wait_for_sync:
+                ctx.step("waiting for the copies to be the same")
+                await wait_for_sync(ctx, plan.instance)
+            await close_disks(ctx, plan.instance, plan.node)
 
     async def _install(self, ctx: UnitContext, plan: CreatePlan) -> None:
         await install_os(
@@ -198,8 +237,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
 
     def dry_run_result(self, ctx: UnitContext, plan: CreatePlan) -> Any:
         if not self.op.explain:
-            return [plan.node.name]
-        return {"nodes": [plan.node.name], "why_not": [list(one) for one in plan.why_not]}
+            return plan.names
+        return {"nodes": plan.names, "why_not": [list(one) for one in plan.why_not]}
 
 
 def _add(draft: Draft, instance: Instance) -> None:

@@ -3,6 +3,8 @@
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import host_name, os_name, plain_name
 from ganeti.config.os_states import base_name, is_blacklisted
+from ganeti.layouts.planner import Site
+from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_templates import DiskTemplate
 from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.iallocator import DEFAULT_ALLOCATOR
@@ -11,14 +13,14 @@ from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.model.param_checks import changed, check_backend_params, check_os_params
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.disks import JobNames
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.nic_changes import new_nic
 from ganeti.units.instance.requests import (
-    build_disks,
+    build_disk,
     check_disks,
     check_nics,
     check_tags,
-    storage_directory,
 )
 from ganeti.units.job_source import check_may_set
 
@@ -49,8 +51,8 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
 
 
 def _check_placement(op: OpInstanceCreate) -> None:
-    if op.snode or op.snode_uuid:
-        raise InputError("no disk template of this cluster has a secondary node", "snode")
+    if (op.snode or op.snode_uuid) and not (op.pnode or op.pnode_uuid):
+        raise InputError("a secondary node needs a primary one", "snode")
     if (op.pnode or op.pnode_uuid) and op.iallocator:
         raise InputError("give either a node or an allocator, not both", "iallocator")
     if op.iallocator and op.iallocator != DEFAULT_ALLOCATOR:
@@ -60,6 +62,16 @@ def _check_placement(op: OpInstanceCreate) -> None:
     if op.group_name and (op.pnode or op.pnode_uuid):
         raise InputError(
             "give either a node or the group in which an allocator chooses", "group_name"
+        )
+
+
+def _check_secondary(op: OpInstanceCreate, template: DiskTemplate) -> None:
+    secondary = op.snode or op.snode_uuid
+    if secondary and not template.mirrored:
+        raise InputError(f"disk template {template.name} has no secondary node", "snode")
+    if template.mirrored and (op.pnode or op.pnode_uuid) and not secondary:
+        raise InputError(
+            f"disk template {template.name} needs a secondary node (--node NODE:SECONDARY)", "snode"
         )
 
 
@@ -84,11 +96,14 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         raise InputError(
             f"{hypervisor!r:.40} is not enabled in this cluster; enabled: {enabled}", "hypervisor"
         )
-    directory = ""
-    if template.in_files:
-        directory = storage_directory(cluster, template, op.file_storage_dir, op.instance_name)
-    elif op.file_storage_dir is not None:
+    if op.file_storage_dir is not None and not template.in_files:
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
+    planner, names = PLANNERS[template.name], JobNames(ctx)
+    sites = [
+        Site(cluster, op.instance_name, index, op.file_storage_dir)
+        for index in range(len(op.disks))
+    ]
+    _check_secondary(op, template)
     if op.os_type and is_blacklisted(cluster, op.os_type):
         raise PrereqError(
             f"os_type: {op.os_type} is blacklisted, so no new instance can have it;"
@@ -104,7 +119,10 @@ def new_instance(ctx: UnitContext, op: OpInstanceCreate, template: DiskTemplate)
         os=op.os_type or "",
         hypervisor=hypervisor,
         disk_template=template.name,
-        disks=build_disks(op.disks, template, directory, ctx.ids),
+        disks=tuple(
+            build_disk(request, planner, site, names)
+            for request, site in zip(op.disks, sites, strict=True)
+        ),
         nics=tuple(new_nic(ctx, request, index) for index, request in enumerate(op.nics)),
         hvparams=hvparams,
         beparams=changed({}, check_backend_params(op.beparams, "beparams")),

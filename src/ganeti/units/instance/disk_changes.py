@@ -1,11 +1,10 @@
 """Adding, changing and removing the disks of an instance, in the configuration."""
 
-from pathlib import PurePosixPath
-
 from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
+from ganeti.layouts.planner import Site
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Disk, Instance
@@ -20,13 +19,13 @@ from ganeti.units.instance.device_changes import (
     position_of,
     text_or_none,
 )
+from ganeti.units.instance.disks import JobNames, planner_of
 from ganeti.units.instance.field_changes import Applies, FieldChange
 from ganeti.units.instance.requests import (
     MAX_DISKS,
-    build_disks,
+    build_disk,
     check_disks,
     disk_mode,
-    storage_directory,
 )
 
 Results = list[FieldChange]
@@ -42,15 +41,11 @@ def changed_disks(
         field = f"disks[{number}]"
         if change.action == "add":
             at = insert_position(len(left), change.identifier, field)
-            where = _directory(ctx, instance, directory, field)
-            disk = build_disks(
-                [_request(instance.disk_template, change.params, field)],
-                DISK_TEMPLATES[instance.disk_template],
-                where,
-                ctx.ids,
-                first=at,
-            )[0]
-            left.insert(at, disk)
+            site = _site(ctx, instance, directory, at, field)
+            request = _request(instance.disk_template, change.params, field)
+            planner, names = planner_of(instance), JobNames(ctx)
+            disk = build_disk(request, planner, site, names)
+            left.insert(at, planner.placed(disk, instance.all_nodes, names))
             added = f"add:size={disk.size},mode={disk.mode}"
             results.append(FieldChange("disk", str(at), added, Applies.BY_HOTPLUG))
         elif change.action == "remove":
@@ -94,14 +89,14 @@ def _of_template(template: str, params: Params, field: str) -> Params:
     return check_disk_params(template, others, field)
 
 
-def _directory(ctx: UnitContext, instance: Instance, given: str | None, field: str) -> str:
-    """Where the other disks are, or where those of a new instance would be."""
+def _site(ctx: UnitContext, instance: Instance, given: str | None, index: int, field: str) -> Site:
+    """For whom a disk is made; PrereqError or InputError if it could be nowhere."""
     template = DISK_TEMPLATES[instance.disk_template]
     if not template.has_disks:
         raise InputError(f"template {template.name} of {instance.name} has no disks", field)
-    if instance.disks and given is None:
-        return str(PurePosixPath(str(instance.disks[0].logical_id[1])).parent)
-    return storage_directory(ctx.snapshot.cluster, template, given, instance.name)
+    site = Site(ctx.snapshot.cluster, instance.name, index, given, instance.disks)
+    planner_of(instance).check_site(site)
+    return site
 
 
 def _modified(disk: Disk, params: Params, at: int, field: str) -> tuple[Disk, Results]:

@@ -6,13 +6,12 @@ administrator has marked the node offline and so promised that it is dead (G5, F
 
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams
 from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
+from ganeti.layouts.places import relocated
 from ganeti.locking.requests import LockRequest
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
@@ -30,6 +29,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.cleanup import clean_up
+from ganeti.units.instance.disks import check_copy, close_secondaries
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
 from ganeti.units.instance.power import start_instance
@@ -64,6 +64,8 @@ async def plan_failover(
     source = primary_node(ctx, instance)
     await _check_source(ctx, instance, source)
     target = await choice.choose(ctx, instance, source, verb="fail over")
+    if not choice.ignore_consistency:
+        await check_copy(ctx, instance, target, to="fail over")
     start = instance.admin_state is AdminState.UP
     what = f"failing over instance {instance.name}"
     info = await free_resources(ctx, target, what)
@@ -99,8 +101,9 @@ async def fail_over(ctx: UnitContext, plan: FailoverPlan) -> None:
     instance, source, target = plan.instance, plan.source, plan.target
     await shut_down_source(ctx, instance, source, plan.shutdown_timeout_s)
     await _switch(ctx, plan)
-    moved = replace(instance, primary_node=target.uuid)
+    moved = relocated(instance, NodeUuid(target.uuid))
     if not plan.start:
+        await close_secondaries(ctx, moved)
         return
     ctx.step(f"starting the instance on {target.name}")
     try:
@@ -163,7 +166,12 @@ class LUInstanceFailover(InstanceUnit[OpInstanceFailover, FailoverPlan | Instanc
     def _choice(self) -> TargetChoice:
         op = self.op
         given = op.target_node_uuid or op.target_node
-        return TargetChoice(given, op.iallocator, ignore_policy=op.ignore_ipolicy)
+        return TargetChoice(
+            given,
+            op.iallocator,
+            ignore_policy=op.ignore_ipolicy,
+            ignore_consistency=op.ignore_consistency,
+        )
 
     def check_arguments(self) -> None:
         self._choice.check()

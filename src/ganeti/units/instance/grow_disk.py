@@ -9,8 +9,9 @@ from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.config.fill import disk_spec
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
-from ganeti.model.instance_spec import DiskSpec
-from ganeti.model.objects import Instance, Node
+from ganeti.layouts.places import Growth, growth, holders
+from ganeti.model.names import DiskRole
+from ganeti.model.objects import Disk, Instance, Node
 from ganeti.model.opcodes.instance_changes import OpInstanceGrowDisk
 from ganeti.rpc.procedures.devices import HOTPLUG_DISK, DeviceAction, DiskChangeArgs
 from ganeti.rpc.procedures.disks import BLOCKDEV_GROW, GrowDiskArgs
@@ -24,6 +25,15 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.device_changes import position_of
+from ganeti.units.instance.disks import (
+    close_disks,
+    close_secondaries,
+    is_mirrored,
+    open_disks,
+    open_secondaries,
+    planner_of,
+    wait_for_sync,
+)
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import MAX_DISK_MIB
 from ganeti.units.node_choice import check_online, check_space, free_resources
@@ -34,9 +44,12 @@ class GrowPlan:
     """The disk as it is, the instance as it will be, and whether a guest is to be told."""
 
     node: Node
-    disk: DiskSpec
+    index: int
+    disk: Disk
     size: int
+    before: Instance
     after: Instance
+    steps: tuple[Growth, ...]
     is_up: bool
 
 
@@ -63,28 +76,53 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
             )
         if size > MAX_DISK_MIB:
             raise InputError(f"a disk has at most {MAX_DISK_MIB} MiB", "amount")
-        grown = [replace(one, size=size) if one is disk else one for one in instance.disks]
-        after = replace(instance, disks=tuple(grown))
+        grown = planner_of(instance).grown(disk, size)
+        disks = [grown if one is disk else one for one in instance.disks]
+        after = replace(instance, disks=tuple(disks))
         check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
-        info = await free_resources(ctx, node, f"growing disk {at} of {instance.name}")
-        more = replace(disk, size=size - disk.size)
-        check_space(info, node, space_needed(ctx.snapshot.cluster, [more]))
+        await self._check_space(ctx, after, disk, grown)
+        steps = tuple(growth(instance, disk, grown))
         is_up = await is_running(ctx, node, instance)
-        return GrowPlan(node, disk_spec(at, disk), size, after, is_up)
+        return GrowPlan(node, at, disk, size, instance, after, steps, is_up)
+
+    async def _check_space(
+        self, ctx: UnitContext, instance: Instance, disk: Disk, grown: Disk
+    ) -> None:
+        cluster = ctx.snapshot.cluster
+        present, needs = space_needed(cluster, [disk]), space_needed(cluster, [grown])
+        more = {unit: size - present.get(unit, 0) for unit, size in needs.items()}
+        for uuid in holders(instance):
+            node = ctx.snapshot.nodes[uuid]
+            check_online(node)
+            info = await free_resources(ctx, node, f"growing a disk of {instance.name}")
+            check_space(info, node, more)
 
     async def execute(self, ctx: UnitContext, plan: GrowPlan) -> Outcome:
-        """The node first: a disk that is larger than the configuration says harms nobody."""
-        disk, name = plan.disk, plan.after.name
-        ctx.step(f"growing disk {disk.index} of {name} from {disk.size} to {plan.size} MiB")
-        args = GrowDiskArgs(instance_name=name, disk=disk, size=plan.size)
-        await ctx.call(plan.node, BLOCKDEV_GROW, args)
+        """The nodes first: a disk that is larger than the configuration says harms nobody."""
+        name = plan.after.name
+        ctx.step(f"growing disk {plan.index} of {name} from {plan.disk.size} to {plan.size} MiB")
+        opened = is_mirrored(plan.before) and not plan.is_up
+        if opened:
+            await open_secondaries(ctx, plan.before)
+            await open_disks(ctx, plan.before, plan.node, DiskRole.PRIMARY)
+        for step in plan.steps:
+            layer = disk_spec(ctx.snapshot, plan.before, plan.index, step.node)
+            for at in step.path:
+                layer = layer.children[at]
+            args = GrowDiskArgs(instance_name=name, disk=layer, size=step.size)
+            await ctx.call(ctx.snapshot.nodes[step.node], BLOCKDEV_GROW, args)
         await ctx.config.change(put_instance(plan.after))
+        if self.op.wait_for_sync and is_mirrored(plan.after):
+            await wait_for_sync(ctx, plan.after)
+        if opened:
+            await close_disks(ctx, plan.after, plan.node)
+            await close_secondaries(ctx, plan.after)
         if plan.is_up:
             await self._tell_guest(ctx, plan)
         return Outcome()
 
     async def _tell_guest(self, ctx: UnitContext, plan: GrowPlan) -> None:
-        grown = replace(plan.disk, size=plan.size)
+        grown = disk_spec(ctx.snapshot, plan.after, plan.index)
         told = DiskChangeArgs(
             instance=spec_of(ctx, plan.after), action=DeviceAction.GROW, disk=grown
         )

@@ -8,9 +8,10 @@ from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
+from ganeti.layouts.places import Way, relocate
 from ganeti.locking.requests import LockRequest
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.names import AdminState
+from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OpInstanceMigrate
 from ganeti.rpc.headers import UNREACHABLE
@@ -38,6 +39,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.cleanup import clean_up
+from ganeti.units.instance.disks import check_copy, is_mirrored, open_disks, wait_for_sync
 from ganeti.units.instance.failover import FailoverPlan, fail_over, plan_failover
 from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
@@ -50,7 +52,7 @@ from ganeti.units.instance.reconcile_migration import (
 )
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_online, check_space, free_resources
-from ganeti.units.undo.disks import removals
+from ganeti.units.undo.disks import SetDiskRole, removals
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.step import Step
 
@@ -108,7 +110,10 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         present = self._check_source(instance, source, await running_state(ctx, source, instance))
         info = await self._source_info(ctx, instance, source)
         target = await self._choice.choose(ctx, instance, source, verb="migrate")
-        copied = DISK_TEMPLATES[instance.disk_template].is_local
+        way = relocate(instance, NodeUuid(target.uuid)).way
+        copied = way is Way.COPY
+        if way is Way.SWAP:
+            await check_copy(ctx, instance, target, to="migrate")
         if copied:
             _check_can_copy(instance, info)
         shrinking = await self._check_target(ctx, instance, target, present, copied=copied)
@@ -229,12 +234,18 @@ def _uuid(plan: MigrationPlan) -> InstanceUuid:
 async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
     """Send the guest and let it go on at the target; after an error it is not known where it is."""
     spec = spec_of(ctx, plan.instance)
+    there = spec_of(ctx, plan.instance, plan.target)
+    if is_mirrored(plan.instance):
+        ctx.step("letting both nodes write to its disks")
+        for node in (plan.source, plan.target):  # the source lets the target do so, too
+            await open_disks(ctx, plan.instance, node, DiskRole.BOTH)
+        await wait_for_sync(ctx, plan.instance)
     if plan.copied:
         ctx.step(f"creating its disks on {plan.target.name}")
         await make_disks_anew(ctx, plan.instance, plan.target)
     ctx.step(f"preparing {plan.target.name} to accept the instance")
     wanted = IncomingArgs(
-        instance=spec,
+        instance=there,
         address=plan.target.secondary_ip,
         info=plan.info,
         copies_disks=plan.copied,
@@ -262,7 +273,9 @@ async def _move(ctx: UnitContext, plan: MigrationPlan) -> MigrationResult:
 def _ends_of_source(ctx: UnitContext, plan: MigrationPlan) -> list[Step]:
     """The steps that leave nothing on the source, the last of them first."""
     spec, node = spec_of(ctx, plan.instance), plan.source
-    steps = removals(node, spec) if plan.copied else []
+    steps = removals(NodeUuid(node.uuid), spec) if plan.copied else []
+    if is_mirrored(plan.instance):
+        steps = [SetDiskRole(node=plan.target.uuid, instance=spec.uuid)]
     if has_nvram_on_its_node(ctx.snapshot.cluster, plan.instance):
         steps.append(forget_nvram_step(ctx, plan.instance, node))
     return [*steps, EndSource(node=node.uuid, instance=spec)]
@@ -276,7 +289,8 @@ async def _hand_over(ctx: UnitContext, plan: MigrationPlan) -> None:
     """
     uuid, source, target = _uuid(plan), NodeUuid(plan.source.uuid), NodeUuid(plan.target.uuid)
     await ctx.config.change(mark_handed_over(uuid, source, target))
-    ended = FinishMigrationArgs(instance=spec_of(ctx, plan.instance), success=True)
+    there = spec_of(ctx, plan.instance, plan.target)
+    ended = FinishMigrationArgs(instance=there, success=True)
     try:
         await ctx.call(plan.target, MIGRATION_FINISH_TARGET, ended)
     except RpcFailed as err:

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
 from ganeti.config.fill import (
-    disk_spec,
     filled_beparams,
     instance_spec,
 )
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
+from ganeti.layouts.places import holders
 from ganeti.model.confinement import DOMAIN, MODEL
 from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.instance_spec import DiskSpec
@@ -30,7 +30,6 @@ from ganeti.rpc.procedures.devices import (
     MemoryArgs,
     NicChangeArgs,
 )
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.rpc.procedures.instances import InstanceArgs, RunningInstance
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import (
@@ -44,6 +43,7 @@ from ganeti.units.instance.access import (
 from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.device_changes import parse_changes
 from ganeti.units.instance.disk_changes import changed_disks
+from ganeti.units.instance.disks import create_disks, open_secondaries, wait_for_sync
 from ganeti.units.instance.field_changes import FieldChange, waiting
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
@@ -55,7 +55,7 @@ from ganeti.units.instance.param_changes import changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
-from ganeti.units.undo.disks import RemoveDisk
+from ganeti.units.undo.disks import removals
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 
 NOT_POSSIBLE = (
@@ -113,7 +113,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             check_confinement(ctx, after)
         ctx.check_change(put_instance(after))
         state = await self._state(ctx, node, before)
-        new_disks, old_disks = self._disks_that_change(before, after)
+        new_disks, old_disks = self._disks_that_change(ctx, before, after)
         if new_disks or old_disks:
             check_online(node)
         await self._check_on_node(ctx, node, before, after, state)
@@ -144,10 +144,10 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         return after, [*of_params, *of_disks, *of_nics]
 
     def _disks_that_change(
-        self, before: Instance, after: Instance
+        self, ctx: UnitContext, before: Instance, after: Instance
     ) -> tuple[tuple[DiskSpec, ...], tuple[DiskSpec, ...]]:
-        old = {disk.uuid: disk_spec(at, disk) for at, disk in enumerate(before.disks)}
-        new = {disk.uuid: disk_spec(at, disk) for at, disk in enumerate(after.disks)}
+        old = {disk.uuid: disk for disk in instance_spec(ctx.snapshot, before).disks}
+        new = {disk.uuid: disk for disk in instance_spec(ctx.snapshot, after).disks}
         return (
             tuple(disk for uuid, disk in new.items() if uuid not in old),
             tuple(disk for uuid, disk in old.items() if uuid not in new),
@@ -269,21 +269,27 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
                 await self._change_guest(ctx, undo, plan, step)
             await self._change_media(ctx, undo, plan)
             await self._set_memory(ctx, undo, plan)
+            old = {disk.uuid for disk in plan.old_disks}
             superfluous = [
-                RemoveDisk(node=plan.node.uuid, instance=plan.before.name, disk=disk)
-                for disk in plan.old_disks
+                step
+                for uuid in holders(plan.before)
+                for step in removals(uuid, instance_spec(ctx.snapshot, plan.before, uuid), old)
             ]
             undo.commit(put_instance(plan.after), then=superfluous)
+        if self.op.wait_for_sync and plan.new_disks and plan.hot:
+            await wait_for_sync(ctx, plan.after)
         for name in plan.later:
             ctx.info(f"{name} takes effect at the next start of {plan.after.name}")
         return Outcome(_reported(plan))
 
     async def _create_disks(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
-        name = plan.before.name
-        for disk in plan.new_disks:
-            ctx.step(f"creating disk {disk.index} ({disk.size} MiB)")
-            await undo.push(RemoveDisk(node=plan.node.uuid, instance=name, disk=disk))
-            await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=name, disk=disk))
+        if not plan.new_disks:
+            return
+        ctx.step(f"creating disks {', '.join(str(disk.index) for disk in plan.new_disks)}")
+        only = {disk.uuid for disk in plan.new_disks}
+        await create_disks(ctx, undo, plan.after, only=only)
+        if plan.hot:
+            await open_secondaries(ctx, plan.after)
 
     async def _change_guest(
         self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan, step: HotStep

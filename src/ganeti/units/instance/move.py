@@ -5,8 +5,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
 from ganeti.config.fill import filled_beparams
 from ganeti.config.nvram import has_nvram
@@ -14,6 +12,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
+from ganeti.layouts.places import Way, relocate
 from ganeti.locking.requests import LockRequest
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import DiskSpec
@@ -39,12 +38,18 @@ from ganeti.units.instance.access import (
     running_state,
     spec_of,
 )
+from ganeti.units.instance.disks import check_copy, close_secondaries
 from ganeti.units.instance.failover import run_again, shut_down_source
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import copy_nvram, forget_nvram_step
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.reconcile_migration import record_primary
-from ganeti.units.instance.targets import TargetChoice
+from ganeti.units.instance.replace_disks import (
+    ReplacePlan,
+    plan_new_secondary,
+    replace_parts,
+)
+from ganeti.units.instance.targets import MOVE, TargetChoice
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
 from ganeti.units.undo.disks import RemoveDisk, removals
 from ganeti.units.undo.step import Step
@@ -63,6 +68,9 @@ class MovePlan:
     source: Node
     target: Node
     start: bool
+    way: Way
+    new_secondary: ReplacePlan | None
+    """How a third node gets a copy first."""
 
 
 class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
@@ -85,26 +93,32 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
         template = DISK_TEMPLATES[instance.disk_template]
-        if not template.is_local:
+        if template.shared or not template.has_disks:
             raise PrereqError(
                 f"disk template {template.name} of {instance.name} needs no copy: use gnt-instance migrate or failover",
                 ErrorCode.WRONG_STATE,
             )
         source = primary_node(ctx, instance)
         check_online(source)
-        target = await self._choice.choose(ctx, instance, source, verb="move")
+        target = await self._choice.choose(ctx, instance, source, verb=MOVE)
         start = instance.admin_state is AdminState.UP
-        await self._check_target(ctx, instance, target, start=start)
-        return MovePlan(instance, source, target, start)
+        way = relocate(instance, NodeUuid(target.uuid)).way
+        await self._check_target(ctx, instance, target, start=start, makes=way is not Way.SWAP)
+        if way is Way.SWAP and not self.op.ignore_consistency:
+            await check_copy(ctx, instance, target, to="move")
+        # Its guest is stopped before the copies are made the same, so nothing else writes to them.
+        new = plan_new_secondary(ctx, instance, target, is_up=False) if way is Way.REPLACE else None
+        return MovePlan(instance, source, target, start, way, new)
 
     async def _check_target(
-        self, ctx: UnitContext, instance: Instance, target: Node, *, start: bool
+        self, ctx: UnitContext, instance: Instance, target: Node, *, start: bool, makes: bool
     ) -> None:
         what = f"moving instance {instance.name}"
         info = await free_resources(ctx, target, what)
         memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
         check_memory(info, target, memory if start else 0, what)
-        check_space(info, target, space_needed(ctx.snapshot.cluster, instance.disks))
+        if makes:
+            check_space(info, target, space_needed(ctx.snapshot.cluster, instance.disks))
         if start:
             await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
@@ -114,19 +128,26 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         ctx.log(f"Moving instance {instance.name} from {source.name} to {target.name}")
         try:
             await shut_down_source(ctx, instance, source, self.op.shutdown_timeout)
+            if plan.new_secondary is not None:
+                await replace_parts(ctx, plan.new_secondary, early_release=False)
             async with ctx.undo_log() as undo:
-                await self._copy_disks(ctx, undo, plan)
+                if plan.way is Way.COPY:
+                    await self._copy_disks(ctx, undo, plan)
                 await copy_nvram(ctx, undo, instance, source, target)
                 switch = record_primary(InstanceUuid(instance.uuid), NodeUuid(target.uuid))
-                ctx.step(f"removing the disks on {source.name}")
-                undo.commit(switch, then=_superfluous(ctx, instance, source))
+                if plan.way is Way.COPY:
+                    ctx.step(f"removing the disks on {source.name}")
+                copied = plan.way is Way.COPY
+                undo.commit(switch, then=_superfluous(ctx, instance, source, disks=copied))
         except (RpcError, ExecError):
             if plan.start:
                 await run_again(ctx, instance)
             raise
         if plan.start:
             ctx.step(f"starting the instance on {target.name}")
-            await start_instance(ctx, replace(instance, primary_node=target.uuid))
+            await start_instance(ctx, ctx.snapshot.instances[InstanceUuid(instance.uuid)])
+        else:
+            await close_secondaries(ctx, ctx.snapshot.instances[InstanceUuid(instance.uuid)])
         return Outcome([target.name])
 
     async def _copy_disks(self, ctx: UnitContext, undo: UndoLog, plan: MovePlan) -> None:
@@ -169,9 +190,9 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         )
 
 
-def _superfluous(ctx: UnitContext, instance: Instance, node: Node) -> list[Step]:
+def _superfluous(ctx: UnitContext, instance: Instance, node: Node, *, disks: bool) -> list[Step]:
     """The steps that leave nothing of an instance on the node that it has left."""
-    steps = removals(node, spec_of(ctx, instance))
+    steps = removals(NodeUuid(node.uuid), spec_of(ctx, instance)) if disks else []
     if has_nvram(ctx.snapshot.cluster, instance):
         steps.append(forget_nvram_step(ctx, instance, node))
     return steps

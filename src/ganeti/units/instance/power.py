@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.jobs.executor import Outcome
 from ganeti.model.hypervisor_params import check_hypervisor_params
-from ganeti.model.names import AdminState, AdminStateSource, RebootType
+from ganeti.model.names import AdminState, AdminStateSource, DiskRole, RebootType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.param_checks import changed, check_backend_params
@@ -35,10 +35,17 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.confinement import check_confinement
+from ganeti.units.instance.disks import (
+    close_secondaries,
+    is_mirrored,
+    open_disks,
+    secondaries,
+)
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, free_resources
+from ganeti.units.undo.disks import SetDiskRole
 from ganeti.units.undo.instances import StopInstance
 
 
@@ -52,6 +59,9 @@ async def start_instance(
     node, spec = primary_node(ctx, instance), spec_of(ctx, instance)
     change = set_admin_state(instance.uuid, AdminState.UP) if remember else None
     async with ctx.undo_log() as undo:
+        for other in secondaries(ctx, instance) if is_mirrored(instance) else ():
+            await undo.push(SetDiskRole(node=other.uuid, instance=instance.uuid))
+            await open_disks(ctx, instance, other, DiskRole.SECONDARY)
         await undo.push(StopInstance(node=node.uuid, instance=spec))
         await ctx.call(node, INSTANCE_START, StartArgs(instance=spec, paused=paused))
         undo.commit(change)
@@ -159,6 +169,7 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
             ctx.step(f"shutting down instance {plan.name} (at most {self.op.timeout} s)")
             args = ShutdownArgs(instance=spec_of(ctx, plan), timeout_s=self.op.timeout)
             await ctx.call(node, INSTANCE_SHUTDOWN, args)
+        await close_secondaries(ctx, plan)
         if self.op.no_remember:
             return Outcome()
         source = self.op.admin_state_source or AdminStateSource.ADMIN

@@ -63,6 +63,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         snapshot, cluster = ctx.snapshot, ctx.snapshot.cluster
         node = primary_node(ctx, instance)
         group = snapshot.groups[node.group]
+        others = [snapshot.nodes[uuid] for uuid in instance.secondary_nodes]
         target = snapshot.nodes.get(instance.migrating_to) if instance.migrating_to else None
         run_state: str | None = None
         disks: list[DiskInfo | None] = [None] * len(instance.disks)
@@ -86,9 +87,9 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             "pnode": node.name,
             "pnode_group_uuid": group.uuid,
             "pnode_group_name": group.name,
-            "snodes": [],
-            "snodes_group_uuids": [],
-            "snodes_group_names": [],
+            "snodes": [one.name for one in others],
+            "snodes_group_uuids": [one.group for one in others],
+            "snodes_group_names": [snapshot.groups[one.group].name for one in others],
             "os": instance.os,
             "os_instance": instance.osparams,
             "os_actual": filled_osparams(cluster, instance),

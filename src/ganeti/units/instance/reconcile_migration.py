@@ -13,6 +13,8 @@ from ganeti.config.fill import instance_spec
 from ganeti.config.nvram import has_nvram_on_its_node
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change
+from ganeti.layouts.places import creation_order, relocated
+from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
@@ -25,6 +27,7 @@ from ganeti.rpc.procedures.migration import (
     FinishMigrationArgs,
 )
 from ganeti.units.services import Services
+from ganeti.units.undo.disks import SetDiskRole
 
 ROUNDS = 3
 """How often both nodes are asked when what they say changes meanwhile, or an answer is lost."""
@@ -70,7 +73,8 @@ def mark_handed_over(uuid: InstanceUuid, source: NodeUuid, target: NodeUuid) -> 
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        draft.put(replace(instance, primary_node=target, migrating_to=source, handed_over=True))
+        there = relocated(instance, target)
+        draft.put(replace(there, migrating_to=source, handed_over=True))
 
     return change
 
@@ -80,7 +84,8 @@ def mark_taken_back(uuid: InstanceUuid, source: NodeUuid, target: NodeUuid) -> C
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        draft.put(replace(instance, primary_node=source, migrating_to=target, handed_over=False))
+        back = relocated(instance, source)
+        draft.put(replace(back, migrating_to=target, handed_over=False))
 
     return change
 
@@ -90,7 +95,7 @@ def record_primary(uuid: InstanceUuid, primary: NodeUuid) -> Change:
 
     def change(draft: Draft) -> None:
         instance = draft.instances[uuid]
-        known = replace(instance, primary_node=primary, migrating_to=None, handed_over=False)
+        known = replace(relocated(instance, primary), migrating_to=None, handed_over=False)
         if known != instance:
             draft.put(known)
 
@@ -220,6 +225,7 @@ class _Endpoints:
             await self._record(self.target)
             await self._call(key, self.source, MIGRATION_FINISH_SOURCE, success=True)
             await self._remove_copy(key, self.source)
+            await self._set_roles(key)
             return self.target.name
         await self._call(key, self.target, MIGRATION_FINISH_TARGET, success=False)
         is_targets = owner == "nowhere" and self.handed_over and not self.target.offline
@@ -230,6 +236,7 @@ class _Endpoints:
         home, other = (self.target, self.source) if is_targets else (self.source, self.target)
         await self._record(home)
         await self._remove_copy(key, other)
+        await self._set_roles(key)
         return self.source.name if owner == "source" else ""
 
     async def _record(self, node: Node) -> None:
@@ -249,11 +256,20 @@ class _Endpoints:
             await self.services.rpc.call(node, NVRAM_FORGET, what, key=f"{key}/{NVRAM_FORGET.name}")
         if not self.copied:
             return
-        spec = instance_spec(self.services.config.snapshot, self.instance)
+        spec = instance_spec(self.services.config.snapshot, self.instance, NodeUuid(node.uuid))
         for disk in spec.disks:
             args = DiskArgs(instance_name=spec.name, disk=disk)
             key_of_disk = f"{key}/{BLOCKDEV_REMOVE.name}/{disk.index}"
             await self.services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key_of_disk)
+
+    async def _set_roles(self, key: str) -> None:
+        """Open or close the copies of mirrored disks as the configuration says now, the secondary first."""
+        instance = self.services.config.snapshot.instances[InstanceUuid(self.instance.uuid)]
+        if not DISK_TEMPLATES[instance.disk_template].mirrored:
+            return
+        for uuid in creation_order(instance):
+            step = SetDiskRole(node=uuid, instance=instance.uuid)
+            await step.run(self.services, f"{key}/roles/{uuid}")
 
     async def _call(
         self,
@@ -265,7 +281,7 @@ class _Endpoints:
     ) -> None:
         if node.offline:
             return
-        spec = instance_spec(self.services.config.snapshot, self.instance)
+        spec = instance_spec(self.services.config.snapshot, self.instance, NodeUuid(node.uuid))
         args = FinishMigrationArgs(instance=spec, success=success)
         await self.services.rpc.call(node, procedure, args, key=f"{key}/{procedure.name}")
 

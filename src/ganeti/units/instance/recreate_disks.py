@@ -8,20 +8,19 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import plain_name
-from ganeti.config.fill import disk_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
+from ganeti.layouts.planner import placed_disks
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance_changes import OpInstanceRecreateDisks
 from ganeti.model.params import Params
-from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
 from ganeti.units.allocation import PlacementRequest, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
@@ -34,9 +33,9 @@ from ganeti.units.instance.access import (
 )
 from ganeti.units.instance.device_changes import only_known
 from ganeti.units.instance.disk_changes import size_of
+from ganeti.units.instance.disks import JobNames, create_disks, disks_on, planner_of
 from ganeti.units.instance.requests import check_disks, disk_mode
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
-from ganeti.units.undo.disks import RemoveDisk
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class RecreatePlan:
     """The instance as it will be, where, and the disks to make."""
 
     after: Instance
-    node: Node
-    disks: tuple[DiskSpec, ...]
+    disks: tuple[str, ...]
+    """UUIDs."""
 
 
 class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan]):
@@ -78,20 +77,22 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
         await self._check_down(ctx, instance)
         wanted = _wanted(self.op.disks) or {at: {} for at in range(len(instance.disks))}
         disks = _changed(instance.disks, wanted)
-        node = await self._node(ctx, replace(instance, disks=disks))
-        if node.uuid != instance.primary_node and len(wanted) < len(disks):
+        nodes = await self._nodes(ctx, replace(instance, disks=disks))
+        uuids = tuple(NodeUuid(node.uuid) for node in nodes)
+        if uuids != instance.all_nodes and len(wanted) < len(disks):
             raise PrereqError(
                 f"on another node all {len(disks)} disks of {instance.name} must be made anew",
                 ErrorCode.WRONG_INPUT,
             )
-        specs = tuple(disk_spec(at, disk) for at, disk in enumerate(disks) if at in wanted)
-        await self._check_gone(ctx, node, instance, specs)
-        after = replace(instance, primary_node=NodeUuid(node.uuid), disks=disks)
+        unplaced = replace(instance, disks=disks)
+        after = placed_disks(planner_of(instance), unplaced, uuids, JobNames(ctx))
         ctx.check_change(put_instance(after))
-        info = await free_resources(ctx, node, f"disks of {instance.name}")
-        again = [disk for at, disk in enumerate(disks) if at in wanted]
-        check_space(info, node, space_needed(ctx.snapshot.cluster, again))
-        return RecreatePlan(after, node, specs)
+        again = [disk for at, disk in enumerate(after.disks) if at in wanted]
+        for node in nodes:
+            await self._check_gone(ctx, node, after, sorted(wanted))
+            info = await free_resources(ctx, node, f"disks of {instance.name}")
+            check_space(info, node, space_needed(ctx.snapshot.cluster, again))
+        return RecreatePlan(after, tuple(disk.uuid for disk in again))
 
     async def _check_down(self, ctx: UnitContext, instance: Instance) -> None:
         """A node that is marked offline counts as dead: its disks are what was lost."""
@@ -107,7 +108,8 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
                 ErrorCode.WRONG_STATE,
             )
 
-    async def _node(self, ctx: UnitContext, instance: Instance) -> Node:
+    async def _nodes(self, ctx: UnitContext, instance: Instance) -> list[Node]:
+        """Where the disks are made, the new primary node first."""
         given = self._given_nodes()
         needed = DISK_TEMPLATES[instance.disk_template].nodes_needed
         if given:
@@ -116,23 +118,26 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
                     f"template {instance.disk_template} needs {needed} node(s), not {len(given)}",
                     "nodes",
                 )
-            node = resolve_node(ctx.snapshot, given[0])
+            nodes = [resolve_node(ctx.snapshot, name) for name in given]
         elif self.op.iallocator:
             # Allocators place what is new only: it is asked for under a name that nobody has.
             unplaced = replace(instance, name=f"new-disks.{instance.name}")
             wish = PlacementRequest(Demand.of(ctx.snapshot.cluster, unplaced), will_run=False)
-            node = (await choose_nodes(ctx, [self.op.iallocator], wish)).nodes[0]
+            nodes = (await choose_nodes(ctx, [self.op.iallocator], wish)).nodes
         else:
-            node = primary_node(ctx, instance)
-            check_online(node)
-            return node
-        check_can_host(node)
-        return node
+            nodes = [ctx.snapshot.nodes[uuid] for uuid in instance.all_nodes]
+            for node in nodes:
+                check_online(node)
+            return nodes
+        for node in nodes:
+            check_can_host(node)
+        return nodes
 
     async def _check_gone(
-        self, ctx: UnitContext, node: Node, instance: Instance, disks: Sequence[DiskSpec]
+        self, ctx: UnitContext, node: Node, instance: Instance, wanted: Sequence[int]
     ) -> None:
-        for disk in disks:
+        disks = disks_on(ctx, instance, NodeUuid(node.uuid))
+        for disk in (disks[at] for at in wanted):
             args = DiskArgs(instance_name=instance.name, disk=disk)
             found = await ctx.call(node, BLOCKDEV_INFO, args)
             if found.exists:
@@ -143,12 +148,9 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
                 )
 
     async def execute(self, ctx: UnitContext, plan: RecreatePlan) -> Outcome:
-        name = plan.after.name
         async with ctx.undo_log() as undo:
-            for disk in plan.disks:
-                ctx.step(f"making disk {disk.index} ({disk.size} MiB) on {plan.node.name}")
-                await undo.push(RemoveDisk(node=plan.node.uuid, instance=name, disk=disk))
-                await ctx.call(plan.node, BLOCKDEV_CREATE, DiskArgs(instance_name=name, disk=disk))
+            ctx.step(f"making {len(plan.disks)} disks of {plan.after.name}")
+            await create_disks(ctx, undo, plan.after, only=plan.disks)
             undo.commit(put_instance(plan.after))
         return Outcome()
 

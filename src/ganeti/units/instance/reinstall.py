@@ -13,6 +13,7 @@ from ganeti.model.opcodes.instance_system import OpInstanceReinstall
 from ganeti.model.param_checks import check_os_params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
+from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import check_os, install_os, osparams_with
 
 
@@ -62,15 +63,16 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
     async def execute(self, ctx: UnitContext, plan: ReinstallPlan) -> Outcome:
         instance = plan.instance
         ctx.step(f"running the OS create scripts of {instance.os} for {instance.name}")
-        await install_os(
-            ctx,
-            primary_node(ctx, instance),
-            instance,
-            plan.osparams,
-            force_variant=self.op.force_variant,
-            debug_level=self.op.debug_level,
-            reinstall=True,
-        )
+        async with copies_open(ctx, instance):
+            await install_os(
+                ctx,
+                primary_node(ctx, instance),
+                instance,
+                plan.osparams,
+                force_variant=self.op.force_variant,
+                debug_level=self.op.debug_level,
+                reinstall=True,
+            )
 
         def keep_os(draft: Draft) -> None:
             current = draft.instances[instance.uuid]

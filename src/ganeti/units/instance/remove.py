@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from ganeti.base.errors import RpcError
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
+from ganeti.layouts.places import holders
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
@@ -17,6 +18,7 @@ from ganeti.units.instance.access import (
     primary_node,
     spec_of,
 )
+from ganeti.units.instance.disks import disks_on
 from ganeti.units.instance.nvram import forget_nvram
 from ganeti.units.node_choice import check_online
 
@@ -32,6 +34,7 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         if not self.op.ignore_failures:
             check_not_migrating(instance)
             check_online(primary_node(ctx, instance))
+            # A copy on a dead node is left there: what the node has when it comes back is found by verify.
         return instance
 
     async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
@@ -43,9 +46,14 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
         await self._try(ctx, plan, forget_nvram(ctx, plan, node))
         if spec.disks:
             ctx.step("removing its disks")
-        for disk in spec.disks:
-            what = DiskArgs(instance_name=plan.name, disk=disk)
-            await self._try(ctx, plan, ctx.call(node, BLOCKDEV_REMOVE, what))
+        for uuid in holders(plan):
+            holder = ctx.snapshot.nodes[uuid]
+            if holder.offline and uuid != plan.primary_node:
+                ctx.warn(f"node {holder.name} is offline: its copies of {plan.name} are left there")
+                continue
+            for disk in disks_on(ctx, plan, uuid):
+                what = DiskArgs(instance_name=plan.name, disk=disk)
+                await self._try(ctx, plan, ctx.call(holder, BLOCKDEV_REMOVE, what))
         ctx.step(f"removing instance {plan.name} from the cluster config")
 
         def forget(draft: Draft) -> None:

@@ -19,6 +19,7 @@ from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
 from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
+from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import osparams_with, show_tail
 
 
@@ -88,7 +89,8 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
             debug=int(self.op.debug_level > 0),
         )
         try:
-            show_tail(ctx, await ctx.call(node, OS_RENAME, args))
+            async with copies_open(ctx, instance):
+                show_tail(ctx, await ctx.call(node, OS_RENAME, args))
         except RpcFailed as err:
             if err.wire_error != GuestOsError.wire_name:
                 raise

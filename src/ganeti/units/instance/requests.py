@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from ipaddress import ip_address
-from pathlib import PurePosixPath
 
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import mac_address, plain_name
 from ganeti.base.ids import IdSource
+from ganeti.layouts.planner import Names, NewDisk, Planner, Site
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
 from ganeti.model.objects import Cluster, Disk, Nic
@@ -18,8 +18,6 @@ from ganeti.model.params import NIC_PARAMS, Params
 MAX_DISKS, MAX_NICS = 16, 8
 MAX_DISK_MIB = 64 * 1024 * 1024
 TAG_LIMIT = 128
-DIRECTORY_LIMIT = 512
-"""Characters of a subdirectory; the names of the instance and its disks come behind it."""
 _TAG_CHARACTERS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+*/:@_-"
 )
@@ -131,56 +129,15 @@ def check_routed(nic: Nic, filled: Params, index: int) -> None:
         raise InputError("a routed network interface needs an IP address", f"nics[{index}].ip")
 
 
-def storage_directory(
-    cluster: Cluster, template: DiskTemplate, given: str | None, instance_name: str
-) -> str:
-    """Where the disks of an instance go: the cluster's directory, or a subdirectory of it that was asked for."""
-    base = cluster.shared_file_storage_dir if template.shared else cluster.file_storage_dir
-    if not base:
-        option = "--shared-file-storage-dir" if template.shared else "--file-storage-dir"
-        raise InputError(
-            f"the cluster has no directory for template {template.name} ({option} of gnt-cluster init)"
-        )
-    if given is None:
-        return f"{base}/{instance_name}"
-    inner = PurePosixPath(given)
-    parts = given.split("/")
-    if inner.is_absolute() or {"..", "."} & set(parts) or not inner.parts:
-        raise InputError(
-            "must be a relative path without '..' below the cluster's directory, and not empty",
-            "file_storage_dir",
-        )
-    if len(given) > DIRECTORY_LIMIT:
-        raise InputError(f"must have at most {DIRECTORY_LIMIT} characters", "file_storage_dir")
-    for part in inner.parts:
-        plain_name(part, "file_storage_dir")
-    return f"{base}/{inner}/{instance_name}"
-
-
-def build_disks(
-    requests: Sequence[DiskRequest],
-    template: DiskTemplate,
-    directory: str,
-    ids: IdSource,
-    *,
-    first: int = 0,
-) -> tuple[Disk, ...]:
-    """The disks that checked requests yield, each with a path of its own; `first` is the index of the first."""
-    disks = []
-    for index, request in enumerate(requests, first):
-        uuid = ids.uuid()
-        disks.append(
-            Disk(
-                uuid=uuid,
-                size=request.size,
-                template=template.name,
-                logical_id=("loop", f"{directory}/{uuid}.{template.name}.disk{index}"),
-                mode=disk_mode(request.mode),
-                name=request.name,
-                params=_own_params(request, template),
-            )
-        )
-    return tuple(disks)
+def build_disk(request: DiskRequest, planner: Planner, site: Site, names: Names) -> Disk:
+    """The disk that a checked request yields, on no node yet."""
+    new = NewDisk(
+        size=request.size,
+        mode=disk_mode(request.mode),
+        name=request.name,
+        params=_own_params(request, planner.template),
+    )
+    return planner.new_disk(new, site, names)
 
 
 def _own_params(request: DiskRequest, template: DiskTemplate) -> Params:

@@ -14,8 +14,11 @@ from ganeti.model.objects import Instance, Node
 from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.instance.disks import is_mirrored
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.node_choice import check_can_host
+
+MOVE = "move"
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,8 @@ class TargetChoice:
     node: str | None
     iallocator: str | None = None
     ignore_policy: bool = False
+    ignore_consistency: bool = False
+    """Whether a copy that may be old is good enough."""
 
     def check(self) -> None:
         """Refuse what contradicts itself."""
@@ -36,6 +41,9 @@ class TargetChoice:
     def locks(self, snapshot: Snapshot, instance: Instance) -> list[LockRequest]:
         """The instance alone, and shared its nodes and the target: every node if an allocator chooses."""
         given = self.node
+        if given is None and is_mirrored(instance):
+            own = instance.all_nodes
+            return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, own, Mode.SHARED)]
         nodes = {*instance.all_nodes, resolve_node(snapshot, given).uuid} if given else ALL
         return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, nodes, Mode.SHARED)]
 
@@ -43,6 +51,8 @@ class TargetChoice:
         self, ctx: UnitContext, instance: Instance, source: Node, *, verb: str
     ) -> Node:
         """A node other than `source` that takes instances; `verb` is for errors."""
+        if is_mirrored(instance):
+            return self._secondary(ctx, instance, source, verb)
         wish = PlacementRequest(
             Demand.of(ctx.snapshot.cluster, instance),
             relocate_from=source,
@@ -73,6 +83,26 @@ class TargetChoice:
                 ErrorCode.ENVIRONMENT,
             )
         self._check_policy(ctx, instance, source, target)
+        return target
+
+    def _secondary(self, ctx: UnitContext, instance: Instance, source: Node, verb: str) -> Node:
+        """The node that has the copy; a move may also go elsewhere, which becomes the secondary first."""
+        secondary = ctx.snapshot.nodes[instance.secondary_nodes[0]]
+        target = resolve_node(ctx.snapshot, self.node) if self.node else secondary
+        if target.uuid == source.uuid:
+            raise InputError(f"{instance.name} is on {source.name} already", "target_node")
+        if self.iallocator or (target.uuid != secondary.uuid and verb != MOVE):
+            raise PrereqError(
+                f"the data of {instance.name} is on {secondary.name} besides {source.name}, so it can {verb} only"
+                f" there; for another node: gnt-instance replace-disks -n NODE {instance.name}",
+                ErrorCode.WRONG_INPUT,
+            )
+        check_can_host(target)
+        self._check_policy(ctx, instance, source, target)
+        wish = PlacementRequest(
+            Demand.of(ctx.snapshot.cluster, instance), ignore_policy=self.ignore_policy
+        )
+        ctx.services.placements.place(wish.placed_on(ctx, target, source))
         return target
 
     def _check_policy(

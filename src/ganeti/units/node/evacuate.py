@@ -13,6 +13,7 @@ from ganeti.model.iallocator import RequestType
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceMigrate
+from ganeti.model.opcodes.instance_changes import OpInstanceReplaceDisks
 from ganeti.model.opcodes.moving import OpInstanceMove, OpNodeEvacuate, OpNodeMigrate
 from ganeti.protocols import iallocator_requests
 from ganeti.protocols.iallocator_requests import EVACUATION_MODES, PRIMARY_ONLY, SECONDARY_ONLY
@@ -99,8 +100,8 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
             )
         if remote is None:
             return await self._proposed(ctx, node)
-        primaries = [] if op.mode == SECONDARY_ONLY else _primaries(ctx.snapshot, node)
-        return [[self._job(instance, node, remote)] for instance in primaries]
+        leaving = _leaving(ctx.snapshot, node, op.mode)
+        return [[self._job(instance, node, remote)] for instance in leaving]
 
     async def _proposed(self, ctx: UnitContext, node: Node) -> Jobs:
         """The jobs by which an allocator takes instances off the node, all placed together (S100, S173)."""
@@ -124,6 +125,15 @@ class LUNodeEvacuate(LogicalUnit[OpNodeEvacuate, Jobs]):
     def _job(self, instance: Instance, node: Node, remote: Node) -> OpCode:
         """How one primary instance leaves the node: live if it runs, with its disks where they are its own."""
         op = self.op
+        if instance.primary_node != node.uuid:
+            return OpInstanceReplaceDisks(
+                instance_name=instance.name,
+                mode="replace_new_secondary",
+                remote_node=remote.name,
+                early_release=op.early_release,
+                reason=op.reason,
+                priority=op.priority,
+            )
         if node.offline and DISK_TEMPLATES[instance.disk_template].is_local:
             raise PrereqError(
                 f"{instance.name} has its only data on {node.name}, which is offline",

@@ -1,12 +1,22 @@
 """Undoing the creation of disks, and removing what an instance has left."""
 
+from collections.abc import Collection, Iterator
+
+from ganeti.config.fill import instance_spec
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
-from ganeti.model.objects import Instance, Node
-from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
+from ganeti.model.names import AdminState, DiskRole
+from ganeti.model.objects import Disk, Instance, InstanceUuid, NodeUuid
+from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_REMOVE,
+    BLOCKDEV_SHUTDOWN,
+    DiskArgs,
+    OpenDiskArgs,
+)
 from ganeti.units.services import Services
-from ganeti.units.undo.step import Concerned, Step, check_not_moving_there, node_of
+from ganeti.units.undo.step import Concerned, Step, check_not_moving_there, names_of, node_of
 
 
 class RemoveDisk(Step, frozen=True, kw_only=True):
@@ -27,10 +37,12 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
         owner = self._owner(snapshot)
         if owner is None:
             return False
-        if not DISK_TEMPLATES[self.disk.template].is_local:
+        if TEMPLATES[self.disk.template].shared:
             return True
         check_not_moving_there(owner, self.node)
-        return self.node in owner.all_nodes
+        node = NodeUuid(self.node)
+        wanted = (layer.part(node) for layer in _layers(owner) if layer.uuid == self.disk.uuid)
+        return node in owner.all_nodes and self.disk.own_id in wanted
 
     def concerns(self, snapshot: Snapshot) -> Concerned:
         owner = self._owner(snapshot)
@@ -46,13 +58,69 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
     def _owner(self, snapshot: Snapshot) -> Instance | None:
         """The instance that has the disk now."""
         for instance in snapshot.instances.values():
-            if any(disk.uuid == self.disk.uuid for disk in instance.disks):
+            if any(layer.uuid == self.disk.uuid for layer in _layers(instance)):
                 return instance
         return None
 
 
-def removals(node: Node, instance: InstanceSpec) -> list[Step]:
-    """The steps that remove all disks of an instance from a node."""
+def _layers(instance: Instance) -> Iterator[Disk]:
+    for disk in instance.disks:
+        yield from disk.layers()
+
+
+def removals(
+    node: NodeUuid, instance: InstanceSpec, only: Collection[str] | None = None
+) -> list[Step]:
+    """The steps that remove the disks of an instance, or some by their UUIDs, from a node whose view `instance` is."""
     return [
-        RemoveDisk(node=node.uuid, instance=instance.name, disk=disk) for disk in instance.disks
+        RemoveDisk(node=node, instance=instance.name, disk=disk)
+        for disk in instance.disks
+        if only is None or disk.uuid in only
     ]
+
+
+class SetDiskRole(Step, frozen=True, kw_only=True):
+    """Make the disks of an instance on a node what they should be there; closed if nothing writes to them.
+
+    Undoes the opening for a start, and follows a migration, when it is known where the guest is.
+    """
+
+    kind = "set_disk_role"
+
+    node: str
+    instance: str
+    """Its UUID."""
+
+    async def run(self, services: Services, key: str) -> None:
+        snapshot = services.config.snapshot
+        node, instance = node_of(services, self.node), _instance(snapshot, self.instance)
+        if node is None or node.offline or instance is None:
+            return
+        check_not_moving_there(instance, self.node)
+        role = _role(instance, NodeUuid(node.uuid))
+        for disk in instance_spec(snapshot, instance, NodeUuid(node.uuid)).disks:
+            own = f"{key}/{disk.index}"
+            if role is None:
+                what = DiskArgs(instance_name=instance.name, disk=disk)
+                await services.rpc.call(node, BLOCKDEV_SHUTDOWN, what, key=own)
+            else:
+                args = OpenDiskArgs(instance_name=instance.name, disk=disk, role=role)
+                await services.rpc.call(node, BLOCKDEV_ASSEMBLE, args, key=own)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        instance = _instance(snapshot, self.instance)
+        return instance is None or self.node not in instance.all_nodes
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return Concerned(names_of(snapshot, self.instance), {self.node})
+
+
+def _instance(snapshot: Snapshot, uuid: str) -> Instance | None:
+    return snapshot.instances.get(InstanceUuid(uuid))
+
+
+def _role(instance: Instance, node: NodeUuid) -> DiskRole | None:
+    """What a node should do with the instance's disks; None if they should be closed."""
+    if instance.admin_state is not AdminState.UP or node not in instance.all_nodes:
+        return None
+    return DiskRole.PRIMARY if node == instance.primary_node else DiskRole.SECONDARY

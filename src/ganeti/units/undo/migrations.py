@@ -1,6 +1,7 @@
 """Undoing migrations, and ending what has sent its guest."""
 
 from ganeti.config.snapshot import Snapshot
+from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.objects import InstanceUuid, NodeUuid
 from ganeti.rpc.procedures.migration import MIGRATION_FINISH_SOURCE, FinishMigrationArgs
@@ -10,6 +11,7 @@ from ganeti.units.instance.reconcile_migration import (
     reconcile_migration,
 )
 from ganeti.units.services import Services
+from ganeti.units.undo.disks import SetDiskRole
 from ganeti.units.undo.step import Concerned, Step, names_of, node_of, not_migrating_here
 
 
@@ -57,6 +59,10 @@ class EndSource(Step, frozen=True, kw_only=True):
         if node := node_of(services, self.node):
             args = FinishMigrationArgs(instance=self.instance, success=True)
             await services.rpc.call(node, MIGRATION_FINISH_SOURCE, args, key=key)
+            if TEMPLATES[self.instance.disk_template].mirrored:
+                # It has closed its disks, and is to take now what the other node writes.
+                role = SetDiskRole(node=self.node, instance=self.instance.uuid)
+                await role.run(services, f"{key}/role")
 
     def superseded(self, snapshot: Snapshot) -> bool:
         instance = not_migrating_here(snapshot, self.instance.uuid, self.node)

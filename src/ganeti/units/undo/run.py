@@ -10,7 +10,7 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import NodeUuid
 from ganeti.units.services import Services
-from ganeti.units.undo.disks import RemoveDisk
+from ganeti.units.undo.disks import RemoveDisk, SetDiskRole
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StopInstance
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 STEPS: dict[str, type[Step]] = {
     step.kind: step
     for step in (
-        *(RemoveDisk, ForgetInstance, StopInstance, ForgetNvram),
+        *(RemoveDisk, SetDiskRole, ForgetInstance, StopInstance, ForgetNvram),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
     )
 }
@@ -60,7 +60,8 @@ def describe(snapshot: Snapshot, recorded: UndoStep) -> str:
         for uuid in concerned.nodes
     )
     disk = recorded.arguments.get("disk")
-    path = disk.get("logical_id", ["", ""])[1] if isinstance(disk, dict) else ""
+    words = (disk.get("part") or disk.get("logical_id")) if isinstance(disk, dict) else None
+    path = words[-1] if words else ""
     parts = [
         recorded.procedure.replace("_", " "),
         f"of {', '.join(sorted(concerned.instances))}" if concerned.instances else "",

@@ -1,0 +1,10 @@
+"""The planner of each disk template."""
+
+from ganeti.layouts.diskless import DisklessPlanner
+from ganeti.layouts.files import FilePlanner, SharedFilePlanner
+from ganeti.layouts.planner import Planner
+
+PLANNERS: dict[str, Planner] = {
+    planner.template.name: planner
+    for planner in (DisklessPlanner(), FilePlanner(), SharedFilePlanner())
+}

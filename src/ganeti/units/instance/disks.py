@@ -1,0 +1,187 @@
+"""Making, opening and removing the disks of an instance on all its nodes, as its planner has laid them out."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from ganeti.base.errors import ErrorCode, ExecError, PrereqError, RpcError
+from ganeti.config.fill import instance_spec
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.layouts.places import creation_order, holders
+from ganeti.layouts.planner import Planner
+from ganeti.layouts.registry import PLANNERS
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
+from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_CREATE,
+    BLOCKDEV_INFO,
+    BLOCKDEV_SHUTDOWN,
+    DiskArgs,
+    DiskInfo,
+    OpenDiskArgs,
+    SyncStatus,
+)
+from ganeti.units.context import UnitContext
+from ganeti.units.undo.disks import RemoveDisk
+
+LOOK_EVERY_S = 5.0
+"""How often a synchronisation is looked at."""
+
+
+@dataclass(frozen=True)
+class JobNames:
+    """New names, reserved for the job of a context."""
+
+    ctx: UnitContext
+
+    def uuid(self) -> str:
+        return self.ctx.ids.uuid()
+
+    def port(self) -> int:
+        port = self.ctx.config.reservations.new_port(self.ctx.job_id, self.ctx.snapshot)
+        if port is None:
+            raise PrereqError("every network port of the cluster is taken", ErrorCode.NO_RESOURCES)
+        return port
+
+    def number(self, template: str, node: NodeUuid) -> int:
+        return self.ctx.config.reservations.new_number(
+            self.ctx.job_id, template, node, self.ctx.snapshot
+        )
+
+
+def planner_of(instance: Instance) -> Planner:
+    """The planner of an instance's disks."""
+    return PLANNERS[instance.disk_template]
+
+
+def is_mirrored(instance: Instance) -> bool:
+    """Whether a secondary node has a copy of its disks."""
+    return DISK_TEMPLATES[instance.disk_template].mirrored and bool(instance.disks)
+
+
+def disks_on(ctx: UnitContext, instance: Instance, node: NodeUuid) -> tuple[DiskSpec, ...]:
+    """The disks of an instance as one of its nodes sees them."""
+    return instance_spec(ctx.snapshot, instance, node).disks
+
+
+async def create_disks(
+    ctx: UnitContext,
+    undo: UndoLog,
+    instance: Instance,
+    *,
+    nodes: Iterable[NodeUuid] | None = None,
+    only: Iterable[str] | None = None,
+) -> None:
+    """Make the parts of disks on their nodes, or some of each; the undo log removes them."""
+    chosen = None if only is None else set(only)
+    for uuid in creation_order(instance) if nodes is None else nodes:
+        node = ctx.snapshot.nodes[uuid]
+        for disk in disks_on(ctx, instance, uuid):
+            if chosen is None or disk.uuid in chosen:
+                ctx.info(f"disk {disk.index} ({disk.size} MiB) on {node.name}")
+                await undo.push(RemoveDisk(node=uuid, instance=instance.name, disk=disk))
+                what = DiskArgs(instance_name=instance.name, disk=disk)
+                await ctx.call(node, BLOCKDEV_CREATE, what)
+
+
+async def open_disks(
+    ctx: UnitContext, instance: Instance, node: Node, role: DiskRole
+) -> list[DiskInfo]:
+    """Make all disks of an instance usable on one of its nodes, in a role."""
+    found = []
+    for disk in disks_on(ctx, instance, NodeUuid(node.uuid)):
+        args = OpenDiskArgs(instance_name=instance.name, disk=disk, role=role)
+        info = await ctx.call(node, BLOCKDEV_ASSEMBLE, args)
+        found.append(info)
+    return found
+
+
+async def close_disks(ctx: UnitContext, instance: Instance, node: Node) -> None:
+    """Undo the opening on one node, the last disk first."""
+    for disk in reversed(disks_on(ctx, instance, NodeUuid(node.uuid))):
+        args = DiskArgs(instance_name=instance.name, disk=disk)
+        await ctx.call(node, BLOCKDEV_SHUTDOWN, args)
+
+
+def secondaries(ctx: UnitContext, instance: Instance) -> list[Node]:
+    """The other nodes with a copy that can be asked; those that are marked offline count as dead."""
+    nodes = [ctx.snapshot.nodes[uuid] for uuid in holders(instance)[1:]]
+    return [node for node in nodes if not node.offline]
+
+
+async def open_secondaries(ctx: UnitContext, instance: Instance) -> None:
+    """Let the secondary nodes take what the primary is going to write."""
+    for node in secondaries(ctx, instance):
+        await open_disks(ctx, instance, node, DiskRole.SECONDARY)
+
+
+async def close_secondaries(ctx: UnitContext, instance: Instance) -> None:
+    """After the guest was stopped; a node that does not do it is told of, and does no harm."""
+    for node in secondaries(ctx, instance):
+        try:
+            await close_disks(ctx, instance, node)
+        except RpcError as err:
+            ctx.warn(f"{err}; the copy of {instance.name} stays open there")
+
+
+@contextlib.asynccontextmanager
+async def copies_open(ctx: UnitContext, instance: Instance) -> AsyncIterator[None]:
+    """Let the secondary nodes take what is written for the time of a block; the guest is down."""
+    try:
+        await open_secondaries(ctx, instance)
+        yield
+    finally:
+        await close_secondaries(ctx, instance)
+
+
+async def sync_of(
+    ctx: UnitContext, instance: Instance, node: Node
+) -> list[tuple[DiskSpec, SyncStatus | None]]:
+    """How the copies are as a node sees them; None for a disk that is not open there."""
+    found = []
+    for disk in disks_on(ctx, instance, NodeUuid(node.uuid)):
+        what = DiskArgs(instance_name=instance.name, disk=disk)
+        info = await ctx.call(node, BLOCKDEV_INFO, what)
+        found.append((disk, info.sync))
+    return found
+
+
+async def check_copy(ctx: UnitContext, instance: Instance, node: Node, *, to: str) -> None:
+    """Refuse to use a copy that has not all that was written; `to` says for what."""
+    if not is_mirrored(instance):
+        return
+    for disk in disks_on(ctx, instance, NodeUuid(node.uuid)):
+        what = DiskArgs(instance_name=instance.name, disk=disk)
+        info = await ctx.call(node, BLOCKDEV_INFO, what)
+        if not info.exists or (info.sync is not None and not info.sync.up_to_date):
+            why = info.problem or "is not up to date"
+            raise PrereqError(
+                f"cannot {to} {instance.name}: disk {disk.index} on {node.name} {why}",
+                ErrorCode.WRONG_STATE,
+            )
+
+
+async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
+    """Wait until all copies are the same; ExecError if a connection is lost meanwhile."""
+    if not is_mirrored(instance):
+        return
+    primary = ctx.snapshot.nodes[instance.primary_node]
+    while True:
+        left = []
+        for disk, sync in await sync_of(ctx, instance, primary):
+            if sync is None or not sync.connected:
+                raise ExecError(
+                    f"disk {disk.index} of {instance.name} is not connected to its copy; look at the nodes, then"
+                    f" run: gnt-instance activate-disks {instance.name}"
+                )
+            if not sync.in_sync:
+                seconds = "" if sync.seconds_left is None else f", {sync.seconds_left:.0f} s left"
+                left.append(f"disk {disk.index}: {sync.percent or 0:.1f}%{seconds}")
+        if not left:
+            return
+        ctx.info("; ".join(left))
+        await asyncio.sleep(LOOK_EVERY_S)

@@ -1,0 +1,337 @@
+"""Giving mirrored disks another secondary node, or new parts on a node that lost them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.identifiers import plain_name
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import space_needed
+from ganeti.jobs.executor import Outcome
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.layouts.places import creation_order, holders
+from ganeti.layouts.planner import placed_disks
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
+from ganeti.model.names import DiskRole
+from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.opcodes.instance_changes import OpInstanceReplaceDisks
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
+from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
+from ganeti.units.context import UnitContext
+from ganeti.units.demand import Demand
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_not_migrating,
+    is_running,
+    primary_node,
+    put_instance,
+    spec_of,
+)
+from ganeti.units.instance.disks import (
+    JobNames,
+    close_disks,
+    create_disks,
+    disks_on,
+    is_mirrored,
+    open_disks,
+    planner_of,
+    wait_for_sync,
+)
+from ganeti.units.instance.policy import check_instance_policy
+from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+from ganeti.units.undo.disks import RemoveDisk, SetDiskRole, removals
+from ganeti.units.undo.step import Step
+
+
+class ReplaceMode(StrEnum):
+    """What is to be replaced, in Ganeti's words."""
+
+    PRIMARY = "replace_on_primary"
+    SECONDARY = "replace_on_secondary"
+    NEW_SECONDARY = "replace_new_secondary"
+    AUTO = "replace_auto"
+
+
+@dataclass(frozen=True)
+class ReplacePlan:
+    """The instance before and after, where parts are made, and of which disks (UUIDs)."""
+
+    before: Instance
+    after: Instance
+    node: Node
+    disks: tuple[str, ...]
+    is_up: bool
+
+    @property
+    def moves(self) -> bool:
+        """Whether the secondary becomes another node; else only parts of the same node are replaced."""
+        return self.before.all_nodes != self.after.all_nodes
+
+
+def plan_new_secondary(
+    ctx: UnitContext, instance: Instance, node: Node, *, is_up: bool
+) -> ReplacePlan:
+    """The plan that makes `node` the secondary of a mirrored instance."""
+    nodes = (instance.primary_node, NodeUuid(node.uuid))
+    after = placed_disks(planner_of(instance), instance, nodes, JobNames(ctx))
+    ctx.check_change(put_instance(after))
+    return ReplacePlan(instance, after, node, tuple(disk.uuid for disk in after.disks), is_up)
+
+
+async def replace_parts(ctx: UnitContext, plan: ReplacePlan, *, early_release: bool) -> None:
+    """Carry a replacement out; the old copy goes when the new one is filled, or before with `early_release`."""
+    async with ctx.undo_log() as undo:
+        if plan.moves:
+            await _to_new_node(ctx, undo, plan, early_release=early_release)
+        else:
+            await _beside(ctx, undo, plan, early_release=early_release)
+    if early_release:
+        await _synchronise(ctx, plan)
+
+
+async def _to_new_node(
+    ctx: UnitContext, undo: UndoLog, plan: ReplacePlan, *, early_release: bool
+) -> None:
+    """The configuration follows first: what the guest writes then is missing in the old copy, which does not know it."""
+    ctx.step(f"making its disks on {plan.node.name}")
+    await create_disks(ctx, undo, plan.after, nodes=[NodeUuid(plan.node.uuid)])
+    old = _old_nodes(ctx, plan.before, plan.after)
+    if early_release:
+        undo.commit(put_instance(plan.after), then=old)
+        return
+    await undo.turn(put_instance(plan.after), then=old)
+    await _synchronise(ctx, plan)
+
+
+async def _beside(
+    ctx: UnitContext, undo: UndoLog, plan: ReplacePlan, *, early_release: bool
+) -> None:
+    """The configuration follows last: the device must have let go of its old parts before they are removed.
+
+    Taken back, it brings them up to date from the other node.
+    """
+    ctx.step(f"making new parts on {plan.node.name}")
+    await _create_lower(ctx, undo, plan)
+    await undo.push(SetDiskRole(node=plan.node.uuid, instance=plan.after.uuid))
+    if early_release:
+        await _open(ctx, plan)
+    else:
+        await _synchronise(ctx, plan)
+    undo.commit(put_instance(plan.after), then=_old_parts(ctx, plan))
+
+
+async def _create_lower(ctx: UnitContext, undo: UndoLog, plan: ReplacePlan) -> None:
+    uuid = NodeUuid(plan.node.uuid)
+    for disk in disks_on(ctx, plan.after, uuid):
+        for layer in disk.children if disk.uuid in plan.disks else ():
+            await undo.push(RemoveDisk(node=uuid, instance=plan.after.name, disk=layer))
+            what = DiskArgs(instance_name=plan.after.name, disk=layer)
+            await ctx.call(plan.node, BLOCKDEV_CREATE, what)
+
+
+def _old_nodes(ctx: UnitContext, before: Instance, after: Instance) -> list[Step]:
+    snapshot = ctx.snapshot
+    left = [snapshot.nodes[uuid] for uuid in holders(before) if uuid not in holders(after)]
+    return [
+        step for node in left for step in removals(NodeUuid(node.uuid), spec_of(ctx, before, node))
+    ]
+
+
+def _old_parts(ctx: UnitContext, plan: ReplacePlan) -> list[Step]:
+    uuid = NodeUuid(plan.node.uuid)
+    return [
+        RemoveDisk(node=uuid, instance=plan.before.name, disk=layer)
+        for disk in disks_on(ctx, plan.before, uuid)
+        if disk.uuid in plan.disks
+        for layer in disk.children
+    ]
+
+
+async def _open(ctx: UnitContext, plan: ReplacePlan) -> None:
+    """Open all copies with the parts and peers that they are to have."""
+    for uuid in creation_order(plan.after):
+        role = DiskRole.PRIMARY if uuid == plan.after.primary_node else DiskRole.SECONDARY
+        await open_disks(ctx, plan.after, ctx.snapshot.nodes[uuid], role)
+
+
+async def _synchronise(ctx: UnitContext, plan: ReplacePlan) -> None:
+    await _open(ctx, plan)
+    ctx.step("waiting for the copies to be the same")
+    await wait_for_sync(ctx, plan.after)
+    if not plan.is_up:
+        for uuid in holders(plan.after):
+            await close_disks(ctx, plan.after, ctx.snapshot.nodes[uuid])
+
+
+class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | None]):
+    """Replace the secondary node of mirrored disks, or their parts on one of their nodes."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        if op.mode not in tuple(ReplaceMode):
+            raise InputError(f"must be one of {', '.join(ReplaceMode)}", "mode")
+        remote = op.remote_node_uuid or op.remote_node
+        if remote and op.iallocator:
+            raise InputError("give either a node or an allocator, not both", "iallocator")
+        if (remote or op.iallocator) and op.mode != ReplaceMode.NEW_SECONDARY:
+            raise InputError(f"only {ReplaceMode.NEW_SECONDARY} has a new node", "mode")
+        if op.iallocator and op.iallocator != DEFAULT_ALLOCATOR:
+            plain_name(op.iallocator, "iallocator")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        instance, op = self.instance(snapshot), self.op
+        remote = op.remote_node_uuid or op.remote_node
+        nodes: Any = instance.all_nodes
+        if remote:
+            nodes = {*nodes, resolve_node(snapshot, remote).uuid}
+        elif op.mode == ReplaceMode.NEW_SECONDARY:
+            nodes = ALL
+        return [lock(Level.INSTANCE, instance.name), lock(Level.NODE, nodes, Mode.SHARED)]
+
+    async def check_prereq(self, ctx: UnitContext) -> ReplacePlan | None:
+        instance, op = self.instance(ctx.snapshot), self.op
+        check_not_migrating(instance)
+        if not is_mirrored(instance):
+            raise PrereqError(
+                f"the disks of {instance.name} (template {instance.disk_template}) have no copy that could be replaced",
+                ErrorCode.WRONG_STATE,
+            )
+        primary = primary_node(ctx, instance)
+        check_online(primary)
+        is_up = await is_running(ctx, primary, instance)
+        if op.mode == ReplaceMode.NEW_SECONDARY:
+            if op.disks:
+                raise InputError("a new secondary node gets all disks", "disks")
+            node = await self._new_secondary(ctx, instance)
+            await self._check_space(ctx, node, instance, instance.disks)
+            return plan_new_secondary(ctx, instance, node, is_up=is_up)
+        chosen = self._chosen(instance)
+        if op.mode == ReplaceMode.AUTO:
+            found = await self._faulty(ctx, instance, chosen)
+            if found is None:
+                ctx.info(f"no disk of {instance.name} needs to be replaced")
+                return None
+            node, chosen = found
+        else:
+            at_primary = op.mode == ReplaceMode.PRIMARY
+            node = primary if at_primary else ctx.snapshot.nodes[instance.secondary_nodes[0]]
+        check_online(node)
+        await self._check_other_copy(ctx, instance, node, chosen)
+        planner, names = planner_of(instance), JobNames(ctx)
+        disks = tuple(
+            planner.renewed(disk, NodeUuid(node.uuid), names) if at in chosen else disk
+            for at, disk in enumerate(instance.disks)
+        )
+        after = replace(instance, disks=disks)
+        ctx.check_change(put_instance(after))
+        await self._check_space(ctx, node, instance, [disks[at] for at in chosen])
+        return ReplacePlan(instance, after, node, tuple(disks[at].uuid for at in chosen), is_up)
+
+    def _chosen(self, instance: Instance) -> list[int]:
+        count = len(instance.disks)
+        for at in self.op.disks:
+            if not 0 <= at < count:
+                raise InputError(f"there is no disk {at}: the instance has {count}", "disks")
+        return sorted(set(self.op.disks)) or list(range(count))
+
+    async def _new_secondary(self, ctx: UnitContext, instance: Instance) -> Node:
+        op = self.op
+        secondary = ctx.snapshot.nodes[instance.secondary_nodes[0]]
+        remote = op.remote_node_uuid or op.remote_node
+        wish = PlacementRequest(
+            Demand.of(ctx.snapshot.cluster, instance),
+            will_run=False,
+            relocate_from=secondary,
+            ignore_policy=op.ignore_ipolicy,
+        )
+        if remote:
+            node = resolve_node(ctx.snapshot, remote)
+        else:
+            allocators = allocators_for(ctx.snapshot.cluster, RequestType.RELOCATE, op.iallocator)
+            if not allocators:
+                raise PrereqError(
+                    "say which node (--new-secondary) or by which allocator (--iallocator): the cluster has no"
+                    " default allocator",
+                    ErrorCode.WRONG_INPUT,
+                )
+            node = (await choose_nodes(ctx, allocators, wish)).nodes[0]
+            ctx.info(f"Selected new secondary for instance {instance.name}: {node.name}")
+        if node.uuid in instance.all_nodes:
+            raise PrereqError(
+                f"{node.name} has a copy of {instance.name} already", ErrorCode.WRONG_STATE
+            )
+        check_can_host(node)
+        group = ctx.snapshot.groups[node.group]
+        check_instance_policy(ctx, instance, ignore=op.ignore_ipolicy, groups=[group])
+        return node
+
+    async def _check_space(
+        self, ctx: UnitContext, node: Node, instance: Instance, disks: Sequence[Any]
+    ) -> None:
+        info = await free_resources(ctx, node, f"replacing disks of {instance.name}")
+        check_space(info, node, space_needed(ctx.snapshot.cluster, disks))
+
+    async def _faulty(
+        self, ctx: UnitContext, instance: Instance, chosen: Sequence[int]
+    ) -> tuple[Node, list[int]] | None:
+        """The one node with broken disks, and which; None if all are well."""
+        broken = {}
+        for uuid in holders(instance):
+            node = ctx.snapshot.nodes[uuid]
+            check_online(node)
+            found = await self._broken_on(ctx, instance, node, chosen)
+            if found:
+                broken[uuid] = found
+        if len(broken) > 1:
+            raise PrereqError(
+                f"disks of {instance.name} are broken on both nodes; what is lost can only be made anew, empty:"
+                f" gnt-instance recreate-disks {instance.name}",
+                ErrorCode.WRONG_STATE,
+            )
+        return next(((ctx.snapshot.nodes[uuid], at) for uuid, at in broken.items()), None)
+
+    async def _broken_on(
+        self, ctx: UnitContext, instance: Instance, node: Node, chosen: Sequence[int]
+    ) -> list[int]:
+        disks = disks_on(ctx, instance, NodeUuid(node.uuid))
+        found = []
+        for at in chosen:
+            what = DiskArgs(instance_name=instance.name, disk=disks[at])
+            info = await ctx.call(node, BLOCKDEV_INFO, what)
+            if not info.exists or info.problem:
+                found.append(at)
+        return found
+
+    async def _check_other_copy(
+        self, ctx: UnitContext, instance: Instance, node: Node, chosen: Sequence[int]
+    ) -> None:
+        """What is replaced is filled from the other node, so that one must be whole."""
+        (other,) = (ctx.snapshot.nodes[uuid] for uuid in holders(instance) if uuid != node.uuid)
+        check_online(other)
+        disks = disks_on(ctx, instance, NodeUuid(other.uuid))
+        for at in chosen:
+            what = DiskArgs(instance_name=instance.name, disk=disks[at])
+            info = await ctx.call(other, BLOCKDEV_INFO, what)
+            is_old = info.sync is not None and not info.sync.up_to_date
+            if not info.exists or info.problem or is_old:
+                raise PrereqError(
+                    f"disk {at} of {instance.name} on {other.name} is not whole, and it is the only other copy",
+                    ErrorCode.WRONG_STATE,
+                )
+
+    async def execute(self, ctx: UnitContext, plan: ReplacePlan | None) -> Outcome:
+        if plan is not None:
+            await replace_parts(ctx, plan, early_release=self.op.early_release)
+        return Outcome()
+
+    def dry_run_result(self, ctx: UnitContext, plan: ReplacePlan | None) -> Any:
+        return (
+            [] if plan is None else [ctx.snapshot.nodes[one].name for one in plan.after.all_nodes]
+        )
