@@ -70,335 +70,180 @@ class ClusterParam:
 class ClusterParams(Stored, frozen=True, kw_only=True):
     """The parameters of the cluster, in the order in which they are shown."""
 
-    enabled_hypervisors: Annotated[
-        tuple[str, ...],
-        ClusterParam(
-            given=list[str],
-            field=Field(
-                "hypervisors; the first is the default", metavar="NAME,...", form=Form.WORDS
-            ),
-            check=values.one_of(HYPERVISOR_PARAMS),
-            change=values.as_tuple,
-            heading="Enabled hypervisors",
-            ssconf="hypervisor_list",
-            lines=lambda names: "\n".join(sorted(names)),
-            used_by_instances=True,
+    # fmt: off
+    enabled_hypervisors: Annotated[tuple[str, ...], ClusterParam(
+        given=list[str],
+        field=Field("hypervisors; the first is the default", metavar="NAME,...", form=Form.WORDS),
+        check=values.one_of(HYPERVISOR_PARAMS), change=values.as_tuple, heading="Enabled hypervisors",
+        ssconf="hypervisor_list", lines=lambda names: "\n".join(sorted(names)), used_by_instances=True,
+    )] = ("kvm",)
+    hvparams: Annotated[dict[str, Params], ClusterParam(
+        given=dict[str, Params],
+        field=Field(
+            "hypervisor parameters; '-k' takes the default again; may be repeated",
+            "! -H --hypervisor-parameters --hypervisor-params", metavar="HYPERVISOR:k=v,...", form=Form.NAMED,
         ),
-    ] = ("kvm",)
-    hvparams: Annotated[
-        dict[str, Params],
-        ClusterParam(
-            given=dict[str, Params],
-            field=Field(
-                "hypervisor parameters; '-k' takes the default again; may be repeated",
-                "! -H --hypervisor-parameters --hypervisor-params",
-                metavar="HYPERVISOR:k=v,...",
-                form=Form.NAMED,
-            ),
-            change=values.changed_hvparams,
-            with_defaults=_with_defaults(
-                {name: hypervisor_defaults(name) for name in HYPERVISOR_PARAMS}
-            ),
-            heading="Hypervisor parameters",
-        ),
-    ] = {}
-    os_hvp: Annotated[
-        dict[str, dict[str, Params]],
-        ClusterParam(
-            given=dict[str, dict[str, Params]],
-            change=values.changed_os_hvp,
-            heading="OS-specific hypervisor parameters",
-        ),
-    ] = {}
-    osparams: Annotated[
-        dict[str, dict[str, str]],
-        ClusterParam(
-            given=dict[str, Params], change=values.changed_osparams, heading="OS parameters"
-        ),
-    ] = {}
-    hidden_os: Annotated[
-        tuple[str, ...],
-        ClusterParam(
-            given=list[tuple[str, str]], change=values.changed_os_list, heading="Hidden OSes"
-        ),
-    ] = ()
+        change=values.changed_hvparams,
+        with_defaults=_with_defaults({name: hypervisor_defaults(name) for name in HYPERVISOR_PARAMS}),
+        heading="Hypervisor parameters",
+    )] = {}
+    os_hvp: Annotated[dict[str, dict[str, Params]], ClusterParam(
+        given=dict[str, dict[str, Params]], change=values.changed_os_hvp,
+        heading="OS-specific hypervisor parameters",
+    )] = {}
+    osparams: Annotated[dict[str, dict[str, str]], ClusterParam(
+        given=dict[str, Params], change=values.changed_osparams, heading="OS parameters",
+    )] = {}
+    hidden_os: Annotated[tuple[str, ...], ClusterParam(
+        given=list[tuple[str, str]], change=values.changed_os_list, heading="Hidden OSes",
+    )] = ()
     """OS definitions that lists leave out; they may be used (S155)."""
-    blacklisted_os: Annotated[
-        tuple[str, ...],
-        ClusterParam(
-            given=list[tuple[str, str]], change=values.changed_os_list, heading="Blacklisted OSes"
-        ),
-    ] = ()
+    blacklisted_os: Annotated[tuple[str, ...], ClusterParam(
+        given=list[tuple[str, str]], change=values.changed_os_list, heading="Blacklisted OSes",
+    )] = ()
     """OS definitions that no new instance may have (S156)."""
-    candidate_pool_size: Annotated[
-        int,
-        ClusterParam(
-            given=int,
-            field=Field("how many nodes are kept as master candidates", "-C", "N"),
-            check=values.at_most(POOL_LIMIT),
-            heading="candidate pool size",
-            is_general=True,
+    candidate_pool_size: Annotated[int, ClusterParam(
+        given=int, field=Field("how many nodes are kept as master candidates", "-C", "N"),
+        check=values.at_most(POOL_LIMIT), heading="candidate pool size", is_general=True,
+    )] = 10
+    max_running_jobs: Annotated[int, ClusterParam(
+        given=int, field=Field("how many jobs may run at a time", metavar="N"),
+        check=values.at_most(JOBS_LIMIT), heading="maximal number of jobs running simultaneously",
+        is_general=True,
+    )] = 1000
+    mac_prefix: Annotated[str, ClusterParam(
+        given=str, field=Field("first bytes of new MAC addresses", "-m", "XX:XX:XX"),
+        check=values.check_mac_prefix, heading="mac prefix", is_general=True,
+    )] = "aa:00:00"
+    master_netdev: Annotated[str, ClusterParam(
+        given=str,
+        field=Field(
+            "interface of the cluster's address; '' leaves the address to somebody else",
+            metavar="DEVICE",
         ),
-    ] = 10
-    max_running_jobs: Annotated[
-        int,
-        ClusterParam(
-            given=int,
-            field=Field("how many jobs may run at a time", metavar="N"),
-            check=values.at_most(JOBS_LIMIT),
-            heading="maximal number of jobs running simultaneously",
-            is_general=True,
+        check=values.check_device, heading="master netdev", is_general=True, ssconf="master_netdev",
+    )] = ""
+    master_netmask: Annotated[int, ClusterParam(
+        given=int, field=Field("its netmask", metavar="BITS"), heading="master netmask", is_general=True,
+        ssconf="master_netmask",
+    )] = 32
+    file_storage_dir: Annotated[str, ClusterParam(
+        given=str, field=Field("where disks are kept as files", metavar="DIRECTORY"),
+        check=values.check_directory, initial="/srv/ganeti/file-storage", heading="file storage path",
+        is_general=True, ssconf="file_storage_dir", used_by_instances=True, reaches_host=True,
+    )] = ""
+    shared_file_storage_dir: Annotated[str, ClusterParam(
+        given=str, field=Field("where disks are kept as files that all nodes see", metavar="DIRECTORY"),
+        check=values.check_directory, initial="/srv/ganeti/shared-file-storage",
+        heading="shared file storage path", is_general=True, ssconf="shared_file_storage_dir",
+        used_by_instances=True, reaches_host=True,
+    )] = ""
+    default_iallocator: Annotated[str, ClusterParam(
+        given=str,
+        field=Field(
+            "allocators that choose nodes where a command names none, tried in order, as mine,hail,"
+            " and others for one kind of request, as hail/relocate=mine; a new cluster has hail; ''"
+            " for none",
+            "-I", "NAME", names="iallocator",
         ),
-    ] = 1000
-    mac_prefix: Annotated[
-        str,
-        ClusterParam(
-            given=str,
-            field=Field("first bytes of new MAC addresses", "-m", "XX:XX:XX"),
-            check=values.check_mac_prefix,
-            heading="mac prefix",
-            is_general=True,
-        ),
-    ] = "aa:00:00"
-    master_netdev: Annotated[
-        str,
-        ClusterParam(
-            given=str,
-            field=Field(
-                "interface of the cluster's address; '' leaves the address to somebody else",
-                metavar="DEVICE",
-            ),
-            check=values.check_device,
-            heading="master netdev",
-            is_general=True,
-            ssconf="master_netdev",
-        ),
-    ] = ""
-    master_netmask: Annotated[
-        int,
-        ClusterParam(
-            given=int,
-            field=Field("its netmask", metavar="BITS"),
-            heading="master netmask",
-            is_general=True,
-            ssconf="master_netmask",
-        ),
-    ] = 32
-    file_storage_dir: Annotated[
-        str,
-        ClusterParam(
-            given=str,
-            field=Field("where disks are kept as files", metavar="DIRECTORY"),
-            check=values.check_directory,
-            initial="/srv/ganeti/file-storage",
-            heading="file storage path",
-            is_general=True,
-            ssconf="file_storage_dir",
-            used_by_instances=True,
-            reaches_host=True,
-        ),
-    ] = ""
-    shared_file_storage_dir: Annotated[
-        str,
-        ClusterParam(
-            given=str,
-            field=Field("where disks are kept as files that all nodes see", metavar="DIRECTORY"),
-            check=values.check_directory,
-            initial="/srv/ganeti/shared-file-storage",
-            heading="shared file storage path",
-            is_general=True,
-            ssconf="shared_file_storage_dir",
-            used_by_instances=True,
-            reaches_host=True,
-        ),
-    ] = ""
-    default_iallocator: Annotated[
-        str,
-        ClusterParam(
-            given=str,
-            field=Field(
-                "allocators that choose nodes where a command names none, tried in order, as"
-                " mine,hail, and others for one kind of request, as hail/relocate=mine; a new cluster"
-                " has hail; '' for none",
-                "-I",
-                "NAME",
-                names="iallocator",
-            ),
-            check=parse_defaults,
-            initial=BUILT_IN,
-            heading="default instance allocator",
-            is_general=True,
-        ),
-    ] = ""
+        check=parse_defaults, initial=BUILT_IN, heading="default instance allocator", is_general=True,
+    )] = ""
     """Lists of allocators by kind of request, see `ganeti.model.iallocator.parse_defaults`."""
-    default_iallocator_params: Annotated[
-        Params,
-        ClusterParam(
-            given=Params,
-            field=Field(
-                "options for allocators, as no-capacity-checks or ignore-soft-errors",
-                metavar="k=v,...",
-                form=Form.KEY_VALUES,
-            ),
-            check=values.check_allocator_options,
-            change=values.merged,
+    default_iallocator_params: Annotated[Params, ClusterParam(
+        given=Params,
+        field=Field(
+            "options for allocators, as no-capacity-checks or ignore-soft-errors",
+            metavar="k=v,...", form=Form.KEY_VALUES,
         ),
-    ] = {}
+        check=values.check_allocator_options, change=values.merged,
+    )] = {}
     """Options for allocators, by name without dashes."""
-    remote_hvparams: Annotated[
-        tuple[str, ...],
-        ClusterParam(
-            given=list[str],
-            field=Field(
-                "hypervisor parameters that users of the REST interface may set although they reach"
-                " the host; '' for none",
-                metavar="NAME,...",
-                form=Form.WORDS,
-            ),
-            check=values.check_remote,
-            change=values.as_set,
-            heading="parameters of the host for REST users",
-            is_general=True,
-            reaches_host=True,
+    remote_hvparams: Annotated[tuple[str, ...], ClusterParam(
+        given=list[str],
+        field=Field(
+            "hypervisor parameters that users of the REST interface may set although they reach the"
+            " host; '' for none",
+            metavar="NAME,...", form=Form.WORDS,
         ),
-    ] = ()
+        check=values.check_remote, change=values.as_set, heading="parameters of the host for REST users",
+        is_general=True, reaches_host=True,
+    )] = ()
     """Hypervisor parameters that touch the host and may be set through the REST interface all the same."""
-    uid_pool: Annotated[
-        tuple[UidRange, ...],
-        ClusterParam(
-            given=list[UidRange],
-            field=Field(
-                "user ids that guests of KVM run under, one each, as 61000-61199; '' for none",
-                metavar="UID,LOW-HIGH,...",
-                form=Form.UIDS,
-            ),
-            change=lambda _old, given, _name: tuple(CheckUidPool(given)),
-            heading="uid pool",
-            is_general=True,
-            ssconf="uid_pool",
-            lines=lambda ranges: FormatUidPool(ranges, separator="\n"),
-            reaches_host=True,
+    uid_pool: Annotated[tuple[UidRange, ...], ClusterParam(
+        given=list[UidRange],
+        field=Field(
+            "user ids that guests of KVM run under, one each, as 61000-61199; '' for none",
+            metavar="UID,LOW-HIGH,...", form=Form.UIDS,
         ),
-    ] = ()
+        change=lambda _old, given, _name: tuple(CheckUidPool(given)), heading="uid pool", is_general=True,
+        ssconf="uid_pool", lines=lambda ranges: FormatUidPool(ranges, separator="\n"), reaches_host=True,
+    )] = ()
     """First and last user id of ranges that guests run under (S103)."""
-    enabled_data_collectors: Annotated[
-        dict[str, bool],
-        ClusterParam(
-            given=dict[str, bool | None],
-            field=Field(
-                "switch collectors of the monitoring daemon on or off, as lv=false",
-                metavar="NAME=BOOL,...",
-                form=Form.SWITCHES,
-            ),
-            check=check_enabled,
-            change=values.merged,
-            with_defaults=enabled,
+    enabled_data_collectors: Annotated[dict[str, bool], ClusterParam(
+        given=dict[str, bool | None],
+        field=Field(
+            "switch collectors of the monitoring daemon on or off, as lv=false",
+            metavar="NAME=BOOL,...", form=Form.SWITCHES,
         ),
-    ] = {}
+        check=check_enabled, change=values.merged, with_defaults=enabled,
+    )] = {}
     """Those that were switched on or off; see `ganeti.model.data_collectors`."""
-    data_collector_interval: Annotated[
-        dict[str, int],
-        ClusterParam(
-            given=dict[str, int | None],
-            field=Field(
-                "how often each collects at most, as drbd=30",
-                metavar="NAME=SECONDS,...",
-                form=Form.INTERVALS,
-            ),
-            check=check_intervals,
-            change=values.merged,
-            with_defaults=intervals_us,
+    data_collector_interval: Annotated[dict[str, int], ClusterParam(
+        given=dict[str, int | None],
+        field=Field(
+            "how often each collects at most, as drbd=30",
+            metavar="NAME=SECONDS,...", form=Form.INTERVALS,
         ),
-    ] = {}
+        check=check_intervals, change=values.merged, with_defaults=intervals_us,
+    )] = {}
     """Microseconds."""
-    enabled_disk_templates: Annotated[
-        tuple[str, ...],
-        ClusterParam(
-            given=list[str],
-            field=Field(
-                "disk templates; the first is the default", metavar="NAME,...", form=Form.WORDS
-            ),
-            check=values.one_of(DISK_TEMPLATES),
-            change=values.as_tuple,
-            heading="enabled disk templates",
-            is_general=True,
-            used_by_instances=True,
+    enabled_disk_templates: Annotated[tuple[str, ...], ClusterParam(
+        given=list[str],
+        field=Field("disk templates; the first is the default", metavar="NAME,...", form=Form.WORDS),
+        check=values.one_of(DISK_TEMPLATES), change=values.as_tuple, heading="enabled disk templates",
+        is_general=True, used_by_instances=True,
+    )] = ENABLED_BY_DEFAULT
+    ndparams: Annotated[Params, ClusterParam(
+        given=Params,
+        field=Field("node parameters", "! --node-parameters", metavar="k=v,...", form=Form.KEY_VALUES),
+        change=values.changed_ndparams, with_defaults=lambda value: layered(NODE_DEFAULTS, value),
+        heading="Default node parameters",
+    )] = {}
+    beparams: Annotated[dict[str, Params], ClusterParam(
+        given=Params,
+        field=Field(
+            "backend parameters, as memory=512m,vcpus=1",
+            "! -B --backend-parameters", metavar="k=v,...", form=Form.BACKEND,
         ),
-    ] = ENABLED_BY_DEFAULT
-    ndparams: Annotated[
-        Params,
-        ClusterParam(
-            given=Params,
-            field=Field(
-                "node parameters",
-                "! --node-parameters",
-                metavar="k=v,...",
-                form=Form.KEY_VALUES,
-            ),
-            change=values.changed_ndparams,
-            with_defaults=lambda value: layered(NODE_DEFAULTS, value),
-            heading="Default node parameters",
+        change=values.changed_beparams, with_defaults=_with_defaults({values.DEFAULT: BACKEND_DEFAULTS}),
+        heading="Default instance parameters",
+    )] = {}
+    nicparams: Annotated[dict[str, Params], ClusterParam(
+        given=Params,
+        field=Field(
+            "NIC parameters, as mode=bridged,link=br0",
+            "! -N --nic-parameters", metavar="k=v,...", form=Form.KEY_VALUES,
         ),
-    ] = {}
-    beparams: Annotated[
-        dict[str, Params],
-        ClusterParam(
-            given=Params,
-            field=Field(
-                "backend parameters, as memory=512m,vcpus=1",
-                "! -B --backend-parameters",
-                metavar="k=v,...",
-                form=Form.BACKEND,
-            ),
-            change=values.changed_beparams,
-            with_defaults=_with_defaults({values.DEFAULT: BACKEND_DEFAULTS}),
-            heading="Default instance parameters",
+        change=values.changed_nicparams, with_defaults=_with_defaults({values.DEFAULT: NIC_DEFAULTS}),
+        heading="Default nic parameters", used_by_instances=True,
+    )] = {}
+    diskparams: Annotated[dict[str, Params], ClusterParam(
+        given=dict[str, Params],
+        field=Field(
+            "parameters of a disk template, as plain:stripes=2; '-k' takes the default again; may be"
+            " repeated",
+            "! -D --disk-parameters", metavar="TEMPLATE:k=v,...", form=Form.NAMED,
         ),
-    ] = {}
-    nicparams: Annotated[
-        dict[str, Params],
-        ClusterParam(
-            given=Params,
-            field=Field(
-                "NIC parameters, as mode=bridged,link=br0",
-                "! -N --nic-parameters",
-                metavar="k=v,...",
-                form=Form.KEY_VALUES,
-            ),
-            change=values.changed_nicparams,
-            with_defaults=_with_defaults({values.DEFAULT: NIC_DEFAULTS}),
-            heading="Default nic parameters",
-            used_by_instances=True,
-        ),
-    ] = {}
-    diskparams: Annotated[
-        dict[str, Params],
-        ClusterParam(
-            given=dict[str, Params],
-            field=Field(
-                "parameters of a disk template, as plain:stripes=2; '-k' takes the default again;"
-                " may be repeated",
-                "! -D --disk-parameters",
-                metavar="TEMPLATE:k=v,...",
-                form=Form.NAMED,
-            ),
-            change=values.changed_diskparams,
-            with_defaults=_with_defaults(
-                {name: dict(TEMPLATES[name].params) for name in sorted(TEMPLATES)}
-            ),
-            heading="Default disk parameters",
-        ),
-    ] = {}
-    ipolicy: Annotated[
-        Params,
-        ClusterParam(
-            given=Params,
-            field=Field("what instances may be", form=Form.POLICY),
-            change=values.changed_policy,
-            with_defaults=lambda value: layered(IPOLICY_DEFAULTS, value),
-            heading="Instance policy - limits for instances",
-        ),
-    ] = {}
+        change=values.changed_diskparams,
+        with_defaults=_with_defaults({name: dict(TEMPLATES[name].params) for name in sorted(TEMPLATES)}),
+        heading="Default disk parameters",
+    )] = {}
+    ipolicy: Annotated[Params, ClusterParam(
+        given=Params, field=Field("what instances may be", form=Form.POLICY), change=values.changed_policy,
+        with_defaults=lambda value: layered(IPOLICY_DEFAULTS, value),
+        heading="Instance policy - limits for instances",
+    )] = {}
+    # fmt: on
 
 
 CLUSTER_PARAMS: dict[str, ClusterParam] = {
