@@ -76,7 +76,7 @@ class Node:
     async def waits_for(self, instance: InstanceSpec, command: str, pattern: str) -> str:
         """Ask the guest until it says what is wanted."""
         text = ""
-        for _ in range(60):
+        for _ in range(150):
             text = await self.hear(instance, command)
             if re.search(pattern, text):
                 return text
@@ -241,6 +241,7 @@ async def test_a_guest_moves_with_the_devices_that_it_has_and_changes_there(
     paths = {instance.disks[0].uuid: system, first.uuid: first_file, second.uuid: second_file}
     nic = NicSpec(uuid=str(uuid.uuid4()), index=0, mac="aa:00:00:11:22:33", link=bridge)
     await here.driver.hotplug.add_disk(instance, first, str(first_file))
+    await here.waits_for(instance, "cat /proc/partitions", r"8192 vdb\b")  # its name is taken
     await here.driver.hotplug.add_disk(instance, second, str(second_file))
     await here.driver.hotplug.add_nic(instance, nic)
     await here.driver.hotplug.remove_disk(instance, first)
