@@ -1,4 +1,4 @@
-"""Waking many who wait: some at each turn of the loop, in their order.
+"""Wakes many waiters in order, a few in each iteration of the event loop.
 
 A batch of commits may have a thousand transactions, as many clients may ask at the same moment, and
 each goes on for a part of a millisecond when it is its turn. All in one turn would keep everything

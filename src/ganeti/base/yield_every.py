@@ -1,4 +1,4 @@
-"""Lets others run during long work on the loop."""
+"""Keeps the event loop responsive during long work."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ MOST_ROUNDS = 100
 
 
 class YieldEvery:
-    """Awaited in each round of a long loop: gives way to others now and then.
+    """Awaited in each round of a long loop: yields to the event loop every `most_rounds` rounds.
 
     It counts and reads no clock, so that a seeded history takes the same course again.
     """

@@ -80,7 +80,7 @@ class Founded:
 
 @dataclass
 class InitContext:
-    """A cluster that is being made."""
+    """What the steps of `gnt-cluster init` share."""
 
     options: InitOptions
     paths: Paths

@@ -80,7 +80,7 @@ class Reservations:
             raise self._promised("host name", name, ErrorCode.EXISTS)
 
     def release(self, job_id: int) -> None:
-        """Give back all that a job reserved; nothing is fine."""
+        """Give back all that a job reserved; no-op if it reserved nothing."""
         for thing in self._of_job.pop(job_id, ()):
             del self._jobs[thing]
 

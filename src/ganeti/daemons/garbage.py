@@ -19,14 +19,14 @@ from typing import Any, Literal
 _log = logging.getLogger(__name__)
 
 THRESHOLDS = 1000, 5, 2
-"""New objects to a collection of the first generation, and of those to one of the next: some 5 ms for the last."""
+"""`gc` thresholds of the three generations; a pass over generation 2 takes about 5 ms."""
 OLDEST = 2
 SWEEP_EVERY_S = 3600.0
 GROWTH = 2.0
-"""No sweep as long as there are not so many times the objects that the last one left."""
+"""A sweep waits until there are this many times the objects that the last one left."""
 LOOK_EVERY_S = 1.0
 IDLE_SHARE = 0.05
-"""A program that used less of a processor's time than that since the last look has nothing to do."""
+"""A program that used a smaller share of a processor since the last look counts as idle."""
 LONGEST_WAIT_S = 3600.0
 """After this time memory is worth more than a short delay."""
 
@@ -47,7 +47,7 @@ class GcPolicy:
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
         self._sweep()
-        self._task = asyncio.get_running_loop().create_task(self._keep(), name="old-objects")
+        self._task = asyncio.get_running_loop().create_task(self._keep(), name="gc-policy")
 
     async def stop(self) -> None:
         """Leave the collector as it was."""

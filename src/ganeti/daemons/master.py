@@ -121,12 +121,12 @@ class Mastership:
             settle=distributor.settle,
             candidates_are=archive.candidates_are,
         )
-        earlier, locks = StaleWorkFence(rpc), LockManager(self._clock)
-        services = self._services(config, earlier, distributor, members, servers)
+        fence, locks = StaleWorkFence(rpc), LockManager(self._clock)
+        services = self._services(config, fence, distributor, members, servers)
         queue = self._queue(config, locks, services, archive)
         distributor.start()
         await queue.load()
-        self._keep(earlier.sweep(lambda: list(config.snapshot.nodes.values())), "earlier work")
+        self._keep(fence.sweep(lambda: list(config.snapshot.nodes.values())), "stale work")
         members.start()
         self._opened.push_async_callback(members.close)
         address = MasterAddress(config, rpc, lease.epoch)

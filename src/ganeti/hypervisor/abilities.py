@@ -30,11 +30,11 @@ class TakesScreenshots(abc.ABC):
 
 
 class WarmsUp(abc.ABC):
-    """Finds facts of the host out that take a while, before the first guest has to wait for them."""
+    """Probes the host at start, so that the first guest does not wait for it."""
 
     @abc.abstractmethod
     async def warm_up(self) -> None:
-        """Ask the host for what holds until it boots again, or its programs are replaced."""
+        """Probe what holds until the host reboots or its programs are replaced."""
 
 
 class LooksAfterGuests(abc.ABC):

@@ -27,7 +27,7 @@ LONG_WAIT_S = 2.0
 
 @dataclass
 class Dependencies:
-    """What opcodes are run with."""
+    """The services that running an opcode needs."""
 
     journal: Journal
     feedback: Feedback

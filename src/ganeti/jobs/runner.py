@@ -158,7 +158,7 @@ class Runner:
         return Ending(ending.status, _with_jobs(ending.result, ids), ending.change), prepared
 
     async def _retry_until_written(self, job: LiveJob, act: Callable[[], Awaitable[T]]) -> T:
-        """Do what a full disk may refuse, until it does not."""
+        """Repeat a write that a full disk refuses until it succeeds."""
         while True:
             try:
                 return await act()

@@ -89,7 +89,7 @@ class LockSet:
         return is_complete
 
     def release(self, owner: Owner) -> None:
-        """Give back whatever `owner` has of this level; nothing is fine too."""
+        """Release all that `owner` holds of this level; no-op if that is nothing."""
         claim = self._claims.pop(owner, None)
         if claim is None:
             return

@@ -167,7 +167,7 @@ class LockManager:
             self.release(owner)
 
     def release(self, owner: Owner) -> None:
-        """Give back all that `owner` has; nothing is fine.  LockError while its `acquire` runs."""
+        """Release all that `owner` holds; no-op if that is nothing. LockError while its `acquire` runs."""
         if owner in self._acquisitions:
             raise LockError(f"job {owner} is still taking its locks; cancel its task instead")
         self._give_back(owner)

@@ -1,4 +1,4 @@
-"""Which parameters say as whom a guest's process runs, and what is wrong with them on any node: pure."""
+"""The parameters that choose the user of a guest's process, and what is wrong with them on any node: pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -19,8 +19,7 @@ from ganeti.rpc.procedures.host import LEAVE_CLUSTER, TEST_DELAY, LeaveArgs, Tes
 CANDIDATES_FILE = "ssconf_master_candidates_certs"
 
 DISK_FAILS = (errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN)
-"""Errors that say nothing of the file: what was read before goes on counting, so that a master can still
-restart a node whose disk is gone (S31)."""
+"""Device errors: the last good list stays valid, so that a master can still restart a node whose disk is gone (S31)."""
 
 log = logging.getLogger(__name__)
 

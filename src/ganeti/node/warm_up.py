@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 async def warm_up(paths: Paths, hypervisors: Mapping[str, Hypervisor]) -> None:
-    """Let those that the cluster uses find out what takes a while; what fails will say so when it is needed."""
+    """Warm up the hypervisors that the cluster uses; a failure is only logged, the first guest will meet it again."""
     for name in _used(paths):
         hypervisor = hypervisors.get(name)
         able = hypervisor.options.warm_up if hypervisor else None

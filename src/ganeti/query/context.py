@@ -68,7 +68,7 @@ class LiveData:
 
 @dataclass
 class QueryContext:
-    """Everything that the rows of one query may look at."""
+    """The data that the rows of one query are made from."""
 
     snapshot: Snapshot
     live: LiveData = field(default_factory=LiveData)

@@ -1,9 +1,8 @@
-"""What may still run on a node is ended before anything of it is touched (R11).
+"""The fence against stale work: calls and programs of earlier masters, and own ones of unknown outcome (R11).
 
-A changing call about an instance goes to a node only after that node has said, in this epoch, that
-nothing of an earlier one concerns the instance there, nor a program of this one of which nobody knows
-how it ended. Programs are ended; calls that run none are waited for. While something remains, its
-instance is left alone, and whoever wants it is told why.
+Before the first changing call about an instance, the node confirms that no stale work concerns it there.
+Programs are ended, calls without a program are awaited. While some remain, changing calls about their
+instance are refused with the reason.
 """
 
 import asyncio
@@ -62,7 +61,7 @@ class _Known:
 
 
 class StaleWorkFence:
-    """Calls of one master, in one epoch, that respect what earlier ones began."""
+    """Calls of one master, in one epoch; those that change an instance pass the fence first."""
 
     def __init__(self, rpc: Caller) -> None:
         self._rpc = rpc
@@ -70,7 +69,7 @@ class StaleWorkFence:
         self._numbers = itertools.count(1)
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
-        """As `RpcClient.call`; RpcFailed, and nothing was sent, where earlier work is in the way."""
+        """As `RpcClient.call`; RpcFailed, and nothing was sent, while stale work concerns the instance."""
         acts = procedure.changes and procedure.name not in ENDING
         instance = concerned_instance(args)
         if acts and instance and not node.offline:
@@ -128,7 +127,7 @@ class StaleWorkFence:
             )
 
     async def _end_own(self, node: Node, known: _Known, instance: str) -> None:
-        """Let no program run, nor begin, of which this master does not know how it ended."""
+        """End this master's own programs whose outcome is unknown."""
         async with known.asking:
             if not (keys := known.may_run.get(instance)):
                 return

@@ -34,7 +34,7 @@ _NEXT = (ErrorCode.NO_RESOURCES, ErrorCode.ENVIRONMENT, ErrorCode.UNKNOWN_ENTITY
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """What is asked of an allocator for one instance."""
+    """Room for one instance, as it is requested of an allocator."""
 
     demand: Demand
     will_run: bool = True
@@ -124,7 +124,7 @@ async def choose_nodes(
 async def _explained(
     ctx: UnitContext, message: Message, chosen: list[str]
 ) -> list[tuple[str, str]]:
-    """Why the other nodes were not chosen, by the rules of the built-in allocator, whoever chose."""
+    """Why the other nodes were not chosen, by the rules of the built-in allocator, whichever allocator chose."""
     built_in = ctx.services.built_in
     if built_in is None:
         return []

@@ -22,7 +22,7 @@ def info_args(snapshot: Snapshot) -> NodeInfoArgs:
 
 @dataclass(frozen=True)
 class NodeReports:
-    """One round of answers; `mark` and `snapshot` are from before the nodes were asked."""
+    """One round of reports; `mark` and `snapshot` are from before the nodes were asked."""
 
     answers: dict[NodeUuid, Any]
     mark: int

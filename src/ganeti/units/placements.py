@@ -10,7 +10,7 @@ from ganeti.model.disk_templates import DISK_TEMPLATES, StorageUnit
 from ganeti.model.objects import NodeUuid
 
 ENDED_LIMIT = 1000
-"""So many placements that have ended are remembered for whoever uses older answers of nodes."""
+"""How many ended placements are remembered, for those who use older reports of nodes."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Placements:
         return list(self._placed.values())
 
     def mark(self) -> int:
-        """A moment: what nodes say that are asked from now on shows all that ended before it."""
+        """Watermark: reports that are requested later include every placement that has ended by now."""
         return self._marks
 
     def since(self, mark: int) -> list[Placement]:

@@ -250,7 +250,7 @@ def user_of(hvparams: Params) -> User | None:
 
 
 def user_problems(hvparams: Params) -> list[str]:
-    """What is wrong with the parameters that say as whom QEMU runs, on this node."""
+    """What is wrong on this node with the parameters that choose QEMU's user."""
     # Whether there is a pool is the master's to check, and found out when an id is taken.
     found = confinement_problems(hvparams, has_pool=True)
     name = str(hvparams["security_domain"])
@@ -302,7 +302,7 @@ def _version_key(program: str) -> tuple[str, int, int] | None:
 
 
 def _pool_user(uid: int) -> User:
-    """With a group of its own: that of the host's user of this id, else the one of the same number."""
+    """Its primary group is that of the host's user of this id, else gid = uid."""
     try:
         return User(uid, pwd.getpwuid(uid).pw_gid or uid)
     except KeyError:

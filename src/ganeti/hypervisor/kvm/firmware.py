@@ -122,7 +122,7 @@ def write(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str], conte
 
 
 def forget(paths: Paths, instance: InstanceSpec, disk_paths: Sequence[str]) -> None:
-    """Remove the variables of a guest; nothing is fine. Blocks."""
+    """Remove the variables of a guest; no-op if there are none. Blocks."""
     path = variables_path(paths, instance, disk_paths)
     try:
         path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from ganeti.units.cluster.findings import Finding
 from ganeti.units.services import ServerFault
 
 EXCLUSION_PREFIX = "htools:iextags:"
-"""A tag of the cluster that begins so names the beginning of tags of which no node should have two."""
+"""Cluster tags with this prefix declare prefixes of exclusion tags: no node should run two instances with one tag."""
 
 
 def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ _NEW = (RequestType.ALLOCATE, RequestType.MULTI_ALLOCATE, RequestType.CAPACITY)
 
 @dataclass(frozen=True)
 class AllocatorPlan:
-    """What is asked, about disks of which template, and of which allocators; none if only the question is wanted."""
+    """Request, disk template, allocators (empty: only build the request)."""
 
     request: dict[str, Any]
     template: str
