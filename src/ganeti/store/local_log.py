@@ -276,18 +276,18 @@ class LocalLog:
 
     def statistics(self, role: Role, *, degraded: bool) -> StoreStatistics:
         """Figures of this moment."""
-        commits = self.commits
+        commits, waiting = self.commits, self.commits.waiting
         return StoreStatistics(
             role=role,
             position=self.tail.position,
             digest=self.tail.digest,
-            transactions=commits.transactions,
+            transactions=waiting.transactions,
             syncs=commits.syncs,
-            largest_batch=commits.largest_batch,
-            waiting=commits.waiting,
-            waiting_bytes=commits.waiting_bytes,
-            refused=commits.refused,
-            is_full=commits.is_full,
+            largest_batch=waiting.largest_batch,
+            waiting=len(waiting),
+            waiting_bytes=waiting.bytes,
+            refused=waiting.refused,
+            is_full=bool(waiting.full),
             log_entries=self.database.log_entries,
             degraded=degraded,
         )

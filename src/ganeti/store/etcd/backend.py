@@ -47,6 +47,7 @@ from ganeti.store.interface import (
     check_transaction,
 )
 from ganeti.store.notices import RoleFeed
+from ganeti.store.waiting import WaitingTransactions
 
 MARGIN_S = 1.0
 """How much earlier the master itself stops."""
@@ -494,17 +495,18 @@ class EtcdBackend:
     def statistics(self) -> StoreStatistics:
         writer, totals = self._writer, self._totals
         head = writer.head if writer is not None else self._view.head
+        waiting = writer.waiting if writer is not None else WaitingTransactions("etcd")
         return StoreStatistics(
             role=self._roles.role,
             position=head.position,
             digest=head.digest,
-            transactions=totals.transactions + (writer.transactions if writer else 0),
+            transactions=totals.transactions + waiting.transactions,
             syncs=totals.syncs + (writer.requests if writer else 0),
-            largest_batch=max(totals.largest_batch, writer.largest_batch if writer else 0),
-            waiting=writer.waiting if writer else 0,
-            waiting_bytes=writer.waiting_bytes if writer else 0,
-            refused=totals.refused + (writer.refused if writer else 0),
-            is_full=writer is not None and writer.is_full,
+            largest_batch=max(totals.largest_batch, waiting.largest_batch),
+            waiting=len(waiting),
+            waiting_bytes=waiting.bytes,
+            refused=totals.refused + waiting.refused,
+            is_full=bool(waiting.full),
             degraded=writer is not None and self._is_degraded(),
         )
 
@@ -513,10 +515,10 @@ class EtcdBackend:
         self._totals = StoreStatistics(
             role=totals.role,
             position=totals.position,
-            transactions=totals.transactions + writer.transactions,
+            transactions=totals.transactions + writer.waiting.transactions,
             syncs=totals.syncs + writer.requests,
-            largest_batch=max(totals.largest_batch, writer.largest_batch),
-            refused=totals.refused + writer.refused,
+            largest_batch=max(totals.largest_batch, writer.waiting.largest_batch),
+            refused=totals.refused + writer.waiting.refused,
         )
 
 

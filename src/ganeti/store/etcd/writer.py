@@ -7,32 +7,21 @@ what became of it. Only when the lease runs out meanwhile is the outcome unknown
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from ganeti.base.errors import CommitUnknown, GanetiError, NotMaster, ProtocolError, Refused
-from ganeti.base.staggered_waker import StaggeredWaker
 from ganeti.store.etcd.batch import Batch
 from ganeti.store.etcd.gateway import Full, Gateway, GatewayError, NotSent, Rejected
 from ganeti.store.etcd.keys import Head, Keys
 from ganeti.store.etcd.messages import Compare, TxnAnswer, get, put
 from ganeti.store.interface import Position, Transaction
+from ganeti.store.waiting import Waiting, WaitingTransactions
 
 AGAIN_S = 0.1
 PROBE_S = 1.0
-WAITING_BYTES = 64 << 20
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A transaction that is not written yet; `done` is None if nobody waits for it."""
-
-    txn: Transaction
-    size: int
-    done: asyncio.Future[Position] | None
 
 
 @dataclass(frozen=True)
@@ -55,43 +44,33 @@ class Writer:
 
     def __init__(self, gateway: Gateway, keys: Keys, head: Head, term: Term) -> None:
         self._gateway, self._keys, self._head, self._term = gateway, keys, head, term
-        self._queue: deque[_Waiting] = deque()
-        self._queue_bytes = 0
-        self._waking = StaggeredWaker()
+        self._waiting = WaitingTransactions("etcd")
         self._task: asyncio.Task[None] | None = None
         self._probing: asyncio.Task[None] | None = None
         self._ended = ""
-        self._full = ""
-        self._lost_submits = 0
-        self.transactions = self.requests = self.largest_batch = self.refused = 0
+        self.requests = 0
 
     @property
     def head(self) -> Head:
         return self._head
 
     @property
-    def is_full(self) -> bool:
-        return bool(self._full)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._queue)
-
-    @property
-    def waiting_bytes(self) -> int:
-        return self._queue_bytes
+    def waiting(self) -> WaitingTransactions:
+        """What is not written yet, and how much was."""
+        return self._waiting
 
     def add(self, txn: Transaction, size: int) -> asyncio.Future[Position]:
         """Queue a transaction; the future has its position once etcd has it."""
-        self._admit(size)
-        done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Waiting(txn, size, done))
+        self._check_open()
+        done = self._waiting.add(self._term.epoch, txn, size)
+        self._begin()
         return done
 
     def add_unawaited(self, txn: Transaction, size: int) -> None:
         """Queue a transaction; if it is refused later, the next one is refused too."""
-        self._admit(size)
-        self._enqueue(_Waiting(txn, size, None))
+        self._check_open()
+        self._waiting.add_unawaited(self._term.epoch, txn, size)
+        self._begin()
 
     async def end(self, why: str) -> None:
         """Take nothing more; return when all that waited has its outcome."""
@@ -102,25 +81,11 @@ class Writer:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _admit(self, size: int) -> None:
-        """Refuse what is known at once not to succeed."""
+    def _check_open(self) -> None:
         if self._ended:
             raise NotMaster(f"epoch {self._term.epoch} is over: {self._ended}")
-        if self._lost_submits:
-            lost, self._lost_submits = self._lost_submits, 0
-            self._refuse(f"{lost} earlier transactions that nobody waited for were refused")
-        if self._full:
-            self._refuse(self._full)
-        if self._queue_bytes + size > WAITING_BYTES:
-            self._refuse(f"{self._queue_bytes} bytes wait for etcd already; try again")
 
-    def _refuse(self, reason: str) -> None:
-        self.refused += 1
-        raise Refused(reason)
-
-    def _enqueue(self, waiting: _Waiting) -> None:
-        self._queue.append(waiting)
-        self._queue_bytes += waiting.size
+    def _begin(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="etcd-writer")
 
@@ -128,7 +93,7 @@ class Writer:
         try:
             # One turn of the loop, so that those who commit at once share the request.
             await asyncio.sleep(0)
-            while self._queue:
+            while self._waiting:
                 await self._write_next()
         except Exception as err:  # our own faults must not leave callers waiting
             _log.exception("writing to etcd failed")
@@ -139,34 +104,26 @@ class Writer:
 
     async def _write_next(self) -> None:
         batch = Batch.begin(self._keys, self._head)
-        taken: list[_Waiting] = []
+        taken: list[Waiting] = []
         try:
-            while self._queue and batch.add(self._term.epoch, self._queue[0].txn):
-                taken.append(self._take())
+            while self._waiting and batch.add(self._term.epoch, self._waiting.next().txn):
+                taken.append(self._waiting.take())
         except Refused as err:
             if not taken:
-                self._fail([self._take()], err)
-                self._fail(self._take_all(), err)
+                self._fail([self._waiting.take()], err)
+                self._fail(self._waiting.take_all(), err)
                 return
         try:
             await self._written(batch)
         except Full as err:
             self._become_full(err)
-            self._fail([*taken, *self._take_all()], Refused(self._full))
+            self._fail([*taken, *self._waiting.take_all()], Refused(self._waiting.full))
         except Rejected as err:
-            self._fail([*taken, *self._take_all()], Refused(err.message))
+            self._fail([*taken, *self._waiting.take_all()], Refused(err.message))
         except (NotMaster, CommitUnknown) as err:
             self._end_with(taken, err)
         else:
             self._acknowledge(batch, taken)
-
-    def _take(self) -> _Waiting:
-        waiting = self._queue.popleft()
-        self._queue_bytes -= waiting.size
-        return waiting
-
-    def _take_all(self) -> list[_Waiting]:
-        return [self._take() for _ in range(len(self._queue))]
 
     async def _written(self, batch: Batch) -> None:
         """Return when etcd has the batch; Rejected, NotMaster (surely not), or CommitUnknown."""
@@ -223,34 +180,25 @@ class Writer:
 
     # Outcomes
 
-    def _acknowledge(self, batch: Batch, taken: list[_Waiting]) -> None:
+    def _acknowledge(self, batch: Batch, taken: list[Waiting]) -> None:
         self._head = batch.after
         self.requests += 1
-        self.transactions += len(taken)
-        self.largest_batch = max(self.largest_batch, len(taken))
-        for waiting, position in zip(taken, batch.positions, strict=True):
-            if waiting.done is not None:
-                self._waking.resolve(waiting.done, position)
+        self._waiting.acknowledge(taken, batch.positions)
 
-    def _end_with(self, taken: list[_Waiting], error: GanetiError) -> None:
+    def _end_with(self, taken: list[Waiting], error: GanetiError) -> None:
         """The lease is of no use any more; what was not sent is surely not written."""
         self._ended = self._ended or error.message
         self._fail(taken, error)
-        self._fail(self._take_all(), NotMaster(error.message))
+        self._fail(self._waiting.take_all(), NotMaster(error.message))
         self._term.lost(error.message)
 
-    def _fail(self, waiting: Iterable[_Waiting], error: GanetiError) -> None:
-        for one in waiting:
-            self.refused += 1
-            if one.done is None:
-                self._lost_submits += 1
-            elif not one.done.done():
-                one.done.set_exception(type(error)(error.message))
+    def _fail(self, waiting: Iterable[Waiting], error: GanetiError) -> None:
+        self._waiting.fail(waiting, lambda: type(error)(error.message))
 
     # A full database
 
     def _become_full(self, error: GanetiError) -> None:
-        self._full = (
+        self._waiting.full = (
             f"etcd has no room ({error.message}); nothing was changed; it is compacted and tried again"
             " by itself; if that does not help, raise its quota"
         )
@@ -260,11 +208,11 @@ class Writer:
     async def _probe(self) -> None:
         """Make room, and try until there is some."""
         try:
-            while self._full and not self._ended:
+            while self._waiting.full and not self._ended:
                 await asyncio.sleep(PROBE_S)
                 await self._term.make_room()
                 if await self._has_room():
-                    self._full = ""
+                    self._waiting.full = ""
         finally:
             self._probing = None
 

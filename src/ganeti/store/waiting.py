@@ -1,0 +1,104 @@
+"""Transactions that wait to be written: which are taken, and how each one's caller learns what became of it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ganeti.base.errors import GanetiError, Refused
+from ganeti.base.staggered_waker import StaggeredWaker
+from ganeti.store.interface import Position, Transaction
+
+MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A transaction that is not written yet; `done` is None if nobody waits for it."""
+
+    epoch: int
+    txn: Transaction
+    size: int
+    done: asyncio.Future[Position] | None
+
+
+class WaitingTransactions:
+    """In their order, and those that are being written, until each has its outcome."""
+
+    def __init__(self, place: str) -> None:
+        """`place` is what they wait for, as a refusal names it."""
+        self._place = place
+        self._queue: deque[Waiting] = deque()
+        self._waking = StaggeredWaker()
+        self._lost_submits = 0
+        self.bytes = 0
+        self.full = ""
+        """Why nothing can be written for the moment; '' if it can."""
+        self.refused = self.transactions = self.largest_batch = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, epoch: int, txn: Transaction, size: int) -> asyncio.Future[Position]:
+        """Queue a transaction; the future has its position, or why there is none. Refused."""
+        self._admit(size)
+        done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+        self._enqueue(Waiting(epoch, txn, size, done))
+        return done
+
+    def add_unawaited(self, epoch: int, txn: Transaction, size: int) -> None:
+        """Queue a transaction; if it is refused later, the next one is refused too. Refused."""
+        self._admit(size)
+        self._enqueue(Waiting(epoch, txn, size, None))
+
+    def forgive(self) -> None:
+        """Whoever takes a new epoch reads everything again: lost submits are seen by that."""
+        self._lost_submits = 0
+
+    def next(self) -> Waiting:
+        """The one that has waited longest; it stays."""
+        return self._queue[0]
+
+    def take(self) -> Waiting:
+        """The one that has waited longest, to be written."""
+        return self._queue.popleft()
+
+    def take_all(self) -> list[Waiting]:
+        return [self.take() for _ in range(len(self._queue))]
+
+    def acknowledge(self, batch: Sequence[Waiting], positions: Sequence[Position]) -> None:
+        """These are written, together."""
+        self.transactions += len(batch)
+        self.largest_batch = max(self.largest_batch, len(batch))
+        for one, position in zip(batch, positions, strict=True):
+            self.bytes -= one.size
+            if one.done is not None:
+                self._waking.resolve(one.done, position)
+
+    def fail(self, batch: Iterable[Waiting], error: Callable[[], GanetiError]) -> None:
+        """These are not written, or nobody knows; each caller has an error of its own."""
+        for one in batch:
+            self.bytes -= one.size
+            self.refused += 1
+            if one.done is None:
+                self._lost_submits += 1
+            elif not one.done.done():
+                one.done.set_exception(error())
+
+    def _admit(self, size: int) -> None:
+        """Refuse what is known at once not to succeed."""
+        if self._lost_submits:
+            lost, self._lost_submits = self._lost_submits, 0
+            self._refuse(f"{lost} earlier transactions that nobody waited for were refused")
+        if self.full:
+            self._refuse(self.full)
+        if self.bytes + size > MAX_BYTES:
+            self._refuse(f"{self.bytes} bytes wait for {self._place} already; try again")
+
+    def _refuse(self, reason: str) -> None:
+        self.refused += 1
+        raise Refused(reason)
+
+    def _enqueue(self, waiting: Waiting) -> None:
+        self._queue.append(waiting)
+        self.bytes += waiting.size
