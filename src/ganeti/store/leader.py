@@ -362,6 +362,7 @@ class Leader:
                 self._give_up("no majority of the voters was heard for 10 s")
                 return
             wanted = self._sync.tick(loop.time())
+            self._acknowledge()
             if wanted is not None and self._set_change is None:
                 self._set_change = asyncio.create_task(self._change_set(wanted), name="sync set")
             await asyncio.sleep(TICK_S)

@@ -128,7 +128,7 @@ class SyncSet:
     def tick(self, now: float) -> frozenset[NodeUuid] | None:
         """Begin or pursue a change; a set that is to be registered now, to be answered by `registered`.
 
-        The same set is given until it is registered: registering may be repeated.
+        More may be `acknowledged` afterwards: a change that is given up leaves fewer to wait for. The same set is given until it is registered: registering may be repeated.
         """
         if self._change is None:
             wanted = self._wanted(now)
@@ -163,6 +163,8 @@ class SyncSet:
             problems.append("the new set lacks the master")
         if self._acknowledged > self._written:
             problems.append("more is acknowledged than written")
+        if self._acknowledged < self._held():
+            problems.append("what all have is not acknowledged")
         if missing := self.must_acknowledge - self._followers.keys() - {self._master}:
             problems.append(f"members that are no followers: {sorted(missing)}")
         behind = [
@@ -181,6 +183,7 @@ class SyncSet:
         new = change.members - self._members
         if any(self._is_silent(node, now) or node not in self._candidates for node in new):
             self._change = None
+            self._advance()
         elif all(self._followers[node].acked >= change.floor for node in new):
             change.is_registering = True
 
@@ -203,7 +206,10 @@ class SyncSet:
         return not follower.was_dropped or now - follower.steady_since >= RETURNS_AFTER_S
 
     def _advance(self) -> Position:
-        needed = self.must_acknowledge - {self._master}
-        held = min([self._written, *(self._followers[node].acked for node in needed)])
-        self._acknowledged = max(self._acknowledged, held)
+        self._acknowledged = max(self._acknowledged, self._held())
         return self._acknowledged
+
+    def _held(self) -> Position:
+        """What everybody has who must."""
+        needed = self.must_acknowledge & self._followers.keys()
+        return min([self._written, *(self._followers[node].acked for node in needed)])

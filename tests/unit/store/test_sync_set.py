@@ -49,6 +49,21 @@ def test_a_silent_member_is_dropped_once_that_is_registered() -> None:
     assert made.members == frozenset((M, A))
 
 
+def test_nobody_waits_for_a_new_member_that_fell_silent() -> None:
+    """Its write is acknowledged without another one that would look again."""
+    made = set_of()
+    made.acked(A, at(0), 0.5)
+    made.written(at(1))
+    assert made.tick(0.6) is None  # gathering: A lags
+    assert made.acknowledged == at(1)
+    made.written(at(2))
+    assert made.acknowledged == at(1)
+    assert made.tick(2.0) is None
+    assert made.must_acknowledge == frozenset((M,))
+    assert made.acknowledged == at(2)
+    made.validate()
+
+
 def test_another_candidate_takes_the_place_and_must_have_everything_first() -> None:
     made = set_of(A, B)
     made.acked(C, at(0), 1.0)

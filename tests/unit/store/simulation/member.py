@@ -465,7 +465,7 @@ class Member:
                 self.world.spawn(self.process, self.campaign(CampaignKind.VOTE))
                 return
             wanted = term.sync.tick(now)
-            term.sync.validate()
+            self._acknowledge(term)
             if wanted is not None and not term.is_registering and not term.is_changing_set:
                 self.world.spawn(self.process, self._change_set(term, wanted))
             await self.world.sleep(TICK_S)
