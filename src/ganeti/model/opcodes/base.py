@@ -74,64 +74,41 @@ class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 # Fields that several opcodes have alike.
-Iallocator = Annotated[
-    str | None,
-    Field(
-        "let this allocator choose the nodes; '.' is the cluster's default",
-        "-I",
-        "NAME",
-        names="iallocator",
-    ),
-]
+Iallocator = Annotated[str | None, Field(
+    "let this allocator choose the nodes; '.' is the cluster's default", "-I", "NAME",
+    names="iallocator"
+)]  # fmt: skip
 TargetNode = Annotated[str | None, Field("node that is to run it", "-n", "NODE", names="node")]
-TargetGroups = Annotated[
-    list[str] | None,
-    Field(
-        "group to move to; may be repeated; any other without",
-        "! --to",
-        "GROUP",
-        Form.REPEATED,
-        names="group",
-    ),
-]
+TargetGroups = Annotated[list[str] | None, Field(
+    "group to move to; may be repeated; any other without", "! --to", "GROUP", Form.REPEATED,
+    names="group"
+)]  # fmt: skip
 IgnoreIpolicy = Annotated[bool, Field("do it even against the instance policy")]
 IgnoreConsistency = Annotated[bool, Field("use a copy of mirrored disks that may be old")]
 EarlyRelease = Annotated[
     bool, Field("remove old copies of disks before the new ones are filled", "-e")
 ]
 ForceVariant = Annotated[bool, Field("take a variant that the OS definition does not list")]
-ShutdownTimeout = Annotated[
-    int,
-    Field("how long the guest may take to shut down before it is ended (120)", metavar="SECONDS"),
-]
-MigrationMode = Annotated[
-    str | None,
-    Field("the same, in words", "! --migration-mode", choices=("live", "non-live")),
-]
-NonLive = Annotated[
-    bool | None,
-    Field("let the guest stand still while it is moved", "! --non-live", form=Form.OFF),
-]
-NoRuntimeChanges = Annotated[
-    bool,
-    Field("do not change its memory to make it fit", "! --no-runtime-changes", form=Form.OFF),
-]
-NoWaitForSync = Annotated[
-    bool,
-    Field(
-        "do not wait until the copies of mirrored disks are the same",
-        "! --no-wait-for-sync",
-        form=Form.OFF,
-    ),
-]
-NoConflictsCheck = Annotated[
-    bool,
-    Field(
-        "accepted, without effect: there are no networks to compare with",
-        "! --no-conflicts-check",
-        form=Form.OFF,
-    ),
-]
+ShutdownTimeout = Annotated[int, Field(
+    "how long the guest may take to shut down before it is ended (120)", metavar="SECONDS"
+)]  # fmt: skip
+MigrationMode = Annotated[str | None, Field(
+    "the same, in words", "! --migration-mode", choices=("live", "non-live")
+)]  # fmt: skip
+NonLive = Annotated[bool | None, Field(
+    "let the guest stand still while it is moved", "! --non-live", form=Form.OFF
+)]  # fmt: skip
+NoRuntimeChanges = Annotated[bool, Field(
+    "do not change its memory to make it fit", "! --no-runtime-changes", form=Form.OFF
+)]  # fmt: skip
+NoWaitForSync = Annotated[bool, Field(
+    "do not wait until the copies of mirrored disks are the same", "! --no-wait-for-sync",
+    form=Form.OFF
+)]  # fmt: skip
+NoConflictsCheck = Annotated[bool, Field(
+    "accepted, without effect: there are no networks to compare with", "! --no-conflicts-check",
+    form=Form.OFF
+)]  # fmt: skip
 OpportunisticLocking = Annotated[
     bool, Field("accepted, without effect: an allocation waits for no node")
 ]

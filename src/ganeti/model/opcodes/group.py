@@ -19,32 +19,18 @@ class OnGroup(OpCode, frozen=True, kw_only=True):
 class GroupParams(OnGroup, frozen=True, kw_only=True):
     """The parameters of a node group; None leaves one as it is, or to the cluster."""
 
-    alloc_policy: Annotated[
-        str | None,
-        Field(
-            "whether allocators use the group: preferred, last_resort or unallocable",
-            metavar="POLICY",
-            choices=tuple(AllocPolicy),
-        ),
-    ] = None
-    ndparams: Annotated[
-        Params | None,
-        Field(
-            "node parameters; '-k' takes the cluster's again",
-            "! --node-parameters",
-            "k=v,...",
-            Form.KEY_VALUES,
-        ),
-    ] = None
-    diskparams: Annotated[
-        dict[str, Params] | None,
-        Field(
-            "parameters of a disk template; '-k' takes the cluster's again",
-            "! -D --disk-parameters",
-            "TEMPLATE:k=v,...",
-            Form.NAMED,
-        ),
-    ] = None
+    alloc_policy: Annotated[str | None, Field(
+        "whether allocators use the group: preferred, last_resort or unallocable", metavar="POLICY",
+        choices=tuple(AllocPolicy)
+    )] = None  # fmt: skip
+    ndparams: Annotated[Params | None, Field(
+        "node parameters; '-k' takes the cluster's again", "! --node-parameters", "k=v,...",
+        Form.KEY_VALUES
+    )] = None  # fmt: skip
+    diskparams: Annotated[dict[str, Params] | None, Field(
+        "parameters of a disk template; '-k' takes the cluster's again", "! -D --disk-parameters",
+        "TEMPLATE:k=v,...", Form.NAMED
+    )] = None  # fmt: skip
     ipolicy: Annotated[Params | None, Field("what instances may be", form=Form.POLICY)] = None
     hv_state: Params | None = None
     disk_state: Params | None = None

@@ -31,36 +31,21 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
 
     instance_name: str
     mode: str = "create"
-    disk_template: Annotated[
-        str | None,
-        Field(
-            "how the disks are kept: diskless, file, sharedfile; the cluster's first without",
-            "-t",
-            "TEMPLATE",
-        ),
-    ] = None
-    disks: Annotated[
-        list[DiskRequest],
-        Field(
-            "disk N, with size and perhaps mode=ro, name; may be repeated",
-            "! --disk",
-            "N:size=SIZE,...",
-            Form.DISKS,
-        ),
-    ] = []
-    nics: Annotated[
-        list[NicRequest],
-        Field(
-            "network interface N with mac, ip, mode, link, vlan, name; may be repeated",
-            "! --net",
-            "N:k=v,...",
-            Form.NICS,
-        ),
-    ] = []
-    os_type: Annotated[
-        str | None,
-        Field("OS definition to install from", "-o", "OS[+VARIANT]", names="os"),
-    ] = None
+    disk_template: Annotated[str | None, Field(
+        "how the disks are kept: diskless, file, sharedfile; the cluster's first without", "-t",
+        "TEMPLATE"
+    )] = None  # fmt: skip
+    disks: Annotated[list[DiskRequest], Field(
+        "disk N, with size and perhaps mode=ro, name; may be repeated", "! --disk", "N:size=SIZE,...",
+        Form.DISKS
+    )] = []  # fmt: skip
+    nics: Annotated[list[NicRequest], Field(
+        "network interface N with mac, ip, mode, link, vlan, name; may be repeated", "! --net",
+        "N:k=v,...", Form.NICS
+    )] = []  # fmt: skip
+    os_type: Annotated[str | None, Field(
+        "OS definition to install from", "-o", "OS[+VARIANT]", names="os"
+    )] = None  # fmt: skip
     pnode: str | None = None
     pnode_uuid: str | None = None
     snode: str | None = None
@@ -68,19 +53,13 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     iallocator: Iallocator = None
     hypervisor: str | None = None
     hvparams: Params = {}
-    beparams: Annotated[
-        Params,
-        Field(
-            "backend parameters, as memory=512m,vcpus=2",
-            "! -B --backend-parameters",
-            "k=v,...",
-            Form.BACKEND,
-        ),
-    ] = {}
-    osparams: Annotated[
-        dict[str, str],
-        Field("parameters of the OS definition", "! -O --os-parameters", "k=v,...", Form.TEXTS),
-    ] = {}
+    beparams: Annotated[Params, Field(
+        "backend parameters, as memory=512m,vcpus=2", "! -B --backend-parameters", "k=v,...",
+        Form.BACKEND
+    )] = {}  # fmt: skip
+    osparams: Annotated[dict[str, str], Field(
+        "parameters of the OS definition", "! -O --os-parameters", "k=v,...", Form.TEXTS
+    )] = {}  # fmt: skip
     osparams_private: Annotated[dict[str, str], PrivateOsParams] = {}
     osparams_secret: Annotated[dict[str, str], SecretOsParams] = {}
     file_driver: Annotated[str | None, Field("accepted: loop, blktap", metavar="DRIVER")] = None
@@ -102,14 +81,12 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     conflicts_check: NoConflictsCheck = True
     ignore_ipolicy: IgnoreIpolicy = False
     opportunistic_locking: OpportunisticLocking = False
-    group_name: Annotated[
-        str | None,
-        Field("node group in which an allocator may choose", "! -g --node-group", "GROUP"),
-    ] = None
-    explain: Annotated[
-        bool,
-        Field("say of each node that is not chosen why; with --dry-run nothing is made"),
-    ] = False
+    group_name: Annotated[str | None, Field(
+        "node group in which an allocator may choose", "! -g --node-group", "GROUP"
+    )] = None  # fmt: skip
+    explain: Annotated[bool, Field(
+        "say of each node that is not chosen why; with --dry-run nothing is made"
+    )] = False  # fmt: skip
     identify_defaults: bool = False
     compress: str = "none"
     forthcoming: bool = False
@@ -161,24 +138,13 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
 
     force: bool = False
     ignore_offline_nodes: IgnoreOffline = False
-    hvparams: Annotated[
-        Params,
-        Field(
-            "hypervisor parameters for this start only",
-            "! -H --hypervisor-parameters",
-            "k=v,...",
-            Form.KEY_VALUES,
-        ),
-    ] = {}
-    beparams: Annotated[
-        Params,
-        Field(
-            "backend parameters for this start only",
-            "! -B --backend-parameters",
-            "k=v,...",
-            Form.BACKEND,
-        ),
-    ] = {}
+    hvparams: Annotated[Params, Field(
+        "hypervisor parameters for this start only", "! -H --hypervisor-parameters", "k=v,...",
+        Form.KEY_VALUES
+    )] = {}  # fmt: skip
+    beparams: Annotated[Params, Field(
+        "backend parameters for this start only", "! -B --backend-parameters", "k=v,...", Form.BACKEND
+    )] = {}  # fmt: skip
     no_remember: NoRemember = False
     startup_paused: Annotated[bool, Field("start with the processors stopped", "! --paused")] = (
         False
@@ -204,14 +170,10 @@ class OpInstanceShutdown(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
 class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REBOOT"):
     """Reboot an instance."""
 
-    reboot_type: Annotated[
-        RebootType,
-        Field(
-            "soft asks the guest, hard resets it, full stops it and starts it anew",
-            "! -t --type",
-            choices=tuple(RebootType),
-        ),
-    ] = RebootType.HARD
+    reboot_type: Annotated[RebootType, Field(
+        "soft asks the guest, hard resets it, full stops it and starts it anew", "! -t --type",
+        choices=tuple(RebootType)
+    )] = RebootType.HARD  # fmt: skip
     ignore_secondaries: Annotated[
         bool, Field("accepted, without effect: no instance has a secondary node")
     ] = False
@@ -226,27 +188,19 @@ class OpInstanceMigrate(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
 
     mode: MigrationMode = None
     live: NonLive = None
-    target_node: Annotated[
-        str | None,
-        Field(
-            "node that is to run it; disks that only its present node has go along",
-            "-n",
-            "NODE",
-            names="node",
-        ),
-    ] = None
+    target_node: Annotated[str | None, Field(
+        "node that is to run it; disks that only its present node has go along", "-n", "NODE",
+        names="node"
+    )] = None  # fmt: skip
     target_node_uuid: str | None = None
     iallocator: Iallocator = None
     cleanup: Cleanup = False
     allow_failover: Annotated[bool, Field("if it does not run, move it all the same")] = False
     allow_runtime_changes: NoRuntimeChanges = True
     ignore_ipolicy: IgnoreIpolicy = False
-    ignore_hvversions: Annotated[
-        bool,
-        Field(
-            "accepted, without effect: versions are not compared, QEMU refuses what does not fit"
-        ),
-    ] = False
+    ignore_hvversions: Annotated[bool, Field(
+        "accepted, without effect: versions are not compared, QEMU refuses what does not fit"
+    )] = False  # fmt: skip
 
 
 class OpInstanceQueryData(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_QUERY_DATA"):

@@ -29,71 +29,39 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     ignore_ipolicy: IgnoreIpolicy = False
     nics: list[list[Any]] = []
     disks: list[list[Any]] = []
-    beparams: Annotated[
-        Params,
-        Field(
-            "backend parameters, as memory=512m,vcpus=2; 'default' takes the cluster's",
-            "! -B --backend-parameters",
-            "k=v,...",
-            Form.BACKEND,
-        ),
-    ] = {}
-    runtime_mem: Annotated[
-        int | None,
-        Field(
-            "memory of the running guest, by ballooning", "! -m --runtime-memory", "SIZE", Form.SIZE
-        ),
-    ] = None
-    hvparams: Annotated[
-        Params,
-        Field(
-            "hypervisor parameters; 'default' takes the cluster's",
-            "! -H --hypervisor-parameters",
-            "k=v,...",
-            Form.KEY_VALUES,
-        ),
-    ] = {}
-    os_name: Annotated[
-        str | None,
-        Field(
-            "OS definition, for the next installation", "! -o --os-type", "OS[+VARIANT]", names="os"
-        ),
-    ] = None
-    osparams: Annotated[
-        dict[str, str | None] | None,
-        Field(
-            "parameters of the OS definition; -k takes one away",
-            "! -O --os-parameters",
-            "k=v,...",
-            Form.OS_PARAMS,
-        ),
-    ] = None
-    osparams_private: Annotated[
-        dict[str, str | None] | None,
-        Field(
-            "the same; never shown again", "! --os-parameters-private", "k=v,...", Form.OS_PARAMS
-        ),
-    ] = None
-    clear_osparams: Annotated[
-        bool,
-        Field("take all OS parameters of the instance away first", "! --clear-os-parameters"),
-    ] = False
+    beparams: Annotated[Params, Field(
+        "backend parameters, as memory=512m,vcpus=2; 'default' takes the cluster's",
+        "! -B --backend-parameters", "k=v,...", Form.BACKEND
+    )] = {}  # fmt: skip
+    runtime_mem: Annotated[int | None, Field(
+        "memory of the running guest, by ballooning", "! -m --runtime-memory", "SIZE", Form.SIZE
+    )] = None  # fmt: skip
+    hvparams: Annotated[Params, Field(
+        "hypervisor parameters; 'default' takes the cluster's", "! -H --hypervisor-parameters",
+        "k=v,...", Form.KEY_VALUES
+    )] = {}  # fmt: skip
+    os_name: Annotated[str | None, Field(
+        "OS definition, for the next installation", "! -o --os-type", "OS[+VARIANT]", names="os"
+    )] = None  # fmt: skip
+    osparams: Annotated[dict[str, str | None] | None, Field(
+        "parameters of the OS definition; -k takes one away", "! -O --os-parameters", "k=v,...",
+        Form.OS_PARAMS
+    )] = None  # fmt: skip
+    osparams_private: Annotated[dict[str, str | None] | None, Field(
+        "the same; never shown again", "! --os-parameters-private", "k=v,...", Form.OS_PARAMS
+    )] = None  # fmt: skip
+    clear_osparams: Annotated[bool, Field(
+        "take all OS parameters of the instance away first", "! --clear-os-parameters"
+    )] = False  # fmt: skip
     clear_osparams_private: Annotated[
         bool, Field("take all private ones away first", "! --clear-os-parameters-private")
     ] = False
-    remove_osparams: Annotated[
-        list[str] | None,
-        Field("take these OS parameters away", "! --remove-os-parameters", "k,...", Form.WORDS),
-    ] = None
-    remove_osparams_private: Annotated[
-        list[str] | None,
-        Field(
-            "take these private ones away",
-            "! --remove-os-parameters-private",
-            "k,...",
-            Form.WORDS,
-        ),
-    ] = None
+    remove_osparams: Annotated[list[str] | None, Field(
+        "take these OS parameters away", "! --remove-os-parameters", "k,...", Form.WORDS
+    )] = None  # fmt: skip
+    remove_osparams_private: Annotated[list[str] | None, Field(
+        "take these private ones away", "! --remove-os-parameters-private", "k,...", Form.WORDS
+    )] = None  # fmt: skip
     wait_for_sync: NoWaitForSync = True
     offline: bool | None = None
     conflicts_check: NoConflictsCheck = True
@@ -153,10 +121,9 @@ class OpInstanceReplaceDisks(
 
     mode: str
     disks: list[int] = []
-    remote_node: Annotated[
-        str | None,
-        Field("this node becomes the secondary", "! -n --new-secondary", "NODE", names="node"),
-    ] = None
+    remote_node: Annotated[str | None, Field(
+        "this node becomes the secondary", "! -n --new-secondary", "NODE", names="node"
+    )] = None  # fmt: skip
     remote_node_uuid: str | None = None
     iallocator: Iallocator = None
     early_release: EarlyRelease = False

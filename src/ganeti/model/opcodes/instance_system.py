@@ -13,25 +13,14 @@ class OpInstanceReinstall(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     All parameters of the OS count for this installation only; `os_type` is kept.
     """
 
-    os_type: Annotated[
-        str | None,
-        Field(
-            "install this OS, and keep it; without, the instance's own",
-            "-o",
-            "OS[+VARIANT]",
-            names="os",
-        ),
-    ] = None
+    os_type: Annotated[str | None, Field(
+        "install this OS, and keep it; without, the instance's own", "-o", "OS[+VARIANT]", names="os"
+    )] = None  # fmt: skip
     force_variant: ForceVariant = False
-    osparams: Annotated[
-        dict[str, str] | None,
-        Field(
-            "parameters of the OS definition, for this installation only",
-            "! -O --os-parameters",
-            "k=v,...",
-            Form.TEXTS,
-        ),
-    ] = None
+    osparams: Annotated[dict[str, str] | None, Field(
+        "parameters of the OS definition, for this installation only", "! -O --os-parameters",
+        "k=v,...", Form.TEXTS
+    )] = None  # fmt: skip
     osparams_private: Annotated[dict[str, str] | None, PrivateOsParams] = None
     osparams_secret: Annotated[dict[str, str] | None, SecretOsParams] = None
 
@@ -48,10 +37,6 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     name_check: Annotated[
         bool, Field("refuse if the new name does not resolve", form=Form.ON_OFF)
     ] = False
-    ip_check: Annotated[
-        bool,
-        Field(
-            "refuse if the new name's address answers already; needs --name-check",
-            form=Form.ON_OFF,
-        ),
-    ] = False
+    ip_check: Annotated[bool, Field(
+        "refuse if the new name's address answers already; needs --name-check", form=Form.ON_OFF
+    )] = False  # fmt: skip

@@ -35,10 +35,9 @@ class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOV
 
     target_node: Annotated[str, Field("node that is to have it", "-n", "NODE", names="node")]
     target_node_uuid: str | None = None
-    compress: Annotated[
-        str,
-        Field("compress the data on its way", choices=("none", "gzip", "gzip-fast", "gzip-slow")),
-    ] = "none"
+    compress: Annotated[str, Field(
+        "compress the data on its way", choices=("none", "gzip", "gzip-fast", "gzip-slow")
+    )] = "none"  # fmt: skip
     ignore_consistency: IgnoreConsistency = False
     ignore_ipolicy: IgnoreIpolicy = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S

@@ -67,10 +67,9 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     master_candidate: Annotated[
         bool | None, Field("whether the node is a master candidate", "-C", form=Form.YES_NO)
     ] = None
-    offline: Annotated[
-        bool | None,
-        Field("whether the node is away: nothing is asked of it", "-O", form=Form.YES_NO),
-    ] = None
+    offline: Annotated[bool | None, Field(
+        "whether the node is away: nothing is asked of it", "-O", form=Form.YES_NO
+    )] = None  # fmt: skip
     drained: Annotated[
         bool | None, Field("whether the node takes no new instances", "-D", form=Form.YES_NO)
     ] = None
@@ -80,15 +79,10 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     master_capable: Annotated[bool | None, MASTER_CAPABLE] = None
     vm_capable: Annotated[bool | None, VM_CAPABLE] = None
     secondary_ip: SecondaryIp = None
-    ndparams: Annotated[
-        Params | None,
-        Field(
-            "node parameters; '-k' takes the value of the group or cluster again",
-            "! --node-parameters",
-            "k=v,...",
-            Form.KEY_VALUES,
-        ),
-    ] = None
+    ndparams: Annotated[Params | None, Field(
+        "node parameters; '-k' takes the value of the group or cluster again", "! --node-parameters",
+        "k=v,...", Form.KEY_VALUES
+    )] = None  # fmt: skip
     hv_state: Params | None = None
     disk_state: Params | None = None
     powered: bool | None = None

@@ -49,14 +49,12 @@ class OpClusterCapacity(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_CAPAC
     """
 
     iallocator: Iallocator = None
-    disk_template: Annotated[
-        str | None,
-        Field("how the disks are kept; the cluster's first without", "-t", "TEMPLATE"),
-    ] = None
-    disks: Annotated[
-        list[DiskRequest] | None,
-        Field("a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS),
-    ] = None
+    disk_template: Annotated[str | None, Field(
+        "how the disks are kept; the cluster's first without", "-t", "TEMPLATE"
+    )] = None  # fmt: skip
+    disks: Annotated[list[DiskRequest] | None, Field(
+        "a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS
+    )] = None  # fmt: skip
     nics: list[NicRequest] | None = None
     memory: Annotated[
         int | None, Field("memory of each instance", metavar="SIZE", form=Form.SIZE)

@@ -15,16 +15,9 @@ class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
     on_master: Annotated[
         bool, Field("do not sleep on the master", "! --no-master", form=Form.OFF)
     ] = True
-    on_nodes: Annotated[
-        list[str],
-        Field(
-            "sleep on this node as well; may be repeated",
-            "! -n",
-            "NODE",
-            Form.REPEATED,
-            names="node",
-        ),
-    ] = []
+    on_nodes: Annotated[list[str], Field(
+        "sleep on this node as well; may be repeated", "! -n", "NODE", Form.REPEATED, names="node"
+    )] = []  # fmt: skip
     on_node_uuids: list[str] | None = None
     repeat: Annotated[int, Field("sleep this often again", "-r", "TIMES")] = 0
     interruptible: Annotated[bool, Field("let a cancel end it in between", "-i")] = False
@@ -37,43 +30,24 @@ class OpTestDelay(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DELAY"):
 class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"):
     """Ask an allocator without creating anything (S188); direction `in` returns the message only."""
 
-    direction: Annotated[
-        str,
-        Field(
-            "show the message to the allocator (in) or its answer (out)",
-            "! --dir",
-            choices=("in", "out"),
-        ),
-    ] = "out"
-    mode: Annotated[
-        str,
-        Field(
-            "allocate, relocate, node-evacuate, change-group, multi-allocate, multi-evacuate,"
-            " balance or capacity",
-            "-m",
-            "MODE",
-            choices=tuple(RequestType),
-        ),
-    ] = "allocate"
+    direction: Annotated[str, Field(
+        "show the message to the allocator (in) or its answer (out)", "! --dir", choices=("in", "out")
+    )] = "out"  # fmt: skip
+    mode: Annotated[str, Field(
+        "allocate, relocate, node-evacuate, change-group, multi-allocate, multi-evacuate, balance or"
+        " capacity", "-m", "MODE", choices=tuple(RequestType)
+    )] = "allocate"  # fmt: skip
     name: str = "test.example.com"
     instances: list[str] = []
-    evac_mode: Annotated[
-        str | None,
-        Field(
-            "for node-evacuate: primary-only, secondary-only or all",
-            metavar="MODE",
-            choices=("primary-only", "secondary-only", "all"),
-        ),
-    ] = None
+    evac_mode: Annotated[str | None, Field(
+        "for node-evacuate: primary-only, secondary-only or all", metavar="MODE",
+        choices=("primary-only", "secondary-only", "all")
+    )] = None  # fmt: skip
     evac_nodes: list[str] = []
-    target_groups: Annotated[
-        list[str],
-        Field(
-            "for change-group: groups to choose from; any other without",
-            metavar="GROUP,...",
-            form=Form.WORDS,
-        ),
-    ] = []
+    target_groups: Annotated[list[str], Field(
+        "for change-group: groups to choose from; any other without", metavar="GROUP,...",
+        form=Form.WORDS
+    )] = []  # fmt: skip
     group_name: Annotated[
         str | None, Field("group to allocate in", "! -g --node-group", "GROUP")
     ] = None
@@ -82,14 +56,12 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
     max_moves: Annotated[int | None, Field("for balance: how many moves at most", metavar="N")] = (
         None
     )
-    iallocator: Annotated[
-        str | None,
-        Field("the allocator; the cluster's default without", "-I", "NAME", names="iallocator"),
-    ] = None
-    disks: Annotated[
-        list[DiskRequest],
-        Field("a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS),
-    ] = []
+    iallocator: Annotated[str | None, Field(
+        "the allocator; the cluster's default without", "-I", "NAME", names="iallocator"
+    )] = None  # fmt: skip
+    disks: Annotated[list[DiskRequest], Field(
+        "a disk; may be repeated", "! --disk", "N:size=SIZE", Form.DISKS
+    )] = []  # fmt: skip
     nics: Annotated[
         list[NicRequest], Field("an interface; may be repeated", "! --net", "N:k=v,...", Form.NICS)
     ] = []
