@@ -77,9 +77,14 @@ def group_scope(state: State, group: int) -> Bools:
 
 
 def components(state: State, scope: Bools | None = None) -> list[Component]:
-    """All components, in the order in which `hbal` prints them, of the nodes in `scope` (None: all)."""
+    """All components, in the order in which `hbal` prints them, of the nodes in `scope` (None: all).
+
+    Where no node is online there are none, and the score is 0.
+    """
     scope = everywhere(state) if scope is None else scope
     live, gone = scope & ~state.offline, scope & state.offline
+    if not live.any():
+        return []
     values = spreads(state)
     deviation = _deviations(values[:, live])
     both = state.primaries + state.secondaries
@@ -147,6 +152,8 @@ def beside_spreads(state: State, scope: Bools, values: Floats) -> float:
 def score(state: State, scope: Bools | None = None) -> float:
     """The score of the nodes in `scope` (None: all); what the `components` add up to."""
     scope = everywhere(state) if scope is None else scope
+    if not (scope & ~state.offline).any():
+        return 0.0
     values = spreads(state)
     deviation = _deviations(values[:, scope & ~state.offline])
     return float(SPREAD_WEIGHTS @ np.array(deviation)) + beside_spreads(state, scope, values)

@@ -7,7 +7,7 @@ import placement_clusters as clusters
 import pytest
 from htools_peer import Peer
 
-from ganeti.cli import hbal, hspace
+from ganeti.cli import hbal, hinfo, hspace
 from ganeti.placement.answers import answer
 from ganeti.placement.load.text import format_cluster
 from tests.support.generated_clusters import TEMPLATES, Kind, cluster
@@ -52,6 +52,18 @@ def test_hbal_prints_what_the_peer_prints(
     theirs, _spent = peer.run("hbal", "-t", str(path))
     assert hbal.main(["-t", str(path)]) == 0
     assert capsys.readouterr().out == theirs
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Kind(groups=3, closed=0.3)], ids=str)
+def test_hinfo_prints_what_the_peer_prints(
+    peer: Peer, tmp_path: Path, kind: Kind, capsys: Printed
+) -> None:
+    path = tmp_path / "data"
+    path.write_text(format_cluster(cluster(3, kind)))
+    for words in (["-t", str(path)], ["-v", "-t", str(path)]):
+        theirs, _spent = peer.run("hinfo", *words)
+        assert hinfo.main(words) == 0
+        assert capsys.readouterr().out == theirs
 
 
 def node(number: int, spindles: int, free: int = 0, group: str = "u", memory: int = 262144) -> str:

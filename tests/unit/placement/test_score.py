@@ -2,6 +2,7 @@ import msgspec
 import placement_clusters as clusters
 import pytest
 
+from ganeti.placement.balance import Goals, balance
 from ganeti.placement.description import Cluster, Group, Instance, Node
 from ganeti.placement.score import components, group_scope, score
 from ganeti.placement.state import State
@@ -77,3 +78,13 @@ def test_an_instance_that_is_down_takes_no_memory_but_its_share_is_reserved() ->
     off = [msgspec.structs.replace(one, status="ADMIN_offline") for one in cluster.instances]
     state = State(msgspec.structs.replace(cluster, instances=off))
     assert (state.reserved[1], state.used_cpus[0]) == (0, 0)
+
+
+def test_where_no_node_is_online_there_is_no_score() -> None:
+    """As upstream has it: nothing there can be balanced."""
+    given = clusters.cluster(3)
+    nodes = [msgspec.structs.replace(node, offline=True) for node in given.nodes]
+    state = State(msgspec.structs.replace(given, nodes=nodes))
+    assert score(state) == 0.0
+    assert components(state) == []
+    assert list(balance(state, Goals())) == []
