@@ -5,6 +5,7 @@ import gc
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,15 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Where `tmp_path` is.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(fast_directory()))
 
+REAL = ("tests/cluster/", "tests/host/")
+"""Where the tests with real daemons or machines are."""
+
 pytest_plugins = ["tests.support.leaks", "tests.support.requirements_plugin"]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
     """With `--dist loadgroup` a process runs a whole module of those that start daemons or machines."""
+    config.option.loadscopereorder = False  # the order is that of `pytest_collection_modifyitems`
     return RealModulesWhole(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
@@ -37,9 +42,22 @@ class RealModulesWhole(LoadScopeScheduling):  # type: ignore[misc]  # its types 
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(("tests/cluster/", "tests/host/")):
-            return nodeid.split("::", 1)[0]
-        return nodeid
+        module = nodeid.split("::", 1)[0]
+        return module if module.startswith(REAL) else nodeid
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules of real daemons and machines first, those that may take longest before others.
+
+    So what runs side by side ends at about the same time: the tests that take no time fill the end.
+    """
+    longest = Counter[str]()
+    for item in items:
+        module = item.nodeid.split("::", 1)[0]
+        if module.startswith(REAL) and (limit := item.get_closest_marker("timeout")):
+            longest[module] += limit.args[0]
+    items.sort(key=lambda item: -longest[item.nodeid.split("::", 1)[0]])
 
 
 def pytest_collection_finish() -> None:
