@@ -6,7 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +42,17 @@ uid = get_the_uid_the_process_is_running_under()
 stop_the_process()
 uidpool.ReleaseUid(uid)
 """
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """Ids belong to the whole host: a process of one of these tests would take an id from another beside it."""
+    descriptor = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @pytest.fixture
