@@ -69,7 +69,12 @@ def test_running_thread_is_named() -> None:
 
 def test_child_process_is_named_with_its_command() -> None:
     before = Resources.now()
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin
+        assert child.stdout
+        child.stdin.write(b"up\n")
+        child.stdin.flush()
+        child.stdout.readline()  # only now is it sure to have its command
         leaks = leaks_since(before, grace_s=0)
     assert f"child process {child.pid}: cat " in leaks
 
