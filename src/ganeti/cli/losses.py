@@ -100,6 +100,7 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_INSTANCE_MIGRATE": "moves an instance, whole",
     "OP_INSTANCE_MOVE": "copies disks before the old ones go",
     "OP_INSTANCE_MULTI_ALLOC": "makes new disks only",
+    "OP_INSTANCE_REPLACE_DISKS": "the other copy has all data, or nothing is replaced",
     "OP_INSTANCE_QUERY_DATA": "reads",
     "OP_INSTANCE_REBOOT": "disks stay",
     "OP_INSTANCE_RENAME": "files of disks go along",

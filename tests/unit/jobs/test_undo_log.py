@@ -1,6 +1,7 @@
 """The undo stack: recorded before the act, run backwards, left to the next master when we are none."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import pytest
@@ -226,3 +227,32 @@ async def _pushed_and_committed(run: FakeRun) -> None:
     async with UndoLog(run, run.undo) as undo:
         await undo.push(Step("a"))
         undo.commit(lambda draft: None, then=[Step("b")])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_after_the_turn_the_end_runs_what_follows_whatever_happens(fails: bool) -> None:
+    run = FakeRun()
+    with contextlib.suppress(ExecError):
+        async with UndoLog(run, run.undo) as undo:
+            await undo.push(Step("make"))
+            await undo.turn(lambda _draft: None, then=[Step("remove_old")])
+            if fails:
+                raise ExecError("the copy is not filled")
+    assert "record remove_old with change" in run.events
+    assert "undo remove_old" in run.events
+    assert "undo make" not in run.events
+
+
+async def test_a_turn_that_cannot_be_made_undoes_what_was_done() -> None:
+    run = FakeRun()
+    run.change_error = Refused("no")
+    with pytest.raises(Refused):
+        await _turned(run)
+    assert "undo make" in run.events
+    assert "undo remove_old" not in run.events
+
+
+async def _turned(run: FakeRun) -> None:
+    async with UndoLog(run, run.undo) as undo:
+        await undo.push(Step("make"))
+        await undo.turn(lambda _draft: None, then=[Step("remove_old")])

@@ -1,12 +1,22 @@
 """Where disks are, and what it means to bring an instance elsewhere; pure."""
 
+from pathlib import Path
+
 import pytest
 
+from ganeti.base.errors import PrereqError
+from ganeti.base.paths import Paths
+from ganeti.config.kinds.instance import INSTANCE
 from ganeti.layouts.places import Way, creation_order, growth, holders, relocate, relocated
 from ganeti.layouts.registry import PLANNERS
+from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.objects import Disk, Instance, InstanceUuid, NodeUuid
-from tests.support.memory_disks import MEMORY, PAIR, PairPlanner, add_templates
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.objects import Cluster, Disk, Instance, InstanceUuid, NodeUuid
+from ganeti.storage.assemble import device
+from ganeti.storage.file import FileDisk
+from tests.support.memory_disks import MEMORY, NODES, PAIR, Memory, PairPlanner, add_templates
+from tests.support.model_nodes import SharedDirectory
 
 ONE, TWO, THREE = (NodeUuid(name) for name in ("one", "two", "three"))
 
@@ -105,5 +115,33 @@ def test_a_node_that_stays_keeps_its_parts() -> None:
 
 def test_what_is_not_layered_has_no_parts_to_replace() -> None:
     disk = Disk(uuid="d", size=1, template="file", logical_id=("loop", "/x"))
-    with pytest.raises(Exception, match="no parts that could be replaced"):
+    with pytest.raises(PrereqError, match="no parts that could be replaced"):
         PLANNERS["file"].renewed(disk, ONE, Names())
+
+
+def test_a_disk_that_an_earlier_version_stored_is_one_layer() -> None:
+    stored = b'{"uuid":"d","size":7,"template":"file","logical_id":["loop","/x"],"mode":"rw","name":null,"params":{}}'
+    disk = wire.decode(stored, Disk, what="a disk")
+    assert list(disk.layers()) == [disk]
+    assert disk.part(ONE) == ("loop", "/x")
+
+
+def test_every_layer_claims_its_names_ports_and_parts() -> None:
+    cluster = Cluster(uuid="c", name="c", master_node=ONE)
+    here = instance(PAIR.name, ONE, TWO, disks=(layered(),))
+    claims = {(claim.kind, claim.value) for claim in INSTANCE.claims(cluster, here)}
+    assert {("UUID", "d"), ("UUID", "l"), ("network port", "1")} <= claims
+    assert len([one for one in claims if one[0] == "memory-pair on a node"]) == 2
+    assert len([one for one in claims if one[0] == "memory on a node"]) == 2
+
+
+async def test_what_not_every_driver_can_do_is_a_part_of_it(tmp_path: Path) -> None:
+    NODES["node1"] = Memory(SharedDirectory())
+    spec = DiskSpec(uuid="d", index=0, size=8, template=MEMORY.name, logical_id=("pool0", "v"))
+    disk = device(Paths(tmp_path / "node1"), "web1", spec)
+    await disk.create(8)
+    assert disk.mirror is None
+    assert disk.snapshots is not None
+    assert await disk.snapshots.take("monday") == "/dev/pool0/v@monday"
+    await disk.snapshots.drop("monday")
+    assert FileDisk.snapshots is None
