@@ -768,8 +768,9 @@ class ModelNode:
         self._check_disks(spec)
         if uuid in self.guests and self.guests[uuid].state != "incoming":
             raise HypervisorError(f"{args.instance.name} is on this node already")
-        self.guests[uuid] = Guest(spec, "incoming", runs_on=args.info.running)
-        self.let_go_on.discard(uuid)
+        if uuid not in self.guests:
+            self.guests[uuid] = Guest(spec, "incoming", runs_on=args.info.running)
+            self.let_go_on.discard(uuid)
         disks_port = COPY_PORT if args.copies_disks else 0
         return Incoming(address=args.address, port=PORT, disks_port=disks_port, certificate="pem")
 
