@@ -185,8 +185,6 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "bootstrap/join.py": "facts that a node reads from ssconf",
     "cli/gnt_cluster.py": "hypervisor parameters are shown of enabled ones; collectors with their intervals",
     "cli/gnt_instance/batch.py": "asks whether there is an allocator",
-    "cli/gnt_instance/create.py": "an instance's own directory",
-    "cli/gnt_instance/modify.py": "an instance's own directory",
     "cli/gnt_os.py": "shows and changes what the cluster has for one OS",
     "config/cluster_params.py": "rules between two parameters",
     "layouts/files.py": "an instance's own directory",
@@ -202,7 +200,6 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "units/cluster/modify.py": "what existing instances need",
     "units/cluster/uid_pool.py": "what nodes say of the pool",
     "units/instance/create_plan.py": "an instance's own directory",
-    "units/instance/requests.py": "an instance's own directory",
     "units/os/diagnose.py": "a column of OP_OS_DIAGNOSE",
 }
 """Who else writes the name of a parameter that only the cluster has, and why."""
