@@ -23,7 +23,7 @@ from ganeti.placement.places import NOBODY, Exempt, Rules
 from ganeti.placement.redundancy import doomed_by_arrays, surely_doomed_by_arrays
 from ganeti.placement.small import losses as small
 from ganeti.placement.small.answer import quick_answer
-from ganeti.placement.small.cluster import Small
+from ganeti.placement.small.cluster import MOST_NODES, Small
 from ganeti.placement.small.search import Search
 from ganeti.placement.state import State
 from tests.support.generated_clusters import Kind, cluster
@@ -65,7 +65,7 @@ wishes = st.builds(
 
 
 def as_lists(state: State, wanted: Instance | None = None) -> Small:
-    found = Small.of(state, wanted)
+    found = Small.of(state, wanted, MOST_NODES)
     assert found is not None
     return found
 
@@ -162,7 +162,7 @@ def test_large_ones_and_those_with_rules_of_their_own_are_for_arrays() -> None:
     shared = msgspec.structs.replace(even.instances[1], template="rbd")
     tagged = msgspec.structs.replace(even.instances[0], tags=("a:b",))
     others = [
-        clusters.cluster(13),
+        clusters.cluster(7),
         changed(nodes=[node, *even.nodes[1:]]),
         changed(instances=[*even.instances, shared]),
         changed(instances=[tagged, *even.instances[1:]], tags=("htools:iextags:a",)),

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from ganeti.placement.state import State
 
 MOST_NODES, MOST_INSTANCES = 12, 300
-"""Larger clusters are faster as arrays."""
+"""Larger clusters are faster as arrays, numpy's loading included."""
+MOST_BESIDE_ARRAYS = 6
+"""The same where the arrays are there already."""
 _RULES = "htools:"
 """Cluster tags that begin so may make rules that only arrays know of."""
 
@@ -119,9 +121,11 @@ class Small(msgspec.Struct):
         return msgspec.structs.replace(self, peers=peers, loads=loads, **changing)
 
     @classmethod
-    def of(cls, state: "State", wanted: Instance | None = None) -> "Small | None":
+    def of(
+        cls, state: "State", wanted: Instance | None = None, most: int = MOST_BESIDE_ARRAYS
+    ) -> "Small | None":
         """The lists of a state, with one more instance that is on no node; None if it is large or for arrays only."""
-        if len(state.nodes) > MOST_NODES or len(state.names) > MOST_INSTANCES:
+        if len(state.nodes) > most or len(state.names) > MOST_INSTANCES:
             return None
         rules = state.tags
         if (
