@@ -6,7 +6,10 @@ import signal
 import socket
 import stat
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +20,9 @@ from ganeti.base.process import run
 from ganeti.hypervisor.kvm.acceleration import Acceleration
 from ganeti.hypervisor.kvm.driver import KvmHypervisor, find_program
 from ganeti.hypervisor.kvm.network import tap_name
+from ganeti.model.data_collectors import KVM_MEMORY, KVM_STATUS, collecting
 from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.monitoring.collectors import DESCRIPTIONS, Collectors, Host
 from tests.support.kvm_nodes import (
     READY,
     Node,
@@ -36,6 +41,9 @@ from tests.support.tiny_guest import (
     tiny_instance,
     wait_for_text,
 )
+
+NOBODY = 65534
+MIB = 1 << 20
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(180)]
 
@@ -66,6 +74,49 @@ async def test_a_guest_boots_from_what_was_installed_beats_and_powers_off(
     found = await wait_for_text(node.console(instance), READY)
     assert found[2] == "2"
     assert int(found[3]) >= shown[-1]
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As a user that owns nothing, like the service user of the monitoring daemon."""
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+async def test_the_collectors_of_the_monitoring_daemon_know_the_guest_without_any_right(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    await boot(node, instance, disk)
+    every = collecting({}, {})
+
+    async def told(name: str) -> Any:
+        collectors = Collectors(Host(node.paths), lambda: every)
+        with without_rights():
+            report = await collectors.report(DESCRIPTIONS[name])
+        return report["data"]
+
+    [one] = (await told(KVM_STATUS))["instances"]
+    assert (one["name"], one["uuid"], one["actualState"]) == (instance.name, instance.uuid, "up")
+    assert one["uptime"].startswith("0:0")
+    pages = (await told(KVM_MEMORY))[instance.name]
+    assert 32 * MIB < pages * os.sysconf("SC_PAGE_SIZE") < 1024 * MIB
+    pid = node.record(instance).pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        found = await told(KVM_STATUS)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert found["status"]["message"] == f"stopped: {instance.name}"
+    await node.driver.stop(instance, 60)
+    assert (await told(KVM_STATUS))["instances"] == []
+    assert await told(KVM_MEMORY) == {}
 
 
 @pytest.mark.requirement("A63", "A66")
