@@ -27,7 +27,7 @@ AS_FOUND = (Phase.explicit, Phase.generate)
 
 kinds = st.builds(
     Kind,
-    groups=st.integers(1, 3),
+    groups=st.integers(1, 4),
     closed=st.sampled_from([0.0, 0.2, 0.4]),
     stopped=st.sampled_from([0.0, 0.3]),
     tags=st.sampled_from([0.0, 0.0, 0.5]),

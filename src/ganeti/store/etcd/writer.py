@@ -90,21 +90,23 @@ class Writer:
             self._task = asyncio.create_task(self._run(), name="etcd-writer")
 
     async def _run(self) -> None:
+        taken: list[Waiting] = []
         try:
             # One turn of the loop, so that those who commit at once share the request.
             await asyncio.sleep(0)
             while self._waiting:
-                await self._write_next()
+                taken = []
+                await self._write_next(taken)
         except Exception as err:  # our own faults must not leave callers waiting
             _log.exception("writing to etcd failed")
-            self._end_with([], CommitUnknown(f"unexpected: {err!r}"))
+            self._end_with(taken, CommitUnknown(f"unexpected: {err!r}"))
             raise
         finally:
             self._task = None
 
-    async def _write_next(self) -> None:
+    async def _write_next(self, taken: list[Waiting]) -> None:
+        """Write what waits, as much as one request holds; it is moved to `taken` before."""
         batch = Batch.begin(self._keys, self._head)
-        taken: list[Waiting] = []
         try:
             while self._waiting and batch.add(self._term.epoch, self._waiting.next().txn):
                 taken.append(self._waiting.take())
