@@ -15,11 +15,11 @@ import msgspec
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from ganeti.base.errors import PrereqError
+from ganeti.model.iallocator import FRAME_LENGTH_BYTES
 from ganeti.placement.answers import Settings, answer, explanation, state_of
 from ganeti.placement.load.message import read
 from ganeti.placement.places import Exempt, Rules
 
-LENGTH_BYTES = 8
 SPARED = Exempt(lone_nodes=True)
 """A cluster of one node is to be usable; upstream refuses."""
 
@@ -55,10 +55,10 @@ def explained(
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer until there are no more questions."""
-    while len(head := questions.read(LENGTH_BYTES)) == LENGTH_BYTES:
+    while len(head := questions.read(FRAME_LENGTH_BYTES)) == FRAME_LENGTH_BYTES:
         question = msgspec.json.decode(questions.read(int.from_bytes(head, "big")))
         text = msgspec.json.encode(computed(question))
-        answers.write(len(text).to_bytes(LENGTH_BYTES, "big") + text)
+        answers.write(len(text).to_bytes(FRAME_LENGTH_BYTES, "big") + text)
         answers.flush()
 
 

@@ -12,6 +12,8 @@ from ganeti.base.identifiers import plain_name
 PROTOCOL_VERSION = 2
 BUILT_IN = "hail"
 """The allocator that the master has in itself."""
+FRAME_LENGTH_BYTES = 8
+"""Its process for large questions gets and gives frames: the length in so many bytes, then JSON."""
 DEFAULT_ALLOCATOR = "."
 """Stands for the cluster's default, where the name of an allocator is asked for."""
 
