@@ -156,6 +156,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             metavar="k=v,...", form=Form.KEY_VALUES,
         ),
         check=values.check_allocator_options, change=values.merged,
+        heading="default instance allocator parameters", is_general=True,
     )] = {}
     """Options for allocators, by name without dashes."""
     remote_hvparams: Annotated[tuple[str, ...], ClusterParam(
@@ -186,6 +187,7 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
             metavar="NAME=BOOL,...", form=Form.SWITCHES,
         ),
         check=check_enabled, change=values.merged, with_defaults=enabled,
+        heading="data collectors", is_general=True,
     )] = {}
     """Those that were switched on or off; see `ganeti.model.data_collectors`."""
     data_collector_interval: Annotated[dict[str, int], ClusterParam(

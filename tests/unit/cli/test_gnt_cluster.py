@@ -13,6 +13,7 @@ from ganeti.bootstrap import destroy as bootstrap_destroy
 from ganeti.bootstrap import init as bootstrap_init
 from ganeti.bootstrap.init import Founded, InitOptions, check_options
 from ganeti.cli.gnt_cluster import table
+from ganeti.model.cluster_params import CLUSTER_PARAMS
 from tests.unit.cli.fake_master import FakeMaster, Run
 from tests.unit.query.cluster import snapshot
 
@@ -102,6 +103,23 @@ def test_info_says_if_the_state_has_one_copy_only(master: FakeMaster, run: Run) 
 
 
 @pytest.mark.requirement("S109")
+def test_info_shows_every_parameter(master: FakeMaster, run: Run) -> None:
+    changed = structs.replace(
+        snapshot().cluster,
+        enabled_data_collectors={"lv": False},
+        default_iallocator_params={"no-capacity-checks": True},
+    )
+    known = replace(snapshot(), cluster=changed)
+    master.replies["QueryClusterInfo"] = cluster_info(known, degraded=False)
+    lines = run(table, "info")[1].splitlines()
+    shown = {line.partition(":")[0].strip() for line in lines}
+    # How often collectors run is said beside whether they do.
+    headings = {p.heading for n, p in CLUSTER_PARAMS.items() if n != "data_collector_interval"}
+    assert headings <= shown
+    assert "    lv: off, every 5 s" in lines
+    assert "    no-capacity-checks: True" in lines
+
+
 def test_info_shows_the_pool_of_user_ids_as_modify_takes_it(master: FakeMaster, run: Run) -> None:
     pool = ((61000, 61009), (62000, 62000))
     known = snapshot()

@@ -1,5 +1,6 @@
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from ganeti.clients.luxi import (
 )
 from ganeti.protocols.luxi import END, Answer
 from ganeti.protocols.luxi_requests import encode_answer
+from tests.support.local_cluster import short_directory
 from tests.unit.cli.fake_master import running_master
 
 
@@ -27,11 +29,12 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> Paths:
-    one = Paths(tmp_path)
-    one.data.mkdir(parents=True)
-    one.luxi_socket.parent.mkdir(parents=True)
-    return one
+def paths() -> Iterator[Paths]:
+    with short_directory() as directory:
+        one = Paths(directory)
+        one.data.mkdir(parents=True)
+        one.luxi_socket.parent.mkdir(parents=True)
+        yield one
 
 
 def test_calls_share_a_connection_and_errors_are_raised_again(paths: Paths) -> None:
