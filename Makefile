@@ -45,7 +45,7 @@ lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without
 unit: $(STAMP) ## the tests that need no daemon and no virtual machine
 	$(PYTEST) -n auto --dist worksteal -m 'not soak' tests/unit
 
-check: lint unit ## the inner loop: lint and unit tests, under two minutes
+check: lint unit ## the inner loop: lint and unit tests, under four minutes
 
 test: packages lint ## everything, with real daemons and real virtual machines
 	$(PYTEST) -n 3 --dist loadgroup -m 'not soak'
