@@ -51,5 +51,5 @@ async def test_a_fault_of_our_own_leaves_no_caller_without_an_answer() -> None:
         await behind
     assert len(lost) == 1
     with pytest.raises(NotMaster):
-        writer.add(row("d"), SIZE)
+        await writer.add(row("d"), SIZE)
     assert writer.waiting.bytes == 0
