@@ -30,6 +30,7 @@ from ganeti.model.opcodes.instance_changes import (
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove, OpNodeEvacuate
 from ganeti.rpc.fake import Fault
+from ganeti.rpc.procedures.disks import SyncStatus
 from tests.support.memory_disks import (
     MEMORY,
     NODES,
@@ -37,6 +38,7 @@ from tests.support.memory_disks import (
     WRITTEN,
     Memory,
     MemoryNode,
+    PairDisk,
     add_templates,
 )
 from tests.support.units_cluster import NODES as UUIDS
@@ -355,6 +357,24 @@ async def test_its_disks_are_opened_and_closed_without_its_guest(master: Master)
     instance = await made(master, start=False)
     succeeded(await master.run(OpInstanceActivateDisks(instance_name=NAME, wait_for_sync=True)))
     assert roles(instance, FIRST) == {DiskRole.PRIMARY}
+    succeeded(await master.run(OpInstanceDeactivateDisks(instance_name=NAME)))
+    check(master)
+
+
+async def test_a_synchronisation_that_stands_still_is_not_waited_for_for_ever(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(master, start=False)
+
+    async def stalled(_disk: PairDisk) -> SyncStatus:
+        return SyncStatus(up_to_date=False, connected=True, percent=40.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PairDisk, "sync_status", stalled)
+        view = await master.run(OpInstanceActivateDisks(instance_name=NAME, wait_for_sync=True))
+    assert "have not come closer for 30 minutes" in str(failed(view)[1])
+    assert 25 <= said(view).count("disk 0: 40.0%") <= 35
+    # They stay open: the nodes may go on by themselves.
     succeeded(await master.run(OpInstanceDeactivateDisks(instance_name=NAME)))
     check(master)
 

@@ -66,7 +66,9 @@ async def _reach(ask: Talk, device: str, file: str, change: Callable[[], Awaitab
             return
     if not holds_it:
         why = str(refusal or "the guest takes the medium out each time")
-        raise HypervisorError(f"{device} of the guest could not be changed: {why}")
+        raise HypervisorError(
+            f"{device} of the guest could not be changed: {why}; let the guest release its drive, and try again"
+        )
 
 
 async def _empty(ask: Talk, device: str) -> None:

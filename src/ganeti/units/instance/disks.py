@@ -30,6 +30,10 @@ from ganeti.units.undo.disks import RemoveDisk
 
 LOOK_EVERY_S = 5.0
 """How often a synchronisation is looked at."""
+SAY_EVERY_S = 60.0
+"""How often the job says how far it is."""
+STALLED_S = 1800.0
+"""Without any progress; another disk's turn may come first."""
 
 
 @dataclass(frozen=True)
@@ -166,22 +170,47 @@ async def check_copy(ctx: UnitContext, instance: Instance, node: Node, *, to: st
 
 
 async def wait_for_sync(ctx: UnitContext, instance: Instance) -> None:
-    """Wait until all copies are the same; ExecError if a connection is lost meanwhile."""
+    """Wait until all copies are the same; ExecError if a connection is lost, or nothing more is copied."""
     if not is_mirrored(instance):
         return
     primary = ctx.snapshot.nodes[instance.primary_node]
+    loop = asyncio.get_running_loop()
+    last: list[float | None] = []
+    moved_at, say_at = loop.time(), loop.time()
     while True:
-        left = []
-        for disk, sync in await sync_of(ctx, instance, primary):
-            if sync is None or not sync.connected:
-                raise ExecError(
-                    f"disk {disk.index} of {instance.name} is not connected to its copy; look at the nodes, then"
-                    f" run: gnt-instance activate-disks {instance.name}"
-                )
-            if not sync.in_sync:
-                seconds = "" if sync.seconds_left is None else f", {sync.seconds_left:.0f} s left"
-                left.append(f"disk {disk.index}: {sync.percent or 0:.1f}%{seconds}")
-        if not left:
+        busy = _busy(instance, await sync_of(ctx, instance, primary))
+        if not busy:
             return
-        ctx.info("; ".join(left))
+        percents = [sync.percent for _disk, sync in busy]
+        if percents != last:
+            last, moved_at = percents, loop.time()
+        elif loop.time() - moved_at > STALLED_S:
+            raise ExecError(
+                f"the copies of {instance.name} have not come closer for {STALLED_S / 60:g} minutes; look at the nodes"
+                f" and the network between them, then run: gnt-instance activate-disks --wait-for-sync {instance.name}"
+            )
+        if loop.time() >= say_at:
+            ctx.info("; ".join(_progress(disk, sync) for disk, sync in busy))
+            say_at = loop.time() + SAY_EVERY_S
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _busy(
+    instance: Instance, seen: Iterable[tuple[DiskSpec, SyncStatus | None]]
+) -> list[tuple[DiskSpec, SyncStatus]]:
+    """The disks whose copies differ still; ExecError if one has no connection to its copy."""
+    found = []
+    for disk, sync in seen:
+        if sync is None or not sync.connected:
+            raise ExecError(
+                f"disk {disk.index} of {instance.name} is not connected to its copy; look at the nodes, then"
+                f" run: gnt-instance activate-disks {instance.name}"
+            )
+        if not sync.in_sync:
+            found.append((disk, sync))
+    return found
+
+
+def _progress(disk: DiskSpec, sync: SyncStatus) -> str:
+    left = "" if sync.seconds_left is None else f", {sync.seconds_left:.0f} s left"
+    return f"disk {disk.index}: {sync.percent or 0:.1f}%{left}"
