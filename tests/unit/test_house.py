@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.model.cluster_params import CLUSTER_PARAMS
-from ganeti.model.objects import Instance, Nic, Node, NodeGroup
+from ganeti.model.objects import Instance, Network, Nic, Node, NodeGroup
 
 TOP = Path(__file__).resolve().parents[2]
 SOURCE = TOP / "src" / "ganeti"
@@ -193,7 +193,6 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "model/opcodes/instance.py": "an instance's own directory",
     "model/opcodes/instance_changes.py": "an instance's own directory",
     "model/uid_ranges.py": "where a range is refused",
-    "query/fields/absent.py": "a field of networks",
     "rpc/procedures/uids.py": "a message about the pool",
     "ssconf.py": "readers of the ssconf files",
     "units/allocator_message.py": "a key of the allocator protocol",
@@ -215,7 +214,11 @@ def _names_written(tree: ast.Module) -> set[str]:
 
 
 def test_a_parameter_of_the_cluster_is_declared_once() -> None:
-    others = {name for kind in (Node, NodeGroup, Instance, Nic) for name in kind.__struct_fields__}
+    others = {
+        name
+        for kind in (Node, NodeGroup, Network, Instance, Nic)
+        for name in kind.__struct_fields__
+    }
     own = CLUSTER_PARAMS.keys() - others
     writing = {
         str(path.relative_to(SOURCE)) for path in MODULES if own & _names_written(_tree(path))

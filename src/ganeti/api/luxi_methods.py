@@ -20,7 +20,7 @@ from ganeti.api.ports import Backups, Configuration, Queue, Screenshots, Watcher
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.base.yield_every import YieldEvery
-from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
+from ganeti.config.resolve import resolve_group, resolve_instance, resolve_network, resolve_node
 from ganeti.model import wire
 from ganeti.model.opcodes import OpCode, parse_opcode
 from ganeti.protocols.luxi import NO_CHANGE, Answer, Request, error_to_wire
@@ -278,6 +278,8 @@ class LuxiMethods:
             return list(resolve_instance(snapshot, name).tags)
         if kind in ("group", "nodegroup"):
             return list(resolve_group(snapshot, name).tags)
+        if kind == "network":
+            return list(resolve_network(snapshot, name).tags)
         raise PrereqError(f"there are no tags of the kind {kind!r:.40}", ErrorCode.WRONG_INPUT)
 
     async def _is_master(self, _args: Arguments, _caller: Caller) -> list[str]:

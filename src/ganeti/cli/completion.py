@@ -8,6 +8,8 @@ _NAMES = {
     "instance": "gnt-instance list --no-headers -o name",
     "node": "gnt-node list --no-headers -o name",
     "group": "gnt-group list --no-headers -o name",
+    "network": "gnt-network list --no-headers -o name",
+    "filter": "gnt-filter list --no-headers -o uuid",
     "job": "gnt-job list --no-headers -o id",
 }
 

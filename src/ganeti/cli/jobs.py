@@ -101,11 +101,15 @@ def _submitted_once(submission: Callable[[str], T]) -> T:
 
 
 def run_jobs(
-    client: LuxiClient, jobs: Sequence[tuple[str, "OpCode"]], args: argparse.Namespace
+    client: LuxiClient,
+    jobs: Sequence[tuple[str, "OpCode"]],
+    args: argparse.Namespace,
+    *,
+    heading: str = "Instance",
 ) -> bool:
     """Submit a job for each `(label, opcode)`, follow them, and show how several ended as a table.
 
-    They are of one kind. True if all succeeded; NeedsConfirmation, JobSubmitted as `run_job`.
+    They are of one kind; `heading` is for the labels. True if all succeeded; NeedsConfirmation, JobSubmitted as `run_job`.
     """
     confirm_losses([op for _label, op in jobs], args)
     answers = submit_many(client, [[with_job_options(op, args)] for _label, op in jobs])
@@ -131,7 +135,7 @@ def run_jobs(
         else:
             ends.append([label, str(job_id), SUCCEEDED])
     if len(jobs) > 1:
-        for line in format_table(["Instance", "Job", "Result"], sorted(ends)):
+        for line in format_table([heading, "Job", "Result"], sorted(ends)):
             say(line)
     return all(end == SUCCEEDED for _label, _job, end in ends)
 

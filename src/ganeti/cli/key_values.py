@@ -193,11 +193,11 @@ def disk_requests(texts: Sequence[str] | None) -> "list[DiskRequest]":
     return requests
 
 
-_NIC_KEYS = ("mac", "ip", "mode", "link", "vlan", "name")
+_NIC_KEYS = ("mac", "ip", "mode", "link", "vlan", "name", "network")
 
 
 def nic_requests(texts: Sequence[str] | None) -> "list[NicRequest]":
-    """`--net N:mac=…,ip=…,mode=…,link=…,vlan=…,name=…`; `none` is no value."""
+    """`--net N:mac=…,ip=…,network=…,mode=…,link=…,vlan=…,name=…`; `none` is no value."""
     from ganeti.model.opcodes.base import NicRequest
 
     requests = []

@@ -13,6 +13,7 @@ PROGRAMS = (
     "gnt-node",
     "gnt-instance",
     "gnt-group",
+    "gnt-network",
     "gnt-os",
     "gnt-job",
     "gnt-debug",

@@ -1,4 +1,4 @@
-"""The commands about tags, which gnt-cluster, gnt-node, gnt-instance and gnt-group have alike."""
+"""The commands about tags, which gnt-cluster, gnt-node, gnt-instance, gnt-group and gnt-network have alike."""
 
 import argparse
 import sys
@@ -9,11 +9,12 @@ from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_given
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import GROUP, INSTANCE, JOB_OPTIONS, NODE
+from ganeti.cli.options import GROUP, INSTANCE, JOB_OPTIONS, NETWORK, NODE
 from ganeti.clients.luxi import LuxiClient
 
 CLUSTER, NODE_KIND, INSTANCE_KIND, GROUP_KIND = "cluster", "node", "instance", "nodegroup"
-_OBJECTS = {NODE_KIND: NODE, INSTANCE_KIND: INSTANCE, GROUP_KIND: GROUP}
+NETWORK_KIND = "network"
+_OBJECTS = {NODE_KIND: NODE, INSTANCE_KIND: INSTANCE, GROUP_KIND: GROUP, NETWORK_KIND: NETWORK}
 
 TAGS = Argument("tags", "tags, of letters, digits and any of .+*/:@_-", nargs="*")
 FROM = option(

@@ -6,8 +6,8 @@ from typing import Any
 from ganeti.config.view import View
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
-from ganeti.model.instance_spec import DiskPeer, DiskSpec, InstanceSpec, NicSpec
-from ganeti.model.objects import Cluster, Disk, Instance, Nic, Node, NodeGroup, NodeUuid
+from ganeti.model.instance_spec import DiskPeer, DiskSpec, InstanceSpec, NetworkSpec, NicSpec
+from ganeti.model.objects import Cluster, Disk, Instance, Network, Nic, Node, NodeGroup, NodeUuid
 from ganeti.model.params import (
     BACKEND_DEFAULTS,
     IPOLICY_DEFAULTS,
@@ -50,9 +50,17 @@ def filled_beparams(cluster: Cluster, instance: Instance) -> Params:
     return layered(BACKEND_DEFAULTS, cluster.beparams.get(DEFAULT, {}), instance.beparams)
 
 
-def filled_nicparams(cluster: Cluster, nic: Nic) -> Params:
-    """Mode and link of a network interface."""
-    return layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}), nic.nicparams)
+def filled_nicparams(cluster: Cluster, nic: Nic, group: NodeGroup | None = None) -> Params:
+    """Mode, link and VLAN of a network interface; `group` counts where that is in a network."""
+    of_network = group.networks.get(nic.network, {}) if group and nic.network else {}
+    own = of_network if nic.network else nic.nicparams
+    return layered(NIC_DEFAULTS, cluster.nicparams.get(DEFAULT, {}), own)
+
+
+def group_of(snapshot: View, node_uuid: NodeUuid) -> NodeGroup | None:
+    """The group of a node; None if the configuration lacks one of them."""
+    node = snapshot.nodes.get(node_uuid)
+    return snapshot.groups.get(node.group) if node else None
 
 
 def filled_diskparams(
@@ -101,6 +109,7 @@ def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = No
     """The instance as a node, its primary one if none is given, needs it; every parameter resolved."""
     cluster = snapshot.cluster
     beparams = filled_beparams(cluster, instance)
+    group = group_of(snapshot, node or instance.primary_node)
     return InstanceSpec(
         name=instance.name,
         uuid=instance.uuid,
@@ -113,7 +122,9 @@ def instance_spec(snapshot: View, instance: Instance, node: NodeUuid | None = No
         disks=tuple(
             disk_spec(snapshot, instance, index, node) for index in range(len(instance.disks))
         ),
-        nics=tuple(_nic_spec(cluster, index, nic) for index, nic in enumerate(instance.nics)),
+        nics=tuple(
+            _nic_spec(snapshot, group, index, nic) for index, nic in enumerate(instance.nics)
+        ),
         tags=instance.tags,
         network_port=instance.network_port,
     )
@@ -152,13 +163,27 @@ def _layer_spec(
 
 
 def _diskparams(snapshot: View, instance: Instance, disk: Disk) -> Params:
-    node = snapshot.nodes.get(instance.primary_node)
-    group = snapshot.groups.get(node.group) if node else None
+    group = group_of(snapshot, instance.primary_node)
     return filled_diskparams(snapshot.cluster, group, disk.template, disk.params)
 
 
-def _nic_spec(cluster: Cluster, index: int, nic: Nic) -> NicSpec:
-    filled = filled_nicparams(cluster, nic)
+def network_spec(network: Network) -> NetworkSpec:
+    """A network as nodes and scripts are told about it."""
+    return NetworkSpec(
+        name=network.name,
+        uuid=network.uuid,
+        network=network.network,
+        gateway=network.gateway,
+        network6=network.network6,
+        gateway6=network.gateway6,
+        mac_prefix=network.mac_prefix,
+        tags=network.tags,
+    )
+
+
+def _nic_spec(snapshot: View, group: NodeGroup | None, index: int, nic: Nic) -> NicSpec:
+    filled = filled_nicparams(snapshot.cluster, nic, group)
+    network = snapshot.networks.get(nic.network) if nic.network else None
     return NicSpec(
         uuid=nic.uuid,
         index=index,
@@ -167,4 +192,5 @@ def _nic_spec(cluster: Cluster, index: int, nic: Nic) -> NicSpec:
         mode=filled["mode"],
         link=filled["link"],
         vlan=filled["vlan"],
+        network=network_spec(network) if network else None,
     )

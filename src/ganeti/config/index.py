@@ -40,6 +40,11 @@ def part_claim(template: str, node: NodeUuid, part: tuple[str | int, ...]) -> Cl
     return Claim(f"{template} on a node", f"{node} {' '.join(str(word) for word in part)}")
 
 
+def address_claim(network: str, ip: str) -> Claim:
+    """An address of a network, by its UUID."""
+    return Claim("IP address", f"{ip} in {network}")
+
+
 class Index:
     """Claims and their owners, and the instances of each node."""
 

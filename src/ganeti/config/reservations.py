@@ -3,9 +3,10 @@
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import mac_address
 from ganeti.base.ids import IdSource
-from ganeti.config.index import part_claim
+from ganeti.config.index import address_claim, part_claim
 from ganeti.config.view import View
-from ganeti.model.objects import NodeUuid
+from ganeti.model.address_pool import AddressPool
+from ganeti.model.objects import Network, NodeUuid
 
 MAC_TRIES = 64
 PORT = "network port"
@@ -23,9 +24,9 @@ class Reservations:
         self._next_port = PORTS.start
         self._of_job: dict[int, set[tuple[str, str]]] = {}
 
-    def new_mac(self, job_id: int, snapshot: View) -> str:
-        """A MAC address that nobody has, with the cluster's prefix."""
-        prefix = snapshot.cluster.mac_prefix
+    def new_mac(self, job_id: int, snapshot: View, network: Network | None = None) -> str:
+        """A MAC address that nobody has, with the prefix of the network, or else of the cluster."""
+        prefix = (network.mac_prefix if network else None) or snapshot.cluster.mac_prefix
         for _ in range(MAC_TRIES):
             suffix = self._ids.number(MAC_SUFFIXES).to_bytes(3, "big").hex(":")
             mac = f"{prefix}:{suffix}".lower()
@@ -35,7 +36,7 @@ class Reservations:
                 return mac
         raise PrereqError(
             f"no free MAC address found with the prefix {prefix} in {MAC_TRIES} tries;"
-            " set another prefix for the cluster",
+            " set another prefix for the cluster, or for the network",
             ErrorCode.NO_RESOURCES,
         )
 
@@ -71,6 +72,38 @@ class Reservations:
     def take_ip(self, job_id: int, ip: str, link: str, snapshot: View) -> None:
         """Reserve an IP address on a link; PrereqError if another has it."""
         self._take_unowned(job_id, "IP address", f"{ip} on {link}", snapshot)
+
+    def take_address(self, job_id: int, network: Network, ip: str, snapshot: View) -> None:
+        """Reserve an address of a network; PrereqError if another has it, or it is no interface's to have."""
+        why = AddressPool(network).why_not(ip)
+        if why is not None:
+            raise PrereqError(
+                f"{ip} cannot be given in the network {network.name}: {why}", ErrorCode.NOT_UNIQUE
+            )
+        kind, value = address_claim(network.uuid, ip)
+        if snapshot.index.owner(kind, value) is not None or not self._take(job_id, kind, value):
+            raise PrereqError(
+                f"the IP address {ip} in the network {network.name} is already in use; choose another,"
+                " or let the pool choose (ip=pool)",
+                ErrorCode.NOT_UNIQUE,
+            )
+
+    def new_address(self, job_id: int, network: Network, snapshot: View) -> str:
+        """The first address of a network's pool that nobody has; PrereqError if there is none."""
+
+        def is_taken(ip: str) -> bool:
+            claim = address_claim(network.uuid, ip)
+            return snapshot.index.owner(*claim) is not None or claim in self._jobs
+
+        ip = AddressPool(network).free(is_taken)
+        if ip is None:
+            raise PrereqError(
+                f"the network {network.name} ({network.network}) has no free address; give back reserved ones"
+                f" (gnt-network modify --remove-reserved-ips), or use another network",
+                ErrorCode.NO_RESOURCES,
+            )
+        self._take(job_id, *address_claim(network.uuid, ip))
+        return ip
 
     def take_name(self, job_id: int, name: str) -> None:
         """Reserve the name of a node or instance that is being made."""

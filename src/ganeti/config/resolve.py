@@ -6,7 +6,7 @@ from typing import TypeVar
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import host_name, is_uuid, plain_name
 from ganeti.config.view import View
-from ganeti.model.objects import Instance, Node, NodeGroup
+from ganeti.model.objects import Instance, Network, Node, NodeGroup
 
 Host = TypeVar("Host", Node, Instance)
 
@@ -30,6 +30,16 @@ def resolve_group(view: View, text: str) -> NodeGroup:
     found = view.groups.get(text.lower()) or view.group_by_name(text)
     if found is None:
         raise _unknown("group", text if is_uuid(text.lower()) else plain_name(text, "group name"))
+    return found
+
+
+def resolve_network(view: View, text: str) -> Network:
+    """The network that `text` means; networks have no short names."""
+    found = view.networks.get(text.lower()) or view.network_by_name(text)
+    if found is None:
+        raise _unknown(
+            "network", text if is_uuid(text.lower()) else plain_name(text, "network name")
+        )
     return found
 
 

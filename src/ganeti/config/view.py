@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ganeti.config.index import Index
-from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
+from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
 
 T = TypeVar("T", bound=Stored)
@@ -41,6 +41,10 @@ class View:
     def instances(self) -> Mapping[str, Instance]:
         return self.table(Instance)
 
+    @property
+    def networks(self) -> Mapping[str, Network]:
+        return self.table(Network)
+
     def find(self, uuid: str) -> Stored | None:
         """The object of this UUID, whatever it is."""
         found = (table[uuid] for table in self.tables.values() if uuid in table)
@@ -60,6 +64,11 @@ class View:
         """The node group with exactly this name."""
         uuid = self.index.owner("group name", name)
         return None if uuid is None else self.groups.get(uuid)
+
+    def network_by_name(self, name: str) -> Network | None:
+        """The network with exactly this name."""
+        uuid = self.index.owner("network name", name)
+        return None if uuid is None else self.networks.get(uuid)
 
     def instances_on(self, node_uuid: str) -> list[Instance]:
         """The instances whose primary node this is, by name."""

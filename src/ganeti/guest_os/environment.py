@@ -77,6 +77,14 @@ VARIABLES = (
     Variable("NIC_<N>_UUID", 15),
     Variable("NIC_<N>_MODE", 15),
     Variable("NIC_<N>_LINK", 15),
+    Variable("NIC_<N>_NETWORK_NAME", 15),
+    Variable("NIC_<N>_NETWORK_UUID", 15),
+    Variable("NIC_<N>_NETWORK_SUBNET", 15),
+    Variable("NIC_<N>_NETWORK_GATEWAY", 15),
+    Variable("NIC_<N>_NETWORK_SUBNET6", 15),
+    Variable("NIC_<N>_NETWORK_GATEWAY6", 15),
+    Variable("NIC_<N>_NETWORK_MAC_PREFIX", 15),
+    Variable("NIC_<N>_NETWORK_TAGS", 15),
     Variable("OSP_<NAME>", 20),
 )
 
@@ -185,6 +193,8 @@ def _nic(number: int, nic: NicSpec, instance: InstanceSpec) -> Environment:
         variables[f"NIC_{number}_IP"] = nic.ip
     if nic.mode == "bridged":
         variables[f"NIC_{number}_BRIDGE"] = nic.link
+    if nic.network is not None:
+        variables |= nic.network.environment(f"NIC_{number}_")
     return variables
 
 

@@ -43,6 +43,33 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.own_id[-1]) if self.own_id else self.uuid
 
 
+class NetworkSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The network of an interface, as scripts are told about it."""
+
+    name: str
+    uuid: str
+    network: str
+    gateway: str | None = None
+    network6: str | None = None
+    gateway6: str | None = None
+    mac_prefix: str | None = None
+    tags: tuple[str, ...] = ()
+
+    def environment(self, prefix: str = "") -> dict[str, str]:
+        """What scripts and hooks are told, by Ganeti's names; what there is none of is left out."""
+        given = {
+            "NETWORK_NAME": self.name,
+            "NETWORK_UUID": self.uuid,
+            "NETWORK_SUBNET": self.network,
+            "NETWORK_GATEWAY": self.gateway,
+            "NETWORK_SUBNET6": self.network6,
+            "NETWORK_GATEWAY6": self.gateway6,
+            "NETWORK_MAC_PREFIX": self.mac_prefix,
+            "NETWORK_TAGS": " ".join(self.tags),
+        }
+        return {prefix + name: value for name, value in given.items() if value}
+
+
 class NicSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One network interface; `mode` is `bridged`, `routed` or `openvswitch`, `link` a bridge, routing table or switch."""
 
@@ -54,6 +81,7 @@ class NicSpec(msgspec.Struct, frozen=True, kw_only=True):
     link: str = ""
     vlan: str = ""
     """`.10` untagged, `:20:30` tagged, `.10:20:30` both; '' none."""
+    network: NetworkSpec | None = None
 
 
 class InstanceSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from ganeti.model.stored import Stored
 NodeUuid = NewType("NodeUuid", str)
 InstanceUuid = NewType("InstanceUuid", str)
 GroupUuid = NewType("GroupUuid", str)
+NetworkUuid = NewType("NetworkUuid", str)
 
 
 class Cluster(ClusterParams, frozen=True, kw_only=True):
@@ -54,7 +55,28 @@ class NodeGroup(Stored, frozen=True, kw_only=True):
     ndparams: Params = {}
     diskparams: dict[str, Params] = {}
     ipolicy: Params = {}
-    networks: dict[str, Params] = {}
+    networks: dict[NetworkUuid, Params] = {}
+    """The networks that its nodes are connected to, with mode, link and VLAN of the interfaces there."""
+    tags: tuple[str, ...] = ()
+
+
+class Network(Stored, frozen=True, kw_only=True):
+    """A subnet whose addresses are given to interfaces of instances.
+
+    Which ones these have is not kept here: an interface has its address, and nothing else can have it then.
+    """
+
+    uuid: NetworkUuid
+    network: str
+    """The pool, as `192.0.2.0/24`; of either family."""
+    gateway: str | None = None
+    network6: str | None = None
+    """An IPv6 subnet in which guests make their own addresses."""
+    gateway6: str | None = None
+    mac_prefix: str | None = None
+    """First three bytes of new MAC addresses; None: the cluster's."""
+    external: tuple[tuple[int, int], ...] = ()
+    """Addresses that others use: first and last of each range, counted from the subnet's first."""
     tags: tuple[str, ...] = ()
 
 
@@ -86,12 +108,16 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nic(msgspec.Struct, frozen=True, kw_only=True):
-    """One network interface; `nicparams` holds only what differs from the cluster's."""
+    """One network interface; `nicparams` holds only what differs from the cluster's.
+
+    In a network, mode, link and VLAN are those of the network in the group of the instance's node.
+    """
 
     uuid: str
     mac: str
     ip: str | None = None
     name: str | None = None
+    network: NetworkUuid | None = None
     nicparams: Params = {}
 
 

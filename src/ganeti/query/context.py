@@ -10,7 +10,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
 from ganeti.model.job import LogEntry, OpState
 from ganeti.model.names import JobStatus
-from ganeti.model.objects import Instance, Node
+from ganeti.model.objects import Instance, Nic, Node
 from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
 from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
@@ -97,6 +97,16 @@ class QueryContext:
         for instance in self.snapshot.instances.values():
             for uuid in instance.secondary_nodes:
                 found[uuid].append(instance)
+        return found
+
+    @cached_property
+    def network_users(self) -> Mapping[str, Sequence[tuple[Instance, Nic]]]:
+        """UUID of a network -> the interfaces in it, with their instances."""
+        found: defaultdict[str, list[tuple[Instance, Nic]]] = defaultdict(list)
+        for instance in self.snapshot.instances.values():
+            for nic in instance.nics:
+                if nic.network is not None:
+                    found[nic.network].append((instance, nic))
         return found
 
     @cached_property

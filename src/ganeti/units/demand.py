@@ -83,4 +83,5 @@ def _nic(cluster: Cluster, nic: Nic) -> dict[str, Any]:
         "mode": params["mode"],
         "link": params["link"],
         "bridge": bridge,
+        "network": nic.network,
     }

@@ -22,43 +22,43 @@ from tests.unit.config.sample import sample_instance, sample_objects, sample_sna
 UUID = "00000000-0000-4000-d000-000000000001"
 
 
-class Network(Stored, frozen=True, kw_only=True):
+class Rack(Stored, frozen=True, kw_only=True):
     """Something that clusters do not have yet."""
 
     vlan: int
     old: str = ""
 
 
-def _claims(_cluster: Cluster, network: Network) -> Iterator[Claim]:
-    yield Claim("VLAN", str(network.vlan))
+def _claims(_cluster: Cluster, rack: Rack) -> Iterator[Claim]:
+    yield Claim("VLAN", str(rack.vlan))
 
 
-def _problems(_view: View, network: Network) -> Iterator[Problem]:
-    if network.vlan < 1:
-        yield ErrorCode.WRONG_INPUT, f"network {network.name}: {network.vlan} is no VLAN"
+def _problems(_view: View, rack: Rack) -> Iterator[Problem]:
+    if rack.vlan < 1:
+        yield ErrorCode.WRONG_INPUT, f"rack {rack.name}: {rack.vlan} is no VLAN"
 
 
-def _references(view: View, network: Network) -> Iterator[Problem]:
+def _references(view: View, rack: Rack) -> Iterator[Problem]:
     for instance in view.instances.values():
-        if network.name in instance.tags:
-            yield ErrorCode.WRONG_STATE, f"{instance.name} is on network {network.name}"
+        if rack.name in instance.tags:
+            yield ErrorCode.WRONG_STATE, f"{instance.name} is on rack {rack.name}"
 
 
-NETWORK = Kind(
-    "network",
-    Network,
+RACK = Kind(
+    "rack",
+    Rack,
     _claims,
     _problems,
     _references,
-    upgraded=lambda network: msgspec.structs.replace(network, old=""),
+    upgraded=lambda rack: msgspec.structs.replace(rack, old=""),
 )
-BLUE = Network(uuid=UUID, name="blue", vlan=7)
+BLUE = Rack(uuid=UUID, name="blue", vlan=7)
 
 
 @pytest.fixture(autouse=True)
 def declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind: type[Stored] = Network
-    monkeypatch.setitem(KINDS, kind, NETWORK)
+    kind: type[Stored] = Rack
+    monkeypatch.setitem(KINDS, kind, RACK)
 
 
 def draft(instances: int = 0) -> Draft:
@@ -69,29 +69,27 @@ async def test_it_is_stored_read_back_and_brought_up_to_date() -> None:
     old = msgspec.structs.replace(BLUE, old="words of an earlier version")
     store, lease = await store_with(*sample_objects(), old)
     config = await Config.load(store, lease, FrozenClock(), CountingIds())
-    assert config.snapshot.table(Network) == {UUID: BLUE}
+    assert config.snapshot.table(Rack) == {UUID: BLUE}
     assert config.snapshot.find(UUID) == BLUE
     assert BLUE in list(config.snapshot.objects())
     await config.change(lambda change: change.put(msgspec.structs.replace(BLUE, vlan=8)))
-    (found,) = config.snapshot.table(Network).values()
-    assert (found.vlan, found.serial_no, kind_of(found)) == (8, 2, "network")
+    (found,) = config.snapshot.table(Rack).values()
+    assert (found.vlan, found.serial_no, kind_of(found)) == (8, 2, "rack")
     await config.change(lambda change: change.remove(found))
-    assert config.snapshot.table(Network) == {}
+    assert config.snapshot.table(Rack) == {}
     again = await Config.load(store, lease, FrozenClock(), CountingIds())
-    assert again.snapshot.table(Network) == {}
+    assert again.snapshot.table(Rack) == {}
 
 
 def test_what_it_claims_nobody_else_has() -> None:
     change = draft()
     change.put(BLUE)
-    green = Network(uuid=UUID.replace("1", "2"), name="green", vlan=7)
-    with pytest.raises(
-        PrereqError, match="network green: the VLAN 7 is already used by network blue"
-    ):
+    green = Rack(uuid=UUID.replace("1", "2"), name="green", vlan=7)
+    with pytest.raises(PrereqError, match="rack green: the VLAN 7 is already used by rack blue"):
         change.put(green)
     change.put(msgspec.structs.replace(BLUE, vlan=9))
     change.put(green)
-    assert set(change.finish()[0].table(Network)) == {UUID, green.uuid}
+    assert set(change.finish()[0].table(Rack)) == {UUID, green.uuid}
 
 
 def test_its_rules_hold_for_changes_and_removals() -> None:
@@ -105,19 +103,19 @@ def test_its_rules_hold_for_changes_and_removals() -> None:
     first, _rows = change.finish()
     change = Draft(first, FrozenClock())
     change.remove(BLUE)
-    with pytest.raises(PrereqError, match="is on network blue"):
+    with pytest.raises(PrereqError, match="is on rack blue"):
         change.finish()
     (instance,) = first.table(Instance).values()
     change.remove(instance)
-    assert change.finish()[0].table(Network) == {}
+    assert change.finish()[0].table(Rack) == {}
 
 
 def test_verify_looks_at_it() -> None:
     change = draft()
     change.put(BLUE)
     snapshot, rows = change.finish()
-    assert rows == [put_row(next(iter(snapshot.table(Network).values())))]
-    tables: Tables = {**snapshot.tables, Network: {UUID: msgspec.structs.replace(BLUE, vlan=0)}}
+    assert rows == [put_row(next(iter(snapshot.table(Rack).values())))]
+    tables: Tables = {**snapshot.tables, Rack: {UUID: msgspec.structs.replace(BLUE, vlan=0)}}
     wrong = type(snapshot)(snapshot.position, snapshot.cluster, tables)
     texts = [finding.text for finding in config_findings(wrong)]
-    assert "network blue: 0 is no VLAN" in texts
+    assert "rack blue: 0 is no VLAN" in texts

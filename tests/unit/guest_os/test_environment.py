@@ -16,7 +16,7 @@ from ganeti.guest_os.environment import (
     verify_environment,
 )
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
-from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NetworkSpec, NicSpec
 
 MAN_PAGE = Path(__file__).parents[3] / "docs" / "man" / "ganeti-os-interface.md"
 BASE = {"PATH", "LC_ALL", "HOME"}
@@ -112,6 +112,33 @@ def test_devices_are_shown_as_the_guest_sees_them(kind: str, shown: str) -> None
     hvparams = {**hypervisor_defaults("kvm"), "disk_type": kind}
     env = dump(instance(disks=(disk(0),), hvparams=hvparams))
     assert env["DISK_0_FRONTEND_TYPE"] == shown
+
+
+NETWORK = NetworkSpec(
+    name="net",
+    uuid="u7",
+    network="192.0.2.0/24",
+    gateway="192.0.2.1",
+    network6="2001:db8::/64",
+    gateway6="2001:db8::1",
+    mac_prefix="aa:00:01",
+    tags=("a", "b"),
+)
+
+
+@pytest.mark.requirement("S130")
+def test_an_interface_in_a_network_is_told_about_it() -> None:
+    env = dump(instance(nics=(nic(0), nic(1, network=NETWORK))))
+    assert {name: value for name, value in env.items() if "_NETWORK_" in name} == {
+        "NIC_1_NETWORK_NAME": "net",
+        "NIC_1_NETWORK_UUID": "u7",
+        "NIC_1_NETWORK_SUBNET": "192.0.2.0/24",
+        "NIC_1_NETWORK_GATEWAY": "192.0.2.1",
+        "NIC_1_NETWORK_SUBNET6": "2001:db8::/64",
+        "NIC_1_NETWORK_GATEWAY6": "2001:db8::1",
+        "NIC_1_NETWORK_MAC_PREFIX": "aa:00:01",
+        "NIC_1_NETWORK_TAGS": "a b",
+    }
 
 
 @pytest.mark.requirement("S130")
@@ -255,7 +282,7 @@ def test_the_manual_page_lists_every_variable_that_is_produced_and_no_other() ->
         {"EXPORT_DEVICE": "x", "EXPORT_INDEX": "0"},
         {"IMPORT_DEVICE": "x", "IMPORT_INDEX": "0"},
     ):
-        spec = instance(disks=(disk(0), disk(1)), nics=(nic(0, ip="192.0.2.1"),))
+        spec = instance(disks=(disk(0), disk(1)), nics=(nic(0, ip="192.0.2.1", network=NETWORK),))
         produced |= set(dump(spec, chosen(ns1="x"), script=script))
     for name in produced:
         assert any(re.fullmatch(one.pattern, name) for one in VARIABLES), name

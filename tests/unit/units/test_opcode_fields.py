@@ -16,7 +16,6 @@ from ganeti.model.opcodes.base import OpCode
 
 NOT_READ = {
     "comment": "is for whoever reads the job",
-    "conflicts_check": "there are no networks to compare addresses with",
     "helper_shutdown_timeout": "of imports, which are refused by their mode",
     "helper_startup_timeout": "of imports, which are refused by their mode",
     "identify_defaults": "of imports, which are refused by their mode",
@@ -33,8 +32,7 @@ NOT_READ = {
 }
 """Fields that nothing on the master reads by name, and why."""
 WITHOUT_EFFECT = {
-    *("conflicts_check", "ignore_hvversions"),
-    *("ignore_secondaries", "opportunistic_locking"),
+    *("ignore_hvversions", "ignore_secondaries", "opportunistic_locking"),
 }
 """Those of them that commands offer."""
 
@@ -64,7 +62,9 @@ def test_every_field_is_read_by_the_master_or_has_its_reason() -> None:
     assert fields - by_table - _names_read() == NOT_READ.keys()
 
 
-@pytest.mark.parametrize("program", ["cluster", "node", "instance", "group", "os", "job"])
+@pytest.mark.parametrize(
+    "program", ["cluster", "node", "instance", "group", "network", "os", "job"]
+)
 def test_a_command_says_what_has_no_effect(program: str) -> None:
     module = import_module(f"ganeti.cli.gnt_{program}")
     if program == "instance":

@@ -129,7 +129,7 @@ def _guest(agent: dict[str, Any] | None) -> list[tuple[str, Any]]:
 
 
 def _nic(number: int, nic: dict[str, Any]) -> list[tuple[str, Any]]:
-    shown = ("mac", "ip", "mode", "link", "vlan", "name", "uuid")
+    shown = ("mac", "ip", "mode", "link", "vlan", "network", "name", "uuid")
     parts = [(name, nic[name]) for name in shown if name in nic]
     return [(f"nic/{number}", ""), *(("MAC" if name == "mac" else name, v) for name, v in parts)]
 

@@ -12,12 +12,15 @@ from ganeti.config.kinds.cluster import CLUSTER
 from ganeti.config.kinds.group import GROUP
 from ganeti.config.kinds.instance import INSTANCE
 from ganeti.config.kinds.kind import Kind, Problem
+from ganeti.config.kinds.network import NETWORK
 from ganeti.config.kinds.node import NODE
 from ganeti.config.view import View
 from ganeti.model.objects import Cluster
 from ganeti.model.stored import Stored
 
-KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in (CLUSTER, GROUP, NODE, INSTANCE)}
+KINDS: dict[type[Stored], Kind] = {
+    kind.type: kind for kind in (CLUSTER, NETWORK, GROUP, NODE, INSTANCE)
+}
 
 
 def kind_of(thing: Stored) -> str:

@@ -14,8 +14,13 @@ def _claims(_cluster: Cluster, group: NodeGroup) -> Iterator[Claim]:
     yield Claim("group name", group.name)
 
 
-def _problems(_view: View, group: NodeGroup) -> Iterator[Problem]:
+def _problems(view: View, group: NodeGroup) -> Iterator[Problem]:
     yield from name_problems(plain_name, group.name, "group name")
+    for uuid in group.networks.keys() - view.networks.keys():
+        yield (
+            ErrorCode.UNKNOWN_ENTITY,
+            f"group {group.name}: it is connected to the network {uuid}, which does not exist",
+        )
 
 
 def _references(view: View, group: NodeGroup) -> Iterator[Problem]:

@@ -7,11 +7,12 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode
 from ganeti.base.identifiers import host_name, mac_address
 from ganeti.config.fill import filled_nicparams, without_globals
-from ganeti.config.index import Claim, part_claim
+from ganeti.config.index import Claim, address_claim, part_claim
 from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
+from ganeti.model.address_pool import AddressPool
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
-from ganeti.model.objects import Cluster, Disk, Instance
+from ganeti.model.objects import Cluster, Disk, Instance, Nic
 
 MAX_DISKS = 16
 MAX_NICS = 8
@@ -22,7 +23,9 @@ def _claims(cluster: Cluster, instance: Instance) -> Iterator[Claim]:
     for nic in instance.nics:
         yield Claim("UUID", nic.uuid)
         yield Claim("MAC address", nic.mac)
-        if nic.ip:
+        if nic.ip and nic.network:
+            yield address_claim(nic.network, nic.ip)
+        elif nic.ip:
             link = filled_nicparams(cluster, nic).get("link", "")
             yield Claim("IP address", f"{nic.ip} on {link}")
     if instance.network_port is not None:
@@ -58,6 +61,41 @@ def _problems(view: View, instance: Instance) -> Iterator[Problem]:
         yield ErrorCode.WRONG_INPUT, f"instance {name}: more than {MAX_NICS} network interfaces"
     for nic in instance.nics:
         yield from name_problems(mac_address, nic.mac, f"instance {name}: MAC address")
+    for number, nic in enumerate(instance.nics):
+        if nic.network is not None:
+            where = f"instance {name}: interface {number}"
+            yield from (
+                (code, f"{where} {text}") for code, text in _network_problems(view, instance, nic)
+            )
+
+
+def _network_problems(view: View, instance: Instance, nic: Nic) -> Iterator[Problem]:
+    network = view.networks.get(nic.network or "")
+    if network is None:
+        yield ErrorCode.UNKNOWN_ENTITY, f"is in the network {nic.network}, which does not exist"
+        return
+    node = view.nodes.get(instance.primary_node)
+    group = view.groups.get(node.group) if node else None
+    if group is not None and network.uuid not in group.networks:
+        yield (
+            ErrorCode.WRONG_STATE,
+            f"is in the network {network.name}, to which its group {group.name} is not connected",
+        )
+    if nic.nicparams:
+        yield (
+            ErrorCode.WRONG_INPUT,
+            f"has {', '.join(sorted(nic.nicparams))} of its own beside the network {network.name}",
+        )
+    if nic.ip is None:
+        if filled_nicparams(view.cluster, nic, group)["mode"] == "routed":
+            yield (
+                ErrorCode.WRONG_INPUT,
+                f"needs an IP address, as the network {network.name} is routed in its group",
+            )
+        return
+    why = AddressPool(network).why_not(nic.ip)
+    if why is not None:
+        yield ErrorCode.WRONG_INPUT, f"cannot have the address {nic.ip}: {why}"
 
 
 def _disk_problems(instance: Instance) -> Iterator[Problem]:

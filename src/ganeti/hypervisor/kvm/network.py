@@ -64,6 +64,7 @@ def nic_environment(tap: str, nic: NicSpec, instance: InstanceSpec) -> dict[str,
         "BRIDGE": nic.link if nic.mode == "bridged" else "",
         "IP": nic.ip or "",
         "VLAN": nic.vlan,
+        **(nic.network.environment() if nic.network else {}),
     }
     kept = {name: value for name, value in given.items() if value}
     if any("\0" in value or "\n" in value for value in kept.values()):

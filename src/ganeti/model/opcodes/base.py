@@ -71,6 +71,8 @@ class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     link: str | None = None
     vlan: str | None = None
     name: str | None = None
+    network: str | None = None
+    """A network by name or UUID, in place of mode, link and VLAN; `ip` may be `pool` then."""
 
 
 # Fields that several opcodes have alike.
@@ -106,7 +108,7 @@ NoWaitForSync = Annotated[bool, Field(
     form=Form.OFF
 )]  # fmt: skip
 NoConflictsCheck = Annotated[bool, Field(
-    "accepted, without effect: there are no networks to compare with", "! --no-conflicts-check",
+    "let an interface have an address of a network that it is not in", "! --no-conflicts-check",
     form=Form.OFF
 )]  # fmt: skip
 OpportunisticLocking = Annotated[

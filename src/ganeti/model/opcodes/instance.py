@@ -40,7 +40,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         Form.DISKS
     )] = []  # fmt: skip
     nics: Annotated[list[NicRequest], Field(
-        "network interface N with mac, ip, mode, link, vlan, name; may be repeated", "! --net",
+        "network interface N with mac, ip (perhaps pool), network, or mode, link, vlan, and name; may be repeated", "! --net",
         "N:k=v,...", Form.NICS
     )] = []  # fmt: skip
     os_type: Annotated[str | None, Field(

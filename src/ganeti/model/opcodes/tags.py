@@ -6,7 +6,7 @@ from ganeti.model.opcodes.base import OpCode
 
 
 class OpTagsGet(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_GET"):
-    """The tags of one object; `kind` is cluster, node, nodegroup or instance."""
+    """The tags of one object; `kind` is cluster, node, nodegroup, instance or network."""
 
     kind: str
     name: str | None = None

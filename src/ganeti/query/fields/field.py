@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ganeti.model.names import ResultStatus
+from ganeti.model.param import Param
 
 R = TypeVar("R")
 
@@ -75,6 +76,19 @@ def field_table(*groups: Iterable[Field[R]]) -> dict[str, Field[R]]:
             raise ValueError(f"the field {field.name} is declared twice")
         table[field.name] = field
     return table
+
+
+_KINDS_OF_TYPES = {
+    bool: ValueKind.BOOL,
+    int: ValueKind.NUMBER,
+    float: ValueKind.FLOAT,
+    str: ValueKind.OTHER,
+}
+
+
+def kind_of_param(param: Param) -> ValueKind:
+    """How a parameter's value is to be shown; texts are "other", as some of them may be none."""
+    return ValueKind.UNIT if param.is_size else _KINDS_OF_TYPES[type(param.default)]
 
 
 def split_time(seconds: float | None) -> list[int] | None:

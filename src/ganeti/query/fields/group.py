@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from ganeti.config import fill
 from ganeti.model.objects import Instance, NodeGroup
-from ganeti.model.params import NODE_DEFAULTS, layered
+from ganeti.model.param import Param
+from ganeti.model.params import NODE_DEFAULTS, NODE_PARAMS, Params, layered
 from ganeti.query.context import QueryContext
-from ganeti.query.fields.field import Field, ValueKind
+from ganeti.query.fields.field import Field, ValueKind, kind_of_param
 from ganeti.query.fields.field import field_table as table
 from ganeti.query.fields.stored import stored_fields
 
@@ -30,6 +31,10 @@ class GroupRow:
             for node in self.context.members.get(self.group.uuid, ())
             for instance in self.context.primaries.get(node.uuid, ())
         ]
+
+
+def _ndparams(row: GroupRow) -> Params:
+    return layered(NODE_DEFAULTS, row.context.snapshot.cluster.ndparams, row.group.ndparams)
 
 
 _FIELDS: tuple[Field[GroupRow], ...] = (
@@ -76,7 +81,7 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         "NDParams",
         ValueKind.OTHER,
         "Node parameters, with those of the cluster",
-        lambda r: layered(NODE_DEFAULTS, r.context.snapshot.cluster.ndparams, r.group.ndparams),
+        _ndparams,
     ),
     Field(
         "custom_ndparams",
@@ -108,4 +113,17 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
     ),
 )
 
-GROUP_FIELDS = table(_FIELDS, stored_fields("group", lambda row: row.group))
+
+def _param(param: Param) -> Field[GroupRow]:
+    return Field(
+        f"ndp/{param.name}",
+        param.title or f"ndp/{param.name}",
+        kind_of_param(param),
+        f'Node parameter "{param.name}", from the group or the cluster',
+        lambda row: _ndparams(row)[param.name],
+    )
+
+
+GROUP_FIELDS = table(
+    _FIELDS, map(_param, NODE_PARAMS.values()), stored_fields("group", lambda row: row.group)
+)

@@ -1,9 +1,9 @@
 """Fields of instances (peer.md: the h-tools read these as well)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState
 from ganeti.model.params import BACKEND_PARAMS
 from ganeti.query.fields.field import (
@@ -13,8 +13,10 @@ from ganeti.query.fields.field import (
     Missing,
     Need,
     ValueKind,
+    kind_of_param,
 )
 from ganeti.query.fields.field import field_table as table
+from ganeti.query.fields.hypervisor_params import hypervisor_param_fields
 from ganeti.query.fields.instance_devices import disk_fields, nic_fields
 from ganeti.query.fields.instance_row import InstanceRow
 from ganeti.query.fields.stored import stored_fields
@@ -187,7 +189,7 @@ _CONFIGURED: tuple[Field[InstanceRow], ...] = (
     Field(
         "network_port",
         "Network_port",
-        _NUMBER,
+        _OTHER,
         "Port of the graphical console (VNC or SPICE), if it has one",
         lambda r: UNAVAILABLE if r.instance.network_port is None else r.instance.network_port,
     ),
@@ -292,42 +294,34 @@ _ASKED: tuple[Field[InstanceRow], ...] = (
     ),
 )
 
-_KIND_OF_TYPE = {
-    bool: _BOOL,
-    int: _NUMBER,
-    float: ValueKind.FLOAT,
-    str: _TEXT,
-}
-
 
 def _backend(name: str, alias: str = "") -> Field[InstanceRow]:
     param = BACKEND_PARAMS[name]
     return Field(
         alias or f"be/{name}",
         param.title or f"be/{name}",
-        _UNIT if param.is_size else _KIND_OF_TYPE[type(param.default)],
+        kind_of_param(param),
         f'Backend parameter "{name}"',
         lambda row: row.beparams.get(name, param.default),
     )
 
 
-def _hypervisor_params() -> list[Field[InstanceRow]]:
-    found: dict[str, Field[InstanceRow]] = {}
-    for params in HYPERVISOR_PARAMS.values():
-        for param in params.values():
-            if not param.is_global:  # S83: global parameters are the cluster's business
-                found.setdefault(param.name, _hypervisor_param(param.name, type(param.default)))
-    return list(found.values())
+_OLD_NAMES = {
+    "bridge": "nic.bridge/0",
+    "ip": "nic.ip/0",
+    "mac": "nic.mac/0",
+    "nic_link": "nic.link/0",
+    "nic_mode": "nic.mode/0",
+    "nic_network": "nic.network/0",
+    "sda_size": "disk.size/0",
+    "sdb_size": "disk.size/1",
+}
 
 
-def _hypervisor_param(name: str, kind: type) -> Field[InstanceRow]:
-    return Field(
-        f"hv/{name}",
-        f"hv/{name}",
-        _KIND_OF_TYPE[kind],
-        f'Hypervisor parameter "{name}"',
-        lambda row: row.hvparams.get(name, UNAVAILABLE),
-    )
+def _old_names() -> list[Field[InstanceRow]]:
+    """The same fields under the names that Ganeti once had for them."""
+    fields = {one.name: one for one in (*disk_fields(), *nic_fields())}
+    return [replace(fields[name], name=old) for old, name in _OLD_NAMES.items()]
 
 
 INSTANCE_FIELDS = table(
@@ -338,5 +332,6 @@ INSTANCE_FIELDS = table(
     nic_fields(),
     (_backend(name) for name in BACKEND_PARAMS),
     (_backend("maxmem", "be/memory"), _backend("vcpus", "vcpus")),
-    _hypervisor_params(),
+    _old_names(),
+    hypervisor_param_fields(),
 )

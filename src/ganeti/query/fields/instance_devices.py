@@ -47,7 +47,7 @@ _NIC_PROPERTIES: tuple[tuple[str, str, str, str, _NicGetter], ...] = (
     ("link", "links", "NIC_links", "NicLink", lambda row, nic: row.nicparams(nic).get("link")),
     ("vlan", "vlans", "NIC_VLANs", "NicVLAN", lambda row, nic: row.nicparams(nic).get("vlan")),
     ("bridge", "bridges", "NIC_bridges", "NicBridge", _bridge),
-    ("network", "networks", "NIC_networks", "NicNetwork", lambda _row, _nic: None),
+    ("network", "networks", "NIC_networks", "NicNetwork", lambda _row, nic: nic.network),
 )
 
 
@@ -132,9 +132,19 @@ def nic_fields() -> list[Field[InstanceRow]]:
             "NIC_networks_names",
             _OTHER,
             "The name of each interface's network",
-            _all_nics(lambda _row, _nic: None),
+            _all_nics(InstanceRow.network_name),
         ),
     ]
+    fields.extend(
+        Field(
+            f"nic.network.name/{index}",
+            f"NicNetworkName/{index}",
+            _TEXT,
+            f"The name of the network of interface {index}",
+            _one_nic(index, InstanceRow.network_name),
+        )
+        for index in range(NIC_LIMIT)
+    )
     for one, many, titles, title, get in _NIC_PROPERTIES:
         fields.append(
             Field(f"nic.{many}", titles, _OTHER, f"The {one} of each interface", _all_nics(get))

@@ -35,7 +35,16 @@ class InstanceRow:
         return dict(fill.filled_osparams(self.context.snapshot.cluster, self.instance))
 
     def nicparams(self, nic: Nic) -> Params:
-        return fill.filled_nicparams(self.context.snapshot.cluster, nic)
+        snapshot = self.context.snapshot
+        group = (
+            fill.group_of(snapshot, self.instance.primary_node) if nic.network is not None else None
+        )
+        return fill.filled_nicparams(snapshot.cluster, nic, group)
+
+    def network_name(self, nic: Nic) -> str | None:
+        """The name of an interface's network."""
+        network = self.context.snapshot.networks.get(nic.network) if nic.network else None
+        return None if network is None else network.name
 
     @property
     def primary_name(self) -> str:

@@ -11,7 +11,15 @@ from ganeti.model.objects import Instance, Node
 from ganeti.model.param import Param
 from ganeti.model.params import NODE_PARAMS
 from ganeti.query.context import QueryContext
-from ganeti.query.fields.field import NO_DATA, UNAVAILABLE, Field, Missing, Need, ValueKind
+from ganeti.query.fields.field import (
+    NO_DATA,
+    UNAVAILABLE,
+    Field,
+    Missing,
+    Need,
+    ValueKind,
+    kind_of_param,
+)
 from ganeti.query.fields.field import field_table as table
 from ganeti.query.fields.stored import stored_fields
 from ganeti.rpc.procedures.host import NodeInfo, StorageSpace
@@ -80,19 +88,11 @@ def _names(instances: Iterable[Instance]) -> list[str]:
     return sorted(instance.name for instance in instances)
 
 
-_KIND_OF_TYPE = {
-    bool: ValueKind.BOOL,
-    int: ValueKind.NUMBER,
-    float: ValueKind.FLOAT,
-    str: ValueKind.TEXT,
-}
-
-
 def _param(param: Param) -> Field[NodeRow]:
     return Field(
         f"ndp/{param.name}",
         param.title or f"ndp/{param.name}",
-        _KIND_OF_TYPE[type(param.default)],
+        kind_of_param(param),
         f'Node parameter "{param.name}", from the node, its group or the cluster',
         lambda row: fill.filled_ndparams(row.context.snapshot, row.node)[param.name],
     )

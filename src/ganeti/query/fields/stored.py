@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
+from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.query.fields.field import Field, ValueKind
 
 R = TypeVar("R")
@@ -16,7 +16,7 @@ _STORED = (
     ("tags", "Tags", ValueKind.OTHER, "Tags of the {}"),
 )
 
-TaggedObject = Cluster | Node | NodeGroup | Instance
+TaggedObject = Cluster | Node | NodeGroup | Instance | Network
 
 
 def stored_fields(what: str, object_of: Callable[[R], TaggedObject]) -> list[Field[R]]:

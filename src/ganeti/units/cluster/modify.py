@@ -194,7 +194,9 @@ def _shown(instances: Sequence[Instance]) -> str:
 
 def _lacks_address(cluster: Cluster, instance: Instance) -> bool:
     return any(
-        nic.ip is None and filled_nicparams(cluster, nic)["mode"] == "routed"
+        nic.ip is None
+        and nic.network is None
+        and filled_nicparams(cluster, nic)["mode"] == "routed"
         for nic in instance.nics
     )
 

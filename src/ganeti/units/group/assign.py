@@ -16,6 +16,7 @@ from ganeti.model.objects import GroupUuid, Instance, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.group import OpGroupAssignNodes
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.instance.nic_checks import check_networks
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class LUGroupAssignNodes(LogicalUnit[OpGroupAssignNodes, AssignPlan]):
                 " or insist (--force)",
                 ErrorCode.WRONG_STATE,
             )
+        for uuid in moved:
+            for instance in snapshot.instances_on(uuid):
+                check_networks(ctx, group, instance)
         warnings = []
         if new:
             warnings.append(f"the nodes of {', '.join(new)} are in different groups from now on")

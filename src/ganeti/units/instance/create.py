@@ -40,7 +40,11 @@ from ganeti.units.instance.disks import (
 from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.install import check_os, install_os, osparams_with
-from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.nic_checks import (
+    check_links,
+    check_no_conflicts,
+    network_locks,
+)
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
@@ -82,7 +86,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         self.op = replace(self.op, instance_name=full_name(snapshot, self.op.instance_name))
         given = self._given(snapshot)
         nodes = tuple(node.uuid for node in given) if given else ALL
-        return [lock(Level.INSTANCE, self.op.instance_name), lock(Level.NODE, nodes, Mode.SHARED)]
+        return [
+            lock(Level.INSTANCE, self.op.instance_name),
+            lock(Level.NODE, nodes, Mode.SHARED),
+            *network_locks(snapshot, (nic.network for nic in self.op.nics)),
+        ]
 
     async def check_prereq(self, ctx: UnitContext) -> CreatePlan:
         op, snapshot = self.op, ctx.snapshot
@@ -107,6 +115,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         node = nodes[0]
         own = [snapshot.groups[node.group]]
         check_instance_policy(ctx, unplaced, ignore=op.ignore_ipolicy, groups=own)
+        if op.conflicts_check:
+            check_no_conflicts(ctx, own[0], unplaced.nics)
         uuids = [NodeUuid(one.uuid) for one in nodes]
         instance = placed_disks(planner_of(unplaced), unplaced, uuids, JobNames(ctx))
         ctx.check_change(lambda draft: _add(draft, instance))

@@ -10,10 +10,12 @@ from ganeti.config.fill import (
     filled_beparams,
     instance_spec,
 )
+from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.places import holders
+from ganeti.locking.requests import LockRequest
 from ganeti.model.confinement import DOMAIN, MODEL
 from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.instance_spec import DiskSpec
@@ -41,7 +43,7 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.confinement import check_confinement
-from ganeti.units.instance.device_changes import parse_changes
+from ganeti.units.instance.device_changes import parse_changes, text_or_none
 from ganeti.units.instance.disk_changes import changed_disks
 from ganeti.units.instance.disks import create_disks, open_secondaries, wait_for_sync
 from ganeti.units.instance.field_changes import FieldChange, waiting
@@ -50,7 +52,7 @@ from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.install import check_os, osparams_with
 from ganeti.units.instance.nic_changes import changed_nics
-from ganeti.units.instance.nic_checks import check_links
+from ganeti.units.instance.nic_checks import check_links, check_no_conflicts, network_locks
 from ganeti.units.instance.param_changes import changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.job_source import check_may_set
@@ -99,6 +101,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         if op.runtime_mem is not None and op.runtime_mem < 1:
             raise InputError("must be at least 1 MiB", "runtime_mem")
 
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        before = self.instance(snapshot)
+        asked = [one.params.get("network") for one in parse_changes(self.op.nics, "nics")]
+        names = [text_or_none(one, "nics.network") for one in asked]
+        known = [nic.network for nic in before.nics] if self.op.nics else []
+        return [*super().declare_locks(snapshot), *network_locks(snapshot, [*names, *known])]
+
     async def check_prereq(self, ctx: UnitContext) -> ModifyPlan:
         op, before = self.op, self.instance(ctx.snapshot)
         check_not_migrating(before)
@@ -109,6 +118,9 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             raise InputError("say what is to be changed", "instance")
         if op.beparams or op.disks or op.nics:
             check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
+        if op.nics and op.conflicts_check:
+            new = [nic for nic in after.nics if nic not in before.nics]
+            check_no_conflicts(ctx, ctx.snapshot.groups[node.group], new)
         if op.hvparams.keys() & {MODEL, DOMAIN}:
             check_confinement(ctx, after)
         ctx.check_change(put_instance(after))

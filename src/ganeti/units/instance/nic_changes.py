@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import InputError
 from ganeti.config.fill import filled_nicparams
-from ganeti.model.objects import Nic
+from ganeti.config.resolve import resolve_network
+from ganeti.model.objects import Network, Nic
 from ganeti.model.opcodes.base import NicRequest
-from ganeti.model.params import Params
+from ganeti.model.params import NIC_PARAMS, Params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.device_changes import (
     DeviceChange,
@@ -18,17 +19,26 @@ from ganeti.units.instance.device_changes import (
     text_or_none,
 )
 from ganeti.units.instance.field_changes import Applies, FieldChange
-from ganeti.units.instance.requests import MAX_NICS, build_nic, check_nics, check_routed, nic_params
+from ganeti.units.instance.requests import (
+    MAX_NICS,
+    build_nic,
+    check_nics,
+    check_routed,
+    is_from_pool,
+    nic_params,
+)
 
 GENERATED = ("auto", "generate")
-_KEYS = ("mac", "ip", "mode", "link", "vlan", "name")
+_KEYS = ("mac", "ip", "mode", "link", "vlan", "name", "network")
 Results = list[FieldChange]
 
 
 def new_nic(ctx: UnitContext, request: NicRequest, index: int) -> Nic:
     """A NIC with addresses that nobody else has or gets (F24)."""
-    nic = build_nic(request, _reserved_mac(ctx, request.mac), ctx.ids)
-    return _reserved(ctx, nic, index)
+    network = resolve_network(ctx.snapshot, request.network) if request.network else None
+    mac = _reserved_mac(ctx, request.mac, network)
+    nic = build_nic(request, mac, ctx.ids, network)
+    return _reserved(ctx, nic, index, from_pool=is_from_pool(request))
 
 
 def changed_nics(
@@ -69,34 +79,57 @@ def _request(params: Params, field: str) -> NicRequest:
 def _modified(
     ctx: UnitContext, nic: Nic, params: Params, at: int, field: str
 ) -> tuple[Nic, Results]:
-    """A NIC with some things changed; `default` takes mode, link and VLAN from the cluster again."""
+    """A NIC with some things changed; `default` takes mode, link and VLAN from the cluster again.
+
+    In another network than before it has no parameters of its own, and keeps its address if there is one
+    in that network.
+    """
     own = [name for name in ("mode", "link", "vlan") if params.get(name) in (None, "default")]
-    request = _request({name: value for name, value in params.items() if name not in own}, field)
-    changed, results = nic, Results()
-    nicparams = dict(nic.nicparams)
+    asked = {name: value for name, value in params.items() if name not in own}
+    if nic.network is not None:
+        asked.setdefault("network", nic.network)
+    request = _request(asked, field)
+    network = resolve_network(ctx.snapshot, request.network) if request.network else None
+    changed, results = replace(nic, network=network.uuid if network else None), Results()
+    nicparams = {} if network else dict(nic.nicparams)
     for name in (name for name in _KEYS if name in params):
         value: Any = getattr(request, name)
-        if name == "mac":
-            is_new = value.lower() != nic.mac
-            value = _reserved_mac(ctx, value) if is_new else nic.mac
-            changed = replace(changed, mac=value)
-        elif name == "ip":
-            changed = replace(changed, ip=value)
-        elif name == "name":
-            changed = replace(changed, name=value)
+        if name == "network":
+            value = network.name if network else None
         elif name in own:
             nicparams.pop(name, None)
             value = "default"
-        else:
+        elif name in NIC_PARAMS:
             value = nicparams[name] = _own_param(request, name, field)
+        else:
+            changed = _with_value(ctx, changed, request, name, network)
+            value = getattr(changed, name)
         applies = Applies.NOW if name == "name" else Applies.BY_HOTPLUG
         results.append(FieldChange(f"nic.{name}", str(at), value, applies))
     changed = replace(changed, nicparams=nicparams)
-    link = filled_nicparams(ctx.snapshot.cluster, nic)["link"]
-    if (changed.ip, filled_nicparams(ctx.snapshot.cluster, changed)["link"]) != (nic.ip, link):
+    if not is_from_pool(request) and _place(ctx, changed) != _place(ctx, nic):
         changed = _reserved(ctx, changed, at)
-    check_routed(changed, filled_nicparams(ctx.snapshot.cluster, changed), at)
+    if network is None:
+        check_routed(changed, filled_nicparams(ctx.snapshot.cluster, changed), at)
     return changed, results
+
+
+def _with_value(
+    ctx: UnitContext, nic: Nic, request: NicRequest, name: str, network: Network | None
+) -> Nic:
+    """The NIC with another MAC address, IP address or name."""
+    if name == "mac":
+        is_new = request.mac.lower() != nic.mac
+        return replace(nic, mac=_reserved_mac(ctx, request.mac, network)) if is_new else nic
+    if name == "ip":
+        nic = replace(nic, ip=None if is_from_pool(request) else request.ip)
+        return _with_address(ctx, nic, network) if is_from_pool(request) else nic
+    return replace(nic, name=request.name)
+
+
+def _place(ctx: UnitContext, nic: Nic) -> tuple[str | None, str]:
+    """The address, and where it is one: in a network, or on a link."""
+    return nic.ip, nic.network or filled_nicparams(ctx.snapshot.cluster, nic)["link"]
 
 
 def _own_param(request: NicRequest, name: str, field: str) -> str:
@@ -107,14 +140,17 @@ def _own_param(request: NicRequest, name: str, field: str) -> str:
     return value or ""
 
 
-def _reserved_mac(ctx: UnitContext, mac: str) -> str:
+def _reserved_mac(ctx: UnitContext, mac: str, network: Network | None) -> str:
     if mac in GENERATED:
-        return ctx.config.reservations.new_mac(ctx.job_id, ctx.snapshot)
+        return ctx.config.reservations.new_mac(ctx.job_id, ctx.snapshot, network)
     return ctx.config.reservations.take_mac(ctx.job_id, mac, ctx.snapshot)
 
 
-def _reserved(ctx: UnitContext, nic: Nic, index: int) -> Nic:
-    """The NIC, once its IP address is reserved on its link."""
+def _reserved(ctx: UnitContext, nic: Nic, index: int, *, from_pool: bool = False) -> Nic:
+    """The NIC, once its IP address is reserved in its network, or else on its link."""
+    if nic.network is not None:
+        network = ctx.snapshot.networks[nic.network]
+        return _with_address(ctx, nic, network if from_pool or nic.ip else None)
     filled = filled_nicparams(ctx.snapshot.cluster, nic)
     check_routed(nic, filled, index)
     if nic.ip:
@@ -122,6 +158,20 @@ def _reserved(ctx: UnitContext, nic: Nic, index: int) -> Nic:
     return nic
 
 
+def _with_address(ctx: UnitContext, nic: Nic, network: Network | None) -> Nic:
+    """The NIC with its address in the network, or with any that is free; as it is without a network."""
+    reservations = ctx.config.reservations
+    if network is None:
+        return nic
+    if nic.ip is None:
+        return replace(nic, ip=reservations.new_address(ctx.job_id, network, ctx.snapshot))
+    reservations.take_address(ctx.job_id, network, nic.ip, ctx.snapshot)
+    return nic
+
+
 def _described(ctx: UnitContext, nic: Nic) -> str:
+    start = f"mac={nic.mac},ip={nic.ip}"
+    if nic.network is not None:
+        return f"{start},network={ctx.snapshot.networks[nic.network].name}"
     filled = filled_nicparams(ctx.snapshot.cluster, nic)
-    return f"mac={nic.mac},ip={nic.ip},mode={filled['mode']},link={filled['link']}"
+    return f"{start},mode={filled['mode']},link={filled['link']}"

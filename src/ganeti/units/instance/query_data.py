@@ -4,7 +4,13 @@ import asyncio
 from typing import Any
 
 from ganeti.base.errors import RpcError
-from ganeti.config.fill import filled_beparams, filled_hvparams, filled_nicparams, filled_osparams
+from ganeti.config.fill import (
+    filled_beparams,
+    filled_hvparams,
+    filled_nicparams,
+    filled_osparams,
+    group_of,
+)
 from ganeti.config.resolve import resolve_instance
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
@@ -12,7 +18,7 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
-from ganeti.model.objects import Cluster, Disk, Instance
+from ganeti.model.objects import Disk, Instance
 from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
 from ganeti.rpc.procedures.agent import AGENT_INFO, AgentInfo
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs, DiskInfo
@@ -103,7 +109,9 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             },
             "be_instance": instance.beparams,
             "be_actual": filled_beparams(cluster, instance),
-            "nics": [_nic(cluster, nic_index, instance) for nic_index in range(len(instance.nics))],
+            "nics": [
+                _nic(snapshot, nic_index, instance) for nic_index in range(len(instance.nics))
+            ],
             "disk_template": instance.disk_template,
             "disks": [
                 _disk(index, disk, found)
@@ -153,10 +161,18 @@ def run_state(found: RunningInstance | None) -> str:
     return {"shutdown": "user down", "paused": "paused"}.get(found.state, UP)
 
 
-def _nic(cluster: Cluster, index: int, instance: Instance) -> dict[str, Any]:
+def _nic(snapshot: Snapshot, index: int, instance: Instance) -> dict[str, Any]:
     nic = instance.nics[index]
-    params = filled_nicparams(cluster, nic)
-    return {"uuid": nic.uuid, "name": nic.name, "mac": nic.mac, "ip": nic.ip, **params}
+    params = filled_nicparams(snapshot.cluster, nic, group_of(snapshot, instance.primary_node))
+    network = snapshot.networks.get(nic.network) if nic.network else None
+    return {
+        "uuid": nic.uuid,
+        "name": nic.name,
+        "mac": nic.mac,
+        "ip": nic.ip,
+        **params,
+        "network": network.name if network else None,
+    }
 
 
 def _disk(index: int, disk: Disk, found: DiskInfo | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from ganeti.base.ids import IdSource
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, DiskTemplate
-from ganeti.model.objects import Cluster, Disk, Nic
+from ganeti.model.objects import Cluster, Disk, Network, Nic
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.param import check_params
 from ganeti.model.param_checks import changed
@@ -17,6 +17,8 @@ from ganeti.model.params import NIC_PARAMS, Params
 
 MAX_DISKS, MAX_NICS = 16, 8
 MAX_DISK_MIB = 64 * 1024 * 1024
+POOL = "pool"
+"""In place of an address: any that is free in the network."""
 TAG_LIMIT = 128
 _TAG_CHARACTERS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+*/:@_-"
@@ -80,21 +82,37 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
         where = f"nics[{index}]"
         if nic.mac not in ("auto", "generate"):
             mac_address(nic.mac, f"{where}.mac")
-        if nic.ip is not None:
+        if nic.ip is not None and not is_from_pool(nic):
             check_address(nic.ip, f"{where}.ip")
+        own = [name for name in NIC_PARAMS if getattr(nic, name) is not None]
+        if nic.network is not None and own:
+            raise InputError(
+                "cannot be given beside a network, which has one for each group (gnt-network connect)",
+                f"{where}.{own[0]}",
+            )
         check_params(NIC_PARAMS, _params_of(nic), where, "NIC")
         if nic.name is not None:
             plain_name(nic.name, f"{where}.name")
     _check_distinct("mac", [nic.mac.lower() for nic in nics])
     _check_distinct(
-        "ip", [nic.ip and f"{nic.ip} on {nic.link or 'the default link'}" for nic in nics]
+        "ip",
+        [
+            nic.ip and f"{nic.ip} on {nic.network or nic.link or 'the default link'}"
+            for nic in nics
+            if not is_from_pool(nic)
+        ],
     )
+
+
+def is_from_pool(nic: NicRequest) -> bool:
+    """Whether the interface is to have any free address of its network."""
+    return nic.ip == POOL and nic.network is not None
 
 
 def _check_distinct(what: str, values: Sequence[str | None]) -> None:
     seen: set[str] = set()
     for index, value in enumerate(values):
-        if value in ("auto", "generate", "pool") or not value:
+        if value in ("auto", "generate") or not value:
             continue
         if value in seen:
             raise InputError(f"{value} is given twice", f"nics[{index}].{what}")
@@ -103,6 +121,8 @@ def _check_distinct(what: str, values: Sequence[str | None]) -> None:
 
 def check_address(text: str, field: str) -> None:
     """Refuse what is no IP address."""
+    if text == POOL:
+        raise InputError("an address from a pool needs a network (network=NAME)", field)
     try:
         ip_address(text)
     except ValueError as err:
@@ -118,9 +138,16 @@ def _params_of(nic: NicRequest) -> Params:
     return {name: getattr(nic, name) for name in NIC_PARAMS}
 
 
-def build_nic(nic: NicRequest, mac: str, ids: IdSource) -> Nic:
-    """The interface that a checked request and a reserved MAC address yield."""
-    return Nic(uuid=ids.uuid(), mac=mac, ip=nic.ip, name=nic.name, nicparams=nic_params(nic))
+def build_nic(nic: NicRequest, mac: str, ids: IdSource, network: Network | None = None) -> Nic:
+    """The interface that a checked request and a reserved MAC address yield; without an address from a pool."""
+    return Nic(
+        uuid=ids.uuid(),
+        mac=mac,
+        ip=None if is_from_pool(nic) else nic.ip,
+        name=nic.name,
+        network=network.uuid if network else None,
+        nicparams=nic_params(nic),
+    )
 
 
 def check_routed(nic: Nic, filled: Params, index: int) -> None:

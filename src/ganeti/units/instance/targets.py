@@ -15,6 +15,7 @@ from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nod
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.instance.disks import is_mirrored
+from ganeti.units.instance.nic_checks import check_networks
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.node_choice import check_can_host
 
@@ -111,6 +112,7 @@ class TargetChoice:
         """The policy of another group must allow the instance; within its own a move changes nothing about that."""
         if source.group != target.group:
             group = ctx.snapshot.groups[target.group]
+            check_networks(ctx, group, instance)
             check_instance_policy(ctx, instance, ignore=self.ignore_policy, groups=[group])
 
     def _allocators(self, ctx: UnitContext, verb: str) -> tuple[str, ...]:

@@ -4,25 +4,29 @@ from collections.abc import Callable, Collection, Iterator
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.config.kinds import kind_of
-from ganeti.config.resolve import resolve_group, resolve_instance, resolve_node
+from ganeti.config.resolve import resolve_group, resolve_instance, resolve_network, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.view import View
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
-from ganeti.model.objects import Cluster, Instance, Node
+from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
 
 TAGS_LIMIT = 4096
 """Tags of one object (guarantees.md, limits)."""
 
-KINDS = ("cluster", "node", "nodegroup", "instance")
+KINDS = ("cluster", "node", "nodegroup", "instance", "network")
 
 _Resolve = Callable[[View, str], Stored]
 _OF_KIND: dict[str, _Resolve] = {
     "node": resolve_node,
     "instance": resolve_instance,
     "nodegroup": resolve_group,
+    "network": resolve_network,
 }
+
+
+_LEVELS = {Node: Level.NODE, NodeGroup: Level.NODE_GROUP, Network: Level.NETWORK}
 
 
 def tagged_object(view: View, kind: str, name: str | None) -> Stored:
@@ -52,7 +56,7 @@ def lock_of(thing: Stored, mode: Mode = Mode.EXCLUSIVE) -> list[LockRequest]:
         return []
     if isinstance(thing, Instance):
         return [lock(Level.INSTANCE, thing.name, mode)]
-    return [lock(Level.NODE if isinstance(thing, Node) else Level.NODE_GROUP, thing.uuid, mode)]
+    return [lock(_LEVELS[type(thing)], thing.uuid, mode)]
 
 
 def with_tags(thing: Stored, new: Collection[str]) -> tuple[str, ...]:
@@ -82,6 +86,8 @@ def tag_paths(snapshot: Snapshot) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "/cluster", snapshot.cluster.tags
     for group in sorted(snapshot.groups.values(), key=lambda one: one.name):
         yield f"/nodegroup/{group.name}", group.tags
+    for network in sorted(snapshot.networks.values(), key=lambda one: one.name):
+        yield f"/networks/{network.name}", network.tags
     for node in snapshot.nodes_by_name():
         yield f"/nodes/{node.name}", node.tags
     for instance in sorted(snapshot.instances.values(), key=lambda one: one.name):

@@ -5,7 +5,13 @@ from typing import Any
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import host_name, plain_name
-from ganeti.config.resolve import full_name, resolve_group, resolve_instance, resolve_node
+from ganeti.config.resolve import (
+    full_name,
+    resolve_group,
+    resolve_instance,
+    resolve_network,
+    resolve_node,
+)
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import Level, Mode
@@ -14,6 +20,7 @@ from ganeti.model import wire
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.iallocator import DEFAULT_ALLOCATOR, RequestType
 from ganeti.model.objects import Disk, Instance
+from ganeti.model.opcodes.base import NicRequest
 from ganeti.model.opcodes.test import OpTestAllocator
 from ganeti.protocols import iallocator_requests as requests
 from ganeti.units.allocation import allocators_for, ask_one
@@ -136,7 +143,7 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
             vcpus=op.vcpus,
             spindle_use=op.spindle_use,
             disks=tuple(Disk(uuid="", size=disk.size, template=template.name) for disk in op.disks),
-            nics=tuple(wire.plain(nic) for nic in op.nics),
+            nics=tuple(_nic(snapshot, nic) for nic in op.nics),
             disk_template=template.name,
             hypervisor=op.hypervisor or cluster.enabled_hypervisors[0],
             os=op.os,
@@ -149,3 +156,9 @@ class LUTestAllocator(LogicalUnit[OpTestAllocator, AllocatorPlan]):
             return Outcome(wire.encode(message).decode())
         answer = await ask_one(ctx, plan.allocators[0], message)
         return Outcome(wire.encode(answer).decode())
+
+
+def _nic(snapshot: Snapshot, nic: NicRequest) -> dict[str, Any]:
+    """An interface as an allocator is told of it, its network by UUID."""
+    network = resolve_network(snapshot, nic.network).uuid if nic.network else None
+    return {**wire.plain(nic), "network": network}

@@ -17,7 +17,7 @@ from ganeti.hypervisor.kvm.network import (
     script_words,
     tap_name,
 )
-from ganeti.model.instance_spec import InstanceSpec, NicSpec
+from ganeti.model.instance_spec import InstanceSpec, NetworkSpec, NicSpec
 
 ROOT = Path("/")
 ETC = Path("/nosuch")
@@ -85,6 +85,14 @@ def test_the_script_is_told_everything_by_the_names_of_ganeti() -> None:
         "LINK": "br0",
         "BRIDGE": "br0",
         "VLAN": ".10",
+    }
+    net = NetworkSpec(name="net", uuid="u7", network="192.0.2.0/24", gateway="192.0.2.1")
+    told = nic_environment("t0", msgspec.structs.replace(BRIDGED, network=net), spec)
+    assert {name: value for name, value in told.items() if name.startswith("NETWORK")} == {
+        "NETWORK_NAME": "net",
+        "NETWORK_UUID": "u7",
+        "NETWORK_SUBNET": "192.0.2.0/24",
+        "NETWORK_GATEWAY": "192.0.2.1",
     }
     assert nic_environment("t1", ROUTED, spec)["IP"] == "192.0.2.7"
     assert "BRIDGE" not in nic_environment("t1", ROUTED, spec)

@@ -1,0 +1,92 @@
+"""Opcodes about networks: pools of addresses that interfaces of instances are given."""
+
+from typing import Annotated, ClassVar
+
+from ganeti.model.fields import Field, Form
+from ganeti.model.opcodes.base import OpCode
+
+Addresses = Annotated[list[str] | None, Field(
+    "reserve these addresses for others; a range is FIRST-LAST", metavar="ADDRESS,...",
+    form=Form.WORDS
+)]  # fmt: skip
+
+
+class OnNetwork(OpCode, frozen=True, kw_only=True):
+    """Fields of every opcode that is about one network."""
+
+    network_name: str
+
+    summary_field: ClassVar[str | None] = "network_name"
+
+
+class NetworkParams(OnNetwork, frozen=True, kw_only=True):
+    """The parameters of a network; None leaves one as it is."""
+
+    gateway: Annotated[str | None, Field(
+        "its router, which no interface can have; 'none' takes it away", metavar="ADDRESS"
+    )] = None  # fmt: skip
+    network6: Annotated[str | None, Field(
+        "IPv6 subnet in which guests make their own addresses; 'none' takes it away", metavar="SUBNET"
+    )] = None  # fmt: skip
+    gateway6: Annotated[
+        str | None, Field("its IPv6 router; 'none' takes it away", metavar="ADDRESS")
+    ] = None
+    mac_prefix: Annotated[str | None, Field(
+        "first three bytes of new MAC addresses; 'none' takes the cluster's", metavar="PREFIX"
+    )] = None  # fmt: skip
+    add_reserved_ips: Addresses = None
+
+
+class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD"):
+    """Make a network, connected to no group."""
+
+    network: Annotated[
+        str, Field("the addresses that interfaces get, as 192.0.2.0/24", metavar="SUBNET")
+    ]
+    conflicts_check: Annotated[bool, Field(
+        "do not reserve the addresses of nodes and of the cluster that are in it",
+        "! --no-conflicts-check", form=Form.OFF
+    )] = True  # fmt: skip
+    tags: Annotated[
+        list[str], Field("tags of the network", metavar="TAG,...", form=Form.WORDS)
+    ] = []
+
+
+class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMOVE"):
+    """Remove a network that is connected to no group; with `force` it is disconnected first."""
+
+    force: bool = False
+
+
+class OpNetworkSetParams(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_SET_PARAMS"):
+    """Change a network; its subnet stays what it is."""
+
+    remove_reserved_ips: Annotated[list[str] | None, Field(
+        "let interfaces have these addresses again; a range is FIRST-LAST", metavar="ADDRESS,...",
+        form=Form.WORDS
+    )] = None  # fmt: skip
+
+
+class OpNetworkRename(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_RENAME"):
+    """Give a network another name."""
+
+    new_name: str
+
+
+class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CONNECT"):
+    """Let instances of a group use a network, by interfaces of this mode, link and VLAN."""
+
+    group_name: str
+    network_mode: str
+    network_link: str
+    network_vlan: str = ""
+    conflicts_check: Annotated[bool, Field(
+        "do not refuse where instances have its addresses without being in it",
+        "! --no-conflicts-check", form=Form.OFF
+    )] = True  # fmt: skip
+
+
+class OpNetworkDisconnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_DISCONNECT"):
+    """Take a network from a group of which no instance uses it."""
+
+    group_name: str
