@@ -36,10 +36,12 @@ from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures.devices import DeviceAction
 from ganeti.rpc.procedures.disks import StoredDisk, SyncStatus
 from ganeti.rpc.procedures.host import StorageSpace
+from ganeti.rpc.procedures.storage_units import UnitState
 from ganeti.storage import assemble
 from ganeti.storage.assemble import device
 from ganeti.storage.interface import BlockDevice
-from ganeti.storage.kinds import KINDS, StorageKind
+from ganeti.storage.kind import StorageKind
+from ganeti.storage.kinds import KINDS
 from tests.support.model_nodes import ModelNode, SharedDirectory
 
 POOL = "pool0"
@@ -384,11 +386,16 @@ DRIVERS = {MEMORY.name: MemoryDisk, PAIR.name: PairDisk}
 class Pools(StorageKind):
     """Pools in memory."""
 
-    def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
+    async def units(self, paths: Paths) -> list[UnitState]:
+        pool = memory_of(paths).pool
+        used = pool.total - pool.free
+        return [UnitState(name=POOL, size=pool.total, used=used, free=pool.free)]
+
+    async def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
         pool = memory_of(paths).pool
         return StorageSpace(unit=unit, total=pool.total, free=pool.free)
 
-    def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
+    async def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
         pool = memory_of(paths).pool
         return [StoredDisk(unit=unit, name=name, size=size) for name, size in pool.disks.items()]
 

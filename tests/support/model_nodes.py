@@ -98,6 +98,13 @@ from ganeti.rpc.procedures.programs import (
     ScriptResult,
 )
 from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
+from ganeti.rpc.procedures.storage_units import (
+    ChangeUnitArgs,
+    StorageKindArgs,
+    UnitArgs,
+    UnitState,
+    VolumePart,
+)
 from ganeti.rpc.procedures.transfers import (
     DiskListenArgs,
     DiskListening,
@@ -108,6 +115,7 @@ from ganeti.rpc.procedures.transfers import (
 )
 from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
+from ganeti.storage.kinds import KINDS
 from ganeti.store.election import Vote, Voter
 from ganeti.store.register import MemoryRegister, Promise, Register, check_epoch
 from ganeti.uidpool import CheckUidPool
@@ -229,6 +237,12 @@ class ModelNode:
         default_factory=lambda: {"file": "/local", "sharedfile": "/shared"}
     )
     """Storage kind -> the directory that the administrator allows."""
+    groups: dict[str, SharedDirectory] = field(default_factory=dict)
+    """Volume groups by name."""
+    storage: dict[str, dict[str, UnitState]] = field(default_factory=dict)
+    """Kind -> key -> a storage unit that is listed."""
+    volumes: list[VolumePart] = field(default_factory=list)
+    """All logical volumes."""
     register: MemoryRegister = field(init=False)
     repeats: Repeats = field(default_factory=Repeats)
     progress: dict[str, DiskProgress] = field(default_factory=dict)
@@ -377,7 +391,9 @@ class ModelNode:
 
     def _units(self, asked: Sequence[StorageUnit]) -> list[tuple[StorageUnit, SharedDirectory]]:
         places = {"file": self.local, "sharedfile": self.shared}
-        return [(unit, places[unit.kind]) for unit in asked if self._allows(unit.kind, unit.key)]
+        found = [(unit, places[unit.kind]) for unit in asked if self._allows(unit.kind, unit.key)]
+        groups = [unit for unit in asked if unit.kind == "lvm-vg" and unit.key in self.groups]
+        return found + [(unit, self.groups[unit.key]) for unit in groups]
 
     def _allows(self, kind: str, path: str) -> bool:
         directory = self.directories.get(kind)
@@ -389,6 +405,34 @@ class ModelNode:
             for unit, place in self._units(args.units)
             for path, size in sorted(place.disks.items())
         ]
+
+    def on_storage_units(self, args: StorageKindArgs) -> list[UnitState]:
+        if args.kind not in KINDS:
+            raise StorageError(f"this node knows no storage of kind {args.kind!r}")
+        return list(self.storage.get(args.kind, {}).values())
+
+    def on_storage_unit_change(self, args: ChangeUnitArgs) -> Nothing:
+        units, key = self.storage.setdefault(args.unit.kind, {}), args.unit.key
+        if args.present:
+            units.setdefault(key, UnitState(name=key, size=100, used=0, free=100))
+        elif args.present is not None:
+            units.pop(key, None)
+        if args.allocatable is not None:
+            if key not in units:
+                raise StorageError(f"{key} is not there")
+            units[key] = replace(units[key], allocatable=args.allocatable)
+        return Nothing()
+
+    def on_storage_unit_repair(self, args: UnitArgs) -> list[str]:
+        units, key = self.storage.get(args.unit.kind, {}), args.unit.key
+        if key not in units:
+            raise StorageError(f"{key} is not there")
+        was = units[key].problem
+        units[key] = replace(units[key], problem="")
+        return [f"mended: {was}"] if was else []
+
+    def on_node_volumes(self, args: Nothing) -> list[VolumePart]:
+        return self.volumes
 
     def on_node_powercycle(self, args: Nothing) -> PowercycleResult:
         self._check_epoch(self.call)
@@ -403,6 +447,8 @@ class ModelNode:
     # --- disks ---
 
     def _place(self, disk: DiskSpec) -> SharedDirectory:
+        if disk.template == "plain":
+            return self.groups[str(disk.logical_id[0])]
         if not self._allows(disk.template, path_of(disk)):
             raise StorageError(f"{path_of(disk)} is not below a directory that this node allows")
         return self.shared if disk.template == "sharedfile" else self.local

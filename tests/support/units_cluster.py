@@ -76,6 +76,7 @@ def _first_rows(templates: tuple[str, ...]) -> list[Put]:
         enabled_disk_templates=templates,
         ipolicy={} if templates == ENABLED_BY_DEFAULT else {"disk-templates": list(templates)},
         file_storage_dir="/local",
+        vg_name="xenvg" if "plain" in templates else "",
         shared_file_storage_dir="/shared",
         candidate_pool_size=1,
     )

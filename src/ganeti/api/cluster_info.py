@@ -43,7 +43,8 @@ def cluster_info(
         "state": dict(state or {}),
     }
     params = {
-        name: param.with_defaults(getattr(cluster, name)) for name, param in CLUSTER_PARAMS.items()
+        param.info or name: param.with_defaults(getattr(cluster, name))
+        for name, param in CLUSTER_PARAMS.items()
     }
     unknown = {one.info: one.value for one in UNKNOWN_PARAMS if one.info}
     answer: dict[str, Any] = wire.plain({**unknown, **params, **described})

@@ -15,6 +15,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _OS = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}(?:\+[A-Za-z0-9][A-Za-z0-9_.-]{0,127})?", re.ASCII
 )
+_VOLUME = re.compile(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]{0,126}", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", re.ASCII)
 _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.ASCII)
 
@@ -66,6 +67,17 @@ def os_name(text: str, field: str) -> str:
     """`text`, if it is `name` or `name+variant` (S120); else InputError."""
     if not _OS.fullmatch(text) or ".." in text:
         raise InputError(f"{text!r:.80} is not an OS name: NAME or NAME+VARIANT", field)
+    return text
+
+
+def volume_name(text: str, field: str) -> str:
+    """`text`, if it can name a volume group or a logical volume of LVM; else InputError."""
+    if not _VOLUME.fullmatch(text) or text in (".", ".."):
+        raise InputError(
+            f"{text!r:.80} is not the name of a volume or volume group: letters, digits, '_', '.', '+' and"
+            " inner '-', at most 127",
+            field,
+        )
     return text
 
 

@@ -159,8 +159,8 @@ def _described(found: dict[str, Any]) -> list[tuple[str, Any]]:
     for name, param in CLUSTER_PARAMS.items():
         if param.is_general and not general:
             lines.append(("Cluster parameters", general))
-        if param.heading and name in found:
-            shown = _SHOWN.get(param.field.form, _plain)(found[name], found)
+        if param.heading and (key := param.info or name) in found:
+            shown = _SHOWN.get(param.field.form, _plain)(found[key], found)
             (general if param.is_general else lines).append((param.heading, shown))
     # Scripts know these lines at their places.
     general.insert(_BEHIND_MAC_PREFIX, ("master ip", found.get("master_ip", "")))

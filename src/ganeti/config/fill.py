@@ -159,6 +159,7 @@ def _layer_spec(
         ),
         mode=layer.mode,
         params=_diskparams(snapshot, instance, layer),
+        wipe=snapshot.cluster.prealloc_wipe_disks,
     )
 
 

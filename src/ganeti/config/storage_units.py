@@ -6,7 +6,7 @@ from typing import Any
 
 from ganeti.config.fill import filled_diskparams
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit, storage_facts
-from ganeti.model.objects import Cluster, Disk
+from ganeti.model.objects import Cluster, Disk, Instance, NodeUuid
 
 
 def storage_unit(
@@ -22,16 +22,32 @@ def storage_unit(
         return None
     if row.storage is None:
         return storage_unit(cluster, row.lower)
-    if facts.field:
+    key = filled_diskparams(cluster, None, template, own).get(facts.param, "")
+    if not key and facts.field:
         key = getattr(cluster, facts.field)
-    else:
-        key = filled_diskparams(cluster, None, template, own).get(facts.param, "")
     return StorageUnit(kind=facts.kind, key=key) if key else None
 
 
-def storage_units(cluster: Cluster) -> list[StorageUnit]:
-    """Every unit about which nodes are asked, each once."""
-    found = (storage_unit(cluster, name) for name in DISK_TEMPLATES)
+def disk_unit(cluster: Cluster, layer: Disk) -> StorageUnit | None:
+    """Where one layer of a disk takes its space, by its own parameters; None if it takes none."""
+    row = TEMPLATES.get(layer.template)
+    if row is None or row.storage is None:
+        return None
+    return storage_unit(cluster, layer.template, layer.params)
+
+
+def stored_name(layer: Disk, node: NodeUuid) -> str:
+    """What a layer is called in its storage unit on a node: the path of a file, the name of a volume."""
+    part = layer.part(node)
+    return str(part[-1]) if part else ""
+
+
+def storage_units(cluster: Cluster, instances: Iterable[Instance] = ()) -> list[StorageUnit]:
+    """Every unit about which nodes are asked, each once: the cluster's, and those that disks of instances name."""
+    found = [storage_unit(cluster, name) for name in DISK_TEMPLATES]
+    for instance in instances:
+        for disk in instance.disks:
+            found += [disk_unit(cluster, layer) for layer in disk.layers()]
     return list(dict.fromkeys(unit for unit in found if unit is not None))
 
 
@@ -39,8 +55,7 @@ def space_needed(cluster: Cluster, disks: Iterable[Disk]) -> Mapping[StorageUnit
     """MiB that disks take on each node that holds a part of them, by storage unit."""
     needs: Counter[StorageUnit] = Counter()
     for layer in (layer for disk in disks for layer in disk.layers()):
-        if TEMPLATES[layer.template].storage is not None:
-            unit = storage_unit(cluster, layer.template, layer.params)
-            if unit is not None:
-                needs[unit] += layer.size
+        unit = disk_unit(cluster, layer)
+        if unit is not None:
+            needs[unit] += layer.size
     return needs

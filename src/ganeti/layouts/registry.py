@@ -3,8 +3,9 @@
 from ganeti.layouts.diskless import DisklessPlanner
 from ganeti.layouts.files import FilePlanner, SharedFilePlanner
 from ganeti.layouts.planner import Planner
+from ganeti.layouts.volumes import PlainPlanner
 
 PLANNERS: dict[str, Planner] = {
     planner.template.name: planner
-    for planner in (DisklessPlanner(), FilePlanner(), SharedFilePlanner())
+    for planner in (DisklessPlanner(), FilePlanner(), SharedFilePlanner(), PlainPlanner())
 }

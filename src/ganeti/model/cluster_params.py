@@ -57,6 +57,8 @@ class ClusterParam:
     """What `gnt-cluster info` calls it."""
     is_general: bool = False
     """Shown there together with others, not by itself."""
+    info: str = ""
+    """Its name in QueryClusterInfo, if it is another there."""
     ssconf: str = ""
     """The ssconf file that has it."""
     lines: Callable[[Any], str] = str
@@ -127,6 +129,24 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         given=int, field=Field("its netmask", metavar="BITS"), heading="master netmask", is_general=True,
         ssconf="master_netmask",
     )] = 32
+    vg_name: Annotated[str, ClusterParam(
+        given=str,
+        field=Field(
+            "volume group of disks that name no other; '' for none", "! --vg-name", metavar="GROUP"
+        ),
+        check=values.check_volume_group, heading="lvm volume group", is_general=True,
+        info="volume_group_name",
+    )] = ""
+    reserved_lvs: Annotated[tuple[str, ...], ClusterParam(
+        given=list[str],
+        field=Field(
+            "patterns of logical volumes (GROUP/NAME, regular expressions) that are not the"
+            " cluster's and of which verify says nothing; '' for none",
+            metavar="PATTERN,...", form=Form.WORDS,
+        ),
+        check=values.check_patterns, change=values.as_tuple, heading="lvm reserved volumes",
+        is_general=True,
+    )] = ()
     file_storage_dir: Annotated[str, ClusterParam(
         given=str, field=Field("where disks are kept as files", metavar="DIRECTORY"),
         check=values.check_directory, initial="/srv/ganeti/file-storage", heading="file storage path",
@@ -138,6 +158,12 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         heading="shared file storage path", is_general=True, ssconf="shared_file_storage_dir",
         used_by_instances=True, reaches_host=True,
     )] = ""
+    prealloc_wipe_disks: Annotated[bool, ClusterParam(
+        given=bool,
+        field=Field("fill new space of volumes with zeros before a guest sees it", form=Form.YES_NO),
+        heading="preallocation wipe disks", is_general=True,
+    )] = True
+    """Files read as zeros anyway; volumes have what was in their place before (G12)."""
     default_iallocator: Annotated[str, ClusterParam(
         given=str,
         field=Field(
@@ -271,11 +297,8 @@ UNKNOWN_PARAMS = (
     UnknownParam("osparams_private_cluster"),
     UnknownParam("max_tracked_jobs"),
     UnknownParam("modify_etc_hosts"),
-    UnknownParam("vg_name", "volume_group_name"),
     UnknownParam("drbd_helper", "drbd_usermode_helper"),
     UnknownParam("maintain_node_health", "maintain_node_health", value=False),
-    UnknownParam("prealloc_wipe_disks", "prealloc_wipe_disks", value=False),
-    UnknownParam("reserved_lvs", "reserved_lvs", value=[]),
     UnknownParam("use_external_mip_script", "use_external_mip_script", value=False),
     UnknownParam("gluster_storage_dir", "gluster_storage_dir", value=""),
     UnknownParam("install_image", "install_image", value=""),

@@ -9,7 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import interface_name, is_absolute_path, os_name, plain_name
+from ganeti.base.identifiers import (
+    interface_name,
+    is_absolute_path,
+    os_name,
+    plain_name,
+    volume_name,
+)
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params
@@ -95,6 +101,21 @@ def check_directory(path: str, name: str) -> None:
     """An absolute path, or nothing."""
     if path and (not is_absolute_path(path) or not path.strip("/") or "#" in path):
         raise InputError(f"{path!r:.200} is not an absolute path without '..' and '#'", name)
+
+
+def check_volume_group(name: str, field: str) -> None:
+    """The name of a volume group, or nothing."""
+    if name:
+        volume_name(name, field)
+
+
+def check_patterns(patterns: Sequence[str], field: str) -> None:
+    """Regular expressions."""
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as err:
+            raise InputError(f"{pattern!r:.80} is no regular expression: {err}", field) from err
 
 
 def check_allocator_options(params: Params, field: str) -> None:

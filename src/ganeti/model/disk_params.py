@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
+from ganeti.base.identifiers import volume_name
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.param import typed_value
 from ganeti.model.params import Params
@@ -22,11 +23,16 @@ _RANGES = {
     "data-stripes": (1, MOST_STRIPES),
     "meta-stripes": (1, MOST_STRIPES),
     "stripes": (1, MOST_STRIPES),
+    "stripe_size": (4, 1 << 20),
     "port": (1, 65535),
 }
+ALIASES = {"plain": {"stripe": "stripes"}}
+"""Template -> other names of parameters, those of the design (S77) -> the names by which they are stored and shown."""
 _WORD = re.compile(r"[A-Za-z0-9_.:+-]*", re.ASCII)
 _OPTIONS = re.compile(r"[A-Za-z0-9_.:+=, /-]*", re.ASCII)
 """What options for DRBD's own tools may be made of; each becomes words of a list, never a command line."""
+_GROUPS = ("vg", "metavg")
+"""Names of volume groups."""
 _FREE_TEXTS = ("disk-custom", "net-custom")
 
 
@@ -37,13 +43,16 @@ def check_disk_params(template: str, given: Mapping[str, Any], field: str) -> Pa
         names = ", ".join(sorted(TEMPLATES))
         raise InputError(f"there is no disk template {template!r:.40}; known: {names}", field)
     known, checked = row.params, Params()
-    for name, value in given.items():
-        where = f"{field}.{name}"
+    aliases = ALIASES.get(template, {})
+    for word, value in given.items():
+        where, name = f"{field}.{word}", aliases.get(word, word)
         if name not in known:
             names = ", ".join(known) or "none"
             raise InputError(
                 f"disk template {template} has no such parameter; it has {names}", where
             )
+        if name in checked:
+            raise InputError(f"is given twice, also as {name}", where)
         checked[name] = None if value is None else _checked(name, value, known[name], where)
     return checked
 
@@ -52,7 +61,10 @@ def _checked(name: str, value: Any, default: Any, where: str) -> Any:
     typed = typed_value(value, default, where)
     if name in _CHOICES and typed not in _CHOICES[name]:
         raise InputError(f"must be one of {', '.join(_CHOICES[name])}", where)
-    if isinstance(default, str):
+    if name in _GROUPS:
+        if typed:
+            volume_name(typed, where)
+    elif isinstance(default, str):
         form = _OPTIONS if name in _FREE_TEXTS else _WORD
         if not form.fullmatch(typed) or (typed.startswith("-") and form is _WORD):
             raise InputError(f"{typed!r:.60} has a character that is not allowed there", where)
@@ -60,4 +72,6 @@ def _checked(name: str, value: Any, default: Any, where: str) -> Any:
         least, most = _RANGES.get(name, (0, 1 << 31))
         if not least <= typed <= most:
             raise InputError(f"must be from {least} to {most}", where)
+        if name == "stripe_size" and typed & (typed - 1):
+            raise InputError("must be a power of two, in KiB", where)
     return typed

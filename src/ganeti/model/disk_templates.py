@@ -36,7 +36,7 @@ class StorageUnit(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class StorageFacts:
-    """Where a template takes its space from. The key is a field of the cluster, or a disk parameter."""
+    """Where a template takes its space from: a field of the cluster, a disk parameter, or the one unless the other is set."""
 
     kind: str
     field: str = ""
@@ -68,8 +68,14 @@ class DiskTemplate:
     """Whether allocators count its disks against the free disk that nodes report."""
     is_balanced: bool = False
     """Whether balancing moves such instances."""
+    adopts: bool = False
+    """Whether a disk can be made of something that is there already."""
+    only_adopts: bool = False
+    """Whether that is the only way."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Disk parameters and their defaults. Rates are KiB/s, delays tenths of a second."""
+    """Disk parameters and their defaults. Rates are KiB/s, delays tenths of a second, stripes KiB."""
+    fixed_params: tuple[str, ...] = ()
+    """Parameters that say where a disk is, and so never change once it is made."""
 
     @property
     def mirrored(self) -> bool:
@@ -121,6 +127,15 @@ SHARED_FILE = DiskTemplate(
     ),
     is_balanced=True,
 )
+PLAIN = DiskTemplate(
+    "plain",
+    has_driver=True,
+    storage=StorageFacts("lvm-vg", "vg_name", param="vg", option="--vg-name"),
+    uses_node_disk=True,
+    adopts=True,
+    params={"stripe_size": 64, "stripes": 1, "vg": ""},
+    fixed_params=("vg",),
+)
 
 TEMPLATES: dict[str, DiskTemplate] = {
     template.name: template
@@ -128,7 +143,7 @@ TEMPLATES: dict[str, DiskTemplate] = {
         DISKLESS,
         FILE,
         SHARED_FILE,
-        DiskTemplate("plain", uses_node_disk=True, params={"stripes": 1}),
+        PLAIN,
         DiskTemplate("blockdev", Mirror.EXTERNAL, is_balanced=True),
         DiskTemplate(
             "drbd",

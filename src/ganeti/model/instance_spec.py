@@ -31,6 +31,8 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
     children: "tuple[DiskSpec, ...]" = ()
     mode: str = "rw"
     params: Params = {}
+    wipe: bool = True
+    """Whether new space must read as zeros before anything uses it."""
 
     @property
     def own_id(self) -> tuple[str | int, ...]:

@@ -27,6 +27,7 @@ from ganeti.node import (
     networks,
     os,
     storage,
+    storage_units,
     transfers,
     uids,
 )
@@ -124,6 +125,7 @@ def _handlers(
         networks.handlers(drivers),
         devices.handlers(drivers, disks, locks),
         storage.handlers(disks, locks),
+        storage_units.handlers(paths),
         transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),
         allocator.handlers(paths, run),

@@ -145,7 +145,7 @@ class _Node:
             cpu_node=CPUS_OF_THE_HOST,
             boot_id=self.host.boot_id,
             time=self.clock.time(),
-            storage=await asyncio.to_thread(self._spaces, args.storage),
+            storage=await self._spaces(args.storage),
             hypervisor_versions={
                 name: await self._hypervisor_version(name) for name in args.hypervisors
             },
@@ -160,7 +160,7 @@ class _Node:
             hypervisor_problems={
                 name: await self._hypervisor_problems(name) for name in args.hypervisors
             },
-            storage_problems=await asyncio.to_thread(storage_problems, self.paths, args.storage),
+            storage_problems=await storage_problems(self.paths, args.storage),
             connection_problems=await self._connection_problems(args.nodes),
             certificate_not_after=self.facts.certificate_not_after(),
             ssconf_position=self.facts.ssconf_position(),
@@ -176,9 +176,7 @@ class _Node:
 
     async def stored_disks(self, args: StorageUnits, _call: Call) -> list[StoredDisk]:
         return [
-            disk
-            for unit in args.units
-            for disk in await asyncio.to_thread(storage_kind(unit).disks, self.paths, unit)
+            disk for unit in args.units for disk in await storage_kind(unit).disks(self.paths, unit)
         ]
 
     def _asides_hold(self) -> dict[str, str]:
@@ -186,12 +184,12 @@ class _Node:
         found = [read_aside(path, state, archive) for path in asides_of(state)]
         return {str(aside.path): aside.told() for aside in found if aside is not None}
 
-    def _spaces(self, wanted: list[StorageUnit]) -> list[StorageSpace]:
+    async def _spaces(self, wanted: list[StorageUnit]) -> list[StorageSpace]:
         """What can be used; why something cannot is for `verify` to say."""
         spaces = []
         for unit in wanted:
             with contextlib.suppress(StorageError):
-                spaces.append(storage_kind(unit).space(self.paths, unit))
+                spaces.append(await storage_kind(unit).space(self.paths, unit))
         return spaces
 
     async def _hypervisor_version(self, name: str) -> str:

@@ -7,11 +7,13 @@ from ganeti.base.paths import Paths
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.storage.file import FileDisk
 from ganeti.storage.interface import BlockDevice
+from ganeti.storage.lvm.volume import LogicalVolume
 from ganeti.storage.shared_file import SharedFileDisk
 
 DRIVERS: dict[str, Callable[[Paths, DiskSpec], BlockDevice]] = {
     FileDisk.template.name: FileDisk,
     SharedFileDisk.template.name: SharedFileDisk,
+    LogicalVolume.template.name: LogicalVolume,
 }
 
 

@@ -136,6 +136,12 @@ class AllowedDirectories:
         with self._walk(root, names, directory) as (opened, _):
             return os.fstatvfs(opened[-1])
 
+    def directories(self, directory: str) -> list[str]:
+        """Names of the directories right below `directory`, in order."""
+        root, names = self._split(directory)
+        with self._walk(root, names, directory) as (opened, _), os.scandir(opened[-1]) as found:
+            return sorted(one.name for one in found if one.is_dir(follow_symlinks=False))
+
     def files(self, directory: str) -> list[tuple[str, int]]:
         """Path and size in bytes of all that is not a directory in `directory` and below it."""
         root, names = self._split(directory)

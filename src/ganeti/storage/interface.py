@@ -26,6 +26,22 @@ class Snapshots(Protocol):
     async def drop(self, name: str) -> None: ...
 
 
+class Adoption(Protocol):
+    """What a driver offers that can make a disk of what is there already."""
+
+    async def adoptable_mib(self, source: str) -> int:
+        """The size of `source`; an error if it is not there, used, or another's."""
+        ...
+
+    async def adopt(self, source: str) -> None:
+        """Make `source` this disk; its data stays."""
+        ...
+
+    async def give_back(self, source: str) -> None:
+        """Undo `adopt`; no-op if it was not adopted."""
+        ...
+
+
 class BlockDevice(abc.ABC):
     """One disk of one instance, or one layer of it, seen from one node.
 
@@ -39,6 +55,7 @@ class BlockDevice(abc.ABC):
     # What not every driver can do is a part of it, and None where it cannot.
     mirror: Mirror | None = None
     snapshots: Snapshots | None = None
+    adoption: Adoption | None = None
 
     @property
     @abc.abstractmethod

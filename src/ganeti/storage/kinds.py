@@ -1,92 +1,50 @@
-"""Kinds of storage units: how much room a node has in them, and what lies there."""
+"""The kinds of storage units that a node knows."""
 
-import abc
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import StorageUnit
-from ganeti.rpc.procedures.disks import StoredDisk
-from ganeti.rpc.procedures.host import StorageSpace
-from ganeti.storage.confinement import AllowedDirectories, DirectoryMissing
-
-_MIB = 1024 * 1024
-
-
-class StorageKind(abc.ABC):
-    """All units of one kind on this node. Methods block, and raise StorageError."""
-
-    @abc.abstractmethod
-    def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
-        """Its size and what is free, in MiB; an error if it is missing or must not be used."""
-
-    @abc.abstractmethod
-    def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
-        """What lies there by name, nothing if it is missing; an error if it must not be used."""
-
-    def problems(self, paths: Paths) -> list[str]:
-        """What is wrong with the node's own settings for this kind, a sentence each."""
-        del paths
-        return []
-
-
-@dataclass(frozen=True)
-class Directories(StorageKind):
-    """Directories of disks in files."""
-
-    shared: bool
-
-    def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
-        try:
-            found = AllowedDirectories.read(paths, shared=self.shared).free_space(unit.key)
-        except OSError as err:
-            raise StorageError(f"cannot look at {unit.key}: {err.strerror}") from err
-        return StorageSpace(
-            unit=unit,
-            total=found.f_blocks * found.f_frsize // _MIB,
-            free=found.f_bavail * found.f_frsize // _MIB,
-        )
-
-    def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
-        try:
-            found = AllowedDirectories.read(paths, shared=self.shared).files(unit.key)
-        except DirectoryMissing:
-            return []
-        except OSError as err:
-            raise StorageError(f"cannot look at {unit.key}: {err.strerror}") from err
-        return [StoredDisk(unit=unit, name=path, size=size // _MIB) for path, size in sorted(found)]
-
-    def problems(self, paths: Paths) -> list[str]:
-        return list(AllowedDirectories.read(paths, shared=self.shared).problems)
-
+from ganeti.storage.directories import Directories
+from ganeti.storage.kind import StorageKind
+from ganeti.storage.lvm.groups import VolumeGroups
+from ganeti.storage.lvm.physical import PhysicalVolumes
 
 KINDS: dict[str, StorageKind] = {
     "file": Directories(shared=False),
     "sharedfile": Directories(shared=True),
+    "lvm-vg": VolumeGroups(),
+    "lvm-pv": PhysicalVolumes(),
 }
-"""By the kind in a template's `StorageFacts`."""
+"""By the kind in a template's `StorageFacts`, and the word that commands use."""
+
+
+def kind_of_storage(name: str) -> StorageKind:
+    """A kind by its name; StorageError if this node knows it not."""
+    found = KINDS.get(name)
+    if found is None:
+        raise StorageError(
+            f"this node knows no storage of kind {name!r:.40}; known: {', '.join(KINDS)}"
+        )
+    return found
 
 
 def storage_kind(unit: StorageUnit) -> StorageKind:
     """The kind of a unit; StorageError if this node knows it not."""
-    found = KINDS.get(unit.kind)
-    if found is None:
-        raise StorageError(f"this node knows no storage of kind {unit.kind!r:.40}")
-    return found
+    return kind_of_storage(unit.kind)
 
 
-def storage_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[str]:
-    """What keeps these units from being used, a sentence each; blocks."""
+async def storage_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[str]:
+    """What keeps these units from being used, a sentence each."""
     problems: dict[str, None] = {}
     for kind in KINDS.values():
         try:
-            problems |= dict.fromkeys(kind.problems(paths))
+            problems |= dict.fromkeys(await kind.problems(paths))
         except StorageError as err:
             problems[err.message] = None
     for unit in wanted:
         try:
-            storage_kind(unit).space(paths, unit)
+            await storage_kind(unit).space(paths, unit)
         except StorageError as err:
             problems[f"{unit.kind} storage: {err.message}"] = None
     return list(problems)

@@ -1,6 +1,6 @@
 """Checks on nodes that several units share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -33,11 +33,16 @@ def check_can_host(node: Node) -> None:
         )
 
 
-async def free_resources(ctx: UnitContext, node: Node, what: str) -> NodeInfo:
-    """What `node` says about itself, less what placements decided before this job's will take there."""
+async def free_resources(
+    ctx: UnitContext, node: Node, what: str, units: Iterable[StorageUnit] = ()
+) -> NodeInfo:
+    """What `node` says about itself, less what placements decided before this job's will take there.
+
+    `units` are asked about besides the cluster's own.
+    """
     earlier = ctx.services.placements.before(ctx.job_id)
     try:
-        info = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot))
+        info = await ctx.call(node, NODE_INFO, info_args(ctx.snapshot, units))
     except RpcError as err:
         raise PrereqError(f"{what}: cannot ask {err}", ErrorCode.ENVIRONMENT) from err
     return minus_reserved(info, ctx.snapshot, node, earlier)

@@ -1,10 +1,12 @@
 """What the nodes last said about themselves, for allocations that come in quick succession."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_units
+from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.objects import NodeUuid
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfoArgs
 
@@ -12,12 +14,11 @@ if TYPE_CHECKING:  # the services have this as a part
     from ganeti.units.services import Services
 
 
-def info_args(snapshot: Snapshot) -> NodeInfoArgs:
-    """The question NODE_INFO for this cluster."""
+def info_args(snapshot: Snapshot, units: Iterable[StorageUnit] = ()) -> NodeInfoArgs:
+    """The question NODE_INFO for this cluster, and about some units besides its own."""
     cluster = snapshot.cluster
-    return NodeInfoArgs(
-        hypervisors=list(cluster.enabled_hypervisors), storage=storage_units(cluster)
-    )
+    storage = list(dict.fromkeys((*storage_units(cluster), *units)))
+    return NodeInfoArgs(hypervisors=list(cluster.enabled_hypervisors), storage=storage)
 
 
 @dataclass(frozen=True)

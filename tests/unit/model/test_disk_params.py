@@ -38,7 +38,10 @@ def test_text_of_a_command_line_takes_the_type_of_the_parameter() -> None:
     [
         ("nosuch", {}, "x: there is no disk template 'nosuch'"),
         ("file", {"stripes": 2}, "x.stripes: disk template file has no such parameter"),
-        ("plain", {"stripe": 2}, "x.stripe: .* it has stripes"),
+        ("plain", {"strip": 2}, "x.strip: .* it has stripe_size, stripes, vg"),
+        ("plain", {"stripe": 2, "stripes": 3}, "x.stripes: is given twice"),
+        ("plain", {"stripe_size": 48}, "x.stripe_size: must be a power of two"),
+        ("plain", {"vg": "-y"}, "x.vg: '-y' is not the name of a volume"),
         ("plain", {"stripes": 0}, "x.stripes: must be from 1"),
         ("plain", {"stripes": "many"}, "x.stripes: "),
         ("plain", {"stripes": True}, "x.stripes: "),
@@ -57,3 +60,11 @@ def test_what_no_template_can_have_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=f"^{where}"):
         check_disk_params(template, given, "x")
+
+
+@pytest.mark.requirement("S77")
+def test_the_names_of_the_design_are_taken_for_those_that_are_stored() -> None:
+    assert check_disk_params("plain", {"stripe": "2", "stripe_size": 128}, "x") == {
+        "stripes": 2,
+        "stripe_size": 128,
+    }

@@ -24,47 +24,51 @@ def paths(tmp_path: Path) -> Paths:
     return paths
 
 
-def test_the_space_is_that_of_the_file_system_in_mib(paths: Paths) -> None:
-    space = storage_kind(HERE).space(paths, HERE)
+async def test_the_space_is_that_of_the_file_system_in_mib(paths: Paths) -> None:
+    space = await storage_kind(HERE).space(paths, HERE)
     real = os.statvfs(paths.below(ROOT))
     assert space.unit == HERE
     assert space.total == real.f_blocks * real.f_frsize // 2**20
     assert 0 < space.free <= space.total
 
 
-def test_a_directory_that_is_not_allowed_has_no_space(paths: Paths) -> None:
+async def test_a_directory_that_is_not_allowed_has_no_space(paths: Paths) -> None:
     with pytest.raises(StorageError, match="not below a directory"):
-        storage_kind(OTHER).space(paths, OTHER)
+        await storage_kind(OTHER).space(paths, OTHER)
 
 
-def test_problems_are_bad_lines_of_the_list_and_unusable_directories(paths: Paths) -> None:
+async def test_problems_are_bad_lines_of_the_list_and_unusable_directories(paths: Paths) -> None:
     paths.file_storage_paths.write_text(f"{ROOT}\n/etc\n")
-    problems = storage_problems(paths, [HERE, StorageUnit(kind="sharedfile", key="/srv/missing")])
+    problems = await storage_problems(
+        paths, [HERE, StorageUnit(kind="sharedfile", key="/srv/missing")]
+    )
     assert len(problems) == 2
     assert "/etc belongs to the system" in problems[0]
     assert problems[1].startswith("sharedfile storage: /srv/missing is not below")
 
 
-def test_a_good_node_has_no_problems(paths: Paths) -> None:
-    assert storage_problems(paths, [HERE]) == []
+async def test_a_good_node_has_no_problems(paths: Paths) -> None:
+    assert await storage_problems(paths, [HERE]) == []
 
 
-def test_files_of_disks_are_listed_with_their_paths_and_sizes(paths: Paths) -> None:
+async def test_files_of_disks_are_listed_with_their_paths_and_sizes(paths: Paths) -> None:
     inner = paths.below(ROOT) / "web1.example.com"
     inner.mkdir()
     (inner / "d0").write_bytes(bytes(3 * 2**20 + 1))
     (paths.below(ROOT) / "lost").symlink_to(inner / "d0")
-    assert [(one.unit, one.name, one.size) for one in storage_kind(HERE).disks(paths, HERE)] == [
+    assert [
+        (one.unit, one.name, one.size) for one in await storage_kind(HERE).disks(paths, HERE)
+    ] == [
         (HERE, f"{ROOT}/lost", 0),
         (HERE, f"{ROOT}/web1.example.com/d0", 3),
     ]
 
 
-def test_a_directory_that_is_not_there_has_no_files(paths: Paths) -> None:
+async def test_a_directory_that_is_not_there_has_no_files(paths: Paths) -> None:
     paths.below(ROOT).rmdir()
-    assert storage_kind(HERE).disks(paths, HERE) == []
+    assert await storage_kind(HERE).disks(paths, HERE) == []
     with pytest.raises(StorageError, match="not below a directory"):
-        storage_kind(OTHER).disks(paths, OTHER)
+        await storage_kind(OTHER).disks(paths, OTHER)
 
 
 def test_every_template_that_is_made_here_has_its_kind_of_storage() -> None:

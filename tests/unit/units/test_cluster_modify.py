@@ -93,7 +93,9 @@ def spec(value: int) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"vg_name": "xenvg"}, "vg_name: this version cannot do that"),
+        ({"vg_name": "../xenvg"}, "vg_name: '../xenvg' is not the name of a volume"),
+        ({"vg_name": "-xenvg"}, "vg_name: '-xenvg' is not the name of a volume"),
+        ({"reserved_lvs": ["xenvg/(swap"]}, "is no regular expression"),
         ({"maintain_node_health": True}, "maintain_node_health: this version cannot"),
         ({"enabled_hypervisors": []}, "enabled_hypervisors: name at least one"),
         ({"enabled_hypervisors": ["xen"]}, "enabled_hypervisors: 'xen' is not known"),

@@ -19,9 +19,9 @@ from ganeti.rpc.procedures.files import NodeFile, SharedFiles
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.disk_findings import (
     Listing,
-    known_paths,
+    known_places,
     missing_findings,
-    unknown_files,
+    unknown_disks,
 )
 from ganeti.units.cluster.file_findings import (
     SsconfExpected,
@@ -197,9 +197,9 @@ def test_what_was_not_listed_is_not_missing() -> None:
 
 
 def test_a_file_that_belongs_to_nobody_is_found() -> None:
-    known = known_paths([snapshot([with_disk()])])
+    known = known_places([snapshot([with_disk()])])
     files = [file("/local/web1/d"), file("/local/coming/d"), file("/local/lost/d", 7)]
-    finding = one(unknown_files("node1", files, known, {"coming"}))
+    finding = one(unknown_disks("node1", files, known, {"coming"}))
     assert (finding.code, finding.is_error) == ("ENODEORPHANLV", False)
     assert finding.text == "the file /local/lost/d (7 MiB) belongs to no instance"
 

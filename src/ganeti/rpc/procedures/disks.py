@@ -3,7 +3,7 @@
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
-from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Nothing, Procedure
+from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, SLOW_S, Message, Nothing, Procedure
 
 
 class DiskArgs(Message, frozen=True, kw_only=True):
@@ -66,11 +66,12 @@ class StoredDisk(Message, frozen=True, kw_only=True):
     size: int
 
 
-BLOCKDEV_CREATE = Procedure("blockdev_create", DiskArgs, DiskInfo, SLOW_S, changes=True)
+BLOCKDEV_CREATE = Procedure("blockdev_create", DiskArgs, DiskInfo, HOURS_S, changes=True)
+"""Filling a large disk with zeros takes its time, as does what a larger one has more."""
 
 BLOCKDEV_REMOVE = Procedure("blockdev_remove", DiskArgs, Nothing, SLOW_S, changes=True)
 
-BLOCKDEV_GROW = Procedure("blockdev_grow", GrowDiskArgs, DiskInfo, SLOW_S, changes=True)
+BLOCKDEV_GROW = Procedure("blockdev_grow", GrowDiskArgs, DiskInfo, HOURS_S, changes=True)
 
 BLOCKDEV_ASSEMBLE = Procedure("blockdev_assemble", OpenDiskArgs, DiskInfo, SLOW_S, changes=True)
 

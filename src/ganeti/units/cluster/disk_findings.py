@@ -1,18 +1,22 @@
-"""Disks in files that are missing, too small, or belong to nobody; pure."""
+"""Disks that are missing, too small, or belong to nobody; pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
-from ganeti.config.storage_units import storage_unit
-from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.objects import Cluster, Disk, Instance, NodeUuid
+from ganeti.config.storage_units import disk_unit, stored_name
+from ganeti.layouts.places import holders
+from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit
+from ganeti.model.objects import Instance, NodeUuid
 from ganeti.rpc.procedures.disks import StoredDisk
 from ganeti.units.cluster.findings import Finding
 
 Stored = Mapping[NodeUuid, list[StoredDisk] | RpcError]
 """What lies in the storage units of each node that was asked."""
+Place = tuple[StorageUnit, str]
+"""A storage unit and a name there."""
 
 
 @dataclass(frozen=True)
@@ -22,59 +26,86 @@ class Listing:
     local: Stored
     shared: list[StoredDisk] | None
 
-    def of(self, cluster: Cluster, instance: Instance) -> dict[str, int] | None:
-        """Name -> MiB of all that lies where the instance's disks should; None if that is not known."""
+    def of(self, instance: Instance, node: NodeUuid) -> dict[Place, int] | None:
+        """Place -> MiB of all that lies where a node keeps the instance's disks; None if that is not known."""
         if DISK_TEMPLATES[instance.disk_template].shared:
             found: list[StoredDisk] | RpcError | None = self.shared
         else:
-            found = self.local.get(instance.primary_node)
+            found = self.local.get(node)
         if found is None or isinstance(found, RpcError):
             return None
-        unit = storage_unit(cluster, instance.disk_template)
-        return {one.name: one.size for one in found if one.unit == unit}
+        return {(one.unit, one.name): one.size for one in found}
 
 
 def missing_findings(
     snapshot: Snapshot, instances: Iterable[Instance], listing: Listing
 ) -> Iterator[Finding]:
-    """Disks that instances have by the configuration, and not on the node."""
+    """Disks, or parts of them, that instances have by the configuration, and not on the node."""
     for instance in instances:
-        template = DISK_TEMPLATES.get(instance.disk_template)
-        if template is None or storage_unit(snapshot.cluster, template.name) is None:
+        if instance.disk_template not in DISK_TEMPLATES:
             continue
-        there = listing.of(snapshot.cluster, instance)
-        if there is None:
-            continue
-        node = snapshot.nodes[instance.primary_node]
-        for number, disk in enumerate(instance.disks):
-            path = _path(disk)
-            if path not in there:
-                text = f"disk/{number} is missing on {node.name}: {path}"
+        for uuid in holders(instance):
+            there = listing.of(instance, uuid)
+            if there is not None:
+                yield from _missing(snapshot, instance, uuid, there)
+
+
+def _missing(
+    snapshot: Snapshot, instance: Instance, node: NodeUuid, there: Mapping[Place, int]
+) -> Iterator[Finding]:
+    where = snapshot.nodes[node].name
+    for number, disk in enumerate(instance.disks):
+        for layer in disk.layers():
+            unit = disk_unit(snapshot.cluster, layer)
+            if unit is None:
+                continue
+            name = stored_name(layer, node)
+            found = there.get((unit, name))
+            if found is None:
+                text = f"disk/{number} is missing on {where}: {name}"
                 yield Finding("EINSTANCEMISSINGDISK", "instance", instance.name, text)
-            elif there[path] < disk.size:
-                text = f"disk/{number} has {there[path]} MiB instead of {disk.size} MiB: {path}"
+            elif found < layer.size:
+                text = f"disk/{number} has {found} MiB instead of {layer.size} MiB: {name}"
                 yield Finding("EINSTANCEFAULTYDISK", "instance", instance.name, text)
 
 
-def _path(disk: Disk) -> str:
-    return str(disk.logical_id[1]) if len(disk.logical_id) > 1 else ""
-
-
-def known_paths(snapshots: Iterable[Snapshot]) -> set[str]:
-    """The paths of all disks of some configurations."""
+def known_places(snapshots: Iterable[Snapshot]) -> set[Place]:
+    """Where all disks of some configurations are."""
     return {
-        _path(disk)
+        (unit, stored_name(layer, node))
         for snapshot in snapshots
         for instance in snapshot.instances.values()
         for disk in instance.disks
+        for layer in disk.layers()
+        if (unit := disk_unit(snapshot.cluster, layer)) is not None
+        for node in holders(instance)
     }
 
 
-def unknown_files(
-    node_name: str, files: Iterable[StoredDisk], known: Collection[str], coming: Collection[str]
+def unknown_disks(
+    node_name: str,
+    disks: Iterable[StoredDisk],
+    known: Collection[Place],
+    coming: Collection[str],
+    reserved: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """Files that belong to no instance, nor to one that a job is making (`coming` has its name)."""
-    for file in files:
-        if file.name not in known and not any(part in coming for part in file.name.split("/")):
-            text = f"the file {file.name} ({file.size} MiB) belongs to no instance"
-            yield Finding("ENODEORPHANLV", "node", node_name, text, is_error=False)
+    """What belongs to no instance, nor to one that a job is making (`coming` has its name), nor is set apart.
+
+    Names of files have the instance's name in them; those of volumes do not, so that of them nothing is
+    said while instances are made.
+    """
+    patterns = [re.compile(pattern) for pattern in reserved]
+    in_files = {row.storage.kind for row in TEMPLATES.values() if row.in_files and row.storage}
+    for disk in disks:
+        is_file, name = disk.unit.kind in in_files, disk.name
+        if (disk.unit, name) in known:
+            continue
+        if is_file and any(part in coming for part in name.split("/")):
+            continue
+        if not is_file:
+            name = f"{disk.unit.key}/{name}"
+            if coming or any(pattern.match(name) for pattern in patterns):
+                continue
+        what = "file" if is_file else "volume"
+        text = f"the {what} {name} ({disk.size} MiB) belongs to no instance"
+        yield Finding("ENODEORPHANLV", "node", node_name, text, is_error=False)

@@ -35,9 +35,9 @@ from ganeti.units.node.promotion import make_fit
 _STORAGE = {
     row.storage.field: row.name
     for row in DISK_TEMPLATES.values()
-    if row.storage is not None and row.storage.field
+    if row.storage is not None and row.storage.field and not row.storage.param
 }
-"""Field of the cluster -> the template that needs it."""
+"""Field of the cluster -> the template whose disks are where it says, and do not say so themselves."""
 _UID_CHANGES = ("add_uids", "remove_uids")
 """Fields that change a parameter, and reach the host as it does."""
 SHOWN = 5

@@ -20,7 +20,7 @@ from ganeti.model.opcodes.cluster import (
 )
 from ganeti.model.verify_codes import VerifyCode
 from ganeti.units.base import LogicalUnit
-from ganeti.units.cluster.disk_findings import known_paths, missing_findings, unknown_files
+from ganeti.units.cluster.disk_findings import known_places, missing_findings, unknown_disks
 from ganeti.units.cluster.file_findings import (
     authority_findings,
     shared_findings,
@@ -219,7 +219,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
             ("Verifying OS definitions", os_findings(answers.oses)),
             ("Verifying instance status", self._guests(ctx, answers)),
             ("Verifying exclusion tags", exclusion_findings(answers.before, members)),
-            ("Verifying orphan volumes", self._unknown_files(ctx, answers, online)),
+            ("Verifying orphan volumes", self._unknown_disks(ctx, answers, online)),
         ]
         if "nplusone_mem" not in self.op.skip_checks:
             memory = memory_findings(answers.before, online, answers.free_memory())
@@ -254,14 +254,15 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         yield from instance_findings(snapshot, instances, answers.running)
         yield from missing_findings(snapshot, instances, answers.listing)
 
-    def _unknown_files(
+    def _unknown_disks(
         self, ctx: UnitContext, answers: Answers, online: list[Node]
     ) -> Iterator[Finding]:
-        known = known_paths((answers.before, ctx.snapshot))
+        known = known_places((answers.before, ctx.snapshot))
+        coming, reserved = answers.coming, ctx.snapshot.cluster.reserved_lvs
         for node in online:
             found = answers.listing.local.get(node.uuid)
             if found is not None and not isinstance(found, RpcError):
-                yield from unknown_files(node.name, found, known, answers.coming)
+                yield from unknown_disks(node.name, found, known, coming, reserved)
             if node.uuid == answers.before.cluster.master_node:  # in one group's check only
                 shared = answers.listing.shared or []
-                yield from unknown_files(node.name, shared, known, answers.coming)
+                yield from unknown_disks(node.name, shared, known, coming, reserved)

@@ -175,7 +175,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         demand = Demand.of(ctx.snapshot.cluster, instance)
         needs = space_needed(ctx.snapshot.cluster, instance.disks)
         for node in nodes:
-            info = await free_resources(ctx, node, what)
+            info = await free_resources(ctx, node, what, needs)
             memory = demand.memory if self._starts and node is nodes[0] else 0
             check_memory(info, node, memory, what)
             check_space(info, node, needs)

@@ -103,6 +103,9 @@ def _modified(disk: Disk, params: Params, at: int, field: str) -> tuple[Disk, Re
     if "size" in params:
         raise InputError("a disk is grown by gnt-instance grow-disk", f"{field}.size")
     of_template = _of_template(disk.template, params, field)
+    for fixed in DISK_TEMPLATES[disk.template].fixed_params:
+        if fixed in of_template:
+            raise InputError("says where a disk is, and cannot change", f"{field}.{fixed}")
     results = [
         FieldChange(f"disk.{name}", str(at), value, Applies.AT_START)
         for name, value in of_template.items()

@@ -94,7 +94,7 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
         for uuid in holders(instance):
             node = ctx.snapshot.nodes[uuid]
             check_online(node)
-            info = await free_resources(ctx, node, f"growing a disk of {instance.name}")
+            info = await free_resources(ctx, node, f"growing a disk of {instance.name}", more)
             check_space(info, node, more)
 
     async def execute(self, ctx: UnitContext, plan: GrowPlan) -> Outcome:

@@ -161,13 +161,14 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         self, ctx: UnitContext, instance: Instance, target: Node, memory_mib: int, *, copied: bool
     ) -> Shrinking | None:
         what = f"migrating instance {instance.name}"
-        info = await free_resources(ctx, target, what)
+        needs = space_needed(ctx.snapshot.cluster, instance.disks)
+        info = await free_resources(ctx, target, what, needs)
         may_change = self.op.allow_runtime_changes
         shrinking = shrinking_to_fit(
             ctx, instance, memory_mib, target, info, may_change=may_change, what=what
         )
         if copied:
-            check_space(info, target, space_needed(ctx.snapshot.cluster, instance.disks))
+            check_space(info, target, needs)
         await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
         return shrinking

@@ -223,7 +223,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         more_space = space_needed(cluster, [one for one in after.disks if one.uuid not in known])
         if more_memory <= 0 and not more_space:
             return
-        info = await free_resources(ctx, node, what)
+        info = await free_resources(ctx, node, what, more_space)
         check_memory(info, node, max(0, more_memory), what)
         if more_space:
             check_space(info, node, more_space)

@@ -114,11 +114,12 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         self, ctx: UnitContext, instance: Instance, target: Node, *, start: bool, makes: bool
     ) -> None:
         what = f"moving instance {instance.name}"
-        info = await free_resources(ctx, target, what)
+        needs = space_needed(ctx.snapshot.cluster, instance.disks)
+        info = await free_resources(ctx, target, what, needs)
         memory = filled_beparams(ctx.snapshot.cluster, instance)["maxmem"]
         check_memory(info, target, memory if start else 0, what)
         if makes:
-            check_space(info, target, space_needed(ctx.snapshot.cluster, instance.disks))
+            check_space(info, target, needs)
         if start:
             await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)

@@ -88,10 +88,11 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
         after = placed_disks(planner_of(instance), unplaced, uuids, JobNames(ctx))
         ctx.check_change(put_instance(after))
         again = [disk for at, disk in enumerate(after.disks) if at in wanted]
+        needs = space_needed(ctx.snapshot.cluster, again)
         for node in nodes:
             await self._check_gone(ctx, node, after, sorted(wanted))
-            info = await free_resources(ctx, node, f"disks of {instance.name}")
-            check_space(info, node, space_needed(ctx.snapshot.cluster, again))
+            info = await free_resources(ctx, node, f"disks of {instance.name}", needs)
+            check_space(info, node, needs)
         return RecreatePlan(after, tuple(disk.uuid for disk in again))
 
     async def _check_down(self, ctx: UnitContext, instance: Instance) -> None:

@@ -275,8 +275,9 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
     async def _check_space(
         self, ctx: UnitContext, node: Node, instance: Instance, disks: Sequence[Any]
     ) -> None:
-        info = await free_resources(ctx, node, f"replacing disks of {instance.name}")
-        check_space(info, node, space_needed(ctx.snapshot.cluster, disks))
+        needs = space_needed(ctx.snapshot.cluster, disks)
+        info = await free_resources(ctx, node, f"replacing disks of {instance.name}", needs)
+        check_space(info, node, needs)
 
     async def _faulty(
         self, ctx: UnitContext, instance: Instance, chosen: Sequence[int]

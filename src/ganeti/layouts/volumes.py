@@ -1,0 +1,46 @@
+"""Disks that are logical volumes of one node."""
+
+from ganeti.base.errors import InputError
+from ganeti.layouts.planner import Names, NewDisk, Planner, Site
+from ganeti.model.disk_templates import PLAIN
+from ganeti.model.objects import Cluster, Disk
+from ganeti.model.params import Params
+
+
+class PlainPlanner(Planner):
+    """A volume for each disk; its name has a UUID, so that it is the same wherever the instance goes."""
+
+    template = PLAIN
+
+    def check_site(self, site: Site) -> None:
+        if not site.others:
+            volume_group(site.cluster, {})
+
+    def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
+        group = volume_group(site.cluster, request.params or {})
+        return new_volume(group, request, f"disk{site.index}", names)
+
+
+def volume_group(cluster: Cluster, params: Params) -> str:
+    """The group that a disk names, or the one of the cluster; InputError if there is none."""
+    of_cluster = cluster.diskparams.get(PLAIN.name, {}).get("vg", "")
+    group = str(params.get("vg") or of_cluster or cluster.vg_name)
+    if not group:
+        raise InputError(
+            f"the cluster has no volume group for template {PLAIN.name} (gnt-cluster modify --vg-name=GROUP);"
+            " a disk may also name one (vg=GROUP)"
+        )
+    return group
+
+
+def new_volume(group: str, request: NewDisk, suffix: str, names: Names) -> Disk:
+    """A volume with a name that nothing else has; its parameters say in which group it is, whatever becomes of the cluster's."""
+    return Disk(
+        uuid=names.uuid(),
+        size=request.size,
+        template=PLAIN.name,
+        logical_id=(group, f"{names.uuid()}.{suffix}"),
+        mode=request.mode,
+        name=request.name,
+        params={**(request.params or {}), "vg": group},
+    )

@@ -1,0 +1,74 @@
+"""What a kind of storage units offers: places for disks on a node, as volume groups or directories.
+
+One light framework for all (S1-S8): every kind lists its units and says how they are; what only some
+can do is a part of the kind, and None where it cannot. A kind knows nothing of another.
+"""
+
+import abc
+from typing import Protocol
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.model.disk_templates import StorageUnit
+from ganeti.rpc.procedures.disks import StoredDisk
+from ganeti.rpc.procedures.host import StorageSpace
+from ganeti.rpc.procedures.storage_units import UnitState
+
+
+class Allocation(Protocol):
+    """What a kind offers whose units can be closed to new disks (S4)."""
+
+    async def set_allocatable(self, paths: Paths, key: str, *, allocatable: bool) -> None: ...
+
+
+class Making(Protocol):
+    """What a kind offers whose units can be made and deleted (S5); both may be repeated."""
+
+    async def make(self, paths: Paths, key: str) -> None: ...
+
+    async def delete(self, paths: Paths, key: str) -> None:
+        """StorageError if there is anything in it."""
+        ...
+
+
+class Repair(Protocol):
+    """What a kind offers whose units can be made consistent again (S6)."""
+
+    async def repair(self, paths: Paths, key: str) -> list[str]:
+        """What was done, a sentence each; what cannot be saved is given up, what is whole stays."""
+        ...
+
+
+class StorageKind(abc.ABC):
+    """All units of one kind on this node. Methods raise StorageError."""
+
+    allocation: Allocation | None = None
+    making: Making | None = None
+    repairing: Repair | None = None
+
+    @abc.abstractmethod
+    async def units(self, paths: Paths) -> list[UnitState]:
+        """All of this kind, sizes in MiB (S2)."""
+
+    async def check(self, paths: Paths, key: str) -> str:
+        """What is wrong with a unit, a sentence, or '' (S3)."""
+        found = next((one for one in await self.units(paths) if one.name == key), None)
+        return f"{key} is not there" if found is None else found.problem
+
+    async def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
+        """Its size and what is free, in MiB; an error if it is missing or must not be used."""
+        for one in await self.units(paths):
+            if one.name == unit.key:
+                free = one.free if one.allocatable else 0
+                return StorageSpace(unit=unit, total=one.size, free=free)
+        raise StorageError(f"{unit.key} is not there")
+
+    async def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
+        """What lies there by name, nothing if it is missing; an error if it must not be used."""
+        del paths, unit
+        return []
+
+    async def problems(self, paths: Paths) -> list[str]:
+        """What is wrong with the node's own settings for this kind, a sentence each."""
+        del paths
+        return []

@@ -1,0 +1,88 @@
+"""Volume groups of LVM as storage units."""
+
+from collections.abc import Sequence
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.model.disk_templates import StorageUnit
+from ganeti.rpc.procedures.disks import StoredDisk
+from ganeti.rpc.procedures.host import StorageSpace
+from ganeti.rpc.procedures.storage_units import UnitState
+from ganeti.storage.kind import Repair, StorageKind
+from ganeti.storage.lvm import commands
+from ganeti.storage.lvm.reports import Group, Physical
+from ganeti.storage.lvm.tools import Lvm
+
+MIB = 1024 * 1024
+
+
+class VolumeGroups(StorageKind, Repair):
+    """All volume groups of this node."""
+
+    def __init__(self, lvm: Lvm | None = None) -> None:
+        self._lvm = lvm or Lvm()
+        self.repairing = self
+
+    async def units(self, paths: Paths) -> list[UnitState]:
+        del paths
+        groups = await self._lvm.groups()
+        devices = await self._lvm.physical() if groups else []
+        return [state(group, devices) for group in groups]
+
+    async def space(self, paths: Paths, unit: StorageUnit) -> StorageSpace:
+        """What new volumes can have: the free part of the physical volumes that take any."""
+        del paths
+        devices = [one for one in await self._lvm.physical() if one.group == unit.key]
+        if not devices:
+            raise StorageError(f"volume group {unit.key} is not there")
+        total = sum(one.size for one in devices)
+        return StorageSpace(unit=unit, total=total // MIB, free=free(devices) // MIB)
+
+    async def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
+        del paths
+        if not any(one.name == unit.key for one in await self._lvm.groups()):
+            return []
+        found = await self._lvm.volumes(unit.key)
+        return [StoredDisk(unit=unit, name=one.name, size=one.size // MIB) for one in found]
+
+    async def repair(self, paths: Paths, key: str) -> list[str]:
+        """Give up physical volumes that are gone, with the volumes that lay on them (S6)."""
+        del paths
+        found = next((one for one in await self._lvm.groups() if one.name == key), None)
+        if found is None:
+            raise StorageError(f"volume group {key} is not there")
+        if not found.is_partial:
+            return []
+        lost = [one.name for one in await self._lvm.volumes(key) if one.is_partial]
+        await self._lvm.act(commands.drop_missing(key))
+        left = next((one for one in await self._lvm.groups() if one.name == key), None)
+        if left is None or left.is_partial:
+            raise StorageError(
+                f"volume group {key} lacks physical volumes still; look at vgs and pvs"
+            )
+        said = [f"{found.missing} physical volumes that are gone were given up"]
+        return [*said, *(f"volume {key}/{name} is lost" for name in lost)]
+
+
+def free(devices: Sequence[Physical]) -> int:
+    """Bytes that new volumes can have on some physical volumes."""
+    return sum(one.free for one in devices if one.is_allocatable and not one.is_missing)
+
+
+def state(group: Group, devices: Sequence[Physical]) -> UnitState:
+    """A group as it is listed."""
+    own = [one for one in devices if one.group == group.name]
+    problem = ""
+    if group.is_partial:
+        problem = (
+            f"volume group {group.name} lacks {group.missing} physical volumes; bring them back, or run"
+            f" gnt-node repair-storage NODE lvm-vg {group.name}"
+        )
+    return UnitState(
+        name=group.name,
+        size=group.size // MIB,
+        used=(group.size - group.free) // MIB,
+        free=group.free // MIB,
+        allocatable=any(one.is_allocatable for one in own),
+        problem=problem,
+    )

@@ -1,0 +1,42 @@
+"""Physical volumes of LVM as storage units."""
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.rpc.procedures.storage_units import UnitState
+from ganeti.storage.kind import Allocation, StorageKind
+from ganeti.storage.lvm import commands
+from ganeti.storage.lvm.reports import Physical
+from ganeti.storage.lvm.tools import Lvm
+
+MIB = 1024 * 1024
+
+
+class PhysicalVolumes(StorageKind, Allocation):
+    """All physical volumes of this node that are in a group."""
+
+    def __init__(self, lvm: Lvm | None = None) -> None:
+        self._lvm = lvm or Lvm()
+        self.allocation = self
+
+    async def units(self, paths: Paths) -> list[UnitState]:
+        del paths
+        return [_state(one) for one in await self._lvm.physical() if one.group]
+
+    async def set_allocatable(self, paths: Paths, key: str, *, allocatable: bool) -> None:
+        words = commands.set_allocatable(key, allocatable=allocatable)
+        found = next((one for one in await self.units(paths) if one.name == key), None)
+        if found is None:
+            raise StorageError(f"physical volume {key} is not there, or in no volume group")
+        if found.allocatable != allocatable:
+            await self._lvm.act(words)
+
+
+def _state(one: Physical) -> UnitState:
+    return UnitState(
+        name=one.name,
+        size=one.size // MIB,
+        used=one.used // MIB,
+        free=one.free // MIB,
+        allocatable=one.is_allocatable,
+        problem=f"a physical volume of volume group {one.group} is gone" if one.is_missing else "",
+    )

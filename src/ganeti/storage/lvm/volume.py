@@ -1,0 +1,292 @@
+"""Disks that are logical volumes: template `plain`.
+
+A volume carries the UUID of its disk as a tag, so that another's is neither taken, written nor removed,
+and while it has space that may hold another's data, a tag that says from which byte on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import ClassVar
+
+from ganeti.base.errors import StorageError
+from ganeti.base.identifiers import is_uuid
+from ganeti.base.paths import Paths
+from ganeti.model.disk_templates import PLAIN, DiskTemplate
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
+from ganeti.storage.interface import Adoption, BlockDevice, Snapshots
+from ganeti.storage.lvm import commands
+from ganeti.storage.lvm.commands import VolumeName, Words
+from ganeti.storage.lvm.devices import DeviceMapper, VolumeDevices, opened
+from ganeti.storage.lvm.reports import DISK_TAG, SNAPSHOT_TAG, UNWIPED_TAG, WAS_TAG, Volume
+from ganeti.storage.lvm.tools import Lvm
+from ganeti.storage.wipe import in_stoppable_thread, wipe
+
+MIB = 1024 * 1024
+BUSY_PAUSES_S = (0.2, 1.0, 3.0)
+"""A device that was just closed may still be looked at by udev."""
+
+
+class LogicalVolume(BlockDevice, Snapshots, Adoption):
+    """A volume of a group of this node."""
+
+    template: ClassVar[DiskTemplate] = PLAIN
+
+    def __init__(
+        self,
+        paths: Paths,
+        disk: DiskSpec,
+        *,
+        lvm: Lvm | None = None,
+        devices: VolumeDevices | None = None,
+    ) -> None:
+        del paths
+        match disk.own_id:
+            case (str(group), str(name)):
+                self._name = VolumeName(group, name)
+            case _:
+                raise StorageError(
+                    f"disk {disk.index} ({disk.uuid}): {disk.own_id!r:.200} is not (volume group, name),"
+                    f" which template {self.template.name} needs"
+                )
+        if not is_uuid(disk.uuid):
+            raise StorageError(f"disk {disk.index}: {disk.uuid!r:.80} is no UUID")
+        self._disk, self._tag = disk, f"{DISK_TAG}{disk.uuid}"
+        self._lvm, self._devices = lvm or Lvm(), devices or DeviceMapper()
+        self.snapshots = self.adoption = self
+
+    @property
+    def path(self) -> str:
+        return self._devices.path(self._name)
+
+    # --- the disk ---
+
+    async def create(self, size_mib: int) -> None:
+        async with self._naming("create"):
+            if size_mib <= 0:
+                raise StorageError(f"a size of {size_mib} MiB is not a size")
+            volume = await self._volume()
+            if volume is None:
+                await self._make(size_mib * MIB)
+            elif volume.disk != self._disk.uuid:
+                raise StorageError(
+                    "a volume of this name is there; remove it if nobody needs it (lvremove)"
+                )
+            elif volume.size < size_mib * MIB:
+                raise StorageError(
+                    f"it is there with {volume.size // MIB} MiB instead of {size_mib}"
+                )
+            await self._finish()
+
+    async def _make(self, size: int) -> None:
+        """Make the volume and clear it; on a failure nothing remains."""
+        wipes = self._disk.wipe
+        tags = [self._tag, f"{UNWIPED_TAG}0"] if wipes else [self._tag]
+        stripes = await self._stripes()
+        words = commands.create(self._name, size, tags, stripes=stripes, clear=not wipes)
+        try:
+            await self._lvm.act(words)
+            await self._finish()
+        except StorageError:
+            await self._forget()
+            raise
+
+    async def _stripes(self) -> tuple[int, int]:
+        """How many stripes of how many KiB; no more than there are physical volumes to lie on."""
+        wanted = int(self._disk.params.get("stripes", 1))
+        if wanted > 1:
+            usable = [one for one in await self._lvm.physical() if one.group == self._name.group]
+            wanted = max(1, min(wanted, sum(one.is_allocatable for one in usable)))
+        return wanted, int(self._disk.params.get("stripe_size", 64))
+
+    async def _forget(self) -> None:
+        """Remove what a failed creation has left; what fails here is for the next call of `remove`."""
+        try:
+            volume = await self._own()
+            if volume is not None and volume.unwiped_from == 0:
+                await self._act_when_idle(commands.remove(self._name))
+        except StorageError:
+            return
+
+    async def remove(self) -> None:
+        async with self._naming("remove"):
+            if await self._own() is not None:
+                await self._act_when_idle(commands.remove(self._name))
+
+    async def open(self, role: DiskRole) -> None:
+        """Any role is the same here: it is another layer that keeps copies."""
+        del role
+        async with self._naming("use"):
+            volume = self._whole(await self._own())
+            if volume.unwiped_from is not None:
+                await self._finish()
+            elif not volume.is_active:
+                await self._lvm.act(commands.activate(self._name))
+
+    async def close(self) -> None:
+        """The volume stays active: no other node sees it."""
+
+    async def grow(self, size_mib: int) -> None:
+        async with self._naming("grow"):
+            await self._finish()
+            volume = self._whole(await self._own())
+            if volume.size >= size_mib * MIB:
+                return
+            if self._disk.wipe:
+                # Said before there is any new space, so that no crash can leave some unnoticed.
+                mark = f"{UNWIPED_TAG}{volume.size}"
+                await self._lvm.act(commands.retag(self._name, add=[mark]))
+            await self._lvm.act(commands.extend(self._name, size_mib * MIB))
+            await self._finish()
+
+    async def size_mib(self) -> int | None:
+        async with self._naming("look at"):
+            volume = await self._own()
+            return None if volume is None else volume.size // MIB
+
+    async def check_identity(self) -> None:
+        async with self._naming("use"):
+            volume = self._whole(await self._own())
+            if volume.unwiped_from is not None:
+                raise StorageError("it was not made or grown to the end; activate it first")
+
+    # --- snapshots ---
+
+    async def take(self, name: str) -> str:
+        async with self._naming("make a snapshot of"):
+            volume = self._whole(await self._own())
+            copy, tag = VolumeName(self._name.group, name), f"{SNAPSHOT_TAG}{self._disk.uuid}"
+            found = await self._lvm.volume(copy)
+            if found is not None and tag not in found.tags:
+                raise StorageError(f"{copy} is there already, and is something else")
+            if found is None:
+                await self._lvm.act(commands.snapshot(self._name, name, volume.size, [tag]))
+            return self._devices.path(copy)
+
+    async def drop(self, name: str) -> None:
+        async with self._naming("drop a snapshot of"):
+            copy = VolumeName(self._name.group, name)
+            found = await self._lvm.volume(copy)
+            if found is not None and f"{SNAPSHOT_TAG}{self._disk.uuid}" in found.tags:
+                await self._act_when_idle(commands.remove(copy))
+
+    # --- adoption ---
+
+    async def adoptable_mib(self, source: str) -> int:
+        async with self._naming("adopt"):
+            return _adoptable(await self._source(source), source) // MIB
+
+    async def adopt(self, source: str) -> None:
+        async with self._naming("adopt"):
+            mine = await self._volume()
+            if mine is not None and mine.disk == self._disk.uuid:
+                return
+            if mine is not None:
+                raise StorageError("a volume of this name is there already")
+            old, found = VolumeName(self._name.group, source), await self._source(source)
+            if found is None or found.disk != self._disk.uuid:
+                _adoptable(found, source)
+                tags = [self._tag, f"{WAS_TAG}{source}"]
+                await self._lvm.act(commands.retag(old, add=tags))
+            await self._lvm.act(commands.rename(old, self._name.name))
+
+    async def give_back(self, source: str) -> None:
+        async with self._naming("give back"):
+            old, mark = VolumeName(self._name.group, source), f"{WAS_TAG}{source}"
+            mine = await self._volume()
+            if mine is not None and mine.disk == self._disk.uuid and mark in mine.tags:
+                await self._lvm.act(commands.rename(self._name, source))
+            found = await self._source(source)
+            if found is not None and found.disk == self._disk.uuid:
+                await self._lvm.act(commands.retag(old, drop=[self._tag, mark]))
+
+    async def _source(self, source: str) -> Volume | None:
+        return await self._lvm.volume(VolumeName(self._name.group, source))
+
+    # --- means ---
+
+    @asynccontextmanager
+    async def _naming(self, verb: str) -> AsyncIterator[None]:
+        """Say which disk an error is about."""
+        try:
+            yield
+        except StorageError as err:
+            what = f"cannot {verb} disk {self._disk.index} ({self._name})"
+            raise StorageError(f"{what}: {err.message}") from err
+        except OSError as err:
+            raise StorageError(
+                f"cannot {verb} disk {self._disk.index} ({self._name}): {err.strerror}"
+            ) from err
+
+    async def _volume(self) -> Volume | None:
+        """What has our name."""
+        return await self._lvm.volume(self._name)
+
+    async def _own(self) -> Volume | None:
+        """The disk's own volume; one that says nothing is believed, as those of Ganeti do."""
+        volume = await self._volume()
+        return volume if volume is not None and volume.disk in (None, self._disk.uuid) else None
+
+    def _whole(self, volume: Volume | None) -> Volume:
+        """StorageError unless the volume is there with all its data."""
+        if volume is None:
+            raise StorageError("there is no such volume of this disk")
+        if volume.is_partial:
+            raise StorageError("a physical volume with a part of it is gone: data is missing")
+        if volume.size < self._disk.size * MIB:
+            raise StorageError(
+                f"it has {volume.size // MIB} MiB instead of {self._disk.size} MiB: data is missing"
+            )
+        return volume
+
+    async def _finish(self) -> None:
+        """Fill with zeros what is still to be filled, if anything is."""
+        volume = await self._own()
+        if volume is None or (start := volume.unwiped_from) is None:
+            return
+        if not volume.is_active:
+            await self._lvm.act(commands.activate(self._name))
+            volume = await self._own()
+            if volume is None:
+                raise StorageError("it went away while it was made")
+        found = volume
+
+        def work(is_stopped: Callable[[], bool]) -> None:
+            with opened(self._devices, self._name, found, alone=start == 0) as descriptor:
+                wipe(descriptor, start, found.size, is_stopped)
+
+        await in_stoppable_thread(work)
+        await self._lvm.act(commands.retag(self._name, drop=[f"{UNWIPED_TAG}{start}"]))
+
+    async def _act_when_idle(self, words: Words) -> None:
+        for pause in BUSY_PAUSES_S:
+            try:
+                await self._lvm.act(words)
+            except StorageError as err:
+                if " in use" not in err.message and "used by another device" not in err.message:
+                    raise
+                await asyncio.sleep(pause)
+            else:
+                return
+        await self._lvm.act(words)
+
+
+def _adoptable(volume: Volume | None, source: str) -> int:
+    """Bytes of a volume that may become a disk; StorageError says why one may not (A48)."""
+    why = ""
+    if volume is None:
+        why = "there is none of this name"
+    elif volume.disk is not None:
+        why = f"it is disk {volume.disk} of an instance"
+    elif not volume.is_plain or volume.origin:
+        why = "it is a snapshot, the origin of one, a mirror, a pool or a part of such"
+    elif volume.is_open:
+        why = "something on the node uses it"
+    elif volume.is_partial:
+        why = "a physical volume with a part of it is gone"
+    elif volume.size < MIB:
+        why = "it is smaller than 1 MiB"
+    if volume is None or why:
+        raise StorageError(f"volume {source} cannot be adopted: {why}")
+    return volume.size

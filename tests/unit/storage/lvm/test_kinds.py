@@ -1,0 +1,97 @@
+"""Volume groups and physical volumes as storage units."""
+
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.base.process import CommandFailed, Completed
+from ganeti.model.disk_templates import StorageUnit
+from ganeti.storage.lvm.groups import VolumeGroups
+from ganeti.storage.lvm.physical import PhysicalVolumes
+from ganeti.storage.lvm.tools import Lvm
+from tests.support.model_lvm import MIB, ModelLvm, ModelPhysical
+
+GROUP = StorageUnit(kind="lvm-vg", key="xenvg")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelLvm:
+    model = ModelLvm(tmp_path)
+    model.devices["/dev/sdb"] = ModelPhysical("xenvg", 128 * MIB, used=8 * MIB)
+    model.devices["/dev/sdc"] = ModelPhysical("", 64 * MIB)
+    model.add("xenvg", "d1", 8 * MIB)
+    return model
+
+
+@pytest.mark.requirement("S2", "S3")
+async def test_groups_are_listed_with_their_sizes(model: ModelLvm) -> None:
+    kind = VolumeGroups(model.lvm)
+    (one,) = await kind.units(Paths())
+    assert (one.name, one.size, one.used, one.free) == ("xenvg", 384, 8, 376)
+    assert (one.allocatable, one.problem) == (True, "")
+    assert await kind.check(Paths(), "xenvg") == ""
+    assert await kind.check(Paths(), "nosuch") == "nosuch is not there"
+    disks = await kind.disks(Paths(), GROUP)
+    assert [(disk.unit, disk.name, disk.size) for disk in disks] == [(GROUP, "d1", 8)]
+    assert await kind.disks(Paths(), StorageUnit(kind="lvm-vg", key="nosuch")) == []
+
+
+@pytest.mark.requirement("S4")
+async def test_what_is_closed_to_new_volumes_is_no_free_space(model: ModelLvm) -> None:
+    groups, devices = VolumeGroups(model.lvm), PhysicalVolumes(model.lvm)
+    assert (await groups.space(Paths(), GROUP)).free == 376
+    await devices.set_allocatable(Paths(), "/dev/sda", allocatable=False)
+    assert [(one.name, one.allocatable) for one in await devices.units(Paths())] == [
+        ("/dev/sda", False),
+        ("/dev/sdb", True),
+    ]
+    assert (await groups.space(Paths(), GROUP)).free == 120
+    ran = len(model.acts())
+    await devices.set_allocatable(Paths(), "/dev/sda", allocatable=False)
+    assert len(model.acts()) == ran
+    for path in ("/dev/sdc", "/dev/nosuch", "--force"):
+        with pytest.raises(StorageError):
+            await devices.set_allocatable(Paths(), path, allocatable=True)
+
+
+@pytest.mark.requirement("S3", "S6")
+async def test_a_group_that_lost_a_device_is_found_and_repaired(model: ModelLvm) -> None:
+    kind = VolumeGroups(model.lvm)
+    assert await kind.repair(Paths(), "xenvg") == []
+    model.devices["/dev/sdb"].missing = True
+    model.add("xenvg", "lost", partial=True)
+    assert "lacks 1 physical volumes" in await kind.check(Paths(), "xenvg")
+    assert "is gone" in await PhysicalVolumes(model.lvm).check(Paths(), "/dev/sdb")
+    said = await kind.repair(Paths(), "xenvg")
+    assert said == ["1 physical volumes that are gone were given up", "volume xenvg/lost is lost"]
+    assert model.acts()[-1] == "vgreduce"
+    assert model.ran[-2][-2:] == ["--", "xenvg"]
+    assert await kind.check(Paths(), "xenvg") == ""
+    with pytest.raises(StorageError, match="volume group nosuch is not there"):
+        await kind.repair(Paths(), "nosuch")
+
+
+async def test_a_group_that_is_not_there_has_no_space(model: ModelLvm) -> None:
+    with pytest.raises(StorageError, match="volume group nosuch is not there"):
+        await VolumeGroups(model.lvm).space(Paths(), StorageUnit(kind="lvm-vg", key="nosuch"))
+
+
+async def test_a_node_without_lvm_says_what_to_install() -> None:
+    async def missing(argv: list[str], **_given: object) -> Completed:
+        done = Completed(tuple(argv), 127, b"", b"")
+        raise CommandFailed(done, "cannot be started: No such file or directory")
+
+    with pytest.raises(StorageError, match="install the package lvm2"):
+        await VolumeGroups(Lvm(run=missing)).units(Paths())  # type: ignore[arg-type] # a runner
+
+
+@pytest.mark.requirement("S7")
+def test_the_kinds_know_nothing_of_each_other() -> None:
+    import ganeti.storage.lvm.physical as devices
+    from ganeti.storage.lvm import groups
+
+    texts = [Path(str(module.__file__)).read_text("utf-8") for module in (groups, devices)]
+    assert "storage.lvm.physical" not in texts[0]
+    assert "storage.lvm.groups" not in texts[1]
