@@ -16,11 +16,19 @@ BLOCKED = re.compile(r"loop was blocked for (\d+) ms")
 
 
 @contextlib.contextmanager
-def local_cluster(nodes: int = 3, state: str = "embedded") -> Iterator[VirtualCluster]:
+def local_cluster(
+    nodes: int = 3, state: str = "embedded", *, confd: bool = False
+) -> Iterator[VirtualCluster]:
     """A running cluster with the fake hypervisor, removed at the end."""
     with tempfile.TemporaryDirectory(prefix="gnt-bench-") as name:
         cluster = plan(
-            Path(name) / "c", nodes, hypervisor="fake", netns=False, guest=None, state=state
+            Path(name) / "c",
+            nodes,
+            hypervisor="fake",
+            netns=False,
+            guest=None,
+            state=state,
+            confd=confd,
         )
         with contextlib.redirect_stdout(sys.stderr):
             lifecycle.up(cluster, _say)

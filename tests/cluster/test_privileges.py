@@ -20,7 +20,7 @@ import ganeti
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import problems
 from ganeti.base.users import ServiceUsers, users_file
-from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
+from ganeti.bootstrap.daemons import CONFD, CONFD_VARIABLE, MASTERD, NODED, Daemons
 
 pytestmark = [
     pytest.mark.cluster,
@@ -83,6 +83,7 @@ class Separated:
             "GANETI_ROOTDIR": str(self.root),
             "GANETI_HOSTNAME": "node1.example",
             "GANETI_ADDRESS": "127.77.7.7",
+            CONFD_VARIABLE: "1",
         }
 
     def words(self, module: str, *words: str) -> list[str]:
@@ -139,7 +140,7 @@ def separated(python: str) -> Iterator[Separated]:
         yield made
     finally:
         made.run("ganeti.cli.gnt_cluster", "destroy", "--yes-do-it")
-        for name in (MASTERD, NODED):
+        for name in (CONFD, MASTERD, NODED):
             process = Daemons(made.paths).status(name).process
             if process is not None:
                 os.kill(process.pid, 9)
@@ -162,6 +163,22 @@ def test_the_master_has_no_rights_of_root_and_the_node_daemon_has(separated: Sep
     assert set(map(int, found["Groups"].split())) == wanted
     assert int(found["CapEff"], 16) == int(found["CapPrm"], 16) == 0
     assert set(rights(separated.pid(NODED))["Uid"].split()) == {"0"}
+
+
+@pytest.mark.requirement("S51", "G25")
+def test_the_query_daemon_has_only_what_it_opened_before(separated: Separated) -> None:
+    account = separated.users.accounts["confd"]
+    pid = separated.pid(CONFD)
+    found = rights(pid)
+    assert set(found["Uid"].split()) == {str(account.uid)}
+    assert int(found["CapEff"], 16) == int(found["CapPrm"], 16) == 0
+    for path in (separated.paths.confd_key, separated.paths.state, separated.paths.authority_key):
+        words = as_user(account.uid, account.gid, ["test", "-r", str(path)])
+        assert subprocess.run(words, check=False).returncode != 0
+    separated.cluster("add-tags", "followed")
+    words = ("-v", "-a", "127.77.7.7", "config", "/cluster/cluster_name")
+    done = separated.run("ganeti.cli.confd_client", *words)
+    assert done.stdout == "cluster.example\n", done.stderr
 
 
 @pytest.mark.requirement("S224", "S226", "A19")

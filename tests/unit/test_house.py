@@ -186,6 +186,7 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "cli/gnt_cluster.py": "hypervisor parameters are shown of enabled ones; collectors with their intervals",
     "cli/gnt_instance/batch.py": "asks whether there is an allocator",
     "cli/gnt_os.py": "shows and changes what the cluster has for one OS",
+    "confd/facts.py": "rows are read by the few fields that are answered",
     "config/cluster_params.py": "rules between two parameters",
     "layouts/files.py": "an instance's own directory",
     "model/disk_templates.py": "which parameter says where a template takes space from",

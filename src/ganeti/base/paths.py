@@ -126,6 +126,16 @@ class Paths:
         return self.data / "ca.key"
 
     @property
+    def confd_key(self) -> Path:
+        """With which confd's datagrams are signed; only on master candidates."""
+        return self.data / "hmac.key"
+
+    @property
+    def former_confd_key(self) -> Path:
+        """Counts beside the other while a key is renewed."""
+        return self.data / "hmac.key.former"
+
+    @property
     def rapi_certificate(self) -> Path:
         return self.data / "rapi.pem"
 

@@ -24,10 +24,11 @@ from ganeti.base.users import (
 
 ROOT = "root"
 MASTER_LOG, MOND_LOG = "master-daemon.log", "monitoring-daemon.log"
+CONFD_LOG = "conf-daemon.log"
 LOG_FILES = {
     MASTER_LOG: MASTERD,
     "rapi-daemon.log": RAPI,
-    "conf-daemon.log": CONFD,
+    CONFD_LOG: CONFD,
     MOND_LOG: CONFD,
 }
 """Whose the logs of daemons without the rights of root are; the monitoring daemon is confd's user."""
@@ -59,6 +60,8 @@ def table(paths: Paths) -> list[Rule]:
         paths.register,
         paths.node_key,
         paths.authority_key,
+        paths.confd_key,
+        paths.former_confd_key,
         *databases,
         paths.state_settings,
         paths.etcd_server_settings,

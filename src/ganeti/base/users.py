@@ -8,7 +8,8 @@ import grp
 import os
 import pwd
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +97,21 @@ def format_names(names: Mapping[str, str]) -> str:
     return "\n".join(
         ["# As whom the daemons of this node run; see ganeti-users-setup(8).", *lines, ""]
     )
+
+
+@contextmanager
+def acting_as(account: Account) -> Iterator[None]:
+    """Root opens and makes files with the rights of `account` meanwhile; for one thread, at the start."""
+    groups = os.getgroups()
+    os.setgroups(account.groups)
+    os.setegid(account.gid)
+    os.seteuid(account.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
 
 
 def become(account: Account) -> None:

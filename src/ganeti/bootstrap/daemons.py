@@ -19,14 +19,18 @@ from ganeti.base.paths import Paths
 from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file, serving_process
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 
-NODED, MASTERD, MOND = "ganeti-noded", "ganeti-masterd", "ganeti-mond"
+NODED, MASTERD, MOND, CONFD = "ganeti-noded", "ganeti-masterd", "ganeti-mond", "ganeti-confd"
 ETCD = "ganeti-etcd"
 MODULES = {
     NODED: "ganeti.daemons.noded",
     MASTERD: "ganeti.daemons.masterd",
     MOND: "ganeti.daemons.mond",
+    CONFD: "ganeti.daemons.confd",
     ETCD: "ganeti.daemons.etcd",
 }
+
+CONFD_VARIABLE = "GANETI_CONFD"
+"""A node of a virtual cluster runs the query daemon only where this is 1; a host always does."""
 
 START_LIMIT_S = 90.0
 """A busy or emulated host may need that long; one that has ended is noticed at once."""
@@ -66,6 +70,11 @@ class Daemons:
         is_host = paths.root == Path("/") and SYSTEMD_RUNS.is_dir()
         is_host = is_host and (UNITS / f"{NODED}.service").exists()
         self._systemd = is_host if systemd is None else systemd
+
+    @property
+    def has_confd(self) -> bool:
+        """Whether a candidate here runs the query daemon."""
+        return self._paths.root == Path("/") or self._environment.get(CONFD_VARIABLE) == "1"
 
     def status(self, name: str) -> DaemonStatus:
         path = pid_file(self._paths.run, name)

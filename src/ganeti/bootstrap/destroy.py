@@ -7,7 +7,7 @@ from pathlib import Path
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import ETCD, MASTERD, MOND, NODED, Daemons
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, Daemons
 
 
 def is_member(paths: Paths) -> bool:
@@ -22,6 +22,8 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
     """
     keys = [
         paths.authority_key,
+        paths.confd_key,
+        paths.former_confd_key,
         paths.node_key,
         paths.node_certificate,
         paths.authority_certificate,
@@ -47,6 +49,7 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
 
 async def destroy(paths: Paths, daemons: Daemons) -> None:
     """The end of a cluster on its last node: stop the daemons, then remove its data."""
+    await daemons.stop(CONFD)
     await daemons.stop(MASTERD)
     await daemons.stop(MOND)
     await daemons.stop(ETCD)

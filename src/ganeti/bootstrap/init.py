@@ -21,7 +21,7 @@ from ganeti.base.files import write_atomically
 from ganeti.base.identifiers import host_name, plain_name
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
-from ganeti.bootstrap.daemons import ETCD, MASTERD, NODED, Daemons
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
 from ganeti.bootstrap.etcd import ExternalEtcd, begin_etcd
 from ganeti.bootstrap.membership import (
@@ -32,6 +32,7 @@ from ganeti.bootstrap.membership import (
     write_identity,
 )
 from ganeti.clients.luxi_async import AsyncLuxiClient
+from ganeti.confd.keys import keep_key, new_key
 from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
 from ganeti.config.config import Config
 from ganeti.config.ssconf_writer import ssconf_values
@@ -126,6 +127,7 @@ async def make_identity(new: InitContext) -> None:
         now=now,
     )
     write_atomically(new.paths.authority_key, authority_key, mode=0o600)
+    keep_key(new.paths, new_key())
     write_identity(new.paths, key, new.certificate, authority)
 
 
@@ -182,6 +184,13 @@ async def start_master(new: InitContext) -> None:
     await answers(new.paths)
 
 
+async def start_confd(new: InitContext) -> None:
+    """The query daemon, where candidates have one."""
+    if new.daemons.has_confd:
+        new.undo.push_async_callback(new.daemons.stop, CONFD)
+        await new.daemons.start(CONFD)
+
+
 STEPS: tuple[Step, ...] = (
     make_places,
     make_identity,
@@ -190,6 +199,7 @@ STEPS: tuple[Step, ...] = (
     make_storage_list,
     start_node_daemon,
     start_master,
+    start_confd,
 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from ganeti.base.paths import Paths
+from ganeti.confd.keys import distributed_keys
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_READ, CandidateArgs, CandidateReport
@@ -157,8 +158,11 @@ class EtcdServers:
         self, settings: StateSettings | None, server: ServerSettings | None = None
     ) -> CandidateArgs:
         key = await asyncio.to_thread(self._paths.authority_key.read_text)
+        confd, former = await asyncio.to_thread(distributed_keys, self._paths)
         return CandidateArgs(
             authority_key=key,
+            confd_key=confd,
+            former_confd_key=former,
             state=msgspec.json.encode(settings).decode() if settings else "",
             etcd_server=msgspec.json.encode(server).decode() if server else "",
         )

@@ -9,7 +9,8 @@ import msgspec
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import ETCD, MASTERD, Daemons
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, Daemons
+from ganeti.confd.keys import forget_keys, keep_key
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import (
@@ -45,15 +46,20 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
         async with changing:
             try:
                 await asyncio.to_thread(_keep, paths, key)
+                is_new = await asyncio.to_thread(
+                    keep_key, paths, args.confd_key, args.former_confd_key
+                )
             except OSError as err:
-                raise HostError(f"cannot keep the authority's key: {err.strerror}") from err
-            await _begin_state(paths, daemons, args)
+                raise HostError(f"cannot keep the cluster's keys: {err.strerror}") from err
+            is_new = await _begin_state(paths, daemons, args) or is_new
             await daemons.start(MASTERD)
+            await _begin_confd(paths, daemons, is_new=is_new)
         return Nothing()
 
     async def stop(_args: Nothing, _call: Call) -> Nothing:
         async with changing:
             log.info("this node is no master candidate any more")
+            await daemons.stop(CONFD)
             await daemons.stop(MASTERD)
             await daemons.stop(ETCD)
             try:
@@ -76,10 +82,26 @@ def _report(paths: Paths) -> CandidateReport:
     return CandidateReport(has_data=has_data(paths), free_bytes=shutil.disk_usage(place).free)
 
 
-async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> None:
-    """Know where the state is, and run this candidate's part of it."""
+async def _begin_confd(paths: Paths, daemons: Daemons, *, is_new: bool) -> None:
+    """Answer queries, with a new key or from another place by a new process.
+
+    A candidate without it is a candidate: what keeps it from starting is said, and tried again by others.
+    """
+    if not daemons.has_confd or not paths.confd_key.exists():
+        return
+    try:
+        if is_new:
+            await daemons.stop(CONFD)
+        await daemons.start(CONFD)
+    except HostError as err:
+        log.warning("this candidate answers no queries: %s", err)
+
+
+async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> bool:
+    """Know where the state is, and run this candidate's part of it; whether it was elsewhere before."""
     settings, server = _decoded(args)
-    if settings.kind != state_settings(paths).kind:
+    is_moved = settings.kind != state_settings(paths).kind
+    if is_moved:
         # It was moved from one back end to another: the daemon begins anew.
         await daemons.stop(MASTERD)
     if settings.kind == "embedded":
@@ -90,6 +112,7 @@ async def _begin_state(paths: Paths, daemons: Daemons, args: CandidateArgs) -> N
         raise HostError(f"cannot keep where the state is: {err.strerror}") from err
     if server is not None:
         await daemons.start(ETCD)
+    return is_moved
 
 
 def _keep(paths: Paths, key: bytes) -> None:
@@ -125,4 +148,5 @@ def _forget(paths: Paths) -> None:
     for path in (paths.authority_key, *state):
         path.unlink(missing_ok=True)
     forget_etcd(paths)
+    forget_keys(paths)
     sync_directory(paths.data)

@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     make.add_argument(
         "--monitoring", action="store_true", help="start the monitoring daemon of each node too"
     )
+    make.add_argument("--confd", action="store_true", help="candidates run the query daemon too")
     make.add_argument(
         "--guest",
         type=Path,
@@ -117,6 +118,7 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
             netns=args.netns,
             guest=guest,
             monitoring=args.monitoring,
+            confd=args.confd,
             state=args.state,
             init_options=tuple(args.init_option),
         ),

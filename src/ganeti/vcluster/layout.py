@@ -12,6 +12,7 @@ import ganeti
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import NODED_PORT, Paths
+from ganeti.bootstrap.daemons import CONFD_VARIABLE
 from ganeti.model import wire
 from ganeti.uidpool import DIRECTORY_VARIABLE
 
@@ -33,6 +34,8 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     namespace: str = ""
     """The network namespace that the node lives in; '' with loopback addresses."""
+    has_confd: bool = False
+    """Whether it runs the query daemon while it is a candidate."""
 
     @property
     def paths(self) -> Paths:
@@ -58,6 +61,7 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
             "GANETI_ROOTDIR": self.root,
             "GANETI_HOSTNAME": self.name,
             "GANETI_ADDRESS": self.address,
+            **({CONFD_VARIABLE: "1"} if self.has_confd else {}),
         }
 
     def words(self, argv: list[str]) -> list[str]:
@@ -125,7 +129,7 @@ def load(directory: Path) -> VirtualCluster | None:
     return wire.decode(data, VirtualCluster, what=STATE)
 
 
-def plan(
+def plan(  # noqa: PLR0913 - each is an option of the command
     directory: Path,
     count: int,
     *,
@@ -133,6 +137,7 @@ def plan(
     netns: bool,
     guest: Path | None,
     monitoring: bool = False,
+    confd: bool = False,
     state: str = "embedded",
     init_options: tuple[str, ...] = (),
 ) -> VirtualCluster:
@@ -163,6 +168,7 @@ def plan(
                 root=str(directory / name),
                 address=address,
                 namespace=f"gnt-{tag}-{number}" if netns else "",
+                has_confd=confd,
             )
             for number, (name, address) in enumerate(zip(names, addresses, strict=True), 1)
         ),

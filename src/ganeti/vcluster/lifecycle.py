@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
-from ganeti.bootstrap.daemons import ETCD, MASTERD, MOND, NODED, Daemons
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, Daemons
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode, load
 from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
 
 DOWN = "down"
-START_ORDER = (NODED, ETCD, MASTERD, MOND)
+START_ORDER = (NODED, ETCD, MASTERD, CONFD, MOND)
 JOIN_WAIT_S = 60.0
 LOG_LINES = 15
 TOKEN_LENGTH = 100
@@ -341,7 +341,7 @@ def down(cluster: VirtualCluster, say: Say) -> None:
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
     problems = []
     # Node daemons before masters: a master that is elected meanwhile starts the daemons of candidates.
-    for name in (MOND, NODED, MASTERD, ETCD):
+    for name in (MOND, NODED, CONFD, MASTERD, ETCD):
         for node in cluster.nodes:
             daemons = Daemons(node.paths, environment=node.environment())
             try:
@@ -363,6 +363,8 @@ def _daemons_of(cluster: VirtualCluster, node: VirtualNode) -> list[str]:
         names.insert(0, MASTERD)
     if node.paths.etcd_server_settings.exists():
         names.append(ETCD)
+    if node.has_confd and node.paths.confd_key.exists():
+        names.append(CONFD)
     if cluster.has_monitoring:
         names.append(MOND)
     return names

@@ -38,13 +38,17 @@ class RegisterAnswer(Message, frozen=True, kw_only=True):
 
 
 class CandidateArgs(Message, frozen=True, kw_only=True):
-    """Become a master candidate: the key of the cluster's authority (PEM), and where the state is."""
+    """Become a master candidate: the keys of the cluster's authority (PEM) and of confd, and where the state is."""
 
     authority_key: str
     state: str = ""
     """Where it is (`StateSettings` as JSON); '' where the candidates themselves have it."""
     etcd_server: str = ""
     """The settings of the candidate's own server of etcd, where it is to run one."""
+    confd_key: bytes = b""
+    """With which confd's datagrams are signed."""
+    former_confd_key: bytes = b""
+    """What counts beside it while it is renewed."""
 
     def __repr__(self) -> str:
         return "CandidateArgs(…)"

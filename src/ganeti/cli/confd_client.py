@@ -1,0 +1,128 @@
+"""`ganeti-confd-client`: asks the query daemons of the master candidates, from a node that has the key."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
+from ganeti.base.terminal import Parser, say
+
+if TYPE_CHECKING:  # loaded when it is needed
+    from ganeti.clients.confd import Found
+    from ganeti.protocols.confd import Query
+
+QUERIES = {
+    "ping": ("PING", "", "see whether they answer"),
+    "node-role": ("NODE_ROLE_BY_NAME", "NODE", "0 master, 1 candidate, 2 offline, 3 drained, 4 regular"),
+    "node-ip": ("NODE_IP_BY_INSTANCE_IP", "ADDRESS", "of the node on which the instance with ADDRESS is"),
+    "master": ("MASTER", "", "the name of the master node"),
+    "node-ips": ("NODE_IPS", "", "the addresses of all nodes"),
+    "candidate-ips": ("CANDIDATE_IPS", "", "the addresses of the master candidates"),
+    "instance-ips": ("INSTANCE_IPS", "[LINK]", "the addresses of instances at a link"),
+    "node-drbd": ("NODE_DRBD", "NODE", "the minors of mirrored disks"),
+    "node-instances": ("NODE_INSTANCES", "NODE", "the instances of a node, primary and secondary"),
+    "instance-disks": ("INSTANCE_DISKS", "INSTANCE", "the disks of an instance"),
+    "config": ("CONFIG_VALUE", "PATH", "one value, as /cluster/cluster_name"),
+    "collectors": ("DATA_COLLECTORS", "", "the data collectors"),
+    "candidates": ("CANDIDATES", "", "the names of the master candidates"),
+    "offline-nodes": ("OFFLINE_NODES", "", "the names of offline nodes"),
+    "instances": ("INSTANCES", "[NAME]", "names of instances, those behind NAME, as many as fit"),
+    "primary-node": ("INSTANCE_PRIMARY_NODE", "INSTANCE", "the node of an instance"),
+}  # fmt: skip
+"""Command -> query type, what it takes, help."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    queries = "\n".join(
+        f"  {f'{name} {takes}':28} {what}" for name, (_type, takes, what) in QUERIES.items()
+    )
+    made = Parser(
+        prog="ganeti-confd-client",
+        description="Ask the query daemons of the master candidates.",
+        epilog=f"queries:\n{queries}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("query", choices=QUERIES, metavar="QUERY", help="see below")
+    made.add_argument("key", nargs="?", help="what the query takes")
+    made.add_argument(
+        "-a",
+        "--address",
+        action="append",
+        metavar="ADDRESS",
+        help="ask there; may be repeated (default: all candidates)",
+    )
+    made.add_argument(
+        "--hmac-file", metavar="FILE", help="the cluster's key (default: that of this node)"
+    )
+    made.add_argument("-p", "--port", type=int, default=1814, help="port (default: %(default)s)")
+    made.add_argument(
+        "-t", "--timeout", type=float, default=5.0, metavar="SECONDS", help="default: %(default)s"
+    )
+    made.add_argument(
+        "-v", "--verbose", action="store_true", help="say the serial, and who answered"
+    )
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the answer as JSON, a text as it is; 0, or 1 if it is an error or none came."""
+    args = parser().parse_args(argv)
+    try:
+        found = _ask(args)
+    except GanetiError as err:
+        say(f"ganeti-confd-client: {err}", file=sys.stderr)
+        return 1
+    import json
+
+    answer = found.answer
+    if args.verbose:
+        say(
+            f"serial {answer.serial}, {found.answered} of {found.asked} candidates",
+            file=sys.stderr,
+        )
+    if answer.status:
+        why = {0: "there is none", 1: "it knows nothing yet", 2: "the key is not of the right kind"}
+        text = (
+            why.get(answer.answer, answer.answer)
+            if isinstance(answer.answer, int)
+            else answer.answer
+        )
+        say(f"ganeti-confd-client: {text}", file=sys.stderr)
+        return 1
+    say(answer.answer if isinstance(answer.answer, str) else json.dumps(answer.answer, indent=2))
+    return 0
+
+
+def _ask(args: argparse.Namespace) -> "Found":
+    import asyncio
+    from pathlib import Path
+
+    from ganeti.base.paths import Paths
+    from ganeti.clients.confd import ConfdClient
+    from ganeti.protocols.confd import QueryType
+    from ganeti.ssconf import SimpleStore
+
+    name, takes, _what = QUERIES[args.query]
+    if takes and not takes.startswith("[") and args.key is None:
+        raise InputError(f"{args.query} needs {takes}")
+    if not takes and args.key is not None:
+        raise InputError(f"{args.query} takes no {args.key!r:.80}")
+    paths = Paths.from_environment()
+    path = Path(args.hmac_file) if args.hmac_file else paths.confd_key
+    try:
+        key = path.read_bytes()
+    except OSError as err:
+        raise PrereqError(
+            f"{path}: {err.strerror}; only root of a master candidate has the cluster's key",
+            ErrorCode.ENVIRONMENT,
+        ) from err
+    addresses = args.address or SimpleStore(paths).lines("master_candidates_ips")
+    query: Query = args.key
+    client = ConfdClient(key, addresses, port=args.port)
+    return asyncio.run(client.ask(QueryType[name], query, limit_s=args.timeout))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

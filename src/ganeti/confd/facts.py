@@ -1,0 +1,276 @@
+"""What confd keeps of the configuration: a few fields of each row, indexed; secrets are never taken in.
+
+Rows are read by what they must have, so that one of an older or newer version is read too. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from ganeti.base.errors import StoreError
+from ganeti.model.data_collectors import collecting
+from ganeti.model.disk_templates import TEMPLATES
+from ganeti.protocols.confd import NodeRole
+
+CLUSTER, NODE, INSTANCE = "cluster", "node", "instance"
+KINDS = (CLUSTER, INSTANCE, NODE)
+"""Which rows of the state are read, in the order of the state's keys."""
+
+Item = str | int
+Params = dict[str, Any]
+
+
+class ClusterFacts(msgspec.Struct, frozen=True):
+    """The cluster itself."""
+
+    uuid: str
+    name: str
+    master_node: str
+    master_ip: str = ""
+    nicparams: Params = {}
+    enabled_data_collectors: dict[str, bool] = {}
+    data_collector_interval: dict[str, int] = {}
+
+    @property
+    def default_link(self) -> str:
+        """Of NICs that name none."""
+        return str(self.nicparams.get("link", ""))
+
+    def collectors(self) -> dict[str, dict[str, Any]]:
+        """In the form of Ganeti's configuration."""
+        wanted = collecting(self.enabled_data_collectors, self.data_collector_interval)
+        return {
+            name: {"active": one.active, "interval": one.interval_us}
+            for name, one in wanted.items()
+        }
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """A node."""
+
+    uuid: str
+    name: str
+    primary_ip: str
+    master_candidate: bool = False
+    offline: bool = False
+    drained: bool = False
+
+
+class DiskFacts(msgspec.Struct, frozen=True, omit_defaults=False):
+    """A layer of a disk, as it is shown: neither parameters nor what follows the port of a mirror."""
+
+    uuid: str
+    size: int
+    template: str
+    logical_id: tuple[Item | None, ...] = ()
+    parts: dict[str, tuple[Item, ...]] = {}
+    children: tuple["DiskFacts", ...] = ()
+    mode: str = "rw"
+    name: str | None = None
+
+    def minors(self, node: str) -> list[int]:
+        """The numbers by which this node calls mirrored layers."""
+        part = self.parts.get(node, ())
+        own = [part[0]] if part and isinstance(part[0], int) else []
+        return own + [minor for child in self.children for minor in child.minors(node)]
+
+    def shown(self) -> Params:
+        """Without what is secret; `dev_type` is Ganeti's word."""
+        template = TEMPLATES.get(self.template)
+        is_mirror = template is None or template.has_port or template.has_numbers
+        return {
+            "uuid": self.uuid,
+            "size": self.size,
+            "dev_type": self.template,
+            "logical_id": self.logical_id[:1] if is_mirror else self.logical_id,
+            "minors": {
+                node: part[0]
+                for node, part in self.parts.items()
+                if part and isinstance(part[0], int)
+            },
+            "children": [child.shown() for child in self.children],
+            "mode": self.mode,
+            "name": self.name,
+        }
+
+
+class NicFacts(msgspec.Struct, frozen=True):
+    """A network interface."""
+
+    uuid: str = ""
+    mac: str = ""
+    ip: str | None = None
+    name: str | None = None
+    nicparams: Params = {}
+
+
+class InstanceFacts(msgspec.Struct, frozen=True):
+    """An instance; there is no field for private parameters."""
+
+    uuid: str
+    name: str
+    primary_node: str
+    secondary_nodes: tuple[str, ...] = ()
+    serial_no: int = 1
+    ctime: float = 0.0
+    mtime: float = 0.0
+    os: str = ""
+    hypervisor: str = ""
+    admin_state: str = ""
+    admin_state_source: str = ""
+    disk_template: str = ""
+    disks: tuple[DiskFacts, ...] = ()
+    nics: tuple[NicFacts, ...] = ()
+    hvparams: Params = {}
+    beparams: Params = {}
+    osparams: dict[str, str] = {}
+    network_port: int | None = None
+    tags: tuple[str, ...] = ()
+
+    def shown(self) -> Params:
+        """The object of a query, with Ganeti's names; disks are named by their UUIDs."""
+        fields: Params = msgspec.to_builtins(self)
+        fields["disks"] = [disk.uuid for disk in self.disks]
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an instance is; all else of it is kept as it came, and read when it is asked for."""
+
+    name: str
+    primary_node: str
+    secondary_nodes: tuple[str, ...]
+    addresses: tuple[tuple[str, str], ...]
+    """(link, address) of each NIC that has an address; '' is the cluster's default link."""
+    document: bytes
+
+    def read(self) -> InstanceFacts:
+        return _INSTANCE.decode(self.document)
+
+
+_CLUSTER = msgspec.json.Decoder(ClusterFacts)
+_NODE = msgspec.json.Decoder(NodeFacts)
+_INSTANCE = msgspec.json.Decoder(InstanceFacts)
+
+
+class Facts:
+    """All that can be asked, at one position of the state."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.cluster: ClusterFacts | None = None
+        self.nodes: dict[str, NodeFacts] = {}
+        self.node_names: dict[str, str] = {}
+        self.instances: dict[str, Place] = {}
+        self.instance_names: dict[str, str] = {}
+        self._by_node: dict[str, set[str]] = {}
+        self._by_address: dict[str, dict[str, str]] = {}
+
+    # Taking rows in
+
+    def put(self, kind: str, key: str, value: bytes) -> None:
+        """A row of the state, new or changed; one of another kind is passed over. StoreError."""
+        try:
+            if kind == CLUSTER:
+                self.cluster = _CLUSTER.decode(value)
+            elif kind == NODE:
+                self._put_node(key, _NODE.decode(value))
+            elif kind == INSTANCE:
+                self._put_instance(key, _INSTANCE.decode(value))
+        except (msgspec.DecodeError, UnicodeError) as err:
+            raise StoreError(f"{kind} {key} cannot be read: {err}") from err
+
+    def delete(self, kind: str, key: str) -> None:
+        """A row that is gone; harmless where there was none."""
+        if kind == NODE:
+            self._drop_node(key)
+        elif kind == INSTANCE:
+            self._drop_instance(key)
+
+    def _put_node(self, uuid: str, node: NodeFacts) -> None:
+        self._drop_node(uuid)
+        self.nodes[uuid] = node
+        self.node_names[node.name] = uuid
+
+    def _drop_node(self, uuid: str) -> None:
+        node = self.nodes.pop(uuid, None)
+        if node is not None and self.node_names.get(node.name) == uuid:
+            del self.node_names[node.name]
+
+    def _put_instance(self, uuid: str, instance: InstanceFacts) -> None:
+        self._drop_instance(uuid)
+        addresses = tuple(
+            (str(nic.nicparams.get("link", "")), nic.ip) for nic in instance.nics if nic.ip
+        )
+        place = Place(
+            instance.name,
+            instance.primary_node,
+            instance.secondary_nodes,
+            addresses,
+            msgspec.json.encode(instance),
+        )
+        self.instances[uuid] = place
+        self.instance_names[place.name] = uuid
+        for node in (place.primary_node, *place.secondary_nodes):
+            self._by_node.setdefault(node, set()).add(uuid)
+        for link, address in addresses:
+            self._by_address.setdefault(link, {})[address] = uuid
+
+    def _drop_instance(self, uuid: str) -> None:
+        place = self.instances.pop(uuid, None)
+        if place is None:
+            return
+        if self.instance_names.get(place.name) == uuid:
+            del self.instance_names[place.name]
+        for node in (place.primary_node, *place.secondary_nodes):
+            self._by_node.get(node, set()).discard(uuid)
+        for link, address in place.addresses:
+            known = self._by_address.get(link, {})
+            if known.get(address) == uuid:
+                del known[address]
+
+    # Looking things up
+
+    def role(self, node: NodeFacts) -> NodeRole:
+        """What a node is; being the master comes first, then what it cannot do (S61)."""
+        if self.cluster is not None and node.uuid == self.cluster.master_node:
+            return NodeRole.MASTER
+        if node.offline:
+            return NodeRole.OFFLINE
+        if node.drained:
+            return NodeRole.DRAINED
+        return NodeRole.CANDIDATE if node.master_candidate else NodeRole.REGULAR
+
+    def node(self, text: str) -> NodeFacts | None:
+        """The node of this name or UUID."""
+        return self.nodes.get(self.node_names.get(text, text))
+
+    def instance(self, text: str) -> Place | None:
+        """The instance of this name or UUID."""
+        return self.instances.get(self.instance_names.get(text, text))
+
+    def instances_of(self, node: str) -> list[Place]:
+        """The instances that have a node as primary or secondary, by name."""
+        found = (self.instances[uuid] for uuid in self._by_node.get(node, ()))
+        return sorted(found, key=lambda place: place.name)
+
+    def addresses(self, link: str) -> list[str]:
+        """The addresses of instances at a link, also of those that take it as the default; sorted."""
+        return sorted({address for known in self._links(link) for address in known})
+
+    def instance_at(self, link: str, address: str) -> Place | None:
+        """The instance with this address at this link."""
+        found = (known[address] for known in self._links(link) if address in known)
+        return self.instances.get(next(found, ""))
+
+    def _links(self, link: str) -> list[Mapping[str, str]]:
+        """Address -> UUID, at the link itself and, if it is the default, of NICs that name none."""
+        default = "" if self.cluster is None else self.cluster.default_link
+        names = (link, "") if link == default and link else (link,)
+        return [self._by_address[name] for name in names if name in self._by_address]
+
+    def nodes_by_name(self) -> Iterable[NodeFacts]:
+        return sorted(self.nodes.values(), key=lambda node: node.name)

@@ -1,0 +1,146 @@
+"""The facts as this candidate's own database has them: read only, and followed by its log.
+
+Nothing is written, and no read transaction stays open, so that the master daemon, which owns the file,
+never waits for this. What is read is what is synced here, whether the master lives or not.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+from ganeti.base.errors import StoreError
+from ganeti.confd.facts import KINDS, Facts
+from ganeti.store.database import DiskBroken, read_history
+from ganeti.store.database_reader import LogReader
+from ganeti.store.encoding import decode_transaction, row_checksum
+from ganeti.store.interface import NotInLog, Operation, Position, Put
+from ganeti.store.worker import Worker
+
+LOOK_S = 0.25
+"""How often it is looked whether there is news: a change is known within a second."""
+_KINDS = frozenset(KINDS)
+
+_log = logging.getLogger(__name__)
+
+
+class FileReplaced(StoreError):
+    """The database is not the file any more that was opened."""
+
+
+def put(facts: Facts, kind: str, key: str, value: bytes) -> None:
+    """Take a row in; one that cannot be read is left out, and said, and the others are answered."""
+    try:
+        facts.put(kind, key, value)
+    except StoreError as err:
+        _log.warning("not answered any more: %s", err)
+        facts.delete(kind, key)
+
+
+def apply(facts: Facts, operations: list[Operation], position: Position) -> None:
+    """What a transaction changes."""
+    for one in operations:
+        if isinstance(one, Put):
+            put(facts, one.kind, one.key, one.value)
+        else:
+            facts.delete(one.kind, one.key)
+    facts.position = position.as_int()
+
+
+class LocalCopy:
+    """Opened where the rights for it are there; afterwards none are needed, for the file stays open."""
+
+    def __init__(self, path: Path) -> None:
+        """StoreError if the file is not there, or cannot be read."""
+        self._path = path
+        try:
+            # Not read-only by a pragma alone: the file itself is opened so.
+            self._connection = sqlite3.connect(
+                f"file:{quote(str(path))}?mode=ro",
+                uri=True,
+                isolation_level=None,
+                timeout=5.0,
+                check_same_thread=False,  # by one thread at a time
+            )
+            self._inode = path.stat().st_ino
+            self.facts = self._load()
+        except (sqlite3.Error, OSError, DiskBroken) as err:
+            raise StoreError(f"{path} cannot be read: {err}") from err
+        self._log = LogReader(path, lambda _path: self._connection)
+        self._version = -1
+        self._worker = Worker("confd reader")
+
+    async def follow(self) -> None:
+        """Keep `facts` current until cancelled; FileReplaced if the file is another one."""
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                await self.look()
+        finally:
+            await self._worker.close()
+            with suppress(sqlite3.Error):
+                self._connection.close()
+
+    async def look(self) -> None:
+        """Learn what is new; what cannot be read now is left for the next time."""
+        try:
+            self._check_file()
+            news = await self._worker.call(self._news)
+        except NotInLog:
+            await self._begin_anew()
+        except FileReplaced:
+            raise
+        except (StoreError, DiskBroken, sqlite3.Error) as err:
+            _log.warning("the state cannot be read now: %s", err)
+        else:
+            for operations, position in news:
+                apply(self.facts, operations, position)
+
+    async def _begin_anew(self) -> None:
+        try:
+            self.facts = await self._worker.call(self._load)
+        except (StoreError, DiskBroken, sqlite3.Error) as err:
+            _log.warning("the state cannot be read now: %s", err)
+            self._version = -1
+
+    def _check_file(self) -> None:
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            inode = 0
+        if inode != self._inode:
+            raise FileReplaced(f"{self._path} is another file now")
+
+    def _news(self) -> list[tuple[list[Operation], Position]]:
+        """The transactions since `facts`, each with what it changes of them."""
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        if version == self._version:
+            return []
+        found: list[tuple[list[Operation], Position]] = []
+        position = Position.from_int(self.facts.position)
+        while entries := self._log.encoded_after(position):
+            for entry in entries:
+                operations = decode_transaction(entry.content).operations
+                found.append(([one for one in operations if one.kind in _KINDS], entry.position))
+            position = entries[-1].position
+        self._version = version
+        return found
+
+    def _load(self) -> Facts:
+        facts = Facts()
+        connection = self._connection
+        connection.execute("BEGIN")
+        try:
+            facts.position = read_history(connection).position.as_int()
+            for kind in KINDS:
+                for key, value, checksum in connection.execute(
+                    "SELECT key, value, checksum FROM rows WHERE kind = ?", (kind,)
+                ):
+                    if row_checksum(kind, key, value) != checksum:
+                        raise StoreError(f"row {kind}/{key} is damaged: its checksum is wrong")
+                    put(facts, kind, key, value)
+        finally:
+            connection.execute("COMMIT")
+        return facts

@@ -1,0 +1,136 @@
+"""`ganeti-confd`: answers, on each master candidate, what the cluster knows, by signed datagrams.
+
+It reads the candidate's own copy of the state and contacts nobody to answer, so it goes on while the
+master is dead. Key and database are opened first; then the rights of root are given up.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ganeti.api.confd_server import ConfdServer, bound_socket
+from ganeti.base.addresses import address_of_environment
+from ganeti.base.errors import ConfigurationError, GanetiError, HostError
+from ganeti.base.paths import CONFD_PORT, Paths
+from ganeti.base.permissions import CONFD_LOG
+from ganeti.base.users import CONFD, MASTERD, ServiceUsers, acting_as
+from ganeti.confd.facts import Facts
+from ganeti.confd.keys import confd_keys
+from ganeti.confd.local_copy import LocalCopy
+from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
+from ganeti.store.register import RegisterFile
+
+PROGRAM = DaemonProgram("ganeti-confd", "The query daemon of a master candidate.", CONFD_LOG, CONFD)
+
+log = logging.getLogger(__name__)
+
+
+class Copy(Protocol):
+    """Where the facts come from."""
+
+    facts: Facts
+
+    async def follow(self) -> None: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    args = _parser().parse_args(argv)
+    paths = Paths.from_environment()
+    if not (paths.confd_key.exists() and (paths.state.exists() or paths.state_settings.exists())):
+        return PROGRAM.refuse("this host is no master candidate", EXIT_NOT_A_NODE)
+    where = f"{args.bind_address or '*'} port {args.port}"
+    try:
+        keys = confd_keys(paths)
+        with contextlib.ExitStack() as opened:
+            if (users := ServiceUsers.of_node(paths)) is not None and os.geteuid() == 0:
+                # What opening makes beside the database belongs to the database's owner.
+                opened.enter_context(acting_as(users.accounts[MASTERD]))
+            begin = _copy(paths)
+        listening = bound_socket(args.bind_address, args.port)
+    except OSError as err:
+        return PROGRAM.refuse(f"cannot listen at {where}: {err.strerror or err}", 1)
+    except GanetiError as err:
+        return PROGRAM.refuse(str(err), 1)
+    with listening:
+        return PROGRAM.run(
+            args,
+            paths,
+            lambda ready, ending: _serve(begin(), listening, keys, ready, ending),
+        )
+
+
+def _copy(paths: Paths) -> Callable[[], Copy]:
+    """What reads the state, with all opened that needs rights; called once the loop runs."""
+    if not paths.state_settings.exists():
+        copy = LocalCopy(paths.state)
+        return lambda: copy
+    # etcd's client is as large as all else together.
+    from ganeti.confd.etcd_copy import EtcdCopy  # noqa: PLC0415
+    from ganeti.store.etcd.opening import open_gateway  # noqa: PLC0415
+    from ganeti.store.etcd.settings import state_settings  # noqa: PLC0415
+
+    settings = state_settings(paths)
+    register = RegisterFile(paths.register).read()
+    if register is None:
+        raise ConfigurationError(f"{paths.register} does not exist: of which cluster is this node?")
+    gateway = open_gateway(paths, settings)
+    return lambda: EtcdCopy(gateway, register.cluster_uuid)
+
+
+async def _serve(
+    copy: Copy,
+    listening: socket.socket,
+    keys: Sequence[bytes],
+    ready: Callable[[], None],
+    ending: Ending,
+) -> None:
+    server = ConfdServer(listening, keys, lambda: copy.facts)
+    following = asyncio.create_task(_follow(copy, ending), name="follow the state")
+    loop = asyncio.get_running_loop()
+    loop.add_reader(listening.fileno(), server.readable, time.time)
+    try:
+        ready()
+        log.info("serving at %s (process %d)", listening.getsockname()[:2], os.getpid())
+        if why := await ending.wait():
+            log.error("ending: %s", why)
+        else:
+            log.info("ending")
+    finally:
+        loop.remove_reader(listening.fileno())
+        following.cancel()
+        await asyncio.wait((following,))
+
+
+async def _follow(copy: Copy, ending: Ending) -> None:
+    try:
+        await copy.follow()
+    except GanetiError as err:
+        ending.end(err.message)
+    except Exception as err:
+        log.exception("a fault of this program while it followed the state")
+        ending.end(str(HostError(f"following the state failed: {err}")))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = PROGRAM.parser()
+    parser.add_argument(
+        "-b",
+        "--bind-address",
+        default=address_of_environment(),
+        metavar="ADDRESS",
+        help="listen only at this address (default: at all)",
+    )
+    parser.add_argument("-p", "--port", type=int, default=CONFD_PORT, help="port to listen at")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

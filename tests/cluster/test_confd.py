@@ -1,0 +1,248 @@
+"""Query daemons of real candidates: what they answer, when they are there, and what they never do."""
+
+import contextlib
+import re
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.paths import CONFD_PORT
+from ganeti.bootstrap.daemons import CONFD, MASTERD
+from ganeti.protocols.confd import (
+    Answer,
+    NodeRole,
+    Query,
+    QueryType,
+    Request,
+    pack_request,
+    parse_answer,
+)
+from tests.support.crash_points import HAS_STRACE
+from tests.support.debian_ganeti import run_debian
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+OP_ADD = {
+    "OP_ID": "OP_INSTANCE_CREATE",
+    "mode": "create",
+    "disk_template": "diskless",
+    "disks": [],
+    "nics": [],
+    "pnode": "node2.vcluster.test",
+    "os_type": "none",
+    "no_install": True,
+    "start": False,
+    "name_check": False,
+    "ip_check": False,
+    "reason": [],
+}
+
+
+@pytest.fixture(scope="module")
+def answering() -> Iterator[LocalCluster]:
+    with local_cluster("--confd") as cluster:
+        yield cluster
+
+
+class Asking:
+    """A client that has the key, with one socket."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.key = cluster.cluster.master.paths.confd_key.read_bytes()
+        self.addresses = [node.address for node in cluster.cluster.nodes]
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.settimeout(2)
+
+    def ask(self, number: int, kind: QueryType, query: Query = None) -> Answer:
+        """The answer of one node."""
+        rsalt = secrets.token_hex(8)
+        packet = pack_request(self.key, Request(1, kind, rsalt, query), time.time())
+        self.socket.sendto(packet, (self.addresses[number - 1], CONFD_PORT))
+        while (answer := parse_answer(self.socket.recv(65_536), self.key, rsalt)) is None:
+            continue
+        return answer
+
+    def is_silent(self, number: int) -> bool:
+        self.socket.settimeout(0.2)
+        try:
+            self.ask(number, QueryType.PING)
+        except OSError:
+            return True
+        finally:
+            self.socket.settimeout(2)
+        return False
+
+
+@pytest.fixture
+def asking(answering: LocalCluster) -> Iterator[Asking]:
+    made = Asking(answering)
+    yield made
+    made.socket.close()
+
+
+@pytest.mark.requirement("S50", "S53", "S56", "S61")
+def test_every_candidate_answers_a_change_within_a_second(
+    answering: LocalCluster, asking: Asking
+) -> None:
+    """And candidates that stand at the same serial say the same."""
+    seen: dict[int, object] = {}
+    with answering.luxi() as client:
+        for number in range(4):
+            name = f"c{number}.example.com"
+            before = asking.ask(1, QueryType.PING).serial
+            job = client.call("SubmitJob", [{**OP_ADD, "instance_name": name}])
+            while client.call("QueryJobs", [job], ["status"])[0][0] not in ("success", "error"):
+                for node in (1, 2, 3):
+                    answer = asking.ask(node, QueryType.INSTANCES)
+                    assert seen.setdefault(answer.serial, answer.answer) == answer.answer
+            done = time.monotonic()
+            for node in (1, 2, 3):
+                while name not in (answer := asking.ask(node, QueryType.INSTANCES)).answer:
+                    assert time.monotonic() - done < 1
+                assert answer.serial > before
+                assert asking.ask(node, QueryType.INSTANCE_PRIMARY_NODE, name).answer == (
+                    "node2.vcluster.test"
+                )
+    assert len(seen) > 2
+    answering.ok("gnt-instance", "remove", "-f", "c0.example.com")
+    wait_until(
+        lambda: "c0.example.com" not in asking.ask(3, QueryType.INSTANCES).answer, "it is gone"
+    )
+
+
+@pytest.mark.requirement("S50", "S51")
+def test_it_comes_and_goes_with_the_candidates_role(
+    answering: LocalCluster, asking: Asking
+) -> None:
+    key = answering.node(3).paths.confd_key
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.read_bytes() == asking.key
+    answering.ok("gnt-node", "modify", "--master-candidate=no", "-f", "node3")
+    wait_until(lambda: not answering.runs(CONFD, 3), "confd of node 3 has ended")
+    wait_until(lambda: not key.exists(), "node 3 has no key")
+    assert asking.is_silent(3)
+    role = asking.ask(1, QueryType.NODE_ROLE_BY_NAME, "node3.vcluster.test")
+    assert role.answer == NodeRole.REGULAR
+    answering.ok("gnt-node", "modify", "--master-candidate=yes", "node3")
+    wait_until(lambda: answering.runs(CONFD, 3), "confd of node 3 serves")
+    wait_until(lambda: not asking.is_silent(3), "node 3 answers")
+    assert key.read_bytes() == asking.key
+
+
+@pytest.mark.requirement("S63")
+def test_answers_go_on_while_the_master_is_dead(answering: LocalCluster, asking: Asking) -> None:
+    answering.kill(MASTERD, 1)
+    try:
+        for node in (1, 2, 3):
+            assert asking.ask(node, QueryType.MASTER).answer == "node1.vcluster.test"
+        done = answering.run("ganeti-confd-client", "-v", "node-ips", node=2)
+        assert done.status == 0, done.err
+        assert answering.node(3).address in done.out
+        assert re.search(r"serial \d+, [23] of 3", done.err)
+    finally:
+        answering.start(MASTERD)
+
+
+@pytest.mark.requirement("G25", "A38")
+def test_garbage_gets_no_answer_and_costs_no_memory(
+    answering: LocalCluster, asking: Asking
+) -> None:
+    pid = answering.pid(CONFD)
+    forged = pack_request(b"no key of this cluster", Request(1, 0, "r"), time.time())
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.connect((answering.node(1).address, CONFD_PORT))
+        stranger.setblocking(False)
+
+        def throw(count: int) -> None:
+            for number in range(count):
+                with contextlib.suppress(BlockingIOError):
+                    stranger.send(forged if number % 2 else secrets.token_bytes(200))
+
+        throw(2000)
+        asking.ask(1, QueryType.PING)
+        before = resident_kib(pid)
+        throw(20_000)
+        asking.ask(1, QueryType.PING)
+        assert resident_kib(pid) - before < 1024
+        with pytest.raises(BlockingIOError):
+            stranger.recv(1)
+
+
+def resident_kib(pid: int) -> int:
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1])
+
+
+@pytest.mark.requirement("S64", "S63")
+@pytest.mark.skipif(not HAS_STRACE, reason="strace is not installed")
+def test_it_asks_nobody_and_writes_nothing(
+    answering: LocalCluster, asking: Asking, tmp_path: Path
+) -> None:
+    """So neither a dead master nor a full disk keeps it from answering."""
+    record = tmp_path / "calls"
+    words = [
+        "-e",
+        "trace=connect,sendto,sendmsg,write,pwrite64,ftruncate,fallocate,openat,unlink,rename",
+    ]
+    with subprocess.Popen(
+        ["strace", "-f", "-p", str(answering.pid(CONFD)), "-o", str(record), *words],
+        stderr=subprocess.DEVNULL,
+    ) as tracer:
+        try:
+            wait_until(record.exists, "strace records")
+            answering.ok("gnt-cluster", "add-tags", "traced")
+            serial = asking.ask(2, QueryType.PING).serial
+            wait_until(
+                lambda: asking.ask(1, QueryType.PING).serial >= serial, "the change was followed"
+            )
+            for kind in (QueryType.MASTER, QueryType.NODE_IPS, QueryType.INSTANCES):
+                asking.ask(1, kind)
+        finally:
+            tracer.send_signal(signal.SIGINT)
+    calls = record.read_text()
+    answers = len(re.findall(r"sendto\(\d+, \"plj0", calls))
+    assert answers >= 4
+    # A write of one byte wakes the loop when its thread has read the database.
+    calls = re.sub(r".*write\(\d+, \"\\0\", 1\).*\n", "", calls)
+    others = [
+        line
+        for line in calls.splitlines()
+        if re.match(r"\d+ +\w+\(", line) and "sendto(" not in line and "unfinished" not in line
+    ]
+    assert others == []
+
+
+@pytest.mark.requirement("S50", "S57")
+def test_debians_own_client_understands_the_answers(answering: LocalCluster) -> None:
+    node = answering.node(1)
+    done = run_debian("confd-client", node.paths, "-a", node.address, "-r", "20")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    assert "non-ok" not in said
+    for line in ("Ping: OK", "Master: OK (node1.vcluster.test)", "Node role for master: OK"):
+        assert line in said
+    assert "Master candidates primary IP query: OK" in said
+    assert "per instance ips request" in said
+
+
+@pytest.mark.requirement("S50")
+def test_it_ends_rather_than_answer_from_a_file_that_nobody_writes(
+    answering: LocalCluster, asking: Asking
+) -> None:
+    state = answering.node(2).paths.state
+    pid = answering.pid(CONFD, 2)
+    moved = state.with_name("moved")
+    state.rename(moved)
+    try:
+        wait_until(lambda: not answering.runs(CONFD, 2), "confd of node 2 has ended")
+    finally:
+        moved.rename(state)
+    assert answering.start(CONFD, 2) != pid
+    assert asking.ask(2, QueryType.MASTER).answer == "node1.vcluster.test"

@@ -1,0 +1,86 @@
+"""The command that asks confd."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti import ssconf
+from ganeti.api.confd_server import ConfdServer, bound_socket
+from ganeti.base.clock import SystemClock
+from ganeti.base.paths import Paths
+from ganeti.cli.confd_client import QUERIES, main
+from ganeti.confd.keys import keep_key, new_key
+from ganeti.protocols.confd import QueryType
+from tests.unit.confd.cluster import POSITION, facts_of, objects
+
+
+@pytest.fixture
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A server in a thread, with the key and the list of candidates of the node that asks."""
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    paths = Paths(tmp_path)
+    ssconf.write_set(paths, 1, {"master_candidates_ips": "127.0.0.1"})
+    keep_key(paths, key := new_key())
+    opened = bound_socket("127.0.0.1", 0)
+    facts = facts_of(objects())
+    server = ConfdServer(opened, (key,), lambda: facts)
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        loop.add_reader(opened.fileno(), server.readable, SystemClock().time)
+        loop.run_forever()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield opened.getsockname()[1]
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    opened.close()
+
+
+def run(port: int, *words: str) -> int:
+    return main([f"--port={port}", *words])
+
+
+@pytest.mark.requirement("S52", "S56")
+def test_answers_are_printed(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(port, "-v", "master") == 0
+    said = capsys.readouterr()
+    assert said.out == "node1.example.com\n"
+    assert f"serial {POSITION}, 1 of 1" in said.err
+    assert run(port, "node-role", "node2.example.com") == 0
+    assert run(port, "offline-nodes", "-a", "127.0.0.1") == 0
+    assert capsys.readouterr().out == '2\n[\n  "node2.example.com"\n]\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["node-role", "none"], "Unknown node none"),
+        (["primary-node", "none"], "there is none"),
+        (["node-role"], "needs NODE"),
+        (["master", "x"], "takes no 'x'"),
+        (["ping", "--hmac-file", "/nowhere"], "only root of a master candidate"),
+    ],
+)
+def test_errors_say_what_to_do(
+    port: int, capsys: pytest.CaptureFixture[str], words: list[str], wanted: str
+) -> None:
+    assert run(port, *words) == 1
+    assert wanted in capsys.readouterr().err
+
+
+def test_another_key_is_met_by_silence(
+    port: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_bytes(b"wrong" * 8)
+    assert run(port, "ping", "-t", "0.05", "--hmac-file", str(tmp_path / "key")) == 1
+    assert "is the key theirs" in capsys.readouterr().err
+
+
+def test_every_query_has_a_command() -> None:
+    assert {name for name, _takes, _what in QUERIES.values()} == {one.name for one in QueryType}
