@@ -176,8 +176,8 @@ def test_the_query_daemon_has_only_what_it_opened_before(separated: Separated) -
         words = as_user(account.uid, account.gid, ["test", "-r", str(path)])
         assert subprocess.run(words, check=False).returncode != 0
     separated.cluster("add-tags", "followed")
-    words = ("-v", "-a", "127.77.7.7", "config", "/cluster/cluster_name")
-    done = separated.run("ganeti.cli.confd_client", *words)
+    query = ("-v", "-a", "127.77.7.7", "config", "/cluster/cluster_name")
+    done = separated.run("ganeti.cli.confd_client", *query)
     assert done.stdout == "cluster.example\n", done.stderr
 
 
