@@ -32,6 +32,7 @@ from ganeti.model.objects import (
 )
 from ganeti.model.opcodes import OpCode
 from ganeti.model.stored import Stored
+from ganeti.query.job_filters import job_rules
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.files import WRITE_SSCONF, SsconfArgs
 from ganeti.rpc.procedures.form import Procedure
@@ -282,6 +283,7 @@ class Master:
             clock=clock,
             archive=_Archive(world.archive),
             raise_ceiling=self._raise_ceiling,
+            make_rulebook=job_rules,
         )
         self._lease = lease
 

@@ -16,7 +16,7 @@ from ganeti.api.cluster_info import cluster_info
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.not_master import TAKE_OVER
-from ganeti.api.ports import Backups, Configuration, Queue, Screenshots, WatcherPause
+from ganeti.api.ports import Backups, Configuration, Filters, Queue, Screenshots, WatcherPause
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.base.yield_every import YieldEvery
@@ -66,6 +66,7 @@ class LuxiMethods:
         watcher_pause: WatcherPause,
         screenshots: Screenshots,
         backups: Backups,
+        filters: Filters,
         clock: Clock,
     ) -> None:
         self._queue = queue
@@ -74,6 +75,7 @@ class LuxiMethods:
         self._watcher_pause = watcher_pause
         self._screenshots = screenshots
         self._backups = backups
+        self._filters = filters
         self._clock = clock
         self._methods = self._table()
 
@@ -95,6 +97,9 @@ class LuxiMethods:
             "QueryGroups": _Method(self._old_query("group"), 2, 3),
             "QueryNetworks": _Method(self._old_query("network"), 2, 3),
             "QueryExports": _Method(self._query_exports, 0, 2),
+            "QueryFilters": _Method(self._old_query("filter"), 2, 3),
+            "ReplaceFilter": _Method(self._replace_filter, 5, 5),
+            "DeleteFilter": _Method(self._delete_filter, 1, 1),
             "QueryConfigValues": _Method(self._query_config_values, 1, 1),
             "QueryClusterInfo": _Method(self._query_cluster_info, 0, 0),
             "QueryTags": _Method(self._query_tags, 2, 2),
@@ -225,6 +230,15 @@ class LuxiMethods:
     async def _set_drain_flag(self, args: Arguments, _caller: Caller) -> bool:
         await self._queue.set_drained(args.flag(0))
         return True
+
+    async def _replace_filter(self, args: Arguments, _caller: Caller) -> str:
+        given = None if args.raw(0) is None else args.text(0)
+        return await self._filters.replace(
+            given, args.raw(1), args.raw(2), args.raw(3), args.raw(4)
+        )
+
+    async def _delete_filter(self, args: Arguments, _caller: Caller) -> None:
+        await self._filters.delete(args.text(0))
 
     # --- queries ---
 

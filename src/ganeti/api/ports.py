@@ -115,6 +115,20 @@ class Screenshots(Protocol):
         ...
 
 
+class Filters(Protocol):
+    """Job filters (`query.filter_changes.FilterChanges`)."""
+
+    async def replace(
+        self, uuid: str | None, priority: Any, predicates: Any, action: Any, reason_trail: Any, /
+    ) -> str:
+        """Make a filter, in place of the one of this UUID if there is one; its UUID. InputError."""
+        ...
+
+    async def delete(self, uuid: str, /) -> None:
+        """Take a filter away; PrereqError."""
+        ...
+
+
 class Backups(Protocol):
     """Backups of the state (`store.backup_file.BackupFiles`)."""
 

@@ -14,6 +14,7 @@ PROGRAMS = (
     "gnt-instance",
     "gnt-group",
     "gnt-network",
+    "gnt-filter",
     "gnt-os",
     "gnt-job",
     "gnt-debug",

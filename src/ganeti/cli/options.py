@@ -29,7 +29,11 @@ PRIORITY = option(
     default="normal",
     help="how urgent the job is: low, normal or high",
 )
-REASON = option("--reason", metavar="TEXT", help="why; kept with the job")
+REASON = option(
+    "--reason",
+    metavar="TEXT",
+    help="why; kept with the job. Of jobs with rate-limit:N:LABEL at most N run at once",
+)
 
 JOB_OPTIONS: tuple[Option, ...] = (
     SUBMIT,

@@ -179,6 +179,20 @@ class LuxiClient:
         found: list[list[Any]] = self.call(f"Query{kind}", list(names), list(fields), locking)
         return found
 
+    def replace_filter(
+        self,
+        uuid: str | None,
+        priority: int,
+        predicates: Any,
+        action: Any,
+        reason_trail: Sequence[Any],
+    ) -> str:
+        """Make a job filter, or replace the one of this UUID; its UUID."""
+        found: str = self.call(
+            "ReplaceFilter", uuid, priority, predicates, action, list(reason_trail)
+        )
+        return found
+
     def cluster_info(self) -> dict[str, Any]:
         """What `gnt-cluster info` shows."""
         found: dict[str, Any] = self.call("QueryClusterInfo")

@@ -6,6 +6,7 @@ from typing import TypeVar
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import host_name, is_uuid, plain_name
 from ganeti.config.view import View
+from ganeti.model.job_filter import JobFilter
 from ganeti.model.objects import Instance, Network, Node, NodeGroup
 
 Host = TypeVar("Host", Node, Instance)
@@ -40,6 +41,14 @@ def resolve_network(view: View, text: str) -> Network:
         raise _unknown(
             "network", text if is_uuid(text.lower()) else plain_name(text, "network name")
         )
+    return found
+
+
+def resolve_filter(view: View, text: str) -> JobFilter:
+    """The job filter of a UUID."""
+    found = view.table(JobFilter).get(text.lower())
+    if found is None:
+        raise _unknown("filter", repr(text[:60]))
     return found
 
 

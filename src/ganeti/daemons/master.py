@@ -31,6 +31,8 @@ from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
 from ganeti.query.execute import QueryExecutor
+from ganeti.query.filter_changes import FilterChanges
+from ganeti.query.job_filters import job_rules
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.client import RpcClient
@@ -188,6 +190,7 @@ class Mastership:
             archive=archive,
             raise_ceiling=partial(store.raise_job_id_ceiling, self._lease),
             room=RoomFile(self._paths.state.with_name("state.room"), self._node.worker),
+            make_rulebook=job_rules,
         )
         self._opened.push_async_callback(queue.close)
         queue.on_lost = self._step_down
@@ -214,6 +217,7 @@ class Mastership:
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
             watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
             screenshots=ScreenshotSource(rpc),
+            filters=FilterChanges(config, self._ids, self._clock, queue.greatest_id),
             backups=BackupFiles(self._node.store, self._node.worker),
             clock=self._clock,
         )

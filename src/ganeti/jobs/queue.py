@@ -23,6 +23,7 @@ from ganeti.jobs.background import Background
 from ganeti.jobs.control import Control
 from ganeti.jobs.executor import Executor
 from ganeti.jobs.feedback import Feedback
+from ganeti.jobs.filtering import Filtering
 from ganeti.jobs.full_disk import FullDisk, Room
 from ganeti.jobs.journal import Journal
 from ganeti.jobs.keys import Keys
@@ -30,6 +31,7 @@ from ganeti.jobs.loading import load_queue
 from ganeti.jobs.pending_undo import PendingStep, PendingUndo
 from ganeti.jobs.record import DRAINED_KEY, QUEUE_KIND, LiveJob
 from ganeti.jobs.recovery import Recovery
+from ganeti.jobs.rules import MakeRulebook, no_rules
 from ganeti.jobs.run import Dependencies
 from ganeti.jobs.runner import Ending, Runner, failure
 from ganeti.jobs.scheduler import Scheduler
@@ -47,6 +49,8 @@ from ganeti.store.job_ids import JobIdAllocator
 
 STARTS_AT_ONCE = 16
 """Jobs that are started before the loop may do something else."""
+
+REJECT_AGAIN_S = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +70,7 @@ class JobQueue:
         archive: Archive,
         raise_ceiling: RaiseCeiling,
         room: Room | None = None,
+        make_rulebook: MakeRulebook = no_rules,
     ) -> None:
         self._store = store
         self._config = config
@@ -87,8 +92,13 @@ class JobQueue:
         self._recovery = Recovery(self._submission, self._runner, executor, locks)
         self._background = Background()
         self._full_disk = FullDisk(room, self._background)
+        self._filtering = Filtering(
+            config, make_rulebook, self._jobs, self._scheduler, self._reject_soon
+        )
+        self._filtering.follow(self._background, self._pump_soon)
         self._is_open = False
         self._pump_is_due = False
+        self._rejecting: set[int] = set()
         self._is_drained = False
         self.on_lost: Callable[[GanetiError], None] | None = None
         """Called once if the store cannot be written any more, or does not know what was (R13)."""
@@ -121,6 +131,7 @@ class JobQueue:
     async def close(self) -> None:
         """Stop all jobs as if we died, wait for what is being written, wake who waits."""
         self._is_open = False
+        self._filtering.close()
         await self._runner.close()
         await self._pending_undo.close()
         await self._background.close()
@@ -236,6 +247,10 @@ class JobQueue:
         job = self._jobs.get(job_id)
         return None if job is None else self._view(job)
 
+    def greatest_id(self) -> int:
+        """The greatest id that a job was given; 0 if none was."""
+        return self._submission.greatest_id
+
     def ids(self) -> list[int]:
         """The ids of all jobs of the queue, in order; for thousands, take their views in slices."""
         return sorted(self._jobs)
@@ -328,7 +343,27 @@ class JobQueue:
             elif status not in dependency.wanted:
                 self._end_unsatisfiable(job, job_id, status)
                 return
-        self._scheduler.add(job.id, job.priority, needs)
+        ruling = self._filtering.ruling(job)
+        self._scheduler.add(job.id, job.priority, needs, ruling)
+        if ruling.rejected is not None:
+            self._reject_soon(job, ruling.rejected)
+
+    def _reject_soon(self, job: LiveJob, why: str) -> None:
+        """A filter does not want a job that has not started."""
+        if job.id not in self._rejecting:
+            self._rejecting.add(job.id)
+            self._background.spawn(self._reject(job, why), f"reject-{job.id}")
+
+    async def _reject(self, job: LiveJob, why: str) -> None:
+        self._feedback.say(job, job.index, f"rejected by {why}")
+        try:
+            while self._scheduler.is_queued(job.id) and self._filtering.ruling(job).rejected:
+                try:
+                    await self._cancel(job)
+                except Refused:  # the disk is full: the job stays paused
+                    await asyncio.sleep(REJECT_AGAIN_S)
+        finally:
+            self._rejecting.discard(job.id)
 
     def _end_unsatisfiable(self, job: LiveJob, dependency: int, status: JobStatus) -> None:
         text = (
@@ -362,7 +397,7 @@ class JobQueue:
     def _pump(self) -> None:
         """Start what may start, in slices."""
         self._pump_is_due = False
-        if not self._is_open:
+        if not self._is_open or self._filtering.is_ruling:
             return
         limit = self._config.snapshot.cluster.max_running_jobs
         starting = self._scheduler.take(limit, most=STARTS_AT_ONCE)

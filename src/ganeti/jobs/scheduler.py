@@ -1,14 +1,17 @@
 """Which queued jobs may start now. Pure: told what happens, it answers what to do.
 
 More urgent jobs first (lower numbers), then those that came first (lower ids); a job waits until
-the jobs that it depends on have ended as it wants, and until a place is free.
+the jobs that it depends on have ended as it wants, until a place is free, and as long as a rule
+holds it back: it may be paused, or only so many jobs of its bucket may run at once.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ganeti.base.errors import GanetiError
+from ganeti.model.job_filter import FREE, Limit, Ruling
 from ganeti.model.names import JobStatus
 
 FINAL_STATES = frozenset(status for status in JobStatus if status.is_final)
@@ -31,6 +34,11 @@ class _Queued:
     priority: int
     needs: dict[int, frozenset[JobStatus]] = field(default_factory=dict)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether no dependency is open."""
+        return not self.needs
+
 
 class Scheduler:
     """Queued jobs, what they wait for, and which jobs have a place."""
@@ -41,9 +49,16 @@ class Scheduler:
         self._dependents: dict[int, set[int]] = {}
         self._running: set[int] = set()
         self._limit = 0
+        self._rulings: dict[int, Ruling] = {}  # of queued and running jobs, where there is one
+        self._used: Counter[str] = Counter()  # running jobs of each bucket
+        self._held: dict[
+            str, list[tuple[int, int]]
+        ] = {}  # heaps: who waits for a place in a bucket
 
-    def add(self, job_id: int, priority: int, needs: Dependencies) -> None:
+    def add(self, job_id: int, priority: int, needs: Dependencies, ruling: Ruling = FREE) -> None:
         """A job was submitted; `needs` are only those of its dependencies that have not ended."""
+        if ruling != FREE:
+            self._rulings[job_id] = ruling
         self._queued[job_id] = _Queued(priority, dict(needs))
         for dependency in needs:
             self._dependents.setdefault(dependency, set()).add(job_id)
@@ -57,7 +72,21 @@ class Scheduler:
             return False
         for dependency in queued.needs:
             self._forget_dependent(dependency, job_id)
+        self._wake(self._rulings.pop(job_id, FREE))
         return True
+
+    def rule(self, job_id: int, ruling: Ruling) -> None:
+        """What the rules say about a queued or running job now."""
+        before = self._rulings.pop(job_id, FREE)
+        if ruling != FREE:
+            self._rulings[job_id] = ruling
+        if job_id in self._running:
+            self._count(before, -1)
+            self._count(ruling, 1)
+        queued = self._queued.get(job_id)
+        if queued is not None and queued.is_ready:
+            heapq.heappush(self._ready, (queued.priority, job_id))
+        self._wake(before)
 
     def set_priority(self, job_id: int, priority: int) -> None:
         """A queued job became more or less urgent; nothing happens if it is not queued."""
@@ -67,12 +96,20 @@ class Scheduler:
             if not queued.needs:
                 heapq.heappush(self._ready, (priority, job_id))
 
+    def is_queued(self, job_id: int) -> bool:
+        """Whether a job has not started."""
+        return job_id in self._queued
+
     def ended(self, job_id: int, status: JobStatus) -> list[Unsatisfiable]:
         """A job reached a final state: its place is free; returns who waited for another outcome.
 
         Those who are unsatisfiable are not queued any more.
         """
-        self._running.discard(job_id)
+        if job_id in self._running:
+            self._running.discard(job_id)
+            ruling = self._rulings.pop(job_id, FREE)
+            self._count(ruling, -1)
+            self._wake(ruling)
         unsatisfiable: list[Unsatisfiable] = []
         for dependent in sorted(self._dependents.pop(job_id, ())):
             queued = self._queued[dependent]
@@ -91,12 +128,49 @@ class Scheduler:
         while self._ready and len(self._running) < limit and len(taken) < most:
             priority, job_id = heapq.heappop(self._ready)
             queued = self._queued.get(job_id)
-            if queued is None or queued.priority != priority or queued.needs:
+            if queued is None or not self._could_start(priority, job_id):
+                continue  # `rule` puts back what is paused when that is over
+            ruling = self._rulings.get(job_id, FREE)
+            full = self._full(ruling)
+            if full is not None:
+                heapq.heappush(self._held.setdefault(full.bucket, []), (priority, job_id))
+                self._wake(ruling)
                 continue
             del self._queued[job_id]
             self._running.add(job_id)
+            self._count(ruling, 1)
             taken.append(job_id)
         return taken
+
+    def _could_start(self, priority: int, job_id: int) -> bool:
+        """Whether nothing but a bucket holds the job back, and this is its entry."""
+        queued = self._queued.get(job_id)
+        is_current = queued is not None and queued.is_ready and queued.priority == priority
+        return is_current and self._rulings.get(job_id, FREE).paused is None
+
+    def _full(self, ruling: Ruling) -> Limit | None:
+        """A bucket of the job in which there is no place."""
+        limits = ruling.limits
+        return next((one for one in limits if self._used[one.bucket] >= one.most), None)
+
+    def _count(self, ruling: Ruling, change: int) -> None:
+        for limit in ruling.limits:
+            self._used[limit.bucket] += change
+            if not self._used[limit.bucket]:
+                del self._used[limit.bucket]
+
+    def _wake(self, ruling: Ruling) -> None:
+        """Let as many look again as there are places in the buckets of a job that does not need its own."""
+        for limit in ruling.limits:
+            held = self._held.get(limit.bucket, [])
+            free = limit.most - self._used[limit.bucket]
+            while held and free > 0:
+                entry = heapq.heappop(held)
+                if self._could_start(*entry):
+                    heapq.heappush(self._ready, entry)
+                    free -= 1
+            if not held:
+                self._held.pop(limit.bucket, None)
 
     def reason(self, job_id: int) -> str | None:
         """Why a queued job does not start, in words; None if it is not queued."""
@@ -106,6 +180,12 @@ class Scheduler:
         if queued.needs:
             jobs = ", ".join(str(dependency) for dependency in sorted(queued.needs))
             return f"waiting for job{'s' if len(queued.needs) > 1 else ''} {jobs} to end"
+        ruling = self._rulings.get(job_id, FREE)
+        if ruling.paused is not None:
+            return f"paused by {ruling.paused}"
+        full = self._full(ruling)
+        if full is not None:
+            return f"waiting until fewer than {full.most} jobs run, as {full.what} says"
         if len(self._running) >= self._limit:
             return f"waiting for a free place: {len(self._running)} jobs run, the most allowed"
         return "about to start"
@@ -122,11 +202,26 @@ class Scheduler:
         """Raise GanetiError if a rule of this class is broken; run after every step in tests."""
         waiting = {job_id for job_id, queued in self._queued.items() if queued.needs}
         ready = {(queued.priority, job_id) for job_id, queued in self._queued.items()}
-        ready = {entry for entry in ready if entry[1] not in waiting}
+        ready = {entry for entry in ready if self._could_start(*entry)}
+        held = {entry for heap in self._held.values() for entry in heap}
+        stuck = {
+            entry
+            for entry in (ready & held) - set(self._ready)
+            if self._full(self._rulings.get(entry[1], FREE)) is None
+        }
+        used = Counter(
+            limit.bucket
+            for job_id in self._running
+            for limit in self._rulings.get(job_id, FREE).limits
+        )
         pairs = {(need, job_id) for job_id in waiting for need in self._queued[job_id].needs}
         rules = {
             "nobody is both queued and running": not self._queued.keys() & self._running,
-            "whoever needs nothing is in the heap": ready <= set(self._ready),
+            "whoever needs nothing is in the heap": ready - held <= set(self._ready),
+            "whoever waits for a place waits for one that is taken": not stuck,
+            "places in buckets are counted": used == self._used,
+            "rulings are of jobs that are there": self._rulings.keys()
+            <= self._queued.keys() | self._running,
             "dependents are known from both sides": pairs
             == {(need, job_id) for need, jobs in self._dependents.items() for job_id in jobs},
         }

@@ -96,6 +96,11 @@ class Submission:
         """How many jobs are on their way to the store."""
         return self._coming
 
+    @property
+    def greatest_id(self) -> int:
+        """The greatest id that was taken; 0 if none was."""
+        return 0 if self._ids is None else self._ids.greatest
+
     async def submit_many(
         self,
         batch: Sequence[Sequence[OpCode]],

@@ -7,17 +7,25 @@ from typing import Any, Protocol
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.yield_every import YieldEvery
-from ganeti.config.resolve import resolve_group, resolve_instance, resolve_network, resolve_node
+from ganeti.config.resolve import (
+    resolve_filter,
+    resolve_group,
+    resolve_instance,
+    resolve_network,
+    resolve_node,
+)
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
+from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import ResultStatus
 from ganeti.query.context import JobRow, QueryContext
-from ganeti.query.fields.absent import EXPORT_FIELDS, FILTER_FIELDS
+from ganeti.query.fields.absent import EXPORT_FIELDS
 from ganeti.query.fields.field import Field, Missing, Need, ValueKind
 from ganeti.query.fields.group import GROUP_FIELDS, GroupRow
 from ganeti.query.fields.instance import INSTANCE_FIELDS
 from ganeti.query.fields.instance_row import InstanceRow
 from ganeti.query.fields.job import JOB_FIELDS, JobContext
+from ganeti.query.fields.job_filter import FILTER_FIELDS
 from ganeti.query.fields.lock import LOCK_FIELDS
 from ganeti.query.fields.network import NETWORK_FIELDS, NetworkRow
 from ganeti.query.fields.node import NODE_FIELDS, NodeRow
@@ -91,6 +99,10 @@ def _networks(context: QueryContext) -> list[NetworkRow]:
     return [NetworkRow(context, network) for network in found]
 
 
+def _filters(context: QueryContext) -> list[JobFilter]:
+    return sorted(context.snapshot.table(JobFilter).values(), key=lambda one: one.order)
+
+
 def _jobs(context: QueryContext) -> list[JobContext]:
     found = sorted(context.jobs, key=lambda job: job.id)
     return [JobContext(job, job.id in context.archived) for job in found]
@@ -104,7 +116,7 @@ KINDS: Mapping[str, Kind] = {
     "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
     "network": Kind(NETWORK_FIELDS, _networks, resolve=resolve_network),
     "export": Kind(EXPORT_FIELDS, _nothing, key="export"),
-    "filter": Kind(FILTER_FIELDS, _nothing, key="uuid"),
+    "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),
 }
 
 

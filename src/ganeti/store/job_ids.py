@@ -24,6 +24,11 @@ class JobIdAllocator:
     def ceiling(self) -> int:
         return self._ceiling
 
+    @property
+    def greatest(self) -> int:
+        """The greatest id that was given out, or could have been."""
+        return self._next - 1
+
     def validate(self) -> None:
         """Raise StoreError if an id above the ceiling could have been given out."""
         if not 1 <= self._next <= self._ceiling + 1:

@@ -141,6 +141,20 @@ class FakeBackups:
 
 
 @dataclass
+class FakeFilters:
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+
+    async def replace(
+        self, uuid: str | None, priority: Any, predicates: Any, action: Any, reason_trail: Any, /
+    ) -> str:
+        self.calls.append((uuid, priority, predicates, action, reason_trail))
+        return uuid or "made"
+
+    async def delete(self, uuid: str, /) -> None:
+        self.calls.append((uuid,))
+
+
+@dataclass
 class Master:
     """The LUXI methods and what is behind them."""
 
@@ -149,6 +163,7 @@ class Master:
     pause: FakePause = field(default_factory=FakePause)
     nodes: FakeNodes = field(default_factory=FakeNodes)
     backups: FakeBackups = field(default_factory=FakeBackups)
+    filters: FakeFilters = field(default_factory=FakeFilters)
 
     def methods(self) -> LuxiMethods:
         clock = FrozenClock()
@@ -161,5 +176,6 @@ class Master:
             watcher_pause=self.pause,
             screenshots=ScreenshotSource(self.nodes),
             backups=self.backups,
+            filters=self.filters,
             clock=clock,
         )

@@ -38,7 +38,7 @@ def test_all_methods_of_the_interface_exist(master: Master) -> None:
         "SubmitJob SubmitManyJobs SubmitJobToDrainedQueue WaitForJobChange CancelJob ArchiveJob"
         " AutoArchiveJobs ChangeJobPriority Query QueryFields QueryJobs QueryInstances QueryNodes"
         " QueryGroups QueryNetworks QueryExports QueryConfigValues QueryClusterInfo QueryTags"
-        " SetDrainFlag SetWatcherPause"
+        " SetDrainFlag SetWatcherPause QueryFilters ReplaceFilter DeleteFilter"
     )
     assert set(wanted.split()) <= master.methods().names
 
@@ -51,6 +51,21 @@ async def test_a_job_is_submitted_with_who_asked_for_it(master: Master) -> None:
         ("gnt:client:gnt-debug", "delay"),
         ("gnt:luxi", "uid 1000, pid 42"),
     ]
+
+
+async def test_filters_are_made_and_deleted_at_once(master: Master) -> None:
+    reasons = [["gnt:user", "why", 7]]
+    assert await result(master, "ReplaceFilter", None, 1, [], "PAUSE", reasons) == "made"
+    assert await result(master, "ReplaceFilter", "u1", 1, [], ["RATE_LIMIT", 3], []) == "u1"
+    assert await result(master, "DeleteFilter", "u1") is None
+    assert master.filters.calls == [
+        (None, 1, [], "PAUSE", reasons),
+        ("u1", 1, [], ["RATE_LIMIT", 3], []),
+        ("u1",),
+    ]
+    assert await result(master, "QueryFilters", [], ["uuid", "action"]) == []
+    assert not (await ask(master, "QueryFilters", ["no such"], ["uuid"])).success
+    assert not (await ask(master, "DeleteFilter", 7)).success
 
 
 @pytest.mark.requirement("F16")

@@ -20,6 +20,7 @@ from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceStartup
 from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.query.job_filters import job_rules
 from ganeti.store.encoding import encode_ceiling
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import (
@@ -195,6 +196,7 @@ class Rig:
             archive=MemoryArchive(world.archive),
             raise_ceiling=self._raise_ceiling,
             room=self.room,
+            make_rulebook=job_rules,
         )
         self.queue.on_lost = self.lost.append
 

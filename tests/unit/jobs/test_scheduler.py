@@ -1,5 +1,7 @@
 """Which jobs start: examples, and a model under random events."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ganeti.jobs.scheduler import FINAL_STATES, Scheduler, Unsatisfiable
 from ganeti.jobs.states import TRANSITIONS, Event, IllegalTransition, after
+from ganeti.model.job_filter import FREE, Limit, Ruling
 from ganeti.model.names import JobStatus
 
 SUCCESS = frozenset({JobStatus.SUCCESS})
@@ -66,6 +69,19 @@ def test_final_states_never_change_and_every_other_pair_is_known_or_refused() ->
                 assert after(status, event) in JobStatus
 
 
+A1, B1, B2 = (Limit(name, most, name) for name, most in (("a", 1), ("b", 1), ("c", 2)))
+RULINGS = st.sampled_from(
+    [
+        *[FREE] * 3,
+        Ruling(paused="a rule"),
+        Ruling(limits=(A1,)),
+        Ruling(limits=(A1, B2)),
+        Ruling(limits=(B1, A1)),
+        Ruling(limits=(B2,)),
+    ]
+)
+
+
 class SchedulerModel(RuleBasedStateMachine):
     """Against a list that is searched anew each time."""
 
@@ -75,14 +91,16 @@ class SchedulerModel(RuleBasedStateMachine):
         self.next_id = 1
         self.queued: dict[int, tuple[int, dict[int, frozenset[JobStatus]]]] = {}
         self.running: set[int] = set()
+        self.rulings: dict[int, Ruling] = {}
 
-    @rule(priority=st.integers(-3, 3), data=st.data())
-    def submit(self, priority: int, data: st.DataObject) -> None:
+    @rule(priority=st.integers(-3, 3), data=st.data(), ruling=RULINGS)
+    def submit(self, priority: int, data: st.DataObject, ruling: Ruling) -> None:
         alive = sorted({*self.queued, *self.running})
         chosen = data.draw(st.sets(st.sampled_from(alive), max_size=3)) if alive else set()
         wanted = data.draw(st.sampled_from([SUCCESS, FINAL_STATES]))
         needs = dict.fromkeys(chosen, wanted)
-        self.scheduler.add(self.next_id, priority, needs)
+        self.scheduler.add(self.next_id, priority, needs, ruling)
+        self.rulings[self.next_id] = ruling
         self.queued[self.next_id] = (priority, dict(needs))
         self.next_id += 1
 
@@ -90,11 +108,26 @@ class SchedulerModel(RuleBasedStateMachine):
     def start(self, limit: int, most: int) -> None:
         ready = sorted((p, job_id) for job_id, (p, needs) in self.queued.items() if not needs)
         room = max(0, min(limit - len(self.running), most))
-        expected = [job_id for _, job_id in ready[:room]]
+        expected: list[int] = []
+        for _, job_id in ready:
+            if len(expected) < room and self._may_start(job_id):
+                expected.append(job_id)
+                del self.queued[job_id]
+                self.running.add(job_id)
         assert self.scheduler.take(limit, most=most) == expected
-        for job_id in expected:
-            del self.queued[job_id]
-            self.running.add(job_id)
+
+    def _may_start(self, job_id: int) -> bool:
+        ruling = self.rulings[job_id]
+        used = Counter(one.bucket for other in self.running for one in self.rulings[other].limits)
+        return ruling.paused is None and all(used[one.bucket] < one.most for one in ruling.limits)
+
+    @rule(data=st.data(), ruling=RULINGS)
+    def change_rules(self, data: st.DataObject, ruling: Ruling) -> None:
+        alive = sorted({*self.queued, *self.running})
+        if alive:
+            job_id = data.draw(st.sampled_from(alive))
+            self.rulings[job_id] = ruling
+            self.scheduler.rule(job_id, ruling)
 
     @rule(data=st.data(), status=st.sampled_from(sorted(FINAL_STATES)))
     def end(self, data: st.DataObject, status: JobStatus) -> None:

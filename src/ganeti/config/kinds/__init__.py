@@ -11,6 +11,7 @@ from ganeti.config.index import Entry
 from ganeti.config.kinds.cluster import CLUSTER
 from ganeti.config.kinds.group import GROUP
 from ganeti.config.kinds.instance import INSTANCE
+from ganeti.config.kinds.job_filter import JOB_FILTER
 from ganeti.config.kinds.kind import Kind, Problem
 from ganeti.config.kinds.network import NETWORK
 from ganeti.config.kinds.node import NODE
@@ -18,9 +19,8 @@ from ganeti.config.view import View
 from ganeti.model.objects import Cluster
 from ganeti.model.stored import Stored
 
-KINDS: dict[type[Stored], Kind] = {
-    kind.type: kind for kind in (CLUSTER, NETWORK, GROUP, NODE, INSTANCE)
-}
+_ALL = (CLUSTER, NETWORK, GROUP, NODE, INSTANCE, JOB_FILTER)
+KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in _ALL}
 
 
 def kind_of(thing: Stored) -> str:

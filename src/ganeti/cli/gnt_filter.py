@@ -1,0 +1,139 @@
+"""gnt-filter: rules about which jobs may run."""
+
+import argparse
+import json
+import time
+from typing import Any, NoReturn
+
+from ganeti.base.errors import InputError
+from ganeti.base.terminal import escaped, say
+from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.key_values import whole_number
+from ganeti.cli.options import DEBUG, FIELD_NAMES, LIST_OPTIONS, REASON, TABLE_OPTIONS, VERBOSE
+from ganeti.cli.output import print_fields, print_list, wanted_filter
+from ganeti.clients.luxi import LuxiClient
+
+table = CommandTable(
+    "gnt-filter", "Makes and removes job filters: rules about which jobs may run, and how many."
+)
+
+DEFAULT_FIELDS = ("uuid", "watermark", "priority", "predicates", "action", "reason_trail")
+FILTERS = Argument("uuids", "UUIDs of filters", nargs="*", completion="filter")
+FILTER = Argument("uuid", "UUID of the filter", completion="filter")
+OPTIONS = (
+    option(
+        "--priority",
+        metavar="NUMBER",
+        default="0",
+        help="filters are asked from 0 (the default) upwards",
+    ),
+    option(
+        "--predicates",
+        metavar="JSON",
+        default="[]",
+        help='what must hold for a job, as [["opcode", ["=", "OP_ID", "OP_INSTANCE_CREATE"]]];'
+        " without any the filter is about all jobs",
+    ),
+    option(
+        "--action",
+        metavar="ACTION",
+        default="CONTINUE",
+        help="what is done with such a job: ACCEPT, PAUSE, REJECT, CONTINUE or 'RATE_LIMIT N'",
+    ),
+    REASON,
+    VERBOSE,
+    DEBUG,
+)
+
+
+@table.command("list", FILTERS, *LIST_OPTIONS)
+def list_filters(args: argparse.Namespace) -> int:
+    """List job filters in the order in which they are asked."""
+    filter_ = wanted_filter("uuid", args.uuids, args.filter)
+    overrides = dict.fromkeys(("predicates", "action", "reason_trail"), _as_json)
+    return print_list(args, "filter", DEFAULT_FIELDS, filter_=filter_, overrides=overrides)
+
+
+def _as_json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
+def list_fields(args: argparse.Namespace) -> int:
+    """List the fields that list can show."""
+    return print_fields(args, "filter")
+
+
+@table.command("info", FILTERS, aliases=("show",))
+def info(args: argparse.Namespace) -> int:
+    """Show job filters, one after the other; all without UUIDs."""
+    with LuxiClient() as client:
+        rows = client.rows("Filters", args.uuids, DEFAULT_FIELDS)
+    for uuid, watermark, priority, predicates, action, reasons in rows:
+        say(f"UUID: {uuid}")
+        say(f"  Watermark: {watermark}")
+        say(f"  Priority: {priority}")
+        say("  Predicates:")
+        for predicate in predicates:
+            say(f"    {escaped(json.dumps(predicate))}")
+        say(f"  Action: {action if isinstance(action, str) else ' '.join(map(str, action))}")
+        say("  Reason trail:")
+        for source, reason, when in reasons:
+            say(f"    {time.ctime(when / 1e9)} {escaped(source)}: {escaped(reason)}")
+    return 0
+
+
+@table.command("add", *OPTIONS)
+def add(args: argparse.Namespace) -> int:
+    """Make a job filter, and print its UUID.
+
+    Filters are asked in the order of their priorities; the first one that is about a job, and does not say
+    CONTINUE, decides. ACCEPT lets the job go on, PAUSE keeps it in the queue, REJECT cancels it, RATE_LIMIT N
+    keeps it there while N such jobs run. Jobs that run already are left alone.
+
+    A predicate is the word jobid, opcode or reason, and a filter. Fields of jobid: id, which may be compared
+    with the word watermark, the greatest id that a job had when the filter was made. Fields of opcode: OP_ID,
+    and what the opcode has; it holds if one opcode passes. Fields of reason: source, reason, timestamp; it
+    holds if one reason of one opcode passes. To let no new job run:
+    --action=PAUSE '--predicates=[["jobid", [">", "id", "watermark"]]]'
+    """
+    say(_replace(None, args))
+    return 0
+
+
+@table.command("replace", FILTER, *OPTIONS)
+def replace(args: argparse.Namespace) -> int:
+    """Give a job filter other contents and a new watermark, or make one of this UUID."""
+    say(_replace(args.uuid, args))
+    return 0
+
+
+@table.command("delete", FILTER)
+def delete(args: argparse.Namespace) -> int:
+    """Remove a job filter; what it held back may run."""
+    with LuxiClient() as client:
+        client.call("DeleteFilter", args.uuid)
+    return 0
+
+
+def _replace(uuid: str | None, args: argparse.Namespace) -> str:
+    try:
+        predicates = json.loads(args.predicates)
+    except (ValueError, RecursionError) as err:
+        raise InputError(f"is not JSON: {err}", "predicates") from err
+    now_ns = time.time_ns()
+    reasons: list[list[Any]] = [["gnt:user", args.reason, now_ns]] if args.reason else []
+    reasons.append([f"gnt:client:{args.prog}", args.command, now_ns])
+    priority, action = whole_number(args.priority, "priority"), _action(args.action)
+    with LuxiClient() as client:
+        return client.replace_filter(uuid, priority, predicates, action, reasons)
+
+
+def _action(text: str) -> str | list[str | int]:
+    word, space, number = text.strip().partition(" ")
+    return [word, whole_number(number.strip(), "action")] if space else word
+
+
+def main() -> NoReturn:
+    """The program."""
+    table.main()

@@ -1,0 +1,61 @@
+"""What job filters and `--reason rate-limit:N:LABEL` say about a job. Pure.
+
+The language of predicates is the business of queries; the queue is given a `Rulebook` for each
+configuration (`ganeti.query.job_filters`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.job_filter import FREE, Limit, Ruling
+from ganeti.model.opcodes import OpCode
+
+RATE_LIMIT_PREFIX = "rate-limit:"
+LABEL_LIMIT = 1_000
+"""Characters of a bucket's name that tell it from others."""
+
+
+class Rulebook(Protocol):
+    """The job filters of one configuration."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether they say nothing about any job."""
+        ...
+
+    def ruling(self, job_id: int, ops: Sequence[OpCode]) -> Ruling:
+        """What they say about a job, whose opcodes have no secrets in them."""
+        ...
+
+
+MakeRulebook = Callable[[Snapshot], Rulebook]
+
+
+class NoRules:
+    """A configuration without filters."""
+
+    is_empty = True
+
+    def ruling(self, job_id: int, ops: Sequence[OpCode]) -> Ruling:
+        del job_id, ops
+        return FREE
+
+
+def no_rules(_snapshot: Snapshot) -> Rulebook:
+    """Of a queue that knows no filters."""
+    return NoRules()
+
+
+def reason_limits(ops: Sequence[OpCode]) -> tuple[Limit, ...]:
+    """The buckets that the reasons of a job name: `rate-limit:N:LABEL`."""
+    found = {one.bucket: one for op in ops for one in _limits_of(op)}
+    return tuple(found.values())
+
+
+def _limits_of(op: OpCode) -> Iterator[Limit]:
+    for _source, text, _when in op.reason:
+        if text.startswith(RATE_LIMIT_PREFIX):
+            number, colon, _label = text.removeprefix(RATE_LIMIT_PREFIX).partition(":")
+            if colon and number.isascii() and number.isdecimal() and int(number[:9]) > 0:
+                yield Limit(text[:LABEL_LIMIT], int(number[:9]), f"the reason {text[:60]!r}")
