@@ -98,13 +98,6 @@ from ganeti.rpc.procedures.programs import (
     ScriptResult,
 )
 from ganeti.rpc.procedures.stale_work import EndWorkArgs, EndWorkResult, UnfinishedWork
-from ganeti.rpc.procedures.storage_units import (
-    ChangeUnitArgs,
-    StorageKindArgs,
-    UnitArgs,
-    UnitState,
-    VolumePart,
-)
 from ganeti.rpc.procedures.transfers import (
     DiskListenArgs,
     DiskListening,
@@ -115,7 +108,6 @@ from ganeti.rpc.procedures.transfers import (
 )
 from ganeti.rpc.procedures.uids import UidPoolArgs, UidPoolUse
 from ganeti.ssconf import checksum
-from ganeti.storage.kinds import KINDS
 from ganeti.store.election import Vote, Voter
 from ganeti.store.register import MemoryRegister, Promise, Register, check_epoch
 from ganeti.uidpool import CheckUidPool
@@ -239,10 +231,6 @@ class ModelNode:
     """Storage kind -> the directory that the administrator allows."""
     groups: dict[str, SharedDirectory] = field(default_factory=dict)
     """Volume groups by name."""
-    storage: dict[str, dict[str, UnitState]] = field(default_factory=dict)
-    """Kind -> key -> a storage unit that is listed."""
-    volumes: list[VolumePart] = field(default_factory=list)
-    """All logical volumes."""
     register: MemoryRegister = field(init=False)
     repeats: Repeats = field(default_factory=Repeats)
     progress: dict[str, DiskProgress] = field(default_factory=dict)
@@ -405,34 +393,6 @@ class ModelNode:
             for unit, place in self._units(args.units)
             for path, size in sorted(place.disks.items())
         ]
-
-    def on_storage_units(self, args: StorageKindArgs) -> list[UnitState]:
-        if args.kind not in KINDS:
-            raise StorageError(f"this node knows no storage of kind {args.kind!r}")
-        return list(self.storage.get(args.kind, {}).values())
-
-    def on_storage_unit_change(self, args: ChangeUnitArgs) -> Nothing:
-        units, key = self.storage.setdefault(args.unit.kind, {}), args.unit.key
-        if args.present:
-            units.setdefault(key, UnitState(name=key, size=100, used=0, free=100))
-        elif args.present is not None:
-            units.pop(key, None)
-        if args.allocatable is not None:
-            if key not in units:
-                raise StorageError(f"{key} is not there")
-            units[key] = replace(units[key], allocatable=args.allocatable)
-        return Nothing()
-
-    def on_storage_unit_repair(self, args: UnitArgs) -> list[str]:
-        units, key = self.storage.get(args.unit.kind, {}), args.unit.key
-        if key not in units:
-            raise StorageError(f"{key} is not there")
-        was = units[key].problem
-        units[key] = replace(units[key], problem="")
-        return [f"mended: {was}"] if was else []
-
-    def on_node_volumes(self, args: Nothing) -> list[VolumePart]:
-        return self.volumes
 
     def on_node_powercycle(self, args: Nothing) -> PowercycleResult:
         self._check_epoch(self.call)

@@ -1,6 +1,6 @@
 """Answers calls about storage units: what there is of a kind, changes, repair, and logical volumes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
@@ -23,9 +23,9 @@ from ganeti.storage.lvm.tools import Lvm
 _MIB = 1024 * 1024
 
 
-def handlers(paths: Paths) -> Handlers:
+def handlers(paths: Paths, lvm: Lvm | None = None) -> Handlers:
     """The answers to all calls about storage units."""
-    units = _Units(paths)
+    units = _Units(paths, lvm or Lvm())
     return {
         STORAGE_UNITS.name: units.units,
         STORAGE_UNIT_CHANGE.name: units.change,
@@ -37,7 +37,7 @@ def handlers(paths: Paths) -> Handlers:
 @dataclass(frozen=True)
 class _Units:
     paths: Paths
-    lvm: Lvm = field(default_factory=Lvm)
+    lvm: Lvm
 
     async def units(self, args: StorageKindArgs, _call: Call) -> list[UnitState]:
         return await kind_of_storage(args.kind).units(self.paths)

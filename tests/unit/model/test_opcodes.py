@@ -128,4 +128,13 @@ def test_null_means_not_given_in_an_opcode_within_another_too() -> None:
     assert wire.plain(op)["instances"][0]["osparams_private"] == {}
 
 
-_SOUND = {"tags": ["x"], "nodes": ["x"], "disk": 0, "amount": 1, "duration": 0.0, "new_name": "y"}
+_SOUND = {
+    "tags": ["x"],
+    "nodes": ["x"],
+    "disk": 0,
+    "amount": 1,
+    "duration": 0.0,
+    "new_name": "y",
+    "output_fields": [],
+    "changes": {},
+}

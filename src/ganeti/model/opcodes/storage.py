@@ -1,0 +1,58 @@
+"""Opcodes about the places of nodes where disks are kept."""
+
+from typing import Annotated, Any, ClassVar
+
+from ganeti.model.fields import Field
+from ganeti.model.opcodes.base import OpCode
+
+StorageType = Annotated[str | None, Field(
+    "kind of storage: lvm-vg, lvm-pv, file, sharedfile; without it volume groups, or files if the"
+    " cluster has no group", "! -t --storage-type", "KIND"
+)]  # fmt: skip
+
+
+class OpNodeQueryStorage(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERY_STORAGE"):
+    """The storage units of nodes: a row for each, with the fields that are asked for (S2, S96)."""
+
+    output_fields: list[str]
+    storage_type: StorageType = None
+    nodes: list[str] = []
+    """All that are online without names."""
+    name: str | None = None
+    """Only this unit."""
+
+    host_changing: ClassVar[bool] = False
+
+
+class OnStorageUnit(OpCode, frozen=True, kw_only=True):
+    """Fields of every opcode that is about one storage unit of a node."""
+
+    node_name: str
+    node_uuid: str | None = None
+    storage_type: str
+    name: str
+
+    summary_field: ClassVar[str | None] = "node_name"
+
+
+class OpNodeModifyStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_NODE_MODIFY_STORAGE"):
+    """Change a storage unit (S4, S5): `allocatable`, or `present` to make or delete one."""
+
+    changes: dict[str, Any]
+
+
+class OpRepairNodeStorage(OnStorageUnit, frozen=True, kw_only=True, tag="OP_REPAIR_NODE_STORAGE"):
+    """Make a storage unit consistent; what lay on lost devices is given up (S6, S94)."""
+
+    ignore_consistency: Annotated[
+        bool, Field("do it although data is lost for which there is no other good copy")
+    ] = False
+
+
+class OpNodeQueryvols(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERYVOLS"):
+    """The logical volumes of nodes: a row for each, with the fields that are asked for."""
+
+    output_fields: list[str]
+    nodes: list[str] = []
+
+    host_changing: ClassVar[bool] = False

@@ -1,0 +1,1 @@
+"""Repairing what nodes have lost."""

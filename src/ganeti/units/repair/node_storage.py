@@ -1,0 +1,100 @@
+"""Making a storage unit of a node consistent again."""
+
+from dataclasses import dataclass
+
+from ganeti.base.errors import ErrorCode, PrereqError, RpcError
+from ganeti.base.identifiers import plain_name
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.layouts.places import holders
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.opcodes.storage import OpRepairNodeStorage
+from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
+from ganeti.rpc.procedures.storage_units import STORAGE_UNIT_REPAIR, UnitArgs
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.disks import disks_on, is_mirrored
+from ganeti.units.node_choice import check_online
+
+
+@dataclass(frozen=True)
+class RepairPlan:
+    """The node, and what is not saved by it."""
+
+    node: Node
+    lost: tuple[str, ...] = ()
+
+
+class LURepairNodeStorage(LogicalUnit[OpRepairNodeStorage, RepairPlan]):
+    """Let a node give up devices that are gone, if no data is lost by it (S94)."""
+
+    def check_arguments(self) -> None:
+        plain_name(self.op.storage_type, "storage_type")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        node = self._node(snapshot)
+        users = self._users(snapshot, node)
+        nodes = {uuid for one in users for uuid in one.all_nodes} | {NodeUuid(node.uuid)}
+        names = sorted(one.name for one in users)
+        return [
+            *([lock(Level.INSTANCE, names, Mode.SHARED)] if names else []),
+            lock(Level.NODE, sorted(nodes), Mode.SHARED),
+        ]
+
+    def _node(self, snapshot: Snapshot) -> Node:
+        return resolve_node(snapshot, self.op.node_uuid or self.op.node_name)
+
+    @staticmethod
+    def _users(snapshot: Snapshot, node: Node) -> list[Instance]:
+        here = NodeUuid(node.uuid)
+        return [one for one in snapshot.instances.values() if here in holders(one)]
+
+    async def check_prereq(self, ctx: UnitContext) -> RepairPlan:
+        node = self._node(ctx.snapshot)
+        check_online(node)
+        problems: list[str] = []
+        for instance in self._users(ctx.snapshot, node):
+            problems += await self._problems(ctx, instance, node)
+        if problems and not self.op.ignore_consistency:
+            raise PrereqError(
+                f"data would be lost: {'; '.join(problems)}; mend that first (gnt-instance replace-disks), or"
+                " give it up with --ignore-consistency",
+                ErrorCode.WRONG_STATE,
+            )
+        return RepairPlan(node, tuple(problems))
+
+    async def _problems(self, ctx: UnitContext, instance: Instance, node: Node) -> list[str]:
+        """Why an instance's data is not all elsewhere: its good copy must be on another node, or be whole here."""
+        mirrored = is_mirrored(instance)
+        where = [uuid for uuid in holders(instance) if (uuid != node.uuid) is mirrored]
+        found = []
+        for uuid in where:
+            other = ctx.snapshot.nodes[uuid]
+            if other.offline:
+                found.append(f"{instance.name}: its other node {other.name} is offline")
+                continue
+            for disk in disks_on(ctx, instance, uuid):
+                what = DiskArgs(instance_name=instance.name, disk=disk)
+                try:
+                    info = await ctx.call(other, BLOCKDEV_INFO, what)
+                except RpcError as err:
+                    found.append(f"{instance.name}: {err}")
+                    continue
+                is_old = info.sync is not None and not info.sync.up_to_date
+                if not info.exists or info.problem or is_old:
+                    why = info.problem or ("is not up to date" if is_old else "is missing")
+                    found.append(f"{instance.name}: disk {disk.index} on {other.name} {why}")
+        return found
+
+    async def execute(self, ctx: UnitContext, plan: RepairPlan) -> Outcome:
+        for text in plan.lost:
+            ctx.warn(f"given up: {text}")
+        unit = StorageUnit(kind=self.op.storage_type, key=self.op.name)
+        ctx.step(f"repairing {unit} on {plan.node.name}")
+        for text in await ctx.call(plan.node, STORAGE_UNIT_REPAIR, UnitArgs(unit=unit)):
+            ctx.info(text)
+        return Outcome()
