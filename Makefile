@@ -42,10 +42,11 @@ lint: $(STAMP) ## form, rules, types, layers and the table of mutations, without
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/mutations.py --check
 
-unit: $(STAMP) ## the tests that need no daemon and no virtual machine
-	$(PYTEST) -n auto --dist worksteal -m 'not soak' tests/unit
+unit: $(STAMP) ## the tests that need no daemon and no virtual machine; of many like cases some
+	$(PYTEST) -n auto --dist worksteal -m 'not soak' --sampled tests/unit
 
-check: lint unit ## the inner loop: lint and unit tests, under four minutes
+check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many like cases some
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
 
 test: packages lint ## everything, with real daemons and real virtual machines
 	$(PYTEST) -n 3 --dist loadgroup -m 'not soak'

@@ -26,7 +26,11 @@ os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(fast_directory()))
 REAL = ("tests/cluster/", "tests/host/")
 """Where the tests with real daemons or machines are."""
 
-pytest_plugins = ["tests.support.leaks", "tests.support.requirements_plugin"]
+pytest_plugins = [
+    "tests.support.leaks",
+    "tests.support.requirements_plugin",
+    "tests.support.sampling",
+]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from ipaddress import ip_interface
 from typing import Any
 
@@ -158,6 +159,12 @@ def hail(message: dict[str, Any]) -> AllocatorOutput:
     )
 
 
+@cache
+def _procedures_of(kind: type) -> tuple[str, ...]:
+    """The procedures that have a method of this kind of node."""
+    return tuple(name.removeprefix("on_") for name in dir(kind) if name.startswith("on_"))
+
+
 @dataclass
 class ModelNode:
     """One node; `allocators` are the programs in its search path."""
@@ -245,19 +252,14 @@ class ModelNode:
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
-        found: dict[str, Handler] = {}
-        for name in dir(self):
-            if name.startswith("on_"):
-                procedure = PROCEDURES[name.removeprefix("on_")]
-                found[procedure.name] = self._handler(procedure, getattr(self, name))
-        return found
+        return {name: self._handler(PROCEDURES[name]) for name in _procedures_of(type(self))}  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
 
-    def _handler(self, procedure: Procedure[Any, Any], act: Callable[[Any], Any]) -> Handler:
-        async def handle(args: Any, call: Call) -> Any:
-            self.call = call
-            return act(args)
-
+    def _handler(self, procedure: Procedure[Any, Any]) -> Handler:
         async def answer(args: Any, call: Call) -> Any:
+            async def handle(args: Any, call: Call) -> Any:
+                self.call = call
+                return getattr(self, f"on_{procedure.name}")(args)
+
             if procedure.changes:
                 self._check_epoch(call)
             return await self.repeats.wrap({procedure.name: handle})[procedure.name](args, call)

@@ -6,8 +6,12 @@ as in debug mode.  The stacks would take a fifth of all the tests' time; PYTHONA
 
 import asyncio
 import os
+from collections.abc import Callable
+from functools import partial
+from types import CoroutineType, FunctionType, MethodType
 
 KEEPS_STACKS = bool(os.environ.get("PYTHONASYNCIODEBUG"))
+MAY_BE_COROUTINES = FunctionType, MethodType, partial, CoroutineType
 
 
 class StrictLoop(asyncio.SelectorEventLoop):
@@ -15,3 +19,8 @@ class StrictLoop(asyncio.SelectorEventLoop):
 
     def get_debug(self) -> bool:
         return KEEPS_STACKS
+
+    def _check_callback(self, callback: Callable[..., object], method: str) -> None:
+        """Refuse coroutines; what C brings (the steps of tasks: nearly all) is none, and the look takes long."""
+        if type(callback) in MAY_BE_COROUTINES:
+            super()._check_callback(callback, method)  # type: ignore[misc]  # typeshed leaves it out

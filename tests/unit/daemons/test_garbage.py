@@ -4,10 +4,12 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from ganeti.daemons.garbage import GROWTH, LONGEST_WAIT_S, SWEEP_EVERY_S, GcPolicy
+from tests.support.apart import apart
 
 
 class Knot:
@@ -17,10 +19,9 @@ class Knot:
         self.me = self
 
 
-@pytest.fixture
-async def old_objects() -> AsyncIterator[GcPolicy]:
+@asynccontextmanager
+async def begun(objects: GcPolicy) -> AsyncIterator[GcPolicy]:
     before = gc.get_threshold()
-    objects = GcPolicy()
     objects.start()
     yield objects
     await objects.stop()
@@ -29,35 +30,39 @@ async def old_objects() -> AsyncIterator[GcPolicy]:
 
 
 @pytest.mark.requirement("S202")
-async def test_what_survived_a_collection_is_not_looked_at_again(old_objects: GcPolicy) -> None:
-    kept = [[number] for number in range(50_000)]
-    gc.collect()
-    assert len(gc.get_objects()) < 10_000
-    assert gc.get_freeze_count() > len(kept)
+@apart
+async def test_what_survived_a_collection_is_not_looked_at_again() -> None:
+    async with begun(GcPolicy()):
+        kept = [[number] for number in range(50_000)]
+        gc.collect()
+        assert len(gc.get_objects()) < 10_000
+        assert gc.get_freeze_count() > len(kept)
 
 
-async def test_new_garbage_is_found_by_an_ordinary_collection(old_objects: GcPolicy) -> None:
-    gone = weakref.ref(Knot())
-    gc.collect()
-    assert gone() is None
+@apart
+async def test_new_garbage_is_found_by_an_ordinary_collection() -> None:
+    async with begun(GcPolicy()):
+        gone = weakref.ref(Knot())
+        gc.collect()
+        assert gone() is None
 
 
-async def test_old_garbage_is_found_by_a_sweep(old_objects: GcPolicy) -> None:
-    knot = Knot()
-    gone = weakref.ref(knot)
-    gc.collect()
-    del knot
-    gc.collect()
-    assert gone() is not None  # set aside
-    old_objects.sweep()
-    assert gone() is None
+@apart
+async def test_old_garbage_is_found_by_a_sweep() -> None:
+    async with begun(GcPolicy()) as objects:
+        knot = Knot()
+        gone = weakref.ref(knot)
+        gc.collect()
+        del knot
+        gc.collect()
+        assert gone() is not None  # set aside
+        objects.sweep()
+        assert gone() is None
 
 
-@pytest.mark.virtual_time
+@apart
 async def test_a_sweep_comes_by_itself_once_there_is_much_more_than_before() -> None:
-    objects = GcPolicy()
-    objects.start()
-    try:
+    async with begun(GcPolicy()):
         kept: list[Knot] = [Knot()]
         gone = weakref.ref(kept[0])
         gc.collect()
@@ -69,21 +74,17 @@ async def test_a_sweep_comes_by_itself_once_there_is_much_more_than_before() -> 
         await asyncio.sleep(SWEEP_EVERY_S)
         assert crowd
         assert gone() is None
-    finally:
-        await objects.stop()
 
 
-@pytest.mark.virtual_time
 @pytest.mark.requirement("S202")
 @pytest.mark.parametrize("busy_s", [600.0, 10 * LONGEST_WAIT_S])
+@apart
 async def test_a_sweep_that_is_due_waits_until_nothing_is_to_be_done_but_not_for_ever(
     busy_s: float,
 ) -> None:
     loop = asyncio.get_running_loop()
-    begun = loop.time()
-    objects = GcPolicy(lambda: min(loop.time() - begun, SWEEP_EVERY_S + busy_s))
-    objects.start()
-    try:
+    began = loop.time()
+    async with begun(GcPolicy(lambda: min(loop.time() - began, SWEEP_EVERY_S + busy_s))):
         kept: list[Knot] = [Knot()]
         gone = weakref.ref(kept[0])
         gc.collect()
@@ -95,5 +96,3 @@ async def test_a_sweep_that_is_due_waits_until_nothing_is_to_be_done_but_not_for
         await asyncio.sleep(10)
         assert gone() is None
         assert crowd
-    finally:
-        await objects.stop()

@@ -1,10 +1,10 @@
 """All daemons run on the same main loop: that of asyncio, begun in one way."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -19,6 +19,7 @@ OTHER_STARTS = {
     "new_event_loop", "set_event_loop", "set_event_loop_policy", "run_until_complete",
     "run_forever", "loop_factory",
 }  # fmt: skip
+SUSPICIOUS = re.compile(rf"\b(?:{'|'.join(OTHER_LOOPS | OTHER_STARTS)})\b")
 
 
 def daemons() -> dict[str, str]:
@@ -61,11 +62,14 @@ def starts_the_loop(tree: ast.AST) -> bool:
     )
 
 
-@cache
-def tree_of(module: str) -> ast.Module:
+def text_of(module: str) -> str:
     path = import_module(module).__file__
     assert path is not None
-    return ast.parse(Path(path).read_text())
+    return Path(path).read_text()
+
+
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(text_of(module))
 
 
 @pytest.mark.requirement("S191")
@@ -94,6 +98,8 @@ def test_no_module_of_a_daemon_makes_a_loop_of_its_own(loaded: set[str]) -> None
     ours = {name for name in loaded if name.startswith("ganeti.")}
     assert len(ours) > 50
     for name in ours:
+        if not SUSPICIOUS.search(text_of(name)):
+            continue  # parsing all takes seconds
         tree = tree_of(name)
         others = {one.partition(".")[0] for one in imports_of(tree)} & OTHER_LOOPS
         assert not others, name

@@ -12,11 +12,12 @@ from ganeti.rpc.stale_work import StaleWorkFence
 from tests.support.histories import Violation, run_history
 from tests.support.seeds import FIRST, breaks, run_seeds
 
-HISTORIES, BATCH = 200, 50
+HISTORIES, BATCH = 200, 10
 LONG = 10_000
 TRIES = 100
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G4", "G5", "G6", "G7", "G8", "G11", "F2", "F3", "F11")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))

@@ -42,6 +42,7 @@ async def test_the_disks_go_along_and_the_source_keeps_nothing(master: Master) -
     assert "migrating the disks and the memory" in said(view)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, len(ACTS) + 1))
 async def test_after_any_failed_call_the_guest_and_its_data_are_in_one_place(
@@ -74,6 +75,7 @@ async def test_a_refused_commit_leaves_the_data_in_one_place(master: Master, num
     check_data(master)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))
 async def test_a_master_that_dies_at_any_commit_leaves_the_data_in_one_place(
@@ -87,6 +89,7 @@ async def test_a_master_that_dies_at_any_commit_leaves_the_data_in_one_place(
     await check_the_next_master(master)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("number", range(1, len(ACTS) + 1))
 async def test_a_master_that_dies_around_any_call_leaves_the_data_in_one_place(

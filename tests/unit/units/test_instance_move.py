@@ -69,6 +69,7 @@ async def test_what_is_down_stays_down(master: Master) -> None:
     master.check()
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, 13))
 async def test_after_any_failed_call_the_data_is_in_one_place(
@@ -104,6 +105,7 @@ async def test_a_refused_commit_leaves_the_data_in_one_place(master: Master, num
         master.check()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))
 async def test_a_master_that_dies_at_any_commit_leaves_the_data_in_one_place(
@@ -117,6 +119,7 @@ async def test_a_master_that_dies_at_any_commit_leaves_the_data_in_one_place(
     await check_the_next_master(master)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("number", range(1, 13))
 async def test_a_master_that_dies_around_any_call_leaves_the_data_in_one_place(

@@ -177,6 +177,7 @@ async def _problem(master: Master, message: dict[str, Any]) -> str | None:
     return None
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.requirement("A40")
 @pytest.mark.parametrize("kind", OPCODES.values(), ids=OPCODES)
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ async def check_and_finish(master: Master, scenario: Scenario) -> None:
     await finish(master, scenario)
 
 
+@pytest.mark.sampled(16)
 @pytest.mark.requirement("G11", "F23")
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, ACTS + 1))
@@ -128,6 +129,7 @@ async def test_any_call_may_fail_and_the_rest_can_be_done_later(
     await check_and_finish(master, scenario)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.requirement("G11")
 @pytest.mark.parametrize("number", range(COMMITS))
 @each_scenario
@@ -141,6 +143,7 @@ async def test_any_commit_may_be_refused_and_the_rest_can_be_done_later(
     await check_and_finish(master, scenario)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.requirement("G11")
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))
@@ -179,6 +182,7 @@ def groups(master: Master) -> tuple[Any, ...]:
     return named, members
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(4))
 @pytest.mark.parametrize("op", GROUP_CHANGES, ids=str)

@@ -315,6 +315,7 @@ async def test_what_is_asked_for_is_done_and_may_be_repeated(host: Host, act: An
         check_is_done(host, act)
 
 
+@pytest.mark.sampled(40)
 @EACH
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("nth", range(1, LIMIT))
@@ -341,6 +342,7 @@ async def test_any_question_may_fail_and_the_record_never_lacks_a_device(
     check_is_done(host, act)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("how", ["refused", "silent"])
 @pytest.mark.parametrize("nth", range(1, LIMIT))
 async def test_an_exchange_that_failed_leaves_the_guest_its_nic(

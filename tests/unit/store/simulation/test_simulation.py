@@ -8,7 +8,7 @@ from tests.unit.store.simulation.history import History, Violation, short_times
 from tests.unit.store.simulation.rules import LEFT_OUT, Rules
 
 HISTORIES = 1000
-BATCH = 250
+BATCH = 50
 TRIES = 4000
 RARE = {
     "R2 granting only greater epochs": 3050,
@@ -37,6 +37,7 @@ def run(first: int, count: int, rules: type[Rules]) -> int:
     return acknowledged
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "F2")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))

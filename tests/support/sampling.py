@@ -1,0 +1,45 @@
+"""`make check` runs some of the many cases of a test; `make test` runs them all.
+
+`@pytest.mark.sampled(5)` is for a test whose cases are alike: every call that may fail, every batch of
+histories.  With `--sampled` five of them are run, others each time.  The choice follows the seed of the
+random order, which is printed first: `--randomly-seed=SEED --sampled` chooses the same again.
+"""
+
+import random
+from collections.abc import Iterable
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sampled", action="store_true", help="of the cases marked `sampled(count)` run so many"
+    )
+
+
+def chosen(cases: Iterable[str], count: int, seed: object) -> frozenset[str]:
+    """`count` of the cases of one test, the same for the same seed, in whatever order they come."""
+    names = sorted(cases)
+    return frozenset(random.Random(f"{seed} {names[0]}").sample(names, min(count, len(names))))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The processes of pytest-xdist share the seed, and so choose the same."""
+    if not config.getoption("sampled"):
+        return
+    seed = config.getoption("randomly_seed", 0)
+    cases: dict[str, list[str]] = {}
+    counts: dict[str, int] = {}
+    for item in items:
+        if marker := item.get_closest_marker("sampled"):
+            test = item.nodeid.split("[", 1)[0]
+            cases.setdefault(test, []).append(item.nodeid)
+            (counts[test],) = marker.args
+    left_out = {
+        case
+        for test, all_ in cases.items()
+        for case in set(all_) - chosen(all_, counts[test], seed)
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]

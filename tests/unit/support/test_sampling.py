@@ -1,0 +1,56 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.sampling import chosen
+
+TOP = Path(__file__).resolve().parents[3]
+CASES = [f"test_x.py::test_it[{number}]" for number in range(100)]
+
+TESTS = """
+import pytest
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("number", range(20))
+def test_with_many_cases(number):
+    pass
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("number", range(2))
+def test_with_few(number):
+    pass
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_that_is_always_whole(number):
+    pass
+"""
+
+
+def test_the_choice_is_the_same_for_a_seed_in_any_order_and_another_for_another() -> None:
+    found = chosen(CASES, 10, 1)
+    assert len(found) == 10
+    assert chosen(reversed(CASES), 10, 1) == found
+    assert chosen(CASES, 10, 2) != found
+    assert chosen(CASES, 1000, 1) == set(CASES)
+
+
+@pytest.mark.parametrize(("options", "count"), [([], 27), (["--sampled"], 10)])
+def test_only_where_it_is_asked_for_a_part_of_the_cases_is_run(
+    tmp_path: Path, options: list[str], count: int
+) -> None:
+    (tmp_path / "test_many.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = sampled(count): see there\n")
+    words = ["--collect-only", "-q", "-p", "tests.support.sampling", "-p", "no:xdist", *options]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, f"--rootdir={tmp_path}", str(tmp_path)],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.count("::test_") == count, done.stdout + done.stderr
