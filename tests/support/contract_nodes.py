@@ -15,6 +15,7 @@ from ganeti.base.errors import NotMaster
 from ganeti.base.paths import Paths
 from ganeti.base.process import Completed, run
 from ganeti.model import wire
+from ganeti.model.hooks import Phase, directory
 from ganeti.model.objects import NodeUuid
 from ganeti.node import application
 from ganeti.node.application import NodeApplication
@@ -22,6 +23,7 @@ from ganeti.node.powercycle import TRIGGER
 from ganeti.rpc.calls import Call, concerned_instance
 from ganeti.rpc.procedures.files import NodeFile
 from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.hooks import HookResult
 from ganeti.rpc.procedures.programs import AllocatorOutput
 from ganeti.store.register import PromiseRequest, RegisterFile, join
 from tests.support.model_nodes import ModelNode, SharedDirectory
@@ -78,6 +80,10 @@ class ContractNode(abc.ABC):
 
     @abc.abstractmethod
     def add_allocator(self, name: str, stdout: str) -> None: ...
+
+    @abc.abstractmethod
+    def add_hook(self, hook: str, phase: Phase, name: str, output: str) -> None:
+        """A program that says something and fails."""
 
     @abc.abstractmethod
     def share_file(self, path: str, content: bytes) -> None:
@@ -169,6 +175,13 @@ class RealNode(ContractNode):
         path.write_text(f"#!/bin/sh\nprintf %s '{stdout}'\n")
         path.chmod(0o755)
 
+    def add_hook(self, hook: str, phase: Phase, name: str, output: str) -> None:
+        path = self.paths.hooks / directory(hook, phase) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho '{output}'; exit 1\n")
+        for one in (path, path.parent, self.paths.hooks):
+            one.chmod(0o755)
+
     def share_file(self, path: str, content: bytes) -> None:
         self.paths.below(path).write_bytes(content)
         self.paths.distributed_files.write_text(f"{path}\n")
@@ -244,6 +257,10 @@ class ModelContractNode(ContractNode):
 
     def add_allocator(self, name: str, stdout: str) -> None:
         self.node.allocators[name] = lambda _message: AllocatorOutput(found=True, stdout=stdout)
+
+    def add_hook(self, hook: str, phase: Phase, name: str, output: str) -> None:
+        failed = HookResult(script=name, problem="exit status 1", output=output)
+        self.node.hooks[hook, phase] = [failed]
 
     def share_file(self, path: str, content: bytes) -> None:
         self.node.shared_files.append(NodeFile(path=path, content=content, mode=0o644))

@@ -36,6 +36,7 @@ from ganeti.hypervisor.hotplug import (
     without_nic,
 )
 from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.objects import NodeUuid
 from ganeti.node.disk_copy import COMPRESSION
@@ -58,6 +59,7 @@ from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo, GrowDiskArgs, Storag
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.hardware import ForgetNvramArgs, Nvram, Screenshot, WriteNvramArgs
+from ganeti.rpc.procedures.hooks import HookDirectory, HookResult, HooksArgs
 from ganeti.rpc.procedures.host import (
     HypervisorsArgs,
     LeaveArgs,
@@ -238,6 +240,14 @@ class ModelNode:
     """Storage kind -> the directory that the administrator allows."""
     groups: dict[str, SharedDirectory] = field(default_factory=dict)
     """Volume groups by name."""
+    storage: dict[str, dict[str, UnitState]] = field(default_factory=dict)
+    """Kind -> key -> a storage unit that is listed."""
+    volumes: list[VolumePart] = field(default_factory=list)
+    """All logical volumes."""
+    hooks: dict[tuple[str, Phase], list[HookResult] | Callable[[HooksArgs], list[HookResult]]] = (
+        field(default_factory=dict)
+    )
+    hooks_ran: list[HooksArgs] = field(default_factory=list)
     register: MemoryRegister = field(init=False)
     repeats: Repeats = field(default_factory=Repeats)
     progress: dict[str, DiskProgress] = field(default_factory=dict)
@@ -285,6 +295,14 @@ class ModelNode:
         return name == "kvm"
 
     # --- the node itself ---
+
+    def on_hooks_list(self, args: Nothing) -> list[HookDirectory]:
+        return [HookDirectory(hook=hook, phase=phase) for hook, phase in sorted(self.hooks)]
+
+    def on_hooks_run(self, args: HooksArgs) -> list[HookResult]:
+        self.hooks_ran.append(args)
+        found = self.hooks[args.hook, args.phase]
+        return found(args) if callable(found) else found
 
     def on_version(self, args: Nothing) -> NodeVersion:
         return NodeVersion(

@@ -4,6 +4,7 @@
     +-- PrereqError              the request cannot be met; nothing was changed (carries an ErrorCode)
     |   +-- InputError           a message or argument is malformed; `field` says where
     +-- ExecError                something failed while it was being carried out
+    +-- HooksAbort               an administrator's program has refused the operation
     +-- JobLost                  there is no such job
     +-- JobQueueFull             too many live jobs
     +-- JobQueueDrained          the queue is drained
@@ -29,6 +30,7 @@
 """
 
 import enum
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -87,6 +89,20 @@ class ExecError(GanetiError):
     """Something failed while a request was being carried out."""
 
     wire_name = "OpExecError"
+
+
+class HooksAbort(GanetiError):
+    """Hooks have refused an operation, and nothing was done; each refusal is `(node, script, output)`."""
+
+    wire_name = "HooksAbort"
+
+    def __init__(self, refusals: Sequence[tuple[str, str, str]]) -> None:
+        said = (f"{script} on {node}: {out or '(no output)'}" for node, script, out in refusals)
+        super().__init__("hooks refuse the operation: " + "; ".join(said))
+        self.refusals = tuple(refusals)
+
+    def wire_args(self) -> list[object]:
+        return [[list(one) for one in self.refusals]]
 
 
 class JobLost(GanetiError):

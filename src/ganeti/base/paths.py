@@ -46,6 +46,11 @@ class Paths:
         return self.etc / "allowed-uploads"
 
     @property
+    def hooks(self) -> Path:
+        """An administrator's programs that run before and after operations."""
+        return self.etc / "hooks"
+
+    @property
     def data(self) -> Path:
         return self.below("/var/lib/ganeti")
 

@@ -46,6 +46,8 @@ class CommandFailed(HostError):
         tail = completed.text[-2000:]
         super().__init__(f"{completed.argv[0]}: {why}" + (f": {tail}" if tail else ""))
         self.completed = completed
+        self.why = why
+        """What happened, without what the program said."""
 
 
 class Run(Protocol):
@@ -69,8 +71,13 @@ async def run(
     stdin: bytes | None = None,
     env: Mapping[str, str] | None = None,
     check: bool = True,
+    linger_s: float | None = None,
 ) -> Completed:
-    """The real runner: no shell, a clean environment, its own process group, killed at the deadline."""
+    """The real runner: no shell, a clean environment, its own process group, killed at the deadline.
+
+    The end is when nobody has the program's output open any more; with `linger_s`, what it has left in the
+    background when it exits is listened to for so long at most, and goes on.
+    """
     words = tuple(argv)
     loop = asyncio.get_running_loop()
     try:
@@ -90,12 +97,12 @@ async def run(
     try:
         async with asyncio.timeout(timeout_s):
             _feed(transport, stdin)
-            await asyncio.shield(output.ended)
+            await output.wait(linger_s)
     except TimeoutError as err:
         done = output.completed(words, -signal.SIGKILL)
         raise CommandFailed(done, f"did not end within {timeout_s:g} s and was killed") from err
     finally:
-        if not output.ended.done():
+        if not (output.ended if linger_s is None else output.exited).done():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(transport.get_pid(), signal.SIGKILL)
         # Closes our ends as well: a pipe that somebody else keeps open would never be seen to end.
@@ -114,12 +121,27 @@ class _Output(asyncio.SubprocessProtocol):
         self._kept = {1: bytearray(), 2: bytearray()}
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the program has ended and its streams are closed."""
+        self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the program has ended; its children may still have its streams."""
+
+    async def wait(self, linger_s: float | None) -> None:
+        """Return when the program has ended, and its streams are closed or `linger_s` are over."""
+        if linger_s is not None:
+            await asyncio.shield(self.exited)
+            await asyncio.wait((self.ended,), timeout=linger_s)
+        else:
+            await asyncio.shield(self.ended)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         kept = self._kept[fd]
         kept += data[: OUTPUT_LIMIT - len(kept)]
 
+    def process_exited(self) -> None:
+        if not self.exited.done():
+            self.exited.set_result(None)
+
     def connection_lost(self, _exc: Exception | None) -> None:
+        self.process_exited()
         if not self.ended.done():
             self.ended.set_result(None)
 

@@ -4,6 +4,7 @@ from ganeti.base.errors import (
     ErrorCode,
     ExecError,
     GanetiError,
+    HooksAbort,
     InputError,
     JobCanceled,
     JobLost,
@@ -70,10 +71,18 @@ def format_error(err: GanetiError) -> str:
             "Failure: prerequisites not met for this operation:\n"
             f"error type: {err.code.value}, error details:\n{err.message}"
         )
+    if isinstance(err, HooksAbort):
+        lines = [_refusal(*refusal) for refusal in err.refusals]
+        return "\n".join(["Failure: hooks execution failed:", *lines])
     for kind, head in _HEADS.items():
         if isinstance(err, kind):
             return f"{head}\n{err.message}"
     return f"Failure: {err.message}"
+
+
+def _refusal(node: str, script: str, output: str) -> str:
+    said = f", output: {output}" if output else " (no output)"
+    return f"  node: {node}, script: {script}{said}"
 
 
 def exit_code_of(err: GanetiError) -> int:

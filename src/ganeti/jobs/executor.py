@@ -45,6 +45,11 @@ class OpRun(Protocol):
         """Who submitted the job (`model.job.is_remote`)."""
         ...
 
+    @property
+    def has_changed(self) -> bool:
+        """Whether the opcode has changed the configuration so far."""
+        ...
+
     async def acquire(self, requests: Sequence[LockRequest]) -> None:
         """Wait for locks, as `waiting`; then the opcode is `running`. They are freed when it ends.
 

@@ -50,6 +50,7 @@ class Run:
         """The opcode is over; only its result is still to be written."""
         self.pending = job.pending
         """Undo steps that could not be run, of this opcode and those before it."""
+        self.has_changed = False
         self._is_durable = False
         self._waiter: asyncio.Task[object] | None = None
         self._last_wait: LockWait | None = None
@@ -160,6 +161,7 @@ class Run:
     async def _change(self, change: Change, row: Operation) -> None:
         try:
             await self._dependencies.config.change(change, also=[row])
+            self.has_changed = True
         except (NotMaster, CommitUnknown) as err:
             self._dependencies.journal.end(err)
             raise

@@ -31,6 +31,7 @@ from ganeti.node import (
     transfers,
     uids,
 )
+from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.offline import is_marked_offline, starting_nothing
 from ganeti.node.powercycle import host_powercycle
@@ -73,6 +74,7 @@ class NodeApplication:
         own.append(self.register.handlers())
         own.append(host_powercycle(paths, self.register.check_epoch_without_disk).handlers())
         own.append(self._work.handlers())
+        own.append(NodeHooks(paths).handlers())
         own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, Daemons(paths)))
         self.handlers = Repeats().wrap(merged(own))
@@ -130,7 +132,7 @@ def _handlers(
         os.handlers(scripts, disks, locks),
         allocator.handlers(paths, run),
         files.handlers(paths, drivers),
-        master_ip.handlers(run),
+        master_ip.handlers(run, LocalHooks(paths)),
         uids.handlers(),
     ]
 

@@ -1,13 +1,14 @@
 """Answers the calls that bring the cluster's own address up and down on this node (F5)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.identifiers import interface_name
 from ganeti.base.process import CommandFailed, Run
+from ganeti.model.hooks import Phase
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs
@@ -17,9 +18,17 @@ PROBE_LIMIT_S = 10.0
 NOT_STARTED = 127
 
 
-def handlers(run: Run) -> Handlers:
-    """The answers to both calls; they change the host one at a time."""
-    master_ip = _MasterIp(run, asyncio.Lock())
+LocalHooks = Callable[[str, Phase, Mapping[str, str]], Awaitable[None]]
+"""Runs this node's own hooks; HostError if one refuses."""
+
+
+async def no_hooks(_hook: str, _phase: Phase, _variables: Mapping[str, str]) -> None:
+    """For a node without any."""
+
+
+def handlers(run: Run, hooks: LocalHooks = no_hooks) -> Handlers:
+    """The answers to both calls; they change the host one at a time, between their hooks."""
+    master_ip = _MasterIp(run, asyncio.Lock(), hooks)
     return {MASTER_IP_UP.name: master_ip.up, MASTER_IP_DOWN.name: master_ip.down}
 
 
@@ -57,6 +66,7 @@ def announcement(address: str, netdev: str) -> list[str]:
 class _MasterIp:
     run: Run
     acting: asyncio.Lock
+    hooks: LocalHooks
 
     async def up(self, args: MasterIpArgs, _call: Call) -> Nothing:
         """Nobody else must have the address when it is configured here."""
@@ -65,7 +75,9 @@ class _MasterIp:
             async with self.acting:
                 if not await self._is_here(args):
                     await self._check_free(args)
+                    await self.hooks("master-ip-turnup", Phase.PRE, _variables(args))
                     await self.run(address_add(args))
+                    await self.hooks("master-ip-turnup", Phase.POST, _variables(args))
                 if not _is_ipv6(args):
                     await self._try(announcement(args.address, args.netdev))
         return Nothing()
@@ -75,7 +87,9 @@ class _MasterIp:
             _check(args)
             async with self.acting:
                 if await self._is_here(args):
+                    await self.hooks("master-ip-turndown", Phase.PRE, _variables(args))
                     await self.run(address_delete(args))
+                    await self.hooks("master-ip-turndown", Phase.POST, _variables(args))
         return Nothing()
 
     async def _is_here(self, args: MasterIpArgs) -> bool:
@@ -107,6 +121,15 @@ class _MasterIp:
             return (await self.run(words, timeout_s=PROBE_LIMIT_S, check=False)).status
         except CommandFailed as err:
             return err.completed.status
+
+
+def _variables(args: MasterIpArgs) -> dict[str, str]:
+    return {
+        "MASTER_NETDEV": args.netdev,
+        "MASTER_IP": args.address,
+        "MASTER_NETMASK": str(args.netmask),
+        "CLUSTER_IP_VERSION": "6" if _is_ipv6(args) else "4",
+    }
 
 
 def _is_ipv6(args: MasterIpArgs) -> bool:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ganeti.base.errors import ErrorCode, GanetiError, PrereqError, ProtocolError
+from ganeti.base.errors import ErrorCode, GanetiError, HooksAbort, PrereqError, ProtocolError
 
 END = b"\x03"
 MESSAGE_LIMIT = 64 * 1024 * 1024
@@ -115,11 +115,21 @@ def error_from_wire(value: Any) -> GanetiError:
     match value:
         case ["OpPrereqError", [str(message), str(code), *_]] if code in _CODES:
             return PrereqError(message, ErrorCode(code))
+        case ["HooksAbort", [[*refusals]]] if all(_is_refusal(one) for one in refusals):
+            return HooksAbort([(node, script, output) for node, script, output in refusals])
         case [str(name), [*args]]:
             message = ", ".join(str(arg) for arg in args)
             kind = _SIMPLE_ERRORS.get(name)
             return kind(message) if kind else RemoteError(message, name)
     return RemoteError(str(value))
+
+
+def _is_refusal(value: Any) -> bool:
+    """Whether `value` is `[node, script, output]`, as `HooksAbort` brings it to the wire."""
+    match value:
+        case [str(), str(), str()]:
+            return True
+    return False
 
 
 def _subclasses(kind: type[GanetiError]) -> Iterator[type[GanetiError]]:

@@ -1,6 +1,7 @@
 """What every logical unit is: four phases, of which only the last one changes anything."""
 
 import abc
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from ganeti.config.snapshot import Snapshot
@@ -8,6 +9,8 @@ from ganeti.jobs.executor import Outcome
 from ganeti.locking.requests import LockRequest
 from ganeti.model.opcodes import OpCode
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.point import HookPoint
+from ganeti.units.hooks.results import NodeResults, say
 
 OpT = TypeVar("OpT", bound=OpCode)
 PlanT = TypeVar("PlanT")
@@ -37,6 +40,18 @@ class LogicalUnit(abc.ABC, Generic[OpT, PlanT]):
 
     @abc.abstractmethod
     async def execute(self, ctx: UnitContext, plan: PlanT) -> Outcome: ...
+
+    def hooks(self, snapshot: Snapshot, plan: PlanT) -> HookPoint | None:
+        """Which hooks run around `execute`; asked again with what is true then. None: the unit has none."""
+        del snapshot, plan
+        return None
+
+    async def hooks_ended(
+        self, ctx: UnitContext, ran: Sequence[NodeResults], outcome: Outcome
+    ) -> Outcome:
+        """What the post hooks have done becomes of the outcome: the job tells it."""
+        say(ctx, ran)
+        return outcome
 
     def dry_run_result(self, ctx: UnitContext, plan: PlanT) -> Any:
         """What a dry run answers; the plan itself is not for users (S185)."""

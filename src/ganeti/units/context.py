@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -23,12 +23,22 @@ A = TypeVar("A", bound=msgspec.Struct)
 R = TypeVar("R")
 
 
+class Hooks(Protocol):
+    """The hooks of the opcode (`ganeti.units.hooks.operation`)."""
+
+    async def run_now(self, nodes: Sequence[Node]) -> None:
+        """Run the post hooks on nodes that will not be there any more afterwards."""
+        ...
+
+
 @dataclass
 class UnitContext:
     """The services, and the opcode that uses them."""
 
     services: Services
     run: OpRun
+    hooks: Hooks | None = field(default=None, init=False)
+    """For units that take a node away, on which hooks are to run before it goes."""
     _calls: int = field(default=0, init=False)
 
     @property

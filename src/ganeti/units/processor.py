@@ -10,6 +10,8 @@ from ganeti.locking.requests import LockRequest
 from ganeti.model.job import UndoStep
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.listing import HookListing
+from ganeti.units.hooks.operation import OperationHooks
 from ganeti.units.registry import UNITS
 from ganeti.units.services import Services
 from ganeti.units.undo.run import describe, locks_of, run_steps
@@ -25,6 +27,7 @@ class Processor:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._hook_listing = HookListing(services.rpc)
 
     async def run(self, run: OpRun) -> Outcome:
         """Check, lock, decide, act; see `LogicalUnit`."""
@@ -36,7 +39,9 @@ class Processor:
             plan = await unit.check_prereq(ctx)
             if run.op.dry_run:
                 return Outcome(unit.dry_run_result(ctx, plan))
-            return await unit.execute(ctx, plan)
+            ctx.hooks = hooks = OperationHooks(self._hook_listing, ctx, unit, plan)
+            await hooks.before()
+            return await hooks.after(await unit.execute(ctx, plan))
         except GanetiError:
             raise
         except Exception as err:

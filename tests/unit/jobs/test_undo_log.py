@@ -35,6 +35,7 @@ class FakeRun:
 
     job_id = 1
     index = 0
+    has_changed = False
     source = LOCAL_SOURCE
 
     @property

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import GanetiError
 from ganeti.model import wire
 from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.agent import AGENT_FREEZE, AGENT_INFO, AGENT_THAW, FrozenArgs
 from ganeti.rpc.procedures.devices import (
@@ -63,6 +64,13 @@ from ganeti.rpc.procedures.hardware import (
     PINNED_HVPARAMS,
     ForgetNvramArgs,
     WriteNvramArgs,
+)
+from ganeti.rpc.procedures.hooks import (
+    HOOKS_LIST,
+    HOOKS_RUN,
+    HookDirectory,
+    HookResult,
+    HooksArgs,
 )
 from ganeti.rpc.procedures.host import (
     LEAVE_CLUSTER,
@@ -551,6 +559,16 @@ async def test_a_copy_that_cannot_be_is_refused(bench: Bench) -> None:
 
 
 # --- OS definitions and allocators ---
+
+
+async def test_hooks_are_listed_and_run(bench: Bench) -> None:
+    assert await bench.node.call(HOOKS_LIST, Nothing()) == []
+    bench.node.add_hook("instance-start", Phase.PRE, "10-check", "no")
+    here = HookDirectory(hook="instance-start", phase=Phase.PRE)
+    assert await bench.node.call(HOOKS_LIST, Nothing()) == [here]
+    args = HooksArgs(hook=here.hook, phase=here.phase, environment={"GANETI_A": "b"})
+    ran = await bench.node.call(HOOKS_RUN, args)
+    assert ran == [HookResult(script="10-check", problem="exit status 1", output="no")]
 
 
 async def test_oses_are_found_and_their_parameters_judged(bench: Bench) -> None:

@@ -139,6 +139,7 @@ class Asked:
     """An opcode that is asked for by a client, and gets every lock at once."""
 
     job_id, index, source = 1, 0, LOCAL_SOURCE
+    has_changed = False
 
     def __init__(self, op: OpCode) -> None:
         self.op = op

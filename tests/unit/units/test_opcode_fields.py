@@ -20,7 +20,6 @@ NOT_READ = {
     "helper_startup_timeout": "of imports, which are refused by their mode",
     "identify_defaults": "of imports, which are refused by their mode",
     "ignore_hvversions": "versions are not compared; QEMU refuses what does not fit",
-    "ignore_secondaries": "no instance has a secondary node",
     "opportunistic_locking": "allocations lock no node alone",
     "source_handshake": "of imports, which are refused by their mode",
     "source_instance_name": "of imports, which are refused by their mode",
@@ -32,7 +31,7 @@ NOT_READ = {
 }
 """Fields that nothing on the master reads by name, and why."""
 WITHOUT_EFFECT = {
-    *("ignore_hvversions", "ignore_secondaries", "opportunistic_locking"),
+    *("ignore_hvversions", "opportunistic_locking"),
 }
 """Those of them that commands offer."""
 

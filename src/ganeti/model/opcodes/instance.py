@@ -174,9 +174,7 @@ class OpInstanceReboot(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
         "soft asks the guest, hard resets it, full stops it and starts it anew", "! -t --type",
         choices=tuple(RebootType)
     )] = RebootType.HARD  # fmt: skip
-    ignore_secondaries: Annotated[
-        bool, Field("accepted, without effect: no instance has a secondary node")
-    ] = False
+    ignore_secondaries: Annotated[bool, Field("told to hooks, and nothing else")] = False
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
 
 

@@ -21,6 +21,7 @@ from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.units.demand import Demand
+from ganeti.units.hooks.results import NodeResults
 from ganeti.units.node.candidate_pool import missing_candidates, wanted_candidates
 
 CLOCK_SKEW_S = 150.0
@@ -69,6 +70,14 @@ def config_findings(snapshot: Snapshot) -> Iterator[Finding]:
             if code is not ErrorCode.UNKNOWN_ENTITY:  # found above, with codes of their own
                 yield Finding("ECLUSTERCFG", kind_of(thing), thing.name, text)
     yield from _conflicts(snapshot)
+
+
+def hook_findings(ran: Iterable[NodeResults]) -> Iterator[Finding]:
+    """What an administrator's own checks say of nodes; one that ended well is told if it said something."""
+    for one in ran:
+        for text, is_error in one.lines():
+            if is_error:
+                yield Finding("ENODEHOOKS", "node", one.node, text)
 
 
 def _conflicts(snapshot: Snapshot) -> Iterator[Finding]:

@@ -9,6 +9,8 @@ from ganeti.model import wire
 from ganeti.model.opcodes.cluster import OpClusterDestroy, OpClusterPostInit, OpClusterQuery
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import cluster_variables
+from ganeti.units.hooks.point import HookPoint, master_of
 
 
 class LUClusterPostInit(LogicalUnit[OpClusterPostInit, None]):
@@ -16,6 +18,11 @@ class LUClusterPostInit(LogicalUnit[OpClusterPostInit, None]):
 
     async def check_prereq(self, ctx: UnitContext) -> None:
         return None
+
+    def hooks(self, snapshot: Snapshot, plan: None) -> HookPoint:
+        """Only afterwards: before there was a cluster, nobody could be asked."""
+        variables = cluster_variables(snapshot)
+        return HookPoint("cluster-init", variables, post=(master_of(snapshot),))
 
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
         del plan
@@ -47,6 +54,11 @@ class LUClusterDestroy(LogicalUnit[OpClusterDestroy, None]):
                 f"there are still {len(snapshot.instances)} instances: remove them first (gnt-instance remove)",
                 ErrorCode.WRONG_STATE,
             )
+
+    def hooks(self, snapshot: Snapshot, plan: None) -> HookPoint:
+        """Afterwards means: before the command removes the data."""
+        variables = cluster_variables(snapshot)
+        return HookPoint("cluster-destroy", variables, post=(master_of(snapshot),))
 
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
         del plan

@@ -28,6 +28,8 @@ from ganeti.units.cluster.os_params import changed_hvparams, check_os_defaults
 from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.hooks.environment import cluster_variables, text
+from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.job_source import check_is_local, check_may_set
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit
@@ -116,13 +118,18 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
                         ErrorCode.ENVIRONMENT,
                     )
 
+    def hooks(self, snapshot: Snapshot, plan: ClusterChange) -> HookPoint:
+        wished = plan.fields.get("volume_group_name")
+        variables = {**cluster_variables(snapshot), "NEW_VG_NAME": text(wished)}
+        return on_nodes("cluster-modify", variables, snapshot)
+
     async def execute(self, ctx: UnitContext, plan: ClusterChange) -> Outcome:
         old = ctx.snapshot.cluster
         new = replace(old, **plan.fields)
         if new.ipolicy != old.ipolicy:
             _warn_of_policy(ctx, new)
-        for text in plan.warnings:
-            ctx.warn(text)
+        for warning in plan.warnings:
+            ctx.warn(warning)
         await make_fit(ctx, [replace(node, master_candidate=True) for node in plan.promoted])
         if (new.master_netdev, new.master_netmask) == (old.master_netdev, old.master_netmask):
             return Outcome(change=lambda draft: _apply(draft, plan))
@@ -207,5 +214,5 @@ def _warn_of_policy(ctx: UnitContext, new: Cluster) -> None:
     for instance in snapshot.instances.values():
         group = snapshot.groups.get(snapshot.nodes[instance.primary_node].group)
         size = Demand.of(new, instance).size()
-        for text in policy_violations(filled_ipolicy(new, group), size):
-            ctx.warn(f"instance {instance.name} is outside the new policy: {text}")
+        for why in policy_violations(filled_ipolicy(new, group), size):
+            ctx.warn(f"instance {instance.name} is outside the new policy: {why}")

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from ganeti.base.errors import InputError, RpcError
@@ -31,6 +31,7 @@ from ganeti.units.cluster.findings import (
     Finding,
     candidate_findings,
     config_findings,
+    hook_findings,
     instance_findings,
     node_findings,
     orphan_findings,
@@ -48,6 +49,9 @@ from ganeti.units.cluster.mastership_findings import (
 )
 from ganeti.units.cluster.redundancy import memory_findings
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import cluster_variables
+from ganeti.units.hooks.point import HookPoint
+from ganeti.units.hooks.results import NodeResults
 
 OpT = TypeVar("OpT", bound=OpClusterVerifyConfig | OpClusterVerifyGroup)
 
@@ -205,6 +209,27 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
             lock(Level.INSTANCE, names, Mode.SHARED),
             lock(Level.NODE_GROUP, self._group(snapshot).uuid, Mode.SHARED),
         ]
+
+    def hooks(self, snapshot: Snapshot, plan: None) -> HookPoint:
+        """An administrator's own checks: what they find is part of the result."""
+        group = self._group(snapshot).uuid
+        nodes = [node for node in snapshot.nodes_by_name() if node.group == group]
+        tags = {f"NODE_TAGS_{node.name}": " ".join(node.tags) for node in nodes}
+        variables = {
+            **cluster_variables(snapshot),
+            "CLUSTER_TAGS": " ".join(snapshot.cluster.tags),
+            **tags,
+        }
+        online = tuple(node for node in nodes if not node.offline)
+        return HookPoint("cluster-verify", variables, post=online)
+
+    async def hooks_ended(
+        self, ctx: UnitContext, ran: Sequence[NodeResults], outcome: Outcome
+    ) -> Outcome:
+        if not ran:
+            return outcome
+        ok = await self.report(ctx, "Hooks Results", hook_findings(ran))
+        return Outcome(bool(outcome.result) and ok)
 
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
         group = self._group(ctx.snapshot)

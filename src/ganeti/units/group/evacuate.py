@@ -19,6 +19,8 @@ from ganeti.units.evacuation import (
     proposed_moves,
     say_moves,
 )
+from ganeti.units.hooks.environment import group_variables, members
+from ganeti.units.hooks.point import HookPoint, on_nodes
 
 
 class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Jobs]):
@@ -49,6 +51,14 @@ class LUGroupEvacuate(LogicalUnit[OpGroupEvacuate, Jobs]):
         found = await proposed_moves(ctx, request, instances, op.iallocator)
         say_moves(ctx, found)
         return jobs_of(ctx, found, op, sequential=op.sequential, force_failover=op.force_failover)
+
+    def hooks(self, snapshot: Snapshot, plan: Jobs) -> HookPoint:
+        group = resolve_group(snapshot, self.op.group_name)
+        variables = {
+            **group_variables(group),
+            "TARGET_GROUPS": " ".join(self.op.target_groups or ()),
+        }
+        return on_nodes("group-evacuate", variables, snapshot, members(snapshot, group))
 
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
         del ctx

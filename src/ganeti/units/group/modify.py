@@ -27,6 +27,8 @@ from ganeti.model.opcodes.group import (
 from ganeti.model.param_checks import changed, check_node_params
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import group_variables, members
+from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.policy import policy_breaches
 
 OpT = TypeVar("OpT", OpGroupRemove, OpGroupRename)
@@ -77,12 +79,17 @@ class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
         ctx.check_change(lambda draft: _put(draft, group))
         return group
 
+    def hooks(self, snapshot: Snapshot, plan: NodeGroup) -> HookPoint:
+        return on_nodes("group-add", group_variables(plan), snapshot)
+
     async def execute(self, ctx: UnitContext, plan: NodeGroup) -> Outcome:
         return Outcome(change=lambda draft: _put(draft, plan))
 
 
 class GroupUnit(LogicalUnit[OpT, Change], Generic[OpT]):
     """What removing and renaming share: the group alone is locked, and one change is made."""
+
+    _hooked: NodeGroup | None = None
 
     def group(self, snapshot: Snapshot) -> NodeGroup:
         return resolve_group(snapshot, self.op.group_name)
@@ -111,6 +118,10 @@ class LUGroupRemove(GroupUnit[OpGroupRemove]):
         ctx.check_change(change)
         return change
 
+    def hooks(self, snapshot: Snapshot, plan: Change) -> HookPoint:
+        self._hooked = self._hooked or self.group(snapshot)
+        return on_nodes("group-remove", group_variables(self._hooked), snapshot)
+
 
 class LUGroupRename(GroupUnit[OpGroupRename]):
     """Give a node group another name; nodes and instances refer to it by UUID."""
@@ -127,6 +138,11 @@ class LUGroupRename(GroupUnit[OpGroupRename]):
 
         ctx.check_change(change)
         return change
+
+    def hooks(self, snapshot: Snapshot, plan: Change) -> HookPoint:
+        old = self._hooked = self._hooked or self.group(snapshot)
+        variables = {"OP_TARGET": old.name, "OLD_NAME": old.name, "NEW_NAME": self.op.new_name}
+        return on_nodes("group-rename", variables, snapshot, members(snapshot, old))
 
     async def execute(self, ctx: UnitContext, plan: Change) -> Outcome:
         return Outcome(self.op.new_name, change=plan)
@@ -158,6 +174,10 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
         plan = GroupChange(old, with_wishes(old, op))
         ctx.check_change(lambda draft: _put(draft, _changed(draft, plan)))
         return plan
+
+    def hooks(self, snapshot: Snapshot, plan: GroupChange) -> HookPoint:
+        variables = {**group_variables(plan.old), "NEW_ALLOC_POLICY": plan.new.alloc_policy}
+        return on_nodes("group-modify", variables, snapshot)
 
     async def execute(self, ctx: UnitContext, plan: GroupChange) -> Outcome:
         if plan.new.ipolicy != plan.old.ipolicy:

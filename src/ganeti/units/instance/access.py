@@ -1,6 +1,7 @@
 """What units on one existing instance share."""
 
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import ClassVar, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,6 +21,8 @@ from ganeti.rpc.procedures.form import SHUTDOWN_LIMIT_S
 from ganeti.rpc.procedures.instances import INSTANCE_INFO, InstanceArgs, RunningInstance
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import instance_variables
+from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.node_choice import check_online
 
 LONGEST_SHUTDOWN_S = int(SHUTDOWN_LIMIT_S) - 300
@@ -42,6 +45,33 @@ class InstanceUnit(LogicalUnit[OpT, PlanT]):
             lock(Level.INSTANCE, instance.name),
             lock(Level.NODE, instance.all_nodes, Mode.SHARED),
         ]
+
+    hook: ClassVar[str | None] = None
+    """The hooks that run around the unit."""
+    _hooked: Instance | None = None
+
+    def hooks(self, snapshot: Snapshot, plan: PlanT) -> HookPoint | None:
+        """On the master and the nodes of the instance, as it is then; as it was, once it is gone."""
+        if self.hook is None:
+            return None
+        before = self._hooked = self._hooked or self.instance(snapshot)
+        now = snapshot.instances.get(before.uuid, before)
+        variables = {
+            **instance_variables(snapshot, now),
+            **self.hook_variables(snapshot, now, plan),
+        }
+        nodes = (*before.all_nodes, *self.hook_nodes(plan))
+        return on_nodes(self.hook, variables, snapshot, nodes)
+
+    def hook_nodes(self, plan: PlanT) -> Iterable[NodeUuid]:
+        """Where hooks run beside the master and the nodes that the instance had."""
+        del plan
+        return ()
+
+    def hook_variables(self, snapshot: Snapshot, instance: Instance, plan: PlanT) -> dict[str, str]:
+        """What hooks are told beside the instance."""
+        del snapshot, instance, plan
+        return {}
 
 
 def primary_node(ctx: UnitContext, instance: Instance) -> Node:

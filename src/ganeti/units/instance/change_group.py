@@ -20,6 +20,8 @@ from ganeti.units.evacuation import (
     proposed_moves,
     say_moves,
 )
+from ganeti.units.hooks.environment import instance_variables
+from ganeti.units.hooks.point import HookPoint, on_nodes
 
 
 class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, Jobs]):
@@ -46,6 +48,14 @@ class LUInstanceChangeGroup(LogicalUnit[OpInstanceChangeGroup, Jobs]):
         found = await proposed_moves(ctx, request, [instance], op.iallocator)
         say_moves(ctx, found)
         return jobs_of(ctx, found, op)
+
+    def hooks(self, snapshot: Snapshot, plan: Jobs) -> HookPoint:
+        instance = self._instance(snapshot)
+        variables = {
+            **instance_variables(snapshot, instance),
+            "TARGET_GROUPS": " ".join(self.op.target_groups or ()),
+        }
+        return on_nodes("instance-change-group", variables, snapshot, instance.all_nodes)
 
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
         del ctx

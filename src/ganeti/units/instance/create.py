@@ -25,6 +25,8 @@ from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nod
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.hooks.environment import instance_variables
+from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.disks import (
@@ -191,6 +193,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     def _osparams(self, ctx: UnitContext, instance: Instance) -> dict[str, str]:
         """The OS parameters with those that are not stored or not shown."""
         return osparams_with(ctx, instance, self.op.osparams_private, self.op.osparams_secret)
+
+    def hooks(self, snapshot: Snapshot, plan: CreatePlan) -> HookPoint:
+        now = snapshot.instances.get(plan.instance.uuid, plan.instance)
+        variables = {**instance_variables(snapshot, now), "ADD_MODE": self.op.mode}
+        return on_nodes("instance-add", variables, snapshot, plan.instance.all_nodes)
 
     async def execute(self, ctx: UnitContext, plan: CreatePlan) -> Outcome:
         """Carry out the plan, or leave no trace of it; a failed start keeps the instance."""

@@ -4,6 +4,7 @@ A node that does not answer may still run it. So either the old copy is proven d
 administrator has marked the node offline and so promised that it is dead (G5, F21).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError, RpcError
@@ -19,6 +20,7 @@ from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.moving import OpInstanceFailover
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import node_names, text
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -47,6 +49,12 @@ class FailoverPlan:
     target: Node
     shutdown_timeout_s: int
     start: bool
+
+
+def moves(plan: object) -> tuple[Node, ...]:
+    """From where to where a plan goes; nothing if it only reconciles."""
+    source, target = getattr(plan, "source", None), getattr(plan, "target", None)
+    return (source, target) if isinstance(source, Node) and isinstance(target, Node) else ()
 
 
 async def plan_failover(
@@ -159,8 +167,23 @@ async def run_again(ctx: UnitContext, instance: Instance) -> None:
         ctx.warn(f"{instance.name} could not be started again where it was: {err}")
 
 
+def places(snapshot: Snapshot, instance: Instance, *move: Node) -> dict[str, str]:
+    """What hooks are told of a move: `source, target`, or nothing if the instance stays."""
+    source, target = move or [snapshot.nodes[instance.primary_node]] * 2
+    others = [uuid for uuid in instance.secondary_nodes if uuid not in (source.uuid, target.uuid)]
+    mirrored = bool(instance.secondary_nodes)
+    return {
+        "OLD_PRIMARY": source.name,
+        "NEW_PRIMARY": target.name,
+        "OLD_SECONDARY": node_names(snapshot, [target.uuid, *others]) if mirrored else "",
+        "NEW_SECONDARY": node_names(snapshot, [source.uuid, *others]) if mirrored else "",
+    }
+
+
 class LUInstanceFailover(InstanceUnit[OpInstanceFailover, FailoverPlan | Instance]):
     """Stop an instance where it is, which may be dead, and start it on another node that has its data."""
+
+    hook = "instance-failover"
 
     @property
     def _choice(self) -> TargetChoice:
@@ -185,6 +208,20 @@ class LUInstanceFailover(InstanceUnit[OpInstanceFailover, FailoverPlan | Instanc
         if self.op.cleanup:
             return instance
         return await plan_failover(ctx, instance, self._choice, self.op.shutdown_timeout)
+
+    def hook_nodes(self, plan: FailoverPlan | Instance) -> Iterable[NodeUuid]:
+        return [node.uuid for node in moves(plan)]
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: FailoverPlan | Instance
+    ) -> dict[str, str]:
+        op = self.op
+        return {
+            **places(snapshot, instance, *moves(plan)),
+            "IGNORE_CONSISTENCY": text(op.ignore_consistency),
+            "SHUTDOWN_TIMEOUT": text(op.shutdown_timeout),
+            "FAILOVER_CLEANUP": text(op.cleanup),
+        }
 
     async def execute(self, ctx: UnitContext, plan: FailoverPlan | Instance) -> Outcome:
         if isinstance(plan, Instance):

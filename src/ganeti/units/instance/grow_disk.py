@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.config.fill import disk_spec
+from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.layouts.places import Growth, growth, holders
@@ -16,6 +17,7 @@ from ganeti.model.opcodes.instance_changes import OpInstanceGrowDisk
 from ganeti.rpc.procedures.devices import HOTPLUG_DISK, DeviceAction, DiskChangeArgs
 from ganeti.rpc.procedures.disks import BLOCKDEV_GROW, GrowDiskArgs
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -55,6 +57,8 @@ class GrowPlan:
 
 class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
     """Grow a disk; what was grown stays so, and the same request again goes on where this one broke off."""
+
+    hook = "disk-grow"
 
     def check_arguments(self) -> None:
         op = self.op
@@ -96,6 +100,16 @@ class LUInstanceGrowDisk(InstanceUnit[OpInstanceGrowDisk, GrowPlan]):
             check_online(node)
             info = await free_resources(ctx, node, f"growing a disk of {instance.name}", more)
             check_space(info, node, more)
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: GrowPlan
+    ) -> dict[str, str]:
+        op = self.op
+        return {
+            "DISK": text(plan.index),
+            "AMOUNT": text(op.amount),
+            "ABSOLUTE": text(op.absolute),
+        }
 
     async def execute(self, ctx: UnitContext, plan: GrowPlan) -> Outcome:
         """The nodes first: a disk that is larger than the configuration says harms nobody."""

@@ -1,5 +1,6 @@
 """Migration: of instances whose data both nodes see, and of those whose disks are taken along."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, RpcFailed
@@ -29,6 +30,7 @@ from ganeti.rpc.procedures.migration import (
     MigrationResult,
 )
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -40,7 +42,7 @@ from ganeti.units.instance.access import (
 )
 from ganeti.units.instance.cleanup import clean_up
 from ganeti.units.instance.disks import check_copy, is_mirrored, open_disks, wait_for_sync
-from ganeti.units.instance.failover import FailoverPlan, fail_over, plan_failover
+from ganeti.units.instance.failover import FailoverPlan, fail_over, moves, places, plan_failover
 from ganeti.units.instance.fit import Shrinking, shrink, shrinking_to_fit
 from ganeti.units.instance.nic_checks import check_links
 from ganeti.units.instance.nvram import forget_nvram_step
@@ -80,6 +82,8 @@ Plan = MigrationPlan | FailoverPlan | Instance
 
 class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
     """Move a running instance to another node without stopping it, or reconcile an earlier attempt."""
+
+    hook = "instance-migrate"
 
     @property
     def _choice(self) -> TargetChoice:
@@ -178,6 +182,18 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
             return self.op.live
         default = filled_hvparams(ctx.snapshot.cluster, instance).get("migration_mode", LIVE)
         return (self.op.mode or default) == LIVE
+
+    def hook_nodes(self, plan: Plan) -> Iterable[NodeUuid]:
+        return [node.uuid for node in moves(plan)]
+
+    def hook_variables(self, snapshot: Snapshot, instance: Instance, plan: Plan) -> dict[str, str]:
+        op = self.op
+        return {
+            **places(snapshot, instance, *moves(plan)),
+            "MIGRATE_LIVE": text(not isinstance(plan, MigrationPlan) or plan.live),
+            "MIGRATE_CLEANUP": text(op.cleanup),
+            "ALLOW_RUNTIME_CHANGES": text(op.allow_runtime_changes),
+        }
 
     async def execute(self, ctx: UnitContext, plan: Plan) -> Outcome:
         if isinstance(plan, Instance):

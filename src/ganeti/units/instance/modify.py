@@ -89,6 +89,8 @@ class ModifyPlan:
 class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
     """Change an instance; its running guest follows at once where it can and may."""
 
+    hook = "instance-modify"
+
     def check_arguments(self) -> None:
         op = self.op
         for field in NOT_POSSIBLE:

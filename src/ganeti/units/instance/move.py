@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
@@ -29,6 +29,7 @@ from ganeti.rpc.procedures.transfers import (
     DiskSendArgs,
 )
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -75,6 +76,8 @@ class MovePlan:
 
 class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
     """Stop an instance, copy its disks to another node, and start it there; or leave it where it was."""
+
+    hook = "instance-move"
 
     @property
     def _choice(self) -> TargetChoice:
@@ -123,6 +126,17 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         if start:
             await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
+
+    def hook_nodes(self, plan: MovePlan) -> Iterable[NodeUuid]:
+        return [plan.target.uuid]
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: MovePlan
+    ) -> dict[str, str]:
+        return {
+            "TARGET_NODE": plan.target.name,
+            "SHUTDOWN_TIMEOUT": text(self.op.shutdown_timeout),
+        }
 
     async def execute(self, ctx: UnitContext, plan: MovePlan) -> Outcome:
         instance, source, target = plan.instance, plan.source, plan.target

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.model.hypervisor_params import check_hypervisor_params
 from ganeti.model.names import AdminState, AdminStateSource, DiskRole, RebootType
@@ -22,6 +23,7 @@ from ganeti.rpc.procedures.instances import (
 from ganeti.units.allocation import PlacementRequest
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -80,6 +82,8 @@ class StartPlan:
 class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
     """Start an instance, with parameters for this one start if some are given; let a paused one go on."""
 
+    hook = "instance-start"
+
     async def check_prereq(self, ctx: UnitContext) -> StartPlan:
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
@@ -107,6 +111,11 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
             hvparams={**instance.hvparams, **hvparams},
             beparams=changed(instance.beparams, beparams),
         )
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: StartPlan
+    ) -> dict[str, str]:
+        return {"FORCE": text(self.op.force)}
 
     async def execute(self, ctx: UnitContext, plan: StartPlan) -> Outcome:
         instance, remember = plan.instance, not self.op.no_remember
@@ -139,6 +148,8 @@ async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> N
 class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
     """Ask the guest to shut down, and end it when its time is over."""
 
+    hook = "instance-stop"
+
     def check_arguments(self) -> None:
         check_shutdown_timeout(self.op.timeout, "timeout")
 
@@ -160,6 +171,11 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
     @property
     def _by_user(self) -> bool:
         return self.op.admin_state_source is AdminStateSource.USER
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: Instance
+    ) -> dict[str, str]:
+        return {"TIMEOUT": text(self.op.timeout)}
 
     async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
         node = primary_node(ctx, plan)
@@ -188,6 +204,8 @@ class RebootPlan:
 class LUInstanceReboot(InstanceUnit[OpInstanceReboot, RebootPlan]):
     """Reboot an instance; one that is down is started."""
 
+    hook = "instance-reboot"
+
     def check_arguments(self) -> None:
         check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
 
@@ -202,6 +220,16 @@ class LUInstanceReboot(InstanceUnit[OpInstanceReboot, RebootPlan]):
             await check_can_start(ctx, node, instance)
         in_place = is_up and self.op.reboot_type is not RebootType.FULL
         return RebootPlan(instance, in_place, stop_first=is_up and not in_place)
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: RebootPlan
+    ) -> dict[str, str]:
+        op = self.op
+        return {
+            "IGNORE_SECONDARIES": text(op.ignore_secondaries),
+            "REBOOT_TYPE": text(op.reboot_type),
+            "SHUTDOWN_TIMEOUT": text(op.shutdown_timeout),
+        }
 
     async def execute(self, ctx: UnitContext, plan: RebootPlan) -> Outcome:
         instance, timeout_s = plan.instance, self.op.shutdown_timeout

@@ -50,6 +50,8 @@ class RecreatePlan:
 class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan]):
     """Make disks anew, empty; one that is still there is never touched (G12)."""
 
+    hook = "instance-recreate-disks"
+
     def check_arguments(self) -> None:
         op = self.op
         _wanted(op.disks)

@@ -31,6 +31,8 @@ class LUInstanceReinstall(InstanceUnit[OpInstanceReinstall, ReinstallPlan]):
     There is no way back: a script that failed can only be run again.
     """
 
+    hook = "instance-reinstall"
+
     def check_arguments(self) -> None:
         op = self.op
         if op.os_type is not None:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable
 
 from ganeti.base.errors import RpcError
+from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Outcome
 from ganeti.layouts.places import holders
@@ -11,6 +12,7 @@ from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.rpc.procedures.disks import BLOCKDEV_REMOVE, DiskArgs
 from ganeti.rpc.procedures.instances import INSTANCE_SHUTDOWN, ShutdownArgs
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -26,6 +28,8 @@ from ganeti.units.node_choice import check_online
 class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
     """Shut an instance down and remove its disks and its entry; a removal that broke off can be repeated."""
 
+    hook = "instance-remove"
+
     def check_arguments(self) -> None:
         check_shutdown_timeout(self.op.shutdown_timeout, "shutdown_timeout")
 
@@ -36,6 +40,11 @@ class LUInstanceRemove(InstanceUnit[OpInstanceRemove, Instance]):
             check_online(primary_node(ctx, instance))
             # A copy on a dead node is left there: what the node has when it comes back is found by verify.
         return instance
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: Instance
+    ) -> dict[str, str]:
+        return {"SHUTDOWN_TIMEOUT": text(self.op.shutdown_timeout)}
 
     async def execute(self, ctx: UnitContext, plan: Instance) -> Outcome:
         node, spec = primary_node(ctx, plan), spec_of(ctx, plan)

@@ -39,6 +39,8 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
     they were made.
     """
 
+    hook = "instance-rename"
+
     def check_arguments(self) -> None:
         if host_name(self.op.new_name, "new_name") != self.op.new_name:
             raise InputError("must be in lower case", "new_name")
@@ -69,6 +71,11 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
             old_name=instance.name,
             runs_script=bool(instance.os and instance.disks),
         )
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: RenamePlan
+    ) -> dict[str, str]:
+        return {"INSTANCE_NEW_NAME": plan.instance.name}
 
     async def execute(self, ctx: UnitContext, plan: RenamePlan) -> Outcome:
         instance = plan.instance

@@ -1,6 +1,6 @@
 """Giving mirrored disks another secondary node, or new parts on a node that lost them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,6 +26,7 @@ from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, BLOCKDEV_INFO, DiskArgs
 from ganeti.units.allocation import PlacementRequest, allocators_for, choose_nodes
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
+from ganeti.units.hooks.environment import node_names, text
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -172,6 +173,8 @@ async def _synchronise(ctx: UnitContext, plan: ReplacePlan) -> None:
 
 class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | None]):
     """Replace the secondary node of mirrored disks, or their parts on one of their nodes."""
+
+    hook = "mirrors-replace"
 
     def check_arguments(self) -> None:
         op = self.op
@@ -326,6 +329,19 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
                     f"disk {at} of {instance.name} on {other.name} is not whole, and it is the only other copy",
                     ErrorCode.WRONG_STATE,
                 )
+
+    def hook_nodes(self, plan: ReplacePlan | None) -> Iterable[NodeUuid]:
+        return plan.after.secondary_nodes if plan else ()
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: ReplacePlan | None
+    ) -> dict[str, str]:
+        before, after = (plan.before, plan.after) if plan else (instance, instance)
+        return {
+            "MODE": text(self.op.mode),
+            "OLD_SECONDARY": node_names(snapshot, before.secondary_nodes),
+            "NEW_SECONDARY": node_names(snapshot, after.secondary_nodes),
+        }
 
     async def execute(self, ctx: UnitContext, plan: ReplacePlan | None) -> Outcome:
         if plan is not None:

@@ -19,6 +19,8 @@ from ganeti.model.param import check_params
 from ganeti.model.params import NIC_PARAMS, Params
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import members, network_of_group, network_variables
+from ganeti.units.hooks.point import HookPoint, on_nodes
 
 SHOWN = 5
 
@@ -50,6 +52,14 @@ def disconnected(view: View, group: NodeGroup, network: Network) -> NodeGroup:
 def _shown(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(sorted(names)[:SHOWN]) + more
+
+
+def _hooks(hook: str, snapshot: Snapshot, op: OpNetworkConnect | OpNetworkDisconnect) -> HookPoint:
+    """On the nodes of the group."""
+    group = resolve_group(snapshot, op.group_name)
+    network = resolve_network(snapshot, op.network_name)
+    variables = {**network_variables(network), **network_of_group(snapshot, group, network)}
+    return on_nodes(hook, variables, snapshot, members(snapshot, group))
 
 
 class LUNetworkConnect(LogicalUnit[OpNetworkConnect, Change | None]):
@@ -86,6 +96,9 @@ class LUNetworkConnect(LogicalUnit[OpNetworkConnect, Change | None]):
 
         ctx.check_change(change)
         return change
+
+    def hooks(self, snapshot: Snapshot, plan: Change | None) -> HookPoint:
+        return _hooks("network-connect", snapshot, self.op)
 
     async def execute(self, ctx: UnitContext, plan: Change | None) -> Outcome:
         if plan is None:
@@ -131,6 +144,9 @@ class LUNetworkDisconnect(LogicalUnit[OpNetworkDisconnect, Change | None]):
 
         ctx.check_change(change)
         return change
+
+    def hooks(self, snapshot: Snapshot, plan: Change | None) -> HookPoint:
+        return _hooks("network-disconnect", snapshot, self.op)
 
     async def execute(self, ctx: UnitContext, plan: Change | None) -> Outcome:
         if plan is None:

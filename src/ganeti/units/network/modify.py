@@ -29,6 +29,8 @@ from ganeti.model.opcodes.network import (
 )
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import network_variables
+from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.requests import check_tags
 from ganeti.units.network.connect import disconnected
 
@@ -96,6 +98,9 @@ class LUNetworkAdd(LogicalUnit[OpNetworkAdd, NetworkPlan]):
         ctx.check_change(lambda draft: _put(draft, plan.network))
         return plan
 
+    def hooks(self, snapshot: Snapshot, plan: NetworkPlan) -> HookPoint:
+        return on_nodes("network-add", network_variables(plan.network), snapshot)
+
     async def execute(self, ctx: UnitContext, plan: NetworkPlan) -> Outcome:
         for note in plan.notes:
             ctx.info(note)
@@ -146,6 +151,10 @@ class LUNetworkSetParams(LogicalUnit[OpNetworkSetParams, NetworkPlan]):
         ctx.check_change(lambda draft: _put(draft, _changed(draft, plan.network)))
         return plan
 
+    def hooks(self, snapshot: Snapshot, plan: NetworkPlan) -> HookPoint:
+        now = snapshot.networks.get(plan.network.uuid, plan.network)
+        return on_nodes("network-modify", network_variables(now), snapshot)
+
     async def execute(self, ctx: UnitContext, plan: NetworkPlan) -> Outcome:
         for note in plan.notes:
             ctx.warn(note)
@@ -154,6 +163,8 @@ class LUNetworkSetParams(LogicalUnit[OpNetworkSetParams, NetworkPlan]):
 
 class LUNetworkRename(LogicalUnit[OpNetworkRename, Change]):
     """Give a network another name; groups and interfaces refer to it by UUID."""
+
+    _hooked: Network | None = None
 
     def check_arguments(self) -> None:
         plain_name(self.op.new_name, "new_name")
@@ -170,12 +181,20 @@ class LUNetworkRename(LogicalUnit[OpNetworkRename, Change]):
         ctx.check_change(change)
         return change
 
+    def hooks(self, snapshot: Snapshot, plan: Change) -> HookPoint:
+        self._hooked = self._hooked or resolve_network(snapshot, self.op.network_name)
+        now = snapshot.networks.get(self._hooked.uuid, self._hooked)
+        names = {"OLD_NAME": self._hooked.name, "NEW_NAME": self.op.new_name}
+        return on_nodes("network-rename", {**network_variables(now), **names}, snapshot)
+
     async def execute(self, ctx: UnitContext, plan: Change) -> Outcome:
         return Outcome(self.op.new_name, change=plan)
 
 
 class LUNetworkRemove(LogicalUnit[OpNetworkRemove, Change]):
     """Remove a network."""
+
+    _hooked: Network | None = None
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         network = resolve_network(snapshot, self.op.network_name)
@@ -196,6 +215,10 @@ class LUNetworkRemove(LogicalUnit[OpNetworkRemove, Change]):
 
         ctx.check_change(change)
         return change
+
+    def hooks(self, snapshot: Snapshot, plan: Change) -> HookPoint:
+        self._hooked = self._hooked or resolve_network(snapshot, self.op.network_name)
+        return on_nodes("network-remove", network_variables(self._hooked), snapshot)
 
     async def execute(self, ctx: UnitContext, plan: Change) -> Outcome:
         return Outcome(change=plan)

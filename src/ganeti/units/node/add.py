@@ -20,6 +20,8 @@ from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import VERSION
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import node_variables
+from ganeti.units.hooks.point import HookPoint
 from ganeti.units.instance.requests import check_address
 from ganeti.units.node.catch_up import check_can_return, tell_of_return
 from ganeti.units.node.promotion import make_fit
@@ -132,6 +134,10 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
                 f"the host at {node.primary_ip} calls itself {version.node_name}, not {node.name}",
                 ErrorCode.WRONG_INPUT,
             )
+
+    def hooks(self, snapshot: Snapshot, plan: Node) -> HookPoint:
+        others = tuple(node for node in snapshot.nodes_by_name() if node.uuid != plan.uuid)
+        return HookPoint("node-add", node_variables(plan), pre=others, post=(*others, plan))
 
     async def execute(self, ctx: UnitContext, plan: Node) -> Outcome:
         ctx.log(f"Adding node {plan.name} ({plan.uuid}) at {plan.primary_ip}")

@@ -21,6 +21,8 @@ from ganeti.units.allocation import allocators_for
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.evacuation import Jobs, jobs_of, proposed_moves, say_moves
+from ganeti.units.hooks.environment import node_variables, text
+from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.targets import TargetChoice
 
 
@@ -61,6 +63,14 @@ class LUNodeMigrate(LogicalUnit[OpNodeMigrate, Jobs]):
             ]
             for instance in _primaries(ctx.snapshot, node)
         ]
+
+    def hooks(self, snapshot: Snapshot, plan: Jobs) -> HookPoint:
+        node = _node(snapshot, self.op.node_uuid or self.op.node_name)
+        variables = {
+            **node_variables(node),
+            "ALLOW_RUNTIME_CHANGES": text(self.op.allow_runtime_changes),
+        }
+        return on_nodes("node-migrate", variables, snapshot)
 
     async def execute(self, ctx: UnitContext, plan: Jobs) -> Outcome:
         del ctx

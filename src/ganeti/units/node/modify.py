@@ -17,6 +17,8 @@ from ganeti.model.opcodes.node import OpNodeSetParams
 from ganeti.model.param_checks import changed, check_node_params
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import node_variables
+from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.requests import check_address
 from ganeti.units.node.candidate_pool import can_be_candidate, missing_candidates
 from ganeti.units.node.catch_up import bring_up_to_date, check_can_return, tell_of_return
@@ -123,6 +125,9 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
             return new
         have = len(snapshot.master_candidates())
         return replace(new, master_candidate=have < snapshot.cluster.candidate_pool_size)
+
+    def hooks(self, snapshot: Snapshot, plan: ModifyPlan) -> HookPoint:
+        return on_nodes("node-modify", node_variables(plan.new), snapshot, [plan.old.uuid])
 
     async def execute(self, ctx: UnitContext, plan: ModifyPlan) -> Outcome:
         if plan.returns:

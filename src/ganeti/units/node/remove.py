@@ -16,6 +16,8 @@ from ganeti.model.opcodes.node import OpNodeRemove
 from ganeti.rpc.procedures.host import LEAVE_CLUSTER, LeaveArgs
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import node_variables
+from ganeti.units.hooks.point import HookPoint
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit
 
@@ -66,10 +68,17 @@ class LUNodeRemove(LogicalUnit[OpNodeRemove, RemovalPlan]):
         promoted = missing_candidates(ctx.snapshot, pool_size, without=node.uuid)
         return RemovalPlan(node, tuple(promoted))
 
+    def hooks(self, snapshot: Snapshot, plan: RemovalPlan) -> HookPoint:
+        """On the node that goes they run before it goes."""
+        others = tuple(node for node in snapshot.nodes_by_name() if node.uuid != plan.node.uuid)
+        return HookPoint("node-remove", node_variables(plan.node), pre=others, post=others)
+
     async def execute(self, ctx: UnitContext, plan: RemovalPlan) -> Outcome:
         node = plan.node
         if node.master_candidate:
             await self._demote(ctx, plan)
+        if ctx.hooks is not None:
+            await ctx.hooks.run_now([node])
         await self._tell(ctx, node)
         ctx.log(f"Removing node {node.name} from the cluster config")
         return Outcome(change=lambda draft: draft.remove(draft.nodes[node.uuid]))

@@ -1,0 +1,72 @@
+"""The places at which an administrator's programs run: names, phases and the form of their variables.
+
+A place `instance-start` has the directories `instance-start-pre.d` and `instance-start-post.d`
+below `/etc/ganeti/hooks`, on every node (interfaces.md, section 6).
+"""
+
+import enum
+import re
+
+HOOKS_VERSION = 2
+PREFIX = "GANETI_"
+POST_PREFIX = "GANETI_POST_"
+
+
+class Phase(enum.StrEnum):
+    """When hooks run: before an operation, which they can refuse, or after it."""
+
+    PRE = "pre"
+    POST = "post"
+
+
+class ObjectType(enum.StrEnum):
+    """What an operation is about."""
+
+    CLUSTER = "CLUSTER"
+    NODE = "NODE"
+    GROUP = "GROUP"
+    NETWORK = "NETWORK"
+    INSTANCE = "INSTANCE"
+
+
+_NAMES: dict[ObjectType, tuple[str, ...]] = {
+    ObjectType.NODE: tuple(f"node-{verb}" for verb in ("add", "remove", "modify", "migrate")),
+    ObjectType.GROUP: tuple(
+        f"group-{verb}" for verb in ("add", "modify", "remove", "rename", "evacuate")
+    ),
+    ObjectType.NETWORK: tuple(
+        f"network-{verb}" for verb in ("add", "remove", "rename", "connect", "disconnect", "modify")
+    ),
+    ObjectType.INSTANCE: (
+        *(
+            f"instance-{verb}"
+            for verb in (
+                *("add", "reinstall", "export", "start", "stop", "reboot", "modify", "failover"),
+                *("migrate", "remove", "rename", "move", "recreate-disks", "change-group"),
+            )
+        ),
+        "disk-grow",
+        "mirrors-replace",
+    ),
+    ObjectType.CLUSTER: (
+        *(f"cluster-{verb}" for verb in ("init", "destroy", "verify", "rename", "modify")),
+        *("master-ip-turnup", "master-ip-turndown", "config-update"),
+    ),
+}
+
+HOOKS: dict[str, ObjectType] = {name: kind for kind, names in _NAMES.items() for name in names}
+"""Every place, and what it is about."""
+
+CONFIG_UPDATE = "config-update"
+"""Runs on the master after every operation that has changed the configuration."""
+
+SCRIPT_NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+"""Which programs of a directory are run; run-parts has the same rule."""
+
+VARIABLE = re.compile(rf"{PREFIX}[A-Za-z0-9_.-]{{1,200}}", re.ASCII)
+"""Which variables a hook may get: names of nodes are part of some."""
+
+
+def directory(hook: str, phase: Phase) -> str:
+    """The name of the directory whose programs run then."""
+    return f"{hook}-{phase}.d"

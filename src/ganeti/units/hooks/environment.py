@@ -1,0 +1,150 @@
+"""The variables of hooks, from objects of the configuration (interfaces.md, section 6); pure.
+
+Values go to programs as they are: whoever writes a hook quotes them. Nothing secret is among them (G23).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ganeti.config.fill import (
+    DEFAULT,
+    filled_beparams,
+    filled_hvparams,
+    filled_nicparams,
+    group_of,
+    network_spec,
+)
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import (
+    Disk,
+    Instance,
+    Network,
+    Nic,
+    Node,
+    NodeGroup,
+    NodeUuid,
+)
+from ganeti.model.params import NIC_DEFAULTS, layered
+
+
+def text(value: object) -> str:
+    """A value as upstream's hooks see it: `True`, `False`, numbers; '' for nothing."""
+    return "" if value is None else str(value)
+
+
+def instance_variables(snapshot: Snapshot, instance: Instance) -> dict[str, str]:
+    """All that hooks know of an instance; sizes and memory in MiB."""
+    cluster = snapshot.cluster
+    beparams = filled_beparams(cluster, instance)
+    named = {
+        "OP_TARGET": instance.name,
+        "INSTANCE_NAME": instance.name,
+        "INSTANCE_PRIMARY": node_names(snapshot, [instance.primary_node]),
+        "INSTANCE_SECONDARIES": node_names(snapshot, instance.secondary_nodes),
+        "INSTANCE_OS_TYPE": instance.os,
+        "INSTANCE_STATUS": str(instance.admin_state),
+        "INSTANCE_MINMEM": text(beparams["minmem"]),
+        "INSTANCE_MAXMEM": text(beparams["maxmem"]),
+        "INSTANCE_MEMORY": text(beparams["maxmem"]),
+        "INSTANCE_VCPUS": text(beparams["vcpus"]),
+        "INSTANCE_DISK_TEMPLATE": instance.disk_template,
+        "INSTANCE_HYPERVISOR": instance.hypervisor,
+        "INSTANCE_TAGS": " ".join(instance.tags),
+        "INSTANCE_NIC_COUNT": str(len(instance.nics)),
+        "INSTANCE_DISK_COUNT": str(len(instance.disks)),
+        "INSTANCE_DISK_SIZES": ",".join(str(disk.size) for disk in instance.disks),
+    }
+    group = group_of(snapshot, instance.primary_node)
+    for index, nic in enumerate(instance.nics):
+        prefix = f"INSTANCE_NIC{index}_"
+        named |= _nic_variables(prefix, filled_nicparams(cluster, nic, group), nic)
+        network = snapshot.networks.get(nic.network) if nic.network else None
+        if network is not None:
+            named |= network_spec(network).environment(prefix)
+    for index, disk in enumerate(instance.disks):
+        named |= _disk_variables(f"INSTANCE_DISK{index}_", disk)
+    hvparams = filled_hvparams(cluster, instance)
+    return named | _params("INSTANCE_BE_", beparams) | _params("INSTANCE_HV_", hvparams)
+
+
+def _nic_variables(prefix: str, filled: Mapping[str, Any], nic: Nic) -> dict[str, str]:
+    link = text(filled["link"])
+    return {
+        f"{prefix}UUID": nic.uuid,
+        f"{prefix}NAME": text(nic.name),
+        f"{prefix}MAC": nic.mac,
+        f"{prefix}IP": text(nic.ip),
+        f"{prefix}MODE": text(filled["mode"]),
+        f"{prefix}LINK": link,
+        f"{prefix}VLAN": text(filled["vlan"]),
+        **({f"{prefix}BRIDGE": link} if filled["mode"] == "bridged" else {}),
+    }
+
+
+def _disk_variables(prefix: str, disk: Disk) -> dict[str, str]:
+    return {
+        f"{prefix}UUID": disk.uuid,
+        f"{prefix}NAME": text(disk.name),
+        f"{prefix}SIZE": str(disk.size),
+        f"{prefix}MODE": disk.mode,
+        f"{prefix}DEV_TYPE": disk.template,
+    }
+
+
+def _params(prefix: str, params: Mapping[str, Any]) -> dict[str, str]:
+    return {prefix + name: text(value) for name, value in params.items()}
+
+
+def node_names(snapshot: Snapshot, nodes: Iterable[NodeUuid]) -> str:
+    """Names of nodes, separated by spaces; those that are gone have none."""
+    return " ".join(snapshot.nodes[uuid].name for uuid in nodes if uuid in snapshot.nodes)
+
+
+def node_variables(node: Node) -> dict[str, str]:
+    """A node that is added, changed or removed."""
+    return {
+        "OP_TARGET": node.name,
+        "NODE_NAME": node.name,
+        "NODE_PIP": node.primary_ip,
+        "NODE_SIP": node.secondary_ip,
+        "MASTER_CANDIDATE": text(node.master_candidate),
+        "OFFLINE": text(node.offline),
+        "DRAINED": text(node.drained),
+        "MASTER_CAPABLE": text(node.master_capable),
+        "VM_CAPABLE": text(node.vm_capable),
+    }
+
+
+def group_variables(group: NodeGroup) -> dict[str, str]:
+    """A node group."""
+    return {"OP_TARGET": group.name, "GROUP_NAME": group.name}
+
+
+def members(snapshot: Snapshot, group: NodeGroup) -> list[NodeUuid]:
+    """The nodes of a group."""
+    return [node.uuid for node in snapshot.nodes_by_name() if node.group == group.uuid]
+
+
+def network_variables(network: Network) -> dict[str, str]:
+    """A network."""
+    return {"OP_TARGET": network.name, **network_spec(network).environment()}
+
+
+def network_of_group(snapshot: Snapshot, group: NodeGroup, network: Network) -> dict[str, str]:
+    """How a group is connected to a network, or was to be."""
+    params = layered(
+        NIC_DEFAULTS,
+        snapshot.cluster.nicparams.get(DEFAULT, {}),
+        group.networks.get(network.uuid, {}),
+    )
+    return {
+        "GROUP_NAME": group.name,
+        "GROUP_NETWORK_MODE": text(params["mode"]),
+        "GROUP_NETWORK_LINK": text(params["link"]),
+        "GROUP_NETWORK_VLAN": text(params["vlan"]),
+    }
+
+
+def cluster_variables(snapshot: Snapshot) -> dict[str, str]:
+    """The cluster."""
+    return {"OP_TARGET": snapshot.cluster.name}

@@ -1,0 +1,149 @@
+"""The hooks of one operation, before and after its unit acts.
+
+Before, any program that fails refuses the operation; a node that cannot be reached does not. After, the
+change of the configuration is committed first, so that programs see what has become of it; what they say,
+and how they failed, goes to the job.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.base.errors import HooksAbort, Refused, RpcError, RpcOffline
+from ganeti.jobs.executor import Outcome
+from ganeti.model.hooks import CONFIG_UPDATE, HOOKS_VERSION, POST_PREFIX, PREFIX, Phase
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.rpc.procedures.hooks import HOOKS_RUN, HooksArgs
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.hooks.listing import HookListing, Listed
+from ganeti.units.hooks.point import HookPoint, master_of
+from ganeti.units.hooks.results import NodeResults, say
+
+
+@dataclass
+class OperationHooks:
+    """What runs around one opcode; costs one quick question where there are no hooks."""
+
+    listing: HookListing
+    ctx: UnitContext
+    unit: LogicalUnit[Any, Any]
+    plan: Any
+
+    def __post_init__(self) -> None:
+        self._point: HookPoint | None = self.unit.hooks(self.ctx.snapshot, self.plan)
+        self._listed: dict[NodeUuid, Listed | RpcError] = {}
+        self._before: dict[str, str] = {}
+
+    async def before(self) -> None:
+        """Run the pre hooks; HooksAbort if one refuses."""
+        point = self._point
+        if point is None:
+            return
+        self._before = self._variables(point, PREFIX)
+        await self._ask((*point.pre, *point.post))
+        say(self.ctx, (one for one in self._unanswered(point.pre) if not one.refuses))
+        ran = [*self._unanswered(point.pre), *await self._run(point, Phase.PRE, point.pre, {})]
+        refusals = [refusal for one in ran for refusal in one.refusals()]
+        if refusals:
+            raise HooksAbort(refusals)
+        say(self.ctx, (one for one in ran if one.error is None))
+
+    async def after(self, outcome: Outcome) -> Outcome:
+        """Run the post hooks; the outcome without the change if that was committed for them."""
+        changes = outcome.change is not None or self.ctx.run.has_changed
+        if self._point is None and not changes:
+            return outcome
+        master = master_of(self.ctx.snapshot)
+        nodes = self._point.post if self._point else ()
+        await self._ask((*nodes, master) if changes else nodes)
+        updates = changes and self._has(master, CONFIG_UPDATE)
+        if self._point is None or not any(self._has(node, self._point.hook) for node in nodes):
+            nodes = ()
+        if not updates and not nodes:
+            return await self._ended(outcome, [])
+        if outcome.change is not None:
+            try:
+                await self.ctx.run.record_undo((), outcome.change)
+            except Refused as err:  # the queue goes on trying to write it
+                self.ctx.warn(f"hooks do not run after it: it cannot be recorded yet: {err}")
+                return outcome
+            outcome = Outcome(outcome.result, None, outcome.jobs)
+        if updates:
+            await self._config_update(master)
+        return await self._ended(outcome, await self._post(nodes))
+
+    async def run_now(self, nodes: Sequence[Node]) -> None:
+        """Run the post hooks on nodes that will not be there any more afterwards."""
+        if self._point is not None:
+            await self._ask(nodes)
+            say(self.ctx, await self._run(self._point, Phase.POST, nodes, self._before))
+
+    async def _ended(self, outcome: Outcome, ran: Sequence[NodeResults]) -> Outcome:
+        if self._point is None:
+            return outcome
+        # Of those that were asked before, it was said then.
+        said = {node.uuid for node in self._point.pre}
+        left = self._unanswered([node for node in self._point.post if node.uuid not in said])
+        return await self.unit.hooks_ended(self.ctx, [*left, *ran], outcome)
+
+    async def _post(self, nodes: Sequence[Node]) -> list[NodeResults]:
+        now = self.unit.hooks(self.ctx.snapshot, self.plan) if nodes else None
+        if now is None:
+            return []
+        after = {**self._before, **self._variables(now, POST_PREFIX)}
+        return await self._run(now, Phase.POST, nodes, after)
+
+    async def _config_update(self, master: Node) -> None:
+        point = HookPoint(CONFIG_UPDATE, post=(master,))
+        say(self.ctx, await self._run(point, Phase.POST, point.post, {}))
+
+    async def _ask(self, nodes: Iterable[Node]) -> None:
+        unasked = {node.uuid: node for node in nodes if node.uuid not in self._listed}
+        if unasked:
+            self._listed |= await self.listing.of_all(unasked.values())
+
+    def _has(self, node: Node, hook: str, phase: Phase = Phase.POST) -> bool:
+        listed = self._listed.get(node.uuid)
+        return isinstance(listed, frozenset) and (hook, phase) in listed
+
+    def _unanswered(self, nodes: Sequence[Node]) -> list[NodeResults]:
+        """Nodes of which it is not known whether they have hooks; those that are offline are not meant."""
+        answers = ((node, self._listed.get(node.uuid)) for node in nodes)
+        return [
+            NodeResults(node.name, error=said)
+            for node, said in answers
+            if isinstance(said, RpcError) and not isinstance(said, RpcOffline)
+        ]
+
+    async def _run(
+        self, point: HookPoint, phase: Phase, nodes: Iterable[Node], variables: dict[str, str]
+    ) -> list[NodeResults]:
+        with_hooks = [node for node in nodes if self._has(node, point.hook, phase)]
+        environment = {**self._variables(point, PREFIX), **variables, **self._common(point, phase)}
+        args = HooksArgs(hook=point.hook, phase=phase, environment=environment)
+        return list(await asyncio.gather(*(self._run_on(node, args) for node in with_hooks)))
+
+    async def _run_on(self, node: Node, args: HooksArgs) -> NodeResults:
+        try:
+            return NodeResults(node.name, await self.ctx.call(node, HOOKS_RUN, args))
+        except RpcError as err:
+            return NodeResults(node.name, error=err)
+
+    def _variables(self, point: HookPoint, prefix: str) -> dict[str, str]:
+        # No environment can hold a NUL.
+        return {prefix + name: text.replace("\0", "") for name, text in point.variables.items()}
+
+    def _common(self, point: HookPoint, phase: Phase) -> dict[str, str]:
+        snapshot = self.ctx.snapshot
+        named = {
+            "HOOKS_VERSION": str(HOOKS_VERSION),
+            "HOOKS_PHASE": phase,
+            "HOOKS_PATH": point.hook,
+            "CLUSTER": snapshot.cluster.name,
+            "MASTER": master_of(snapshot).name,
+            "OP_CODE": self.ctx.run.op.op_id(),
+            "OBJECT_TYPE": point.object_type,
+        }
+        return {PREFIX + name: str(value) for name, value in named.items()}
