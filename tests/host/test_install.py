@@ -36,6 +36,8 @@ def test_an_installation_has_programs_an_allocator_and_units(tmp_path: Path) -> 
     assert hail == (prefix / "bin" / "hail").resolve()
     unit = (root / "etc/systemd/system/ganeti-noded.service").read_text()
     assert f"ExecStart={prefix}/bin/ganeti-noded\n" in unit
+    assert (root / "etc/systemd/system/ganeti-watcher.timer").exists()
+    assert f"-x {prefix}/bin/ganeti-watcher" in (root / "etc/cron.d/ganeti-watcher").read_text()
     tools = [
         str(prefix / "bin" / "python"),
         "-c",

@@ -150,6 +150,16 @@ class Paths:
         return self.data / "rapi_users"
 
     @property
+    def watcher_pause(self) -> Path:
+        """Until when the watcher rests: seconds since the epoch."""
+        return self.data / "watcher.pause"
+
+    @property
+    def watcher_memory(self) -> Path:
+        """What one run of the watcher leaves to the next."""
+        return self.data / "watcher.data"
+
+    @property
     def log(self) -> Path:
         return self.below("/var/log/ganeti")
 

@@ -41,7 +41,6 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
             collecting(cluster.enabled_data_collectors, cluster.data_collector_interval)
         ),
         "instance_list": _lines(sorted(one.name for one in snapshot.instances.values())),
-        "maintain_node_health": "False",
         "master_candidates": _lines(node.name for node in candidates),
         "master_candidates_certs": _lines(f"{node.uuid}={node.certificate}" for node in candidates),
         "master_candidates_ips": _lines(node.primary_ip for node in candidates),

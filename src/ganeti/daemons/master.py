@@ -215,7 +215,7 @@ class Mastership:
             queue=queue,
             config=_Shown(config, self._node.store, state_settings(self._paths).kind),
             queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
-            watcher_pause=WatcherPauseFile(self._paths.data / "watcher.pause", self._clock),
+            watcher_pause=WatcherPauseFile(self._paths.watcher_pause, self._clock),
             screenshots=ScreenshotSource(rpc),
             filters=FilterChanges(config, self._ids, self._clock, queue.greatest_id),
             backups=BackupFiles(self._node.store, self._node.worker),

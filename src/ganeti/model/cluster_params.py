@@ -271,6 +271,11 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         with_defaults=lambda value: layered(IPOLICY_DEFAULTS, value),
         heading="Instance policy - limits for instances",
     )] = {}
+    maintain_node_health: Annotated[bool, ClusterParam(
+        given=bool,
+        field=Field("whether nodes that are marked offline end their guests", form=Form.YES_NO),
+        heading="maintain node health", is_general=True, ssconf="maintain_node_health",
+    )] = False
     # fmt: on
 
 
@@ -298,7 +303,6 @@ UNKNOWN_PARAMS = (
     UnknownParam("max_tracked_jobs"),
     UnknownParam("modify_etc_hosts"),
     UnknownParam("drbd_helper", "drbd_usermode_helper"),
-    UnknownParam("maintain_node_health", "maintain_node_health", value=False),
     UnknownParam("use_external_mip_script", "use_external_mip_script", value=False),
     UnknownParam("gluster_storage_dir", "gluster_storage_dir", value=""),
     UnknownParam("install_image", "install_image", value=""),

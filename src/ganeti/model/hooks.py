@@ -60,8 +60,6 @@ HOOKS: dict[str, ObjectType] = {name: kind for kind, names in _NAMES.items() for
 CONFIG_UPDATE = "config-update"
 """Runs on the master after every operation that has changed the configuration."""
 
-SCRIPT_NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
-"""Which programs of a directory are run; run-parts has the same rule."""
 
 VARIABLE = re.compile(rf"{PREFIX}[A-Za-z0-9_.-]{{1,200}}", re.ASCII)
 """Which variables a hook may get: names of nodes are part of some."""

@@ -8,8 +8,9 @@ import pytest
 
 from ganeti.base.errors import HostError, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.base.run_parts import OUTPUT_LIMIT, run_directory, scripts_of
 from ganeti.model.hooks import Phase
-from ganeti.node.hooks import OUTPUT_LIMIT, NodeHooks, run_directory, scripts_of
+from ganeti.node.hooks import NodeHooks
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.hooks import HookResult, HooksArgs
@@ -181,7 +182,7 @@ async def test_output_is_cleaned_of_what_a_terminal_obeys(paths: Paths) -> None:
 async def test_a_program_that_cannot_be_started_has_failed(paths: Paths) -> None:
     path = script(paths, "broken", "exit 0")
     path.write_bytes(b"\x7fELF nothing")
-    [result] = await run_directory(path.parent, {})
+    [result] = await run_directory(path.parent, {}, 10.0)
     assert result.problem.startswith("cannot be started")
 
 

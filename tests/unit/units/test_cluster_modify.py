@@ -96,7 +96,6 @@ def spec(value: int) -> dict[str, int]:
         ({"vg_name": "../xenvg"}, "vg_name: '../xenvg' is not the name of a volume"),
         ({"vg_name": "-xenvg"}, "vg_name: '-xenvg' is not the name of a volume"),
         ({"reserved_lvs": ["xenvg/(swap"]}, "is no regular expression"),
-        ({"maintain_node_health": True}, "maintain_node_health: this version cannot"),
         ({"enabled_hypervisors": []}, "enabled_hypervisors: name at least one"),
         ({"enabled_hypervisors": ["xen"]}, "enabled_hypervisors: 'xen' is not known"),
         ({"enabled_hypervisors": ["fake", "fake"]}, "none twice"),

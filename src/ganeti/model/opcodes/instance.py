@@ -149,6 +149,8 @@ class OpInstanceStartup(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_
     startup_paused: Annotated[bool, Field("start with the processors stopped", "! --paused")] = (
         False
     )
+    if_wanted: bool = False
+    """Do nothing unless it is to run and is nowhere: what the watcher asks for, decided under its lock."""
     shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
 
 

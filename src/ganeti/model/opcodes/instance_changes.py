@@ -141,6 +141,8 @@ class OpInstanceActivateDisks(
     wait_for_sync: Annotated[
         bool, Field("wait until the copies of mirrored disks are the same")
     ] = False
+    if_wanted: bool = False
+    """Do nothing unless the instance is to run."""
 
 
 class OpInstanceDeactivateDisks(

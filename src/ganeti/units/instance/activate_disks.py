@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.jobs.executor import Outcome
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance_changes import (
     OpInstanceActivateDisks,
@@ -46,6 +47,8 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
         instance = self.instance(ctx.snapshot)
         check_not_migrating(instance)
         node = primary_node(ctx, instance)
+        if self.op.if_wanted and instance.admin_state is not AdminState.UP:
+            return DisksPlan(instance, node, ())
         check_online(node)
         disks = spec_of(ctx, instance).disks
         if self.op.ignore_size:
@@ -53,7 +56,9 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
         return DisksPlan(instance, node, disks)
 
     async def execute(self, ctx: UnitContext, plan: DisksPlan) -> Outcome:
-        paths = []
+        paths: list[list[str]] = []
+        if self.op.if_wanted and not plan.disks:
+            return Outcome(paths)
         await open_secondaries(ctx, plan.instance)
         for disk in plan.disks:
             args = OpenDiskArgs(instance_name=plan.instance.name, disk=disk)

@@ -13,10 +13,13 @@ from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceReboot, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.param_checks import changed, check_backend_params
 from ganeti.rpc.procedures.instances import (
+    INSTANCE_INFO,
     INSTANCE_REBOOT,
     INSTANCE_SHUTDOWN,
     INSTANCE_START,
+    InstanceArgs,
     RebootArgs,
+    RunningInstance,
     ShutdownArgs,
     StartArgs,
 )
@@ -24,6 +27,7 @@ from ganeti.units.allocation import PlacementRequest
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.hooks.environment import text
+from ganeti.units.hooks.point import HookPoint
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -77,6 +81,8 @@ class StartPlan:
     instance: Instance
     is_up: bool
     is_paused: bool
+    needless: str = ""
+    """Why nothing is to be done, if the start depends on that."""
 
 
 class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
@@ -86,6 +92,8 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> StartPlan:
         instance = self.instance(ctx.snapshot)
+        if self.op.if_wanted and (why := await why_not_wanted(ctx, instance)):
+            return StartPlan(instance, is_up=False, is_paused=False, needless=why)
         check_not_migrating(instance)
         check_not_offline(instance)
         node = primary_node(ctx, instance)
@@ -112,6 +120,9 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
             beparams=changed(instance.beparams, beparams),
         )
 
+    def hooks(self, snapshot: Snapshot, plan: StartPlan) -> HookPoint | None:
+        return None if plan.needless else super().hooks(snapshot, plan)
+
     def hook_variables(
         self, snapshot: Snapshot, instance: Instance, plan: StartPlan
     ) -> dict[str, str]:
@@ -119,6 +130,9 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
 
     async def execute(self, ctx: UnitContext, plan: StartPlan) -> Outcome:
         instance, remember = plan.instance, not self.op.no_remember
+        if plan.needless:
+            ctx.info(f"instance {instance.name} is not started: {plan.needless}")
+            return Outcome()
         if not plan.is_up:
             ctx.step(f"starting instance {instance.name} on {primary_node(ctx, instance).name}")
             await start_instance(ctx, instance, paused=self.op.startup_paused, remember=remember)
@@ -133,6 +147,30 @@ class LUInstanceStartup(InstanceUnit[OpInstanceStartup, StartPlan]):
             ctx.step(f"letting instance {instance.name} go on, which is paused on {node.name}")
             await ctx.call(node, INSTANCE_START, StartArgs(instance=spec_of(ctx, instance)))
         return Outcome(change=set_admin_state(instance.uuid, AdminState.UP) if remember else None)
+
+
+async def why_not_wanted(ctx: UnitContext, instance: Instance) -> str:
+    """Why an instance need not, or must not, be started by itself; '' if it is to run and is nowhere (G5, G20).
+
+    Asked under its lock. RpcError if its own node does not answer.
+    """
+    if instance.admin_state is not AdminState.UP:
+        return f"it is to be {instance.admin_state}"
+    if instance.migrating_to is not None:
+        return "a migration has not been settled"
+    home = primary_node(ctx, instance)
+    check_online(home)
+    state = await running_state(ctx, home, instance)
+    if state is not None and state.state == "shutdown":
+        return "its user has shut it down"
+    if has_running_guest(state):
+        return f"it is on {home.name} already"
+    others = [node for node in ctx.snapshot.nodes.values() if node.vm_capable and node != home]
+    args = InstanceArgs(instance=spec_of(ctx, instance))
+    for uuid, found in (await ctx.call_all(others, INSTANCE_INFO, args)).items():
+        if isinstance(found, RunningInstance):
+            return f"something of it is on {ctx.snapshot.nodes[uuid].name}"
+    return ""
 
 
 async def check_can_start(ctx: UnitContext, node: Node, instance: Instance) -> None:

@@ -1,0 +1,133 @@
+"""All programs of an administrator's directory, one after the other, as run-parts does it (A47, A66).
+
+They run as root: the directory, the one above it and the programs must belong to root and be writable by
+nobody else, and none of them may be a link.
+"""
+
+import asyncio
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import HostError
+from ganeti.base.process import CommandFailed, run
+
+PATH = "/sbin:/bin:/usr/sbin:/usr/bin"
+NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
+"""Which files are programs; run-parts has the same rule."""
+OUTPUT_LIMIT = 16 * 1024
+"""Bytes of what one program says that are kept."""
+LINGER_S = 0.5
+"""How long what a program has left in the background is listened to."""
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program that is to be run; `problem` says why it must not be."""
+
+    path: Path
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one program ended: `problem` is '' if it ended well; `output` is the beginning of what it said."""
+
+    name: str
+    problem: str = ""
+    output: str = ""
+
+
+async def run_directory(place: Path, environment: Mapping[str, str], limit_s: float) -> list[Ended]:
+    """Run all programs of a directory within `limit_s`; those for which no time is left have failed.
+
+    They get PATH and `environment`, and nothing else. HostError if the directory cannot be trusted.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + limit_s
+    results = []
+    for script in await asyncio.to_thread(scripts_of, place):
+        if script.problem:
+            results.append(Ended(script.path.name, script.problem))
+        else:
+            results.append(await run_one(script.path, environment, max(end - loop.time(), 0.0)))
+    return results
+
+
+async def run_one(
+    path: Path, environment: Mapping[str, str], limit_s: float, *arguments: str
+) -> Ended:
+    """Run one program that is trusted."""
+    try:
+        done = await run(
+            [str(path), *arguments],
+            timeout_s=limit_s,
+            env={"PATH": PATH, **environment},
+            linger_s=LINGER_S,
+        )
+    except CommandFailed as err:
+        return Ended(path.name, err.why, shown(err.completed.text))
+    return Ended(path.name, output=shown(done.text))
+
+
+def shown(text: str, limit: int = OUTPUT_LIMIT) -> str:
+    """What people see of a program's output: its beginning, and nothing that a terminal would obey."""
+    kept = text[:limit]
+    more = " […]" if len(kept) < len(text) else ""
+    return "".join(one if one.isprintable() or one in "\n\t" else "�" for one in kept) + more
+
+
+def scripts_of(place: Path) -> list[Script]:
+    """The programs of a directory, by name; none if there is no directory.
+
+    Files that are not executable are no programs. HostError if the directory itself cannot be trusted.
+    """
+    try:
+        check_directory(place.parent)
+        check_directory(place)
+        entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+    except OSError as err:
+        raise HostError(f"{place}: {err.strerror}") from err
+    found = (_script(Path(entry.path)) for entry in entries if NAME.fullmatch(entry.name))
+    return [script for script in found if script is not None]
+
+
+def _script(path: Path) -> Script | None:
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        return Script(path, "it is a link: put the program itself there")
+    if not is_program(status):
+        return None
+    return Script(path, distrust(status))
+
+
+def is_program(status: os.stat_result) -> bool:
+    """Whether it is a file that its owner may execute."""
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IXUSR)
+
+
+def check_directory(place: Path) -> None:
+    """HostError unless it is a directory, no link to one, that only root may write; OSError."""
+    status = place.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise HostError(f"{place} is not a directory (links are not followed)")
+    if why := distrust(status):
+        raise HostError(f"{place} is not to be trusted: {why}")
+
+
+def distrust(status: os.stat_result) -> str:
+    """Why somebody else than root, or whom this program runs as, could have written it; '' if nobody could."""
+    if status.st_uid not in (0, os.geteuid()):
+        return f"it belongs to user {status.st_uid}, not to root"
+    if status.st_mode & OTHERS_WRITE:
+        return f"others than its owner may write it (mode {stat.S_IMODE(status.st_mode):04o})"
+    return ""

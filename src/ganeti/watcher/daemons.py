@@ -1,0 +1,57 @@
+"""The daemons that are to run on this node, and starting those that do not."""
+
+import logging
+from pathlib import Path
+
+from ganeti import ssconf
+from ganeti.base import certificates
+from ganeti.base.errors import GanetiError
+from ganeti.base.paths import Paths
+from ganeti.base.pidfile import pid_file
+from ganeti.bootstrap.daemons import ETCD, MASTERD, MODULES, NODED, Daemons
+
+log = logging.getLogger(__name__)
+
+START_ORDER = (NODED, ETCD, MASTERD)
+
+
+def wanted(paths: Paths) -> list[str]:
+    """The daemons that a node needs for its roles; others, if they did not end by themselves.
+
+    A daemon that was stopped has taken its pid file along; one that has died has left it.
+    """
+    needed = {NODED}
+    if paths.etcd_server_settings.exists():
+        needed.add(ETCD)
+    if _is_candidate(paths):
+        needed.add(MASTERD)
+    died = {name for name in MODULES if name not in START_ORDER and _has_died(paths.run, name)}
+    return [name for name in (*START_ORDER, *sorted(died)) if name in needed | died]
+
+
+def _is_candidate(paths: Paths) -> bool:
+    try:
+        _uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
+        return name in ssconf.SimpleStore(paths).GetMasterCandidates()
+    except (GanetiError, OSError):
+        return False
+
+
+def _has_died(run: Path, name: str) -> bool:
+    return pid_file(run, name).exists()
+
+
+async def restart_daemons(paths: Paths, daemons: Daemons) -> list[str]:
+    """Start what is to run and does not; what is to be said of it."""
+    said = []
+    for name in wanted(paths):
+        status = daemons.status(name)
+        if status.process is not None or status.is_starting:
+            continue
+        try:
+            await daemons.start(name)
+        except GanetiError as err:
+            said.append(f"{name} did not run, and cannot be started: {err.message}")
+        else:
+            said.append(f"{name} did not run, and was started")
+    return said

@@ -1,0 +1,182 @@
+"""What the watcher does about what it has found: pure, so that eight hours pass in a test in no time (G20, F28).
+
+It only proposes jobs. Whether an instance is still to be started is decided anew under its lock, by the job
+(`if_wanted`): so nothing that a job moves, or somebody has stopped meanwhile, is started (F27).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ganeti.watcher.facts import Facts, Instance, Memory
+
+WINDOW_S = 8 * 3600.0
+MOST_STARTS = 5
+"""How often an instance is started within the window."""
+WAITS_S = (0.0, 300.0, 900.0, 2700.0, 7200.0)
+"""How long after the last of so many starts there is another one."""
+EARLY_S = 30.0
+"""By how much a run may come early: timers are not exact."""
+
+DOWN, USER_DOWN = "ERROR_down", "USER_down"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that is to be submitted; `about` is its key in the memory."""
+
+    about: str
+    op: Mapping[str, object]
+    text: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done, what is to be remembered once it is, and what to tell the administrator."""
+
+    jobs: Sequence[Job]
+    memory: Memory
+    remarks: Sequence[str] = field(default_factory=tuple)
+
+
+def decide(facts: Facts, memory: Memory, now: float, *, verify_disks: bool = True) -> Decision:
+    """Everything that one run does. Nothing about which a job of an earlier run is under way (F28)."""
+    memory = _without_past(facts, memory, now)
+    given_up = {one.name for one in facts.instances if _is_given_up(one, memory)}
+    jobs = [
+        *_starts(facts, memory, now),
+        *_records(facts, memory),
+        *_activations(facts, memory),
+        *(_verifications(facts, memory) if verify_disks else ()),
+    ]
+    starts = {**memory.starts}
+    for job in jobs:
+        kind, _, name = job.about.partition(" ")
+        if kind == "start":
+            starts[name] = [*starts.get(name, []), now]
+    remarks = [
+        f"instance {name} was started {MOST_STARTS} times in {WINDOW_S / 3600:g} hours and is down again:"
+        " it is left alone for now"
+        for name in sorted(given_up - {*memory.said})
+    ]
+    new = msgspec.structs.replace(
+        memory,
+        starts=starts,
+        boot_ids=_boot_ids(facts, memory, jobs),
+        said=tuple(sorted(given_up)),
+    )
+    return Decision(jobs, new, remarks)
+
+
+def after_verification(facts: Facts, memory: Memory, needs_activation: Iterable[str]) -> list[Job]:
+    """What is done about disks of which a check has said that they are not in use, but should be."""
+    named = set(needs_activation)
+    return [
+        _activation(one.name, "a disk is not in use")
+        for one in facts.instances
+        if one.name in named and _may_be_touched(facts, memory, one, "disks")
+    ]
+
+
+def _without_past(facts: Facts, memory: Memory, now: float) -> Memory:
+    """The memory without jobs that have ended, starts that are long ago, and things that are gone."""
+    names = {one.name for one in facts.instances}
+    starts = {
+        name: kept
+        for name, times in memory.starts.items()
+        # A time in the future is one before the clock was set back.
+        if name in names and (kept := [at for at in times if now - WINDOW_S < at <= now])
+    }
+    jobs = {about: job for about, job in memory.jobs.items() if job in facts.live_jobs}
+    return msgspec.structs.replace(memory, starts=starts, jobs=jobs)
+
+
+def _may_be_touched(facts: Facts, memory: Memory, one: Instance, kind: str) -> bool:
+    return (
+        one.is_wanted and one.name not in facts.locked and f"{kind} {one.name}" not in memory.jobs
+    )
+
+
+def _starts(facts: Facts, memory: Memory, now: float) -> Iterator[Job]:
+    for one in facts.instances:
+        if one.status != DOWN or one.is_there or not _may_be_touched(facts, memory, one, "start"):
+            continue
+        times = memory.starts.get(one.name, [])
+        if len(times) < MOST_STARTS and now >= max(times, default=-WINDOW_S) + wait_after(times):
+            op = {"OP_ID": "OP_INSTANCE_STARTUP", "instance_name": one.name, "if_wanted": True}
+            yield Job(
+                f"start {one.name}",
+                op,
+                f"starting {one.name}, which is down (try {len(times) + 1})",
+            )
+
+
+def wait_after(times: Sequence[float]) -> float:
+    """How long after the last start the next one may come."""
+    return max(WAITS_S[min(len(times), len(WAITS_S) - 1)] - EARLY_S, 0.0)
+
+
+def _is_given_up(one: Instance, memory: Memory) -> bool:
+    return one.status == DOWN and len(memory.starts.get(one.name, ())) >= MOST_STARTS
+
+
+def _records(facts: Facts, memory: Memory) -> Iterator[Job]:
+    """Of instances that their users have shut down it is recorded that they are to be down."""
+    for one in facts.instances:
+        if one.status == USER_DOWN and _may_be_touched(facts, memory, one, "record"):
+            op = {
+                "OP_ID": "OP_INSTANCE_SHUTDOWN",
+                "instance_name": one.name,
+                "admin_state_source": "user",
+            }
+            yield Job(
+                f"record {one.name}", op, f"recording that the user of {one.name} has shut it down"
+            )
+
+
+def _activations(facts: Facts, memory: Memory) -> Iterator[Job]:
+    """Disks of which a rebooted node has a copy are opened there again; guests that were on it are started."""
+    rebooted = {node.name for node in facts.nodes if _has_rebooted(node.name, node.boot_id, memory)}
+    for one in facts.instances:
+        if rebooted & {*one.secondaries} and _may_be_touched(facts, memory, one, "disks"):
+            yield _activation(one.name, "a node that has a copy was restarted")
+
+
+def _has_rebooted(name: str, boot_id: str, memory: Memory) -> bool:
+    before = memory.boot_ids.get(name)
+    return bool(boot_id) and before is not None and before != boot_id
+
+
+def _activation(name: str, why: str) -> Job:
+    op = {"OP_ID": "OP_INSTANCE_ACTIVATE_DISKS", "instance_name": name, "if_wanted": True}
+    return Job(f"disks {name}", op, f"activating the disks of {name}: {why}")
+
+
+def _verifications(facts: Facts, memory: Memory) -> Iterator[Job]:
+    """One check of disks a group at a time; groups without instances need none."""
+    for uuid in sorted({one.group for one in facts.instances} & facts.groups.keys()):
+        about = f"verify {uuid}"
+        if about not in memory.jobs:
+            name = facts.groups[uuid]
+            op = {"OP_ID": "OP_GROUP_VERIFY_DISKS", "group_name": name}
+            yield Job(about, op, f"verifying the disks of group {name}")
+
+
+def _boot_ids(facts: Facts, memory: Memory, jobs: Sequence[Job]) -> dict[str, str]:
+    """What is remembered of boots: a new one only when the disks of all its instances are taken care of."""
+    done = {job.about for job in jobs} | memory.jobs.keys()
+    held = {
+        node
+        for one in facts.instances
+        if one.is_wanted and f"disks {one.name}" not in done
+        for node in one.secondaries
+    }
+    known = {}
+    for node in facts.nodes:
+        before = memory.boot_ids.get(node.name)
+        is_late = _has_rebooted(node.name, node.boot_id, memory) and node.name in held
+        boot_id = before if is_late or not node.boot_id else node.boot_id
+        if boot_id:
+            known[node.name] = boot_id
+    return known
