@@ -8,14 +8,14 @@ from ganeti.base import certificates
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import pid_file
-from ganeti.bootstrap.daemons import ETCD, MASTERD, MODULES, NODED, Daemons
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MODULES, NODED, Daemons
 
 log = logging.getLogger(__name__)
 
-START_ORDER = (NODED, ETCD, MASTERD)
+START_ORDER = (NODED, ETCD, MASTERD, CONFD)
 
 
-def wanted(paths: Paths) -> list[str]:
+def wanted(paths: Paths, *, has_confd: bool = True) -> list[str]:
     """The daemons that a node needs for its roles; others, if they did not end by themselves.
 
     A daemon that was stopped has taken its pid file along; one that has died has left it.
@@ -25,6 +25,8 @@ def wanted(paths: Paths) -> list[str]:
         needed.add(ETCD)
     if _is_candidate(paths):
         needed.add(MASTERD)
+    if has_confd and paths.confd_key.exists():
+        needed.add(CONFD)
     died = {name for name in MODULES if name not in START_ORDER and _has_died(paths.run, name)}
     return [name for name in (*START_ORDER, *sorted(died)) if name in needed | died]
 
@@ -44,7 +46,7 @@ def _has_died(run: Path, name: str) -> bool:
 async def restart_daemons(paths: Paths, daemons: Daemons) -> list[str]:
     """Start what is to run and does not; what is to be said of it."""
     said = []
-    for name in wanted(paths):
+    for name in wanted(paths, has_confd=daemons.has_confd):
         status = daemons.status(name)
         if status.process is not None or status.is_starting:
             continue

@@ -3,28 +3,54 @@
 They may be running elsewhere by now, from the same disks.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from ganeti import ssconf
 from ganeti.base import certificates
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
+from ganeti.clients.confd import ConfdClient, Found, NoAnswer
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.hypervisor_params import hypervisor_defaults
 from ganeti.model.instance_spec import InstanceSpec
+from ganeti.protocols.confd import NodeRole, QueryType
 
 
-def is_to_be_empty(paths: Paths) -> bool:
+class Asks(Protocol):
+    """Master candidates, as `ganeti.clients.confd.ConfdClient` asks them; NoAnswer."""
+
+    async def ask(self, kind: QueryType, query: str) -> Found: ...
+
+
+async def is_to_be_empty(paths: Paths, candidates: Asks | None = None) -> bool:
     """Whether the cluster keeps up the health of its nodes, and takes this one for offline.
 
-    By the last facts that reached the node; without facts it is not.
+    Candidates know; a node that cannot ask them, or gets no answer, goes by the last facts that it was sent,
+    and without facts it is not.
     """
     facts = ssconf.SimpleStore(paths)
     try:
         _uuid, name = certificates.node_identity(paths.node_certificate.read_bytes())
-        return facts.GetMaintainNodeHealth() and name in facts.GetOfflineNodeList()
+        if not facts.GetMaintainNodeHealth():
+            return False
+        if candidates is not None:
+            with contextlib.suppress(NoAnswer):
+                found = await candidates.ask(QueryType.NODE_ROLE_BY_NAME, name)
+                return bool(found.answer.answer == NodeRole.OFFLINE)
+        return name in facts.GetOfflineNodeList()
     except (GanetiError, OSError):
         return False
+
+
+def candidates_of(paths: Paths) -> ConfdClient | None:
+    """The candidates of this node's cluster; None if the node does not have their key."""
+    try:
+        key = paths.confd_key.read_bytes().strip()
+        return ConfdClient(key, ssconf.SimpleStore(paths).GetMasterCandidatesIPList())
+    except (GanetiError, OSError):
+        return None
 
 
 async def end_guests(drivers: Mapping[str, Hypervisor], say: Callable[[str], None]) -> None:

@@ -13,8 +13,10 @@ from ganeti.base.files import exclusive_file
 from ganeti.base.paths import Paths
 from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file
 from ganeti.bootstrap.daemons import Daemons, DaemonStatus
+from ganeti.clients.confd import Found, NoAnswer
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.model.instance_spec import InstanceSpec
+from ganeti.protocols.confd import Answer, NodeRole, QueryType
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.watcher import program
 from ganeti.watcher.daemons import restart_daemons, wanted
@@ -115,20 +117,43 @@ class FakeDriver:
 
 @pytest.mark.requirement("F20")
 async def test_an_offline_node_ends_its_guests_if_that_is_wanted(paths: Paths) -> None:
-    assert not is_to_be_empty(paths)
+    assert not await is_to_be_empty(paths)
     for health, offline, empty in (
         ("False", NAME, False),
         ("True", "other", False),
         ("True", NAME, True),
     ):
         facts(paths, maintain_node_health=health, offline_nodes=offline)
-        assert is_to_be_empty(paths) is empty
+        assert await is_to_be_empty(paths) is empty
     driver: Any = FakeDriver()
     drivers: dict[str, Hypervisor] = {"fake": driver}
     said: list[str] = []
     await end_guests(drivers, said.append)
     assert driver.ended == [("web1", 0.0)]
     assert [text.partition(" ")[0] for text in said] == ["stuck", "web1"]
+
+
+class FakeCandidates:
+    def __init__(self, role: NodeRole | None) -> None:
+        self.role = role
+
+    async def ask(self, kind: QueryType, query: str) -> Found:
+        assert (kind, query) == (QueryType.NODE_ROLE_BY_NAME, NAME)
+        if self.role is None:
+            raise NoAnswer("none")
+        return Found(Answer(protocol=1, status=0, serial=7, answer=int(self.role)), 1, 1)
+
+
+@pytest.mark.requirement("F20")
+async def test_what_candidates_say_counts_more_than_old_facts(paths: Paths) -> None:
+    facts(paths, maintain_node_health="True", offline_nodes="")
+    assert await is_to_be_empty(paths, FakeCandidates(NodeRole.OFFLINE))
+    assert not await is_to_be_empty(paths, FakeCandidates(None))
+    ssconf.write_set(paths, 2, {"maintain_node_health": "True", "offline_nodes": NAME})
+    assert not await is_to_be_empty(paths, FakeCandidates(NodeRole.REGULAR))
+    assert await is_to_be_empty(paths, FakeCandidates(None))
+    ssconf.write_set(paths, 3, {"maintain_node_health": "False", "offline_nodes": NAME})
+    assert not await is_to_be_empty(paths, FakeCandidates(NodeRole.OFFLINE))
 
 
 async def test_the_administrators_programs_run(paths: Paths) -> None:
