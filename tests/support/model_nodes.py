@@ -240,10 +240,6 @@ class ModelNode:
     """Storage kind -> the directory that the administrator allows."""
     groups: dict[str, SharedDirectory] = field(default_factory=dict)
     """Volume groups by name."""
-    storage: dict[str, dict[str, UnitState]] = field(default_factory=dict)
-    """Kind -> key -> a storage unit that is listed."""
-    volumes: list[VolumePart] = field(default_factory=list)
-    """All logical volumes."""
     hooks: dict[tuple[str, Phase], list[HookResult] | Callable[[HooksArgs], list[HookResult]]] = (
         field(default_factory=dict)
     )
