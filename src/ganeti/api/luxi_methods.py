@@ -263,8 +263,8 @@ class LuxiMethods:
         """What an instance's screen shows, as PNG in base64; it is stored nowhere."""
         return await self._screenshots.screenshot(self._config.snapshot, args.text(0))
 
-    async def _query_exports(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
-        return {}
+    async def _query_exports(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
+        return dict(await self._queries.exports([] if args.raw(0) is None else args.texts(0)))
 
     async def _query_cluster_info(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
         kept = await self._config.state()

@@ -28,6 +28,10 @@ MIGRATION_LIFETIME_S = DAY_S
 """A guest whose disks are taken along may be on its way for hours before its memory is sent."""
 
 
+TRANSFER_LIFETIME_S = DAY_S
+"""Transfers of disks, also between clusters."""
+
+
 def new_key() -> bytes:
     """A new private key (EC P-256)."""
     return ec.generate_private_key(ec.SECP256R1()).private_bytes(
@@ -137,6 +141,35 @@ def self_signed(key: bytes, name: str, now: float, lifetime_s: float) -> bytes:
     subject = _name(name, "")
     builder = _builder(subject, subject, now, lifetime_s).public_key(private.public_key())
     return _signed(builder, private)
+
+
+def for_transfer(key: bytes, name: str, now: float) -> bytes:
+    """A certificate for either end of one transfer of disks, for a day (S205); it signs only itself."""
+    private = _private(key)
+    subject = _name(name, "")
+    builder = _builder(subject, subject, now, TRANSFER_LIFETIME_S).public_key(private.public_key())
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    for extension, is_critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(signs=False), True),
+        (x509.ExtendedKeyUsage(usages), False),
+        (x509.SubjectAlternativeName([x509.DNSName(name)]), False),
+    ):
+        builder = builder.add_extension(extension, critical=is_critical)
+    return _signed(builder, private)
+
+
+def transfer_name(certificate: bytes, now: float) -> str:
+    """The name in a certificate of `for_transfer`; InputError if it is none, or does not hold now."""
+    found = _certificate(certificate)
+    if not found.not_valid_before_utc.timestamp() <= now <= found.not_valid_after_utc.timestamp():
+        raise InputError("this certificate has expired, or does not hold yet")
+    if found.public_bytes(serialization.Encoding.PEM).strip() != certificate.strip():
+        raise InputError("this is more than one certificate in PEM form")
+    names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1 or found.subject != found.issuer:
+        raise InputError("this is not the certificate of a transfer")
+    return str(names[0].value)
 
 
 def for_migration(key: bytes, end: str, instance_uuid: str, now: float) -> bytes:

@@ -109,6 +109,21 @@ class Paths:
         return self.data / "disk-copies"
 
     @property
+    def transfer_keys(self) -> Path:
+        """Keys of transfers between nodes, each in a directory of its own; a reboot forgets them."""
+        return self.run / "crypto"
+
+    @property
+    def streams(self) -> Path:
+        """Orders and results of transfers of disks for exports, imports and moves between clusters."""
+        return self.run / "streams"
+
+    @property
+    def exports(self) -> Path:
+        """Exports of instances, each in a directory of its own."""
+        return self.below("/srv/ganeti/export")
+
+    @property
     def ssconf(self) -> Path:
         """A link to the directory of the current ssconf set."""
         return self.data / "ssconf"

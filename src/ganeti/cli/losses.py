@@ -73,6 +73,9 @@ LOSSES: Mapping[str, Loss] = {
 }
 
 NOTHING_LOST: Mapping[str, str] = {
+    "OP_BACKUP_EXPORT": "an older export goes once the new one is whole; the instance, if that is said",
+    "OP_BACKUP_QUERY": "reads",
+    "OP_BACKUP_REMOVE": "the export that is named; Ganeti's command has no other way to say so",
     "OP_CLUSTER_BALANCE": "moves instances, whole",
     "OP_CLUSTER_CAPACITY": "reads",
     "OP_CLUSTER_POST_INIT": "writes files of the cluster's own",

@@ -16,6 +16,7 @@ PROGRAMS = (
     "gnt-network",
     "gnt-filter",
     "gnt-os",
+    "gnt-backup",
     "gnt-job",
     "gnt-debug",
     "mon-collector",

@@ -1,5 +1,7 @@
 """Running the scripts of OS definitions: `create` and `rename` as tasks of the node, `verify` at once.
 
+`export` and `import` are run by the program that carries their data (`node/disk_stream.py`).
+
 Scripts get no arguments (S127; `verify` gets the word `parameters`) and start in the directory of
 their definition.
 """
@@ -28,6 +30,9 @@ from ganeti.rpc.procedures.programs import OsInfo, ScriptResult
 
 TAIL_BYTES = 4096
 """How much of a script's output goes into results and errors."""
+
+OUTPUT_BYTES = 16 * 1024
+"""How much of what a running script says is told at once; what it says faster is left out."""
 
 VERIFY_TIMEOUT_S = 120.0
 SCRIPT_TIMEOUT_S = 5.5 * 3600
@@ -63,6 +68,25 @@ class OsChoice:
     os: str
     osparams: Mapping[str, str]
     force_variant: bool = False
+
+
+@dataclass(frozen=True)
+class DiskOfScript:
+    """The disk that an export or import script is about; `key` is that of its call."""
+
+    path: str
+    index: int
+    key: str
+    debug: int = 0
+
+
+@dataclass(frozen=True)
+class ScriptCommand:
+    """A script that others run: its words, all of its environment, and where its messages are kept."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    log_path: Path
 
 
 @dataclass(frozen=True)
@@ -113,6 +137,50 @@ class OsScripts:
             script={"OLD_INSTANCE_NAME": host_name(old_name, "old_name")},
         )
         return await self._run_on(key, info, "rename", instance, environment)
+
+    def export_command(
+        self,
+        choice: OsChoice,
+        instance: InstanceSpec,
+        disk_paths: Sequence[str],
+        end: "DiskOfScript",
+    ) -> "ScriptCommand":
+        """How the data of one disk is written to standard output (S132)."""
+        return self._command("export", choice, instance, disk_paths, end)
+
+    def import_command(
+        self,
+        choice: OsChoice,
+        instance: InstanceSpec,
+        disk_paths: Sequence[str],
+        end: "DiskOfScript",
+    ) -> "ScriptCommand":
+        """How the data of one exported disk is read from standard input (S132)."""
+        return self._command("import", choice, instance, disk_paths, end)
+
+    def _command(
+        self,
+        script: str,
+        choice: OsChoice,
+        instance: InstanceSpec,
+        disk_paths: Sequence[str],
+        end: "DiskOfScript",
+    ) -> "ScriptCommand":
+        info, chosen = self._choose(choice)
+        if script not in info.scripts:
+            raise GuestOsError(f"OS {info.name} has no script {script}")
+        environment = instance_environment(
+            chosen,
+            instance,
+            disk_paths,
+            debug=end.debug,
+            script={
+                f"{script.upper()}_DEVICE": end.path,
+                f"{script.upper()}_INDEX": str(end.index),
+            },
+        )
+        log_path = self._log_path(script, info.name, instance.name, end.key)
+        return ScriptCommand(tuple(_script(info, script)), environment, log_path)
 
     async def _run_on(
         self,
@@ -176,7 +244,7 @@ class OsScripts:
         except CommandFailed as err:
             raise GuestOsError(f"OS {chosen.os}: script verify failed: {err.message}") from err
         if ended.status:
-            tail = _clean((ended.stdout + ended.stderr)[-TAIL_BYTES:])
+            tail = clean((ended.stdout + ended.stderr)[-TAIL_BYTES:])
             raise GuestOsError(
                 f"OS {chosen.os} refuses the parameters: script verify {_ended(ended.status)}"
                 + (f":\n{tail}" if tail else "")
@@ -193,9 +261,32 @@ class OsScripts:
         if not key:
             raise InputError("a call that runs a script needs a key", "key")
         self.log_directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        run = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in key)
         instance = host_name(instance_name, "instance.name")
-        return self.log_directory / f"{script}-{os_name}-{instance}-{run[:100]}.log"
+        return self.log_directory / f"{script}-{os_name}-{instance}-{_run_name(key)}.log"
+
+    def output(self, key: str, offset: int) -> tuple[bytes, int, int]:
+        """What the script of a call has said beyond `offset`: whole lines, the new offset, bytes left out.
+
+        Blocks; nothing if no script runs by that key.
+        """
+        run = _run_name(key)
+        found = sorted(self.log_directory.glob(f"*-{run}.log")) if run else []
+        if not found:
+            return b"", offset, 0
+        with found[0].open("rb") as source:
+            end = os.fstat(source.fileno()).st_size
+            begin = max(offset, end - OUTPUT_BYTES)
+            source.seek(begin)
+            data = source.read(end - begin)
+        whole = data.rfind(b"\n") + 1
+        if not whole and len(data) < OUTPUT_BYTES:
+            return b"", offset, 0
+        return data[: whole or len(data)], begin + (whole or len(data)), begin - offset
+
+
+def _run_name(key: str) -> str:
+    """How a call's key is written in the name of a file."""
+    return "".join(one if one.isalnum() and one.isascii() else "-" for one in key)[:100]
 
 
 def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
@@ -203,7 +294,7 @@ def read_tail(path: Path, size: int = TAIL_BYTES) -> str:
     try:
         with path.open("rb") as source:
             source.seek(max(0, os.fstat(source.fileno()).st_size - size))
-            return _clean(source.read(size))
+            return clean(source.read(size))
     except FileNotFoundError:
         return ""
 
@@ -223,7 +314,7 @@ def _ended(status: int) -> str:
     return f"ended with exit status {status}"
 
 
-def _clean(data: bytes) -> str:
+def clean(data: bytes) -> str:
     """Text for a terminal: no control characters but tabs and line ends."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
     return "".join(letter for letter in text if letter in "\n\t" or letter.isprintable()).strip()

@@ -18,6 +18,7 @@ from ganeti.node import (
     allocator,
     candidate,
     devices,
+    exports,
     files,
     hardware,
     info,
@@ -28,9 +29,11 @@ from ganeti.node import (
     os,
     storage,
     storage_units,
+    streams,
     transfers,
     uids,
 )
+from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.offline import is_marked_offline, starting_nothing
@@ -38,6 +41,7 @@ from ganeti.node.powercycle import host_powercycle
 from ganeti.node.register import NodeRegister
 from ganeti.node.repeats import Repeats
 from ganeti.node.tasks import TaskOrigin, Tasks
+from ganeti.node.transfer_keys import TransferKeys
 from ganeti.node.voter import VoterFacts
 from ganeti.node.warm_up import look_after_guests, warm_up
 from ganeti.node.work import NodeWork
@@ -117,6 +121,8 @@ def _handlers(
         authority=partial(_authority, paths),
     )
     scripts = OsScripts(paths.os_search_path, paths.log / "os", tasks, run)
+    exported = ExportDirectory(paths.exports)
+    keys = TransferKeys(paths.transfer_keys, clock)
     return [
         info.handlers(paths, drivers, facts, clock),
         starting_nothing(
@@ -130,6 +136,8 @@ def _handlers(
         storage_units.handlers(paths),
         transfers.handlers(paths, tasks, disks, locks),
         os.handlers(scripts, disks, locks),
+        exports.handlers(exported, disks, locks),
+        streams.handlers(streams.Streams(paths, tasks, disks, locks, scripts, keys, exported)),
         allocator.handlers(paths, run),
         files.handlers(paths, drivers),
         master_ip.handlers(run, LocalHooks(paths)),

@@ -70,6 +70,16 @@ def members(lock: Path, supervisor: int | None) -> set[int]:
     return holders | {pid for pid in _processes() if _session(pid) == session}
 
 
+def left_behind(lock: Path) -> list[str]:
+    """What still runs of a task that has ended: process ids with their commands."""
+    found = []
+    for pid in sorted(members(lock, None) - {os.getpid()}):
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+            found.append(f"{words} ({pid})")
+    return found
+
+
 def _processes() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 

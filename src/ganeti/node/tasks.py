@@ -29,7 +29,7 @@ from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import is_locked, write_atomically
 from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.model import wire
-from ganeti.node.task_processes import end_processes
+from ganeti.node.task_processes import end_processes, left_behind
 
 RECORD_LIFETIME_S = 7 * 24 * 3600.0
 KILL_DELAY_S = 10
@@ -208,7 +208,21 @@ class Tasks:
                 log.info("task %s is known here already: waiting for its end", key)
             else:
                 await asyncio.to_thread(self._begin, files, self._record(key, digest, start), start)
-        return await _end_of(files, key)
+        status = await _end_of(files, key)
+        await self._end_leftovers(files, key, start.log_path)
+        return status
+
+    async def _end_leftovers(self, files: "_Files", key: str, log_path: Path) -> None:
+        """End what a program has left running, and say so where it told everything else."""
+        left = await asyncio.to_thread(left_behind, files.lock) if is_locked(files.lock) else []
+        if not left:
+            return
+        text = f"ended what was left behind: {', '.join(left)}"
+        log.warning("task %s: %s", key, text)
+        if not await end_processes(files.lock, files.pid):
+            text += "; some of it resists"
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(_append, log_path, f"ganeti: {text}\n")
 
     def _files(self, key: str) -> _Files:
         return _Files(self._directory / hashlib.sha256(key.encode()).hexdigest())
@@ -349,6 +363,11 @@ def _open(opened: contextlib.ExitStack, path: Path, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     opened.callback(os.close, descriptor)
     return descriptor
+
+
+def _append(path: Path, text: str) -> None:
+    with contextlib.ExitStack() as opened:
+        os.write(_open(opened, path, os.O_WRONLY | os.O_APPEND), text.encode())
 
 
 def _digest(argv: Sequence[str]) -> str:

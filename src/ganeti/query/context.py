@@ -53,6 +53,8 @@ class LiveData:
     instances: Mapping[str, Running | Missing] = field(default_factory=dict)
     consoles: Mapping[str, ConsoleInfo | Missing] = field(default_factory=dict)
     """By the instance's UUID."""
+    exports: Mapping[str, Sequence[str] | Missing] = field(default_factory=dict)
+    """The names of exports."""
 
     @cached_property
     def places(self) -> Mapping[str, Sequence[str]]:

@@ -19,7 +19,7 @@ from ganeti.locking.manager import LockInfo
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import ResultStatus
 from ganeti.query.context import JobRow, QueryContext
-from ganeti.query.fields.absent import EXPORT_FIELDS
+from ganeti.query.fields.export import EXPORT_FIELDS, export_rows
 from ganeti.query.fields.field import Field, Missing, Need, ValueKind
 from ganeti.query.fields.group import GROUP_FIELDS, GroupRow
 from ganeti.query.fields.instance import INSTANCE_FIELDS
@@ -75,10 +75,6 @@ def natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts if part]
 
 
-def _nothing(_context: QueryContext) -> Iterable[Any]:
-    return ()
-
-
 def _instances(context: QueryContext) -> list[InstanceRow]:
     found = sorted(context.snapshot.instances.values(), key=lambda one: natural_key(one.name))
     return [InstanceRow(context, instance) for instance in found]
@@ -115,7 +111,7 @@ KINDS: Mapping[str, Kind] = {
     "job": Kind(JOB_FIELDS, _jobs, key="id"),
     "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
     "network": Kind(NETWORK_FIELDS, _networks, resolve=resolve_network),
-    "export": Kind(EXPORT_FIELDS, _nothing, key="export"),
+    "export": Kind(EXPORT_FIELDS, export_rows, key="export"),
     "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),
 }
 
@@ -142,10 +138,9 @@ class QueryExecutor:
         compiled: CompiledFilter[Any] = compile_filter(raw_filter, found.fields, found.key)
         fields = [found.fields.get(name) for name in names]
         context = await self._context(kind, compiled)
-        if compiled.needs - {Need.CONSOLES}:
-            context.live = await self._live.gather(
-                context.snapshot, compiled.needs - {Need.CONSOLES}
-            )
+        first = compiled.needs - {Need.CONSOLES} | ({Need.EXPORTS} if kind == "export" else set())
+        if first:
+            context.live = await self._live.gather(context.snapshot, first)
         rows = await _worked_on(
             found.rows(context), lambda row: row if compiled.passes(row) else None
         )
@@ -168,6 +163,17 @@ class QueryExecutor:
             rows = [by_uuid[resolve(context.snapshot, name).uuid] for name in names]
         await self._add_live(context, fields, rows)
         return await _worked_on(rows, lambda row: [_plain(field, row) for field in fields])
+
+    async def exports(self, names: Sequence[str]) -> dict[str, list[str] | bool]:
+        """The old form: name of a node (all for none) -> its exports, or False if it did not say."""
+        context = QueryContext(self._snapshot())
+        nodes = [resolve_node(context.snapshot, name) for name in names]
+        live = await self._live.gather(context.snapshot, {Need.EXPORTS})
+        found: dict[str, list[str] | bool] = {}
+        for node in nodes or context.snapshot.nodes.values():
+            said = live.exports.get(node.uuid)
+            found[node.name] = False if said is None or isinstance(said, Missing) else list(said)
+        return found
 
     async def job_values(
         self, ids: Sequence[int], field_names: Sequence[str]

@@ -18,7 +18,8 @@ from ganeti.config.storage_units import storage_units
 from ganeti.model.objects import Instance, Node
 from ganeti.query.context import LiveData
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing, Need
-from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.exports import EXPORT_LIST
+from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, HypervisorsArgs, NodeInfoArgs
 from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, INSTANCES_INFO, InstanceArgs
 
@@ -69,13 +70,16 @@ class LiveSource:
         nodes: Mapping[str, Any] = {}
         running: Mapping[str, Any] = {}
         consoles: Mapping[str, Any] = {}
+        exports: Mapping[str, Any] = {}
         if Need.NODES in needs:
             nodes = await self._shared(Need.NODES, snapshot, self._ask_nodes)
         if Need.INSTANCES in needs:
             running = await self._shared(Need.INSTANCES, snapshot, self._ask_instances)
         if Need.CONSOLES in needs:
             consoles = await self._consoles(snapshot, instances)
-        return LiveData(nodes, running, consoles)
+        if Need.EXPORTS in needs:
+            exports = await self._shared(Need.EXPORTS, snapshot, self._ask_exports)
+        return LiveData(nodes, running, consoles, exports)
 
     async def close(self) -> None:
         """End the calls that are still running."""
@@ -117,6 +121,14 @@ class LiveSource:
         return {
             uuid: found if isinstance(found, Missing) else {one.uuid: one for one in found}
             for uuid, found in answers.items()
+        }
+
+    async def _ask_exports(self, snapshot: Snapshot) -> dict[str, Any]:
+        nodes = [one for one in snapshot.nodes.values() if not one.offline]
+        answers = await asyncio.gather(*(self._ask(one, EXPORT_LIST, Nothing()) for one in nodes))
+        return {
+            node.uuid: found if isinstance(found, Missing) else found.names
+            for node, found in zip(nodes, answers, strict=True)
         }
 
     async def _ask_all(

@@ -83,13 +83,18 @@ class UnitContext:
         change(draft)
         draft.finish()
 
+    @property
+    def next_key(self) -> str:
+        """The key that the next changing call will carry."""
+        return f"{self.run.job_id}/{self.run.index}/{self._calls + 1}"
+
     async def call(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
         """Call a node. A changing call waits for the durable start (T2) and carries the key of its step."""
         if not procedure.changes:
             return await self.services.rpc.call(node, procedure, args)
         await self.run.started()
+        key = self.next_key
         self._calls += 1
-        key = f"{self.run.job_id}/{self.run.index}/{self._calls}"
         return await self.services.rpc.call(node, procedure, args, key=key)
 
     async def call_all(

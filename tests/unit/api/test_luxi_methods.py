@@ -225,7 +225,9 @@ async def test_the_old_queries_answer(master: Master) -> None:
         ["node1.example.com", None]
     ]
     assert await result(master, "QueryNetworks", [], ["name"], False) == []
-    assert await result(master, "QueryExports", [], False) == {}
+    assert await result(master, "QueryExports", ["node1"], False) == {
+        "node1.example.com": ["web1.example.com"]
+    }
     answer = await ask(master, "QueryInstances", ["nosuch"], ["name"], False)
     assert answer.result[0] == "OpPrereqError"
     assert answer.result[1][1] == "unknown_entity"

@@ -23,6 +23,7 @@ from ganeti.model.objects import (
     NodeUuid,
 )
 from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.rpc.procedures.exports import EXPORT_LIST, ExportPlace
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, StorageSpace
 from ganeti.rpc.procedures.instances import (
@@ -143,6 +144,8 @@ class FakeNodes:
             return self.instances.get(name, [])
         if procedure is INSTANCE_CONSOLE:
             return ConsoleInfo(kind="socket", path=f"/run/{args.instance.name}", log_path="/log")
+        if procedure is EXPORT_LIST:
+            return ExportPlace(names=["web1.example.com"] if name == "node1" else [], free=1)
         raise RpcError(node.name, f"unexpected {procedure.name}")
 
 

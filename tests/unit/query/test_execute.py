@@ -137,6 +137,21 @@ async def test_instances_show_their_state_where_it_is_known() -> None:
     ]
 
 
+async def test_exports_are_listed_with_the_nodes_that_did_not_say_what_they_have() -> None:
+    silent = executor(FakeNodes(silent={"node2"}))
+    wanted = ["node1.example.com", "node2.example.com", "node4.example.com"]
+    found = await rows(silent, "export", "node export")
+    assert [row for row in found if row[0][1] in wanted][:2] == [
+        [[0, "node1.example.com"], [0, "web1.example.com"]],
+        [[0, "node2.example.com"], [2, None]],
+    ]
+    of_one = ["==", "node", "node1"]
+    assert await rows(silent, "export", "export", of_one) == [[[0, "web1.example.com"]]]
+    old = await silent.exports([])
+    assert (old["node1.example.com"], old["node2.example.com"]) == (["web1.example.com"], False)
+    assert await silent.exports(["node1"]) == {"node1.example.com": ["web1.example.com"]}
+
+
 async def test_a_silent_node_has_no_data_and_the_others_do() -> None:
     nodes = FakeNodes({"node1": [running(1)]}, silent={"node2"})
     assert await rows(executor(nodes), "instance", "name status oper_state") == [

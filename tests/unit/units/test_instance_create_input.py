@@ -43,7 +43,7 @@ def nic(**fields: Any) -> list[NicRequest]:
 @pytest.mark.parametrize(
     ("fields", "code", "text"),
     [
-        ({"mode": "import"}, WRONG, "mode: 'import' is not a way to create"),
+        ({"mode": "clone"}, WRONG, "mode: 'clone' is not a way to create"),
         ({"name": "no_host"}, WRONG, "instance_name: 'no_host' is not a host name"),
         ({"name": "Web1.example.com"}, WRONG, "instance_name: must be in lower case"),
         ({"name": ""}, WRONG, "instance_name: '' is not a host name"),

@@ -16,18 +16,14 @@ from ganeti.model.opcodes.base import OpCode
 
 NOT_READ = {
     "comment": "is for whoever reads the job",
-    "helper_shutdown_timeout": "of imports, which are refused by their mode",
-    "helper_startup_timeout": "of imports, which are refused by their mode",
-    "identify_defaults": "of imports, which are refused by their mode",
+    "helper_shutdown_timeout": "of moves from another cluster, which are refused by their mode",
+    "helper_startup_timeout": "of moves from another cluster, which are refused by their mode",
     "ignore_hvversions": "versions are not compared; QEMU refuses what does not fit",
     "opportunistic_locking": "allocations lock no node alone",
-    "source_handshake": "of imports, which are refused by their mode",
-    "source_instance_name": "of imports, which are refused by their mode",
-    "source_shutdown_timeout": "of imports, which are refused by their mode",
-    "source_x509_ca": "of imports, which are refused by their mode",
-    "src_node": "of imports, which are refused by their mode",
-    "src_node_uuid": "of imports, which are refused by their mode",
-    "src_path": "of imports, which are refused by their mode",
+    "source_handshake": "of moves from another cluster, which are refused by their mode",
+    "source_instance_name": "of moves from another cluster, which are refused by their mode",
+    "source_shutdown_timeout": "of moves from another cluster, which are refused by their mode",
+    "source_x509_ca": "of moves from another cluster, which are refused by their mode",
 }
 """Fields that nothing on the master reads by name, and why."""
 WITHOUT_EFFECT = {

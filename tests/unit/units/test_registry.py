@@ -49,6 +49,10 @@ STORED = {
     "change_disk_of_guest": {"node", "change"},
     "change_nic_of_guest": {"node", "change"},
     "set_memory_of_guest": {"node", "change"},
+    "remove_transfer_key": {"node", "instance", "key_name"},
+    "end_stream": {"node", "instance", "token", "receives"},
+    "remove_export": {"node", "instance", "unfinished"},
+    "drop_snapshot": {"node", "instance", "disk", "name"},
 }
 
 

@@ -30,6 +30,7 @@ class Need(enum.Enum):
     NODES = "nodes"
     INSTANCES = "instances"
     CONSOLES = "consoles"
+    EXPORTS = "exports"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,15 @@ from ganeti.units.instance.disks import (
 )
 from ganeti.units.instance.hardware import with_pinned_hardware
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
+from ganeti.units.instance.importing import (
+    IMPORT,
+    ImportPlan,
+    filled,
+    find_export,
+    import_disks,
+    plan_import,
+    tell_name,
+)
 from ganeti.units.instance.install import check_os, install_os, osparams_with
 from ganeti.units.instance.nic_checks import (
     check_links,
@@ -53,6 +62,7 @@ from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
 from ganeti.units.undo.disks import SetDiskRole
 from ganeti.units.undo.instances import ForgetInstance
+from ganeti.units.undo.step import Step
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,8 @@ class CreatePlan:
     """The primary first."""
     install: bool
     start: bool
+    imported: ImportPlan | None = None
+    """Where the data of its disks comes from, instead of an installation."""
     why_not: tuple[tuple[str, str], ...] = ()
     """Other nodes and why they were not chosen, if that was asked for."""
 
@@ -86,7 +98,9 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         self.op = replace(self.op, instance_name=full_name(snapshot, self.op.instance_name))
-        given = self._given(snapshot)
+        given = (
+            self._given(snapshot) if self.op.mode != IMPORT else ()
+        )  # the export may be anywhere
         nodes = tuple(node.uuid for node in given) if given else ALL
         return [
             lock(Level.INSTANCE, self.op.instance_name),
@@ -95,6 +109,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         ]
 
     async def check_prereq(self, ctx: UnitContext) -> CreatePlan:
+        found = await find_export(ctx, self.op) if self.op.mode == IMPORT else None
+        if found is not None:
+            self.op = filled(ctx, self.op, found.description)
+            check_create_arguments(self.op)
         op, snapshot = self.op, ctx.snapshot
         if snapshot.instance_by_name(op.instance_name):
             raise PrereqError(f"instance {op.instance_name} exists already", ErrorCode.EXISTS)
@@ -123,12 +141,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         instance = placed_disks(planner_of(unplaced), unplaced, uuids, JobNames(ctx))
         ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, nodes, instance)
-        await self._check_on_node(ctx, node, instance)
+        imported = await plan_import(ctx, found, instance.os, node) if found else None
+        has_script = imported is None or imported.by_script
+        await self._check_on_node(ctx, node, instance, has_script=has_script)
         instance = await with_pinned_hardware(ctx, node, instance)
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
         install = not op.no_install and template.has_disks
-        return CreatePlan(instance, nodes, install, self._starts, tuple(self._why_not))
+        return CreatePlan(instance, nodes, install, self._starts, imported, tuple(self._why_not))
 
     @property
     def _starts(self) -> bool:
@@ -182,11 +202,13 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             check_memory(info, node, memory, what)
             check_space(info, node, needs)
 
-    async def _check_on_node(self, ctx: UnitContext, node: Node, instance: Instance) -> None:
+    async def _check_on_node(
+        self, ctx: UnitContext, node: Node, instance: Instance, *, has_script: bool
+    ) -> None:
         """Ask the chosen node whether it could run and install the instance."""
         await check_hvparams_on_node(ctx, node, instance)
         await check_links(ctx, node, instance)
-        if not self.op.no_install and instance.os:
+        if not self.op.no_install and instance.os and has_script:
             osparams = self._osparams(ctx, instance)
             await check_os(ctx, node, instance.os, osparams, force_variant=self.op.force_variant)
 
@@ -210,11 +232,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             await ctx.config.change(lambda draft: _add(draft, plan.instance))
             if is_mirrored(plan.instance):
                 await self._first_sync(ctx, undo, plan)
-            if plan.install:
+            leftovers: list[Step] = []
+            if plan.imported is not None:
+                leftovers = await self._import(ctx, undo, plan, plan.imported)
+            elif plan.install:
                 ctx.step("running the instance OS create scripts")
                 async with copies_open(ctx, plan.instance):
                     await self._install(ctx, plan)
-            undo.commit()
+            undo.commit(then=leftovers)
         if plan.start:
             ctx.step("starting instance")
             await self._start(ctx, plan.instance)
@@ -229,6 +254,14 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
                 ctx.step("waiting for the copies to be the same")
                 await wait_for_sync(ctx, plan.instance)
             await close_disks(ctx, plan.instance, plan.node)
+
+    async def _import(
+        self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan, imported: ImportPlan
+    ) -> list[Step]:
+        osparams = self._osparams(ctx, plan.instance)
+        left = await import_disks(ctx, undo, plan.instance, imported, op=self.op, osparams=osparams)
+        await tell_name(ctx, plan.instance, imported, osparams, self.op.debug_level)
+        return left
 
     async def _install(self, ctx: UnitContext, plan: CreatePlan) -> None:
         await install_os(

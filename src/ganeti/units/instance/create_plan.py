@@ -15,6 +15,7 @@ from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import JobNames
 from ganeti.units.instance.hardware import with_network_port
+from ganeti.units.instance.importing import IMPORT, check_import_arguments
 from ganeti.units.instance.nic_changes import new_nic
 from ganeti.units.instance.requests import (
     build_disk,
@@ -24,6 +25,7 @@ from ganeti.units.instance.requests import (
 )
 from ganeti.units.job_source import check_may_set
 
+MODES = ("create", IMPORT)
 FILE_DRIVERS = (None, "loop")
 NOT_POSSIBLE = ("forthcoming", "commit", "instance_communication")
 """Wishes of other versions that change what is created, so that ignoring them would be wrong."""
@@ -31,10 +33,12 @@ NOT_POSSIBLE = ("forthcoming", "commit", "instance_communication")
 
 def check_create_arguments(op: OpInstanceCreate) -> None:
     """Refuse what no cluster could create."""
-    if op.mode != "create":
+    if op.mode not in MODES:
         raise InputError(
-            f"{op.mode!r:.40} is not a way to create an instance here; known: create", "mode"
+            f"{op.mode!r:.40} is not a way to create an instance here; known: {', '.join(MODES)}",
+            "mode",
         )
+    check_import_arguments(op)
     if host_name(op.instance_name, "instance_name") != op.instance_name:
         raise InputError("must be in lower case", "instance_name")
     for field in NOT_POSSIBLE:
@@ -45,6 +49,8 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
         raise InputError("the only file driver is loop", "file_driver")
     _check_placement(op)
     _check_os(op)
+    if op.mode == IMPORT and op.no_install:
+        raise InputError("an import installs nothing anyway", "no_install")
     check_tags(op.tags)
     check_disks(op.disks, None)
     check_nics(op.nics)
@@ -78,7 +84,7 @@ def _check_secondary(op: OpInstanceCreate, template: DiskTemplate) -> None:
 def _check_os(op: OpInstanceCreate) -> None:
     if op.os_type is not None:
         os_name(op.os_type, "os_type")
-    elif not op.no_install:
+    elif not op.no_install and op.mode != IMPORT:
         raise InputError(
             "say which OS to install (--os-type), or ask for no installation (--no-install)",
             "os_type",

@@ -8,14 +8,17 @@ import msgspec
 from ganeti.base.errors import ErrorCode, PrereqError, RpcError, RpcFailed
 from ganeti.config.fill import filled_osparams, instance_spec
 from ganeti.model.objects import Instance, Node
+from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.programs import (
     OS_CREATE,
+    OS_DIAGNOSE,
     OS_VALIDATE,
     OsCreateArgs,
     OsValidateArgs,
     ScriptResult,
 )
 from ganeti.units.context import UnitContext
+from ganeti.units.telling import LOOK_EVERY_S, ScriptWatch, telling
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -65,7 +68,28 @@ async def install_os(
         force_variant=force_variant,
         reinstall=reinstall,
     )
-    show_tail(ctx, await ctx.call(node, OS_CREATE, args))
+    await run_script(ctx, node, OS_CREATE, args)
+
+
+async def run_script(
+    ctx: UnitContext, node: Node, procedure: Procedure[A, ScriptResult], args: A
+) -> None:
+    """Run a script; a long one tells what it says while it runs, a short one at its end."""
+    watch = ScriptWatch(ctx, node, ctx.next_key)
+    async with telling(ctx, LOOK_EVERY_S, watch.tell):
+        done = await ctx.call(node, procedure, args)
+    if watch.offset:
+        await watch.tell()
+    else:
+        show_tail(ctx, done)
+
+
+async def scripts_of(ctx: UnitContext, node: Node, os: str) -> frozenset[str]:
+    """The scripts that a node's definition of an OS has; none if it has no such definition that can be used."""
+    name = os.partition("+")[0]
+    found = await ctx.call(node, OS_DIAGNOSE, Nothing()) if name else []
+    infos = [info for info in found if info.name == name and not info.problem]
+    return frozenset(infos[0].scripts) if infos else frozenset()
 
 
 def show_tail(ctx: UnitContext, done: ScriptResult) -> None:

@@ -20,7 +20,7 @@ from ganeti.units import name_lookup
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, check_down, primary_node
 from ganeti.units.instance.disks import copies_open
-from ganeti.units.instance.install import osparams_with, show_tail
+from ganeti.units.instance.install import osparams_with, run_script
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class LUInstanceRename(InstanceUnit[OpInstanceRename, RenamePlan]):
         )
         try:
             async with copies_open(ctx, instance):
-                show_tail(ctx, await ctx.call(node, OS_RENAME, args))
+                await run_script(ctx, node, OS_RENAME, args)
         except RpcFailed as err:
             if err.wire_error != GuestOsError.wire_name:
                 raise

@@ -15,6 +15,7 @@ from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMem
 from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StopInstance
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.step import Concerned, Step
+from ganeti.units.undo.transfers import DropSnapshot, EndStream, RemoveExport, RemoveTransferKey
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ STEPS: dict[str, type[Step]] = {
     for step in (
         *(RemoveDisk, SetDiskRole, ForgetInstance, StopInstance, ForgetNvram),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
+        *(RemoveTransferKey, EndStream, RemoveExport, DropSnapshot),
     )
 }
 

@@ -1,0 +1,127 @@
+"""gnt-backup: exports of instances."""
+
+import argparse
+from typing import Any, NoReturn
+
+from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import say
+from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.jobs import run_given, run_job, run_opcode
+from ganeti.cli.key_values import name_and_values
+from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.options import FIELD_NAMES, INSTANCE, JOB_OPTIONS, LIST_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.output import print_fields, print_list, wanted_filter
+from ganeti.clients.luxi import LuxiClient
+from ganeti.protocols.query_language import both
+
+table = CommandTable(
+    "gnt-backup",
+    "Exports instances with their disks to a directory on a node, and makes instances from exports.",
+)
+
+DEFAULT_FIELDS = ("node", "export")
+NODE = option(
+    "-n", "--node", dest="target_node", metavar="NODE", required=True, completion="node",
+    help="node that is to have the export",
+)  # fmt: skip
+COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
+
+
+@table.command("export", INSTANCE, NODE, OpOptions("backup.OpBackupExport"), *JOB_OPTIONS)
+def export(args: argparse.Namespace) -> int:
+    """Write an instance's disks and its description to a node, below /srv/ganeti/export.
+
+    Where the storage has snapshots, the guest is down only while they are taken; else until all is
+    written. An earlier export of the instance is replaced once the new one is whole. The export script
+    of its OS makes the data; without one, disks are copied as they are. With --compress=none, Ganeti
+    2 and 3 can import it.
+    """
+    with LuxiClient() as client:
+        name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
+        op = args.op.opcode(args, instance_name=name, target_node=args.target_node)
+        run_job(client, op, args)
+    return 0
+
+
+@table.command(
+    "import",
+    INSTANCE,
+    OpOptions(
+        "instance.OpInstanceCreate", without=("start", "no_install", "explain")
+    ),
+    option("-n", "--node", metavar="NODE[:SECONDARY]", completion="node",
+           help="node that is to run it, and the one that has a copy of mirrored disks"),
+    option("-s", "--os-size", dest="os_size", metavar="SIZE", help="size of the only disk"),
+    option("-H", "--hypervisor-parameters", "--hypervisor", dest="hypervisor",
+           metavar="HYPERVISOR[:k=v,...]", help="hypervisor and its parameters"),
+    option("--src-node", dest="src_node", metavar="NODE", completion="node",
+           help="node that has the export; looked for on all without"),
+    option("--src-dir", dest="src_path", metavar="NAME",
+           help="name of the export, or /srv/ganeti/export/NAME; the instance's name without"),
+    option("--identify-defaults", dest="identify_defaults", action="store_true",
+           help="let the instance follow the cluster where the export has the cluster's values"),
+    option("--compress", dest="compress", choices=COMPRESSIONS, default="none",
+           help="compress the data on its way, if the export is not"),
+    *JOB_OPTIONS,
+)  # fmt: skip
+def import_(args: argparse.Namespace) -> int:
+    """Make an instance from an export, and leave it down.
+
+    What is not said here is as it was exported: disks, network interfaces, OS, parameters, tags. MAC
+    addresses are kept only under the exported name. The digest of each disk is compared with the one
+    that the export has. The OS is told its name by its rename script.
+    """
+    from ganeti.model.opcodes.base import DiskRequest
+
+    primary, _, secondary = (args.node or "").partition(":")
+    given: dict[str, Any] = {
+        "mode": "import",
+        "start": False,
+        "pnode": primary or None,
+        "snode": secondary or None,
+    }
+    hypervisor = name_and_values(args.hypervisor, "hypervisor") if args.hypervisor else (None, {})
+    given["hypervisor"], given["hvparams"] = hypervisor
+    if args.os_size:
+        given["disks"] = [DiskRequest(size=parse_mib(args.os_size, "os_size"))]
+    result = run_opcode(args.op.opcode(args, **given), args)
+    if args.dry_run:
+        say(f"The instance would be on: {', '.join(result)}")
+    return 0
+
+
+@table.command(
+    "list",
+    option("-N", "--node", dest="nodes", action="append", metavar="NODE", completion="node",
+           help="only exports on this node; may be repeated"),
+    *LIST_OPTIONS,
+)  # fmt: skip
+def list_exports(args: argparse.Namespace) -> int:
+    """List the exports of all nodes; a node that did not answer has a line that says so."""
+    filter_ = both(
+        wanted_filter("node", args.nodes or [], None), wanted_filter("", [], args.filter)
+    )
+    return print_list(args, "export", DEFAULT_FIELDS, filter_=filter_)
+
+
+@table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)
+def list_fields(args: argparse.Namespace) -> int:
+    """List the fields that list can show."""
+    return print_fields(args, "export")
+
+
+@table.command(
+    "remove",
+    Argument("instance_name", "name of the instance, which need not exist any more"),
+    OpOptions("backup.OpBackupRemove"),
+    *JOB_OPTIONS,
+)
+def remove(args: argparse.Namespace) -> int:
+    """Remove the exports of an instance from all nodes."""
+    run_given(args)
+    return 0
+
+
+def main() -> NoReturn:
+    """The program."""
+    table.main()

@@ -1,0 +1,33 @@
+"""Programs that make data smaller on its way or in a dump: their names in requests, and their words."""
+
+from dataclasses import dataclass
+
+from ganeti.base.errors import InputError
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Compression:
+    """One way; both commands read standard input and write standard output."""
+
+    pack: tuple[str, ...]
+    unpack: tuple[str, ...]
+
+
+COMPRESSIONS: dict[str, Compression | None] = {
+    NONE: None,
+    "gzip": Compression(("gzip", "-c"), ("gzip", "-dc")),
+    "gzip-fast": Compression(("gzip", "-c1"), ("gzip", "-dc")),
+    "gzip-slow": Compression(("gzip", "-c9"), ("gzip", "-dc")),
+    "zstd": Compression(("zstd", "-q", "-c", "-T0"), ("zstd", "-q", "-dc")),
+    "lz4": Compression(("lz4", "-q", "-c"), ("lz4", "-q", "-dc")),
+}
+"""By name; the programs are looked up on the node where they run."""
+
+
+def check_compression(name: str, field: str = "compress") -> str:
+    """The name, if it is one; InputError."""
+    if name not in COMPRESSIONS:
+        raise InputError(f"{name!r:.40} is not one of {', '.join(COMPRESSIONS)}", field)
+    return name

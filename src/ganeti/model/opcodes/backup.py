@@ -1,0 +1,53 @@
+"""Opcodes about exports of instances, and their way to other clusters."""
+
+from typing import Annotated, Any, ClassVar
+
+from ganeti.model.compression import COMPRESSIONS
+from ganeti.model.fields import Field, Form
+from ganeti.model.opcodes.base import OpCode, ShutdownTimeout
+from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OnInstance
+
+LOCAL, REMOTE = "local", "remote"
+
+
+class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPORT"):
+    """Write the disks of an instance into an export on a node, or send them to another cluster.
+
+    `target_node` is a node's name, or for `remote` a list of addresses with ports, one for each disk.
+    """
+
+    compress: Annotated[str, Field(
+        "compress the dumps; Ganeti reads only none", choices=tuple(COMPRESSIONS)
+    )] = "none"  # fmt: skip
+    shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
+    target_node: str | list[Any] | None = None
+    target_node_uuid: str | None = None
+    shutdown: Annotated[bool, Field(
+        "let the guest run; only where the storage has snapshots", "! --noshutdown", form=Form.OFF
+    )] = True  # fmt: skip
+    remove_instance: Annotated[bool, Field("remove the instance once it is exported")] = False
+    ignore_remove_failures: Annotated[
+        bool, Field("go on where something of it cannot be removed")
+    ] = False
+    mode: str = LOCAL
+    x509_key_name: list[Any] | None = None
+    destination_x509_ca: str | None = None
+    zero_free_space: bool = False
+    zeroing_timeout_fixed: int | None = None
+    zeroing_timeout_per_mib: float | None = None
+    long_sleep: Annotated[bool, Field(
+        "keep the guest down until all is written, also where the storage has snapshots"
+    )] = False  # fmt: skip
+
+
+class OpBackupRemove(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_REMOVE"):
+    """Remove the exports of an instance, which need not exist any more, from all nodes."""
+
+
+class OpBackupQuery(OpCode, frozen=True, kw_only=True, tag="OP_BACKUP_QUERY"):
+    """The exports on nodes, all for none: name of a node -> names of exports, or false."""
+
+    nodes: list[str] = []
+    use_locking: bool = False
+
+    host_changing: ClassVar[bool] = False

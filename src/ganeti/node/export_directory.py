@@ -1,0 +1,212 @@
+"""The exports of this node: a directory for each, which appears as a whole or not at all.
+
+`NAME.new` is one that is being made. No name leads out of the directory, no link is followed (A42).
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import HostError, InputError
+from ganeti.base.identifiers import host_name, plain_name
+from ganeti.rpc.procedures.exports import CONFIG_LIMIT, ExportContent, ExportPlace
+
+CONFIG = "config.ini"
+_NEW, _OLD = ".new", ".old"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ExportDirectory:
+    """`path` is made when the first export is; every method blocks and raises GanetiError."""
+
+    path: Path
+
+    def list(self) -> ExportPlace:
+        """What is there, and how much room for more."""
+        existing = next(one for one in (self.path, *self.path.parents) if one.exists())
+        space = os.statvfs(existing)
+        names: list[str] = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            names = [
+                one.name
+                for one in entries
+                if one.is_dir(follow_symlinks=False) and _is_export(one.name)
+            ]
+        return ExportPlace(names=sorted(names), free=space.f_bavail * space.f_frsize // _MIB)
+
+    def info(self, name: str, *, unfinished: bool = False) -> ExportContent:
+        """The description and the dumps beside it."""
+        with self._opened(name, unfinished=unfinished) as directory:
+            files = {}
+            for one in os.listdir(directory):  # noqa: PTH208 - by its descriptor
+                status = os.stat(one, dir_fd=directory, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and one != CONFIG:
+                    files[one] = status.st_size
+            return ExportContent(config=_read_config(directory, name), files=files)
+
+    def begin(self, name: str) -> None:
+        """An empty place for a new export; what an earlier attempt left is removed."""
+        self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        with self._root() as root:
+            _settle(name, root)
+            _remove(_directory_name(name, unfinished=True), root)
+            os.mkdir(_directory_name(name, unfinished=True), 0o700, dir_fd=root)
+            os.fsync(root)
+
+    def new_file(self, name: str, file: str) -> Path:
+        """Where a dump of an export that is being made goes; it must not be there yet."""
+        with (
+            self._opened(name, unfinished=True) as directory,
+            contextlib.suppress(FileNotFoundError),
+        ):
+            os.unlink(plain_name(file, "dump"), dir_fd=directory)
+        return self.path / _directory_name(name, unfinished=True) / file
+
+    def file(self, name: str, file: str) -> Path:
+        """A dump that is there, and no link."""
+        with self._opened(name, unfinished=False) as directory:
+            try:
+                status = os.stat(plain_name(file, "dump"), dir_fd=directory, follow_symlinks=False)
+            except FileNotFoundError as err:
+                raise HostError(f"export {name} has no dump {file}") from err
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                raise HostError(f"{file} of export {name} is not a regular file of its own")
+        return self.path / _directory_name(name, unfinished=False) / file
+
+    def finish(self, name: str, config: str) -> None:
+        """Write the description, and let the export take the place of an earlier one."""
+        final, new = (_directory_name(name, unfinished=one) for one in (False, True))
+        old = name + _OLD
+        with self._root() as root:
+            with (
+                contextlib.suppress(_Missing),
+                self._opened(name, unfinished=True) as directory,
+            ):
+                _write_config(directory, config)
+            if not _exists(new, root):
+                # A repeated call: it was done, and nothing but this very description counts as that.
+                if _exists(final, root) and self.info(name).config == config:
+                    return
+                raise HostError(f"there is no export of {name} that could be finished")
+            _remove(old, root)
+            if _exists(final, root):
+                os.rename(final, old, src_dir_fd=root, dst_dir_fd=root)
+            os.rename(new, final, src_dir_fd=root, dst_dir_fd=root)
+            os.fsync(root)
+            _remove(old, root)
+
+    def remove(self, name: str, *, unfinished: bool = False) -> None:
+        """Remove an export, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self._root() as root:
+            _settle(name, root)
+            _remove(_directory_name(name, unfinished=unfinished), root)
+            os.fsync(root)
+
+    @contextlib.contextmanager
+    def _root(self) -> Iterator[int]:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _opened(self, name: str, *, unfinished: bool) -> Iterator[int]:
+        try:
+            with self._root() as root:
+                found = os.open(
+                    _directory_name(name, unfinished=unfinished), _DIRECTORY, dir_fd=root
+                )
+        except FileNotFoundError as err:
+            raise _Missing(f"there is no export {name} on this node") from err
+        except OSError as err:
+            if err.errno not in (errno.ELOOP, errno.ENOTDIR):
+                raise
+            raise HostError(f"export {name} is not a directory of its own") from err
+        try:
+            yield found
+        finally:
+            os.close(found)
+
+
+class _Missing(HostError):
+    """There is no such export."""
+
+
+def _is_export(name: str) -> bool:
+    try:
+        host_name(name, "export")
+    except InputError:
+        return False
+    return not name.endswith((_NEW, _OLD))
+
+
+def _directory_name(name: str, *, unfinished: bool) -> str:
+    """What an instance's export is called; never anything that leads elsewhere."""
+    if host_name(name, "export") != name or name.endswith((_NEW, _OLD)):
+        raise InputError(f"{name!r:.80} is not the name of an export", "export")
+    return name + (_NEW if unfinished else "")
+
+
+def _exists(name: str, directory: int) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _settle(name: str, root: int) -> None:
+    """After a death in the middle of `finish`: the earlier export is the one that counts."""
+    if not _exists(name, root) and _exists(name + _OLD, root):
+        os.rename(name + _OLD, name, src_dir_fd=root, dst_dir_fd=root)
+    _remove(name + _OLD, root)
+
+
+def _remove(name: str, directory: int) -> None:
+    """Remove a directory and all below; a link is removed itself, and what it leads to stays."""
+    try:
+        shutil.rmtree(name, dir_fd=directory)
+    except FileNotFoundError:
+        return
+    except (NotADirectoryError, OSError):
+        if not _exists(name, directory):
+            return
+        os.unlink(name, dir_fd=directory)
+
+
+def _read_config(directory: int, name: str) -> str:
+    try:
+        descriptor = os.open(
+            CONFIG, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
+        )
+    except FileNotFoundError as err:
+        raise HostError(f"export {name} has no {CONFIG}") from err
+    except OSError as err:
+        raise HostError(f"{CONFIG} of export {name} cannot be read: {err.strerror}") from err
+    with os.fdopen(descriptor, "rb") as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            raise HostError(f"{CONFIG} of export {name} is not a regular file")
+        data = source.read(CONFIG_LIMIT + 1)
+    if len(data) > CONFIG_LIMIT:
+        raise HostError(f"{CONFIG} of export {name} has more than {CONFIG_LIMIT} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as err:
+        raise HostError(f"{CONFIG} of export {name} is not text") from err
+
+
+def _write_config(directory: int, config: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(CONFIG, flags, 0o600, dir_fd=directory), "w") as target:
+        target.write(config)
+        target.flush()
+        os.fsync(target.fileno())
+    os.fsync(directory)

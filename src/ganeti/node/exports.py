@@ -1,0 +1,98 @@
+"""Answers calls about exports, and about snapshots of disks that exports are made from."""
+
+import asyncio
+from dataclasses import dataclass
+
+from ganeti.base.errors import InputError, StorageError
+from ganeti.base.identifiers import plain_name
+from ganeti.node.disks import DeviceFactory
+from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.exports import (
+    EXPORT_BEGIN,
+    EXPORT_FINISH,
+    EXPORT_INFO,
+    EXPORT_LIST,
+    EXPORT_REMOVE,
+    ExportArgs,
+    ExportContent,
+    ExportPlace,
+    FinishExportArgs,
+)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.streams import (
+    SNAPSHOT_DROP,
+    SNAPSHOT_POSSIBLE,
+    SNAPSHOT_TAKE,
+    CanSnapshot,
+    DiskOf,
+    SnapshotArgs,
+    SnapshotTaken,
+)
+
+
+def handlers(directory: ExportDirectory, device: DeviceFactory, locks: InstanceLocks) -> Handlers:
+    """The answers to all calls about exports and snapshots."""
+    exports = _Exports(directory, device, locks)
+    return {
+        EXPORT_LIST.name: exports.list,
+        EXPORT_INFO.name: exports.info,
+        EXPORT_BEGIN.name: exports.begin,
+        EXPORT_FINISH.name: exports.finish,
+        EXPORT_REMOVE.name: exports.remove,
+        SNAPSHOT_POSSIBLE.name: exports.snapshot_possible,
+        SNAPSHOT_TAKE.name: exports.take_snapshot,
+        SNAPSHOT_DROP.name: exports.drop_snapshot,
+    }
+
+
+@dataclass(frozen=True)
+class _Exports:
+    directory: ExportDirectory
+    device: DeviceFactory
+    locks: InstanceLocks
+
+    async def list(self, _args: Nothing, _call: Call) -> ExportPlace:
+        return await asyncio.to_thread(self.directory.list)
+
+    async def info(self, args: ExportArgs, _call: Call) -> ExportContent:
+        return await asyncio.to_thread(self.directory.info, args.export, unfinished=args.unfinished)
+
+    async def begin(self, args: ExportArgs, _call: Call) -> Nothing:
+        await asyncio.to_thread(self.directory.begin, args.export)
+        return Nothing()
+
+    async def finish(self, args: FinishExportArgs, _call: Call) -> Nothing:
+        await asyncio.to_thread(self.directory.finish, args.export, args.config)
+        return Nothing()
+
+    async def remove(self, args: ExportArgs, _call: Call) -> Nothing:
+        await asyncio.to_thread(self.directory.remove, args.export, unfinished=args.unfinished)
+        return Nothing()
+
+    async def snapshot_possible(self, args: DiskOf, _call: Call) -> CanSnapshot:
+        found = self.device(args.instance_name, args.disk)
+        return CanSnapshot(possible=found.snapshots is not None)
+
+    async def take_snapshot(self, args: SnapshotArgs, _call: Call) -> SnapshotTaken:
+        async with self.locks.of(args.instance_name):
+            device = self.device(args.instance_name, args.disk)
+            if device.snapshots is None:
+                raise StorageError(f"disk {args.disk.index} has no snapshots")
+            await device.check_identity()
+            path = await device.snapshots.take(_snapshot_name(args.name))
+        return SnapshotTaken(path=path)
+
+    async def drop_snapshot(self, args: SnapshotArgs, _call: Call) -> Nothing:
+        async with self.locks.of(args.instance_name):
+            device = self.device(args.instance_name, args.disk)
+            if device.snapshots is not None:
+                await device.snapshots.drop(_snapshot_name(args.name))
+        return Nothing()
+
+
+def _snapshot_name(name: str) -> str:
+    if set(name) & set("._") or plain_name(name, "name") != name:
+        raise InputError(f"{name!r:.60} is not the name of a snapshot", "name")
+    return name

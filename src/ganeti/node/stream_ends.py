@@ -1,0 +1,248 @@
+"""What a stream is read from and written to on a node: a disk, a dump, or a script of an OS definition."""
+
+import contextlib
+import os
+import select
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ganeti.base.errors import HostError
+from ganeti.base.files import sync_directory
+from ganeti.node.stream_frames import CHUNK, split_zeros, writer
+
+LEFT_BEHIND_S = 2.0
+"""How long after its script's end an output may stay open."""
+
+
+class ProgramFailed(HostError):
+    """A script of the OS definition ended with an error."""
+
+
+class Source(Protocol):
+    """Where the data comes from."""
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        """`(count of zeros, b"")` or `(0, data)`, in order."""
+        ...
+
+    def finish(self) -> None:
+        """HostError unless everything was read in order."""
+        ...
+
+
+class Sink(Protocol):
+    """Where the data goes."""
+
+    def take(self, zeros: int, data: bytes) -> None: ...
+
+    def finish(self) -> None:
+        """Return once everything is written and synced; HostError if it cannot be."""
+        ...
+
+
+@contextlib.contextmanager
+def open_source(
+    path: str, argv: Sequence[str], size: int, environment: Mapping[str, str]
+) -> Iterator[Source]:
+    """A script's output, or `size` bytes of a file."""
+    if argv:
+        with _script(
+            argv, environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        ) as process:
+            yield _ScriptSource(process)
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield _FileSource(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def open_sink(
+    path: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    makes_file: bool,
+    has_zeros: bool,
+) -> Iterator[Sink]:
+    """A script's input, or a file: a new one, or a disk that is there."""
+    if argv:
+        with _script(
+            argv, environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        ) as process:
+            yield _ScriptSink(process)
+        return
+    new = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW if makes_file else 0
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | new, 0o600)
+    try:
+        yield _FileSink(
+            descriptor, Path(path), is_new=makes_file, has_zeros=has_zeros or makes_file
+        )
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _script(
+    argv: Sequence[str], environment: Mapping[str, str], *, stdin: int, stdout: int
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """A script in a process group of its own, which is ended with the block."""
+    process = subprocess.Popen(
+        list(argv),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=sys.stderr.fileno(),
+        env=dict(environment),
+        close_fds=False,  # the task's lock: what the script leaves behind is found by it
+        process_group=0,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(3.0)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, 9)
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+def _ended(process: "subprocess.Popen[bytes]", what: str) -> None:
+    status = process.wait()
+    if status:
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        raise ProgramFailed(f"the script {what} {how}")
+
+
+class _ScriptSource:
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        assert self._process.stdout is not None  # noqa: S101 - asked for
+        descriptor, waiting = self._process.stdout.fileno(), b""
+        while data := self._read(descriptor):
+            waiting += data
+            if len(waiting) >= CHUNK:
+                yield from split_zeros(waiting[:CHUNK])
+                waiting = waiting[CHUNK:]
+        if waiting:
+            yield from split_zeros(waiting)
+
+    def _read(self, descriptor: int) -> bytes:
+        """The next bytes; b'' at the end, also if something that the script left keeps it open."""
+        ended_at: float | None = None
+        while not select.select([descriptor], [], [], 0.2)[0]:
+            if self._process.poll() is not None:
+                ended_at = ended_at or time.monotonic()
+                if time.monotonic() - ended_at > LEFT_BEHIND_S:
+                    return b""
+        return os.read(descriptor, CHUNK)
+
+    def finish(self) -> None:
+        _ended(self._process, "export")
+
+
+class _FileSource:
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor, self._size = descriptor, size
+
+    def pieces(self) -> Iterator[tuple[int, bytes]]:
+        offset = 0
+        while offset < self._size:
+            hole = self._hole(offset)
+            if hole:
+                yield hole, b""
+                offset += hole
+                continue
+            data = os.pread(self._descriptor, min(CHUNK, self._size - offset), offset)
+            if not data:
+                raise HostError(f"the data ends at byte {offset}, it should have {self._size}")
+            yield from split_zeros(data)
+            offset += len(data)
+
+    def _hole(self, offset: int) -> int:
+        """How many bytes from `offset` surely are zeros because nothing is there."""
+        try:
+            begin = os.lseek(self._descriptor, offset, os.SEEK_DATA)
+        except OSError:
+            # Beyond the last data, or a device that has no holes: then the size is there to be read.
+            end = os.lseek(self._descriptor, 0, os.SEEK_END)
+            return self._size - offset if self._is_file() and end >= self._size else 0
+        return min(begin, self._size) - offset
+
+    def _is_file(self) -> bool:
+        return stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+
+    def finish(self) -> None:
+        """All of it was read, or it would have been said."""
+
+
+class _ScriptSink:
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        assert process.stdin is not None  # noqa: S101 - asked for
+        self._process, self._stdin = process, process.stdin
+        self._write = writer(process.stdin.fileno())
+        self._listens = True
+
+    def take(self, zeros: int, data: bytes) -> None:
+        while zeros > 0 and self._listens:
+            self._give(bytes(min(zeros, CHUNK)))
+            zeros -= CHUNK
+        if data and self._listens:
+            self._give(data)
+
+    def _give(self, data: bytes) -> None:
+        try:
+            self._write(data)
+        except BrokenPipeError:
+            # It has read what it wants; its exit status says whether that was enough.
+            self._listens = False
+            _ended(self._process, "import")
+
+    def finish(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+        _ended(self._process, "import")
+
+
+class _FileSink:
+    def __init__(self, descriptor: int, path: Path, *, is_new: bool, has_zeros: bool) -> None:
+        self._descriptor, self._path = descriptor, path
+        self._is_new, self._has_zeros = is_new, has_zeros
+        self._offset = 0
+
+    def take(self, zeros: int, data: bytes) -> None:
+        if zeros and not self._has_zeros:
+            while zeros > 0:
+                part = min(zeros, CHUNK)
+                self._write(bytes(part))
+                zeros -= part
+        self._offset += zeros
+        if data:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._descriptor, view, self._offset)
+            view, self._offset = view[written:], self._offset + written
+
+    def finish(self) -> None:
+        if self._is_new:
+            os.ftruncate(self._descriptor, self._offset)
+        os.fsync(self._descriptor)
+        if self._is_new:
+            sync_directory(self._path.parent)

@@ -1,0 +1,67 @@
+"""Keys for one transfer each: made here, never sent, removed with the transfer (S204, S210, S216)."""
+
+import re
+import shutil
+from pathlib import Path
+
+from ganeti.base import certificates
+from ganeti.base.clock import Clock
+from ganeti.base.errors import HostError, InputError
+from ganeti.base.files import write_atomically
+from ganeti.node.socat import TlsFiles
+
+_NAME = re.compile(r"x509-[0-9a-z]{8,64}", re.ASCII)
+
+
+class TransferKeys:
+    """The keys of this node; everything blocks."""
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+
+    def create(self, name: str) -> str:
+        """The certificate of a new key, or of the one that is there under the name; PEM."""
+        place = self._place(name)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        certificate = place / "cert.pem"
+        if not certificate.exists():
+            key = certificates.new_key()
+            content = certificates.for_transfer(key, name, self._clock.time())
+            write_atomically(place / "key.pem", key)
+            write_atomically(certificate, content)
+        return certificate.read_text("ascii")
+
+    def remove(self, name: str) -> None:
+        """Forget a key, if it is there; whoever uses it has read it already, or fails."""
+        shutil.rmtree(self._place(name), ignore_errors=True)
+
+    def files(self, name: str, peer: str, beside: Path) -> TlsFiles:
+        """What `socat` needs to talk to `peer`, whose certificate is put beside an order."""
+        place = self._place(name)
+        if not (place / "key.pem").exists():
+            raise HostError(
+                f"this node has no key {name}: the transfer was ended, or the node was restarted"
+            )
+        peer_name = certificates.transfer_name(peer.encode("ascii", "replace"), self._clock.time())
+        check_key_name(peer_name)
+        other = beside.with_suffix(".peer")
+        write_atomically(other, peer.encode("ascii"))
+        return TlsFiles(place / "cert.pem", place / "key.pem", other, peer_name)
+
+    def names(self) -> list[str]:
+        """The keys that are there."""
+        try:
+            return sorted(one.name for one in self._directory.iterdir())
+        except FileNotFoundError:
+            return []
+
+    def _place(self, name: str) -> Path:
+        return self._directory / check_key_name(name)
+
+
+def check_key_name(name: str) -> str:
+    """The name of a key, if it is one; InputError (A43)."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r:.80} is not the name of a transfer's key", "key_name")
+    return name

@@ -1,0 +1,53 @@
+"""Procedures about exports: directories with a description and the dumps of an instance's disks."""
+
+from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Nothing, Procedure
+
+CONFIG_LIMIT = 1024 * 1024
+"""Bytes of a description that are read."""
+
+
+class ExportArgs(Message, frozen=True, kw_only=True):
+    """An export by its name, which is that of the instance; or the one that is being made."""
+
+    export: str
+    unfinished: bool = False
+
+    @property
+    def instance_name(self) -> str:
+        return self.export
+
+
+class FinishExportArgs(Message, frozen=True, kw_only=True):
+    """Put the description beside the dumps, and the whole in the place of an earlier export."""
+
+    export: str
+    config: str
+
+    @property
+    def instance_name(self) -> str:
+        return self.export
+
+
+class ExportPlace(Message, frozen=True, kw_only=True):
+    """The exports of a node by name, and the space that is free for others, in MiB."""
+
+    names: list[str]
+    free: int
+
+
+class ExportContent(Message, frozen=True, kw_only=True):
+    """The description, and the size of each dump in bytes."""
+
+    config: str
+    files: dict[str, int]
+
+
+EXPORT_LIST = Procedure("export_list", Nothing, ExportPlace, NORMAL_S, changes=False)
+
+EXPORT_INFO = Procedure("export_info", ExportArgs, ExportContent, NORMAL_S, changes=False)
+
+EXPORT_BEGIN = Procedure("export_begin", ExportArgs, Nothing, SLOW_S, changes=True)
+
+EXPORT_FINISH = Procedure("export_finish", FinishExportArgs, Nothing, SLOW_S, changes=True)
+
+EXPORT_REMOVE = Procedure("export_remove", ExportArgs, Nothing, SLOW_S, changes=True)

@@ -1,0 +1,1 @@
+"""Exports of instances, and their way to other clusters."""

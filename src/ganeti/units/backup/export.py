@@ -1,0 +1,325 @@
+"""Exporting an instance to a directory on a node."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ganeti.base.errors import (
+    ErrorCode,
+    GanetiError,
+    InputError,
+    PrereqError,
+    RpcError,
+)
+from ganeti.config.fill import filled_beparams, instance_spec, without_globals
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.compression import NONE, check_compression
+from ganeti.model.instance_spec import InstanceSpec
+from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.opcodes.backup import LOCAL, OpBackupExport
+from ganeti.model.opcodes.instance import OpInstanceRemove
+from ganeti.protocols.export_description import (
+    RAW,
+    SCRIPT,
+    ExportDescription,
+    ExportedDisk,
+    ExportedNic,
+    format_description,
+)
+from ganeti.rpc.procedures.exports import (
+    EXPORT_BEGIN,
+    EXPORT_FINISH,
+    EXPORT_LIST,
+    ExportArgs,
+    FinishExportArgs,
+)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.streams import (
+    SNAPSHOT_POSSIBLE,
+    SNAPSHOT_TAKE,
+    DiskEnd,
+    DiskOf,
+    DumpEnd,
+    SnapshotArgs,
+    StreamResult,
+)
+from ganeti.units.backup.query import all_exports
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import (
+    InstanceUnit,
+    check_not_migrating,
+    check_shutdown_timeout,
+    is_running,
+    primary_node,
+)
+from ganeti.units.instance.disks import copies_open
+from ganeti.units.instance.failover import run_again, shut_down_source
+from ganeti.units.instance.install import osparams_with, scripts_of
+from ganeti.units.instance.remove import LUInstanceRemove
+from ganeti.units.node_choice import check_online
+from ganeti.units.transfers import SLACK, Load, carry, make_route
+from ganeti.units.undo.step import Step
+from ganeti.units.undo.transfers import DropSnapshot, RemoveExport
+
+MIB = 1024 * 1024
+NOT_POSSIBLE = ("zero_free_space", "zeroing_timeout_fixed", "zeroing_timeout_per_mib")
+"""Wishes that change the guest's disks: a helper system would have to run in it."""
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """What is exported, from where to where."""
+
+    instance: Instance
+    source: Node
+    target: Node
+    was_running: bool
+    snapshots: bool
+    by_script: bool
+    osparams: dict[str, str] = field(repr=False)
+
+
+@dataclass
+class _Work:
+    """What an export has made that nobody needs afterwards, and what it has read from where."""
+
+    leftovers: list[Step] = field(default_factory=list)
+    snapshots: dict[int, str] = field(default_factory=dict)
+    """Number of a disk -> the path of its snapshot."""
+
+
+class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
+    """Write the disks of an instance and its description to a node; all of it, or nothing."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        if op.mode != LOCAL:
+            raise InputError(f"{op.mode!r:.20} is not a way to export here; known: {LOCAL}", "mode")
+        for name in ("x509_key_name", "destination_x509_ca"):
+            if getattr(op, name) is not None:
+                raise InputError("is for moves to another cluster", name)
+        for name in NOT_POSSIBLE:
+            if getattr(op, name):
+                raise InputError(
+                    "this version does not write to the guest's disks; zeros are left out anyway",
+                    name,
+                )
+        if not isinstance(op.target_node_uuid or op.target_node, str):
+            raise InputError("say on which node the export is to be (--node)", "target_node")
+        check_compression(op.compress)
+        check_shutdown_timeout(op.shutdown_timeout, "shutdown_timeout")
+        if op.remove_instance and not op.shutdown:
+            raise InputError(
+                "an instance that goes on running while it is exported cannot be removed by it",
+                "remove_instance",
+            )
+        if op.ignore_remove_failures and not op.remove_instance:
+            raise InputError("only with remove_instance", "ignore_remove_failures")
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        # Older exports of it, on any node, are removed.
+        return [
+            lock(Level.INSTANCE, self.instance(snapshot).name),
+            lock(Level.NODE, ALL, Mode.SHARED),
+        ]
+
+    async def check_prereq(self, ctx: UnitContext) -> ExportPlan:
+        op, instance = self.op, self.instance(ctx.snapshot)
+        check_not_migrating(instance)
+        source = primary_node(ctx, instance)
+        check_online(source)
+        target = resolve_node(ctx.snapshot, str(op.target_node_uuid or op.target_node))
+        check_online(target)
+        was_running = await is_running(ctx, source, instance)
+        snapshots = await self._has_snapshots(ctx, instance, source)
+        if was_running and not op.shutdown and not snapshots:
+            raise PrereqError(
+                f"the disks of {instance.name} have no snapshots, so it must be down while it is"
+                " exported; try again without --noshutdown",
+                ErrorCode.WRONG_STATE,
+            )
+        by_script = "export" in await scripts_of(ctx, source, instance.os)
+        await self._check_space(ctx, instance, target)
+        if instance.disks and not by_script:
+            ctx.info(
+                f"OS {instance.os or '(none)'} has no script export: disks are copied as they are"
+            )
+        return ExportPlan(
+            instance,
+            source,
+            target,
+            was_running,
+            snapshots and was_running and not op.long_sleep,
+            by_script,
+            osparams_with(ctx, instance),
+        )
+
+    @staticmethod
+    async def _has_snapshots(ctx: UnitContext, instance: Instance, node: Node) -> bool:
+        for disk in instance_spec(ctx.snapshot, instance).disks:
+            asked = DiskOf(instance_name=instance.name, disk=disk)
+            if not (await ctx.call(node, SNAPSHOT_POSSIBLE, asked)).possible:
+                return False
+        return bool(instance.disks)
+
+    async def _check_space(self, ctx: UnitContext, instance: Instance, target: Node) -> None:
+        """Refuse what will not fit; how small compression makes it nobody knows."""
+        try:
+            place = await ctx.call(target, EXPORT_LIST, Nothing())
+        except RpcError as err:
+            raise PrereqError(f"cannot ask {err}", ErrorCode.ENVIRONMENT) from err
+        needed = sum(disk.size for disk in instance.disks)
+        if self.op.compress == NONE and place.free < needed:
+            raise PrereqError(
+                f"node {target.name} has {place.free} MiB free for exports, {needed} MiB are needed;"
+                " free some space, choose another node, or compress (--compress)",
+                ErrorCode.NO_RESOURCES,
+            )
+
+    async def execute(self, ctx: UnitContext, plan: ExportPlan) -> Outcome:
+        instance = plan.instance
+        must_start = plan.was_running and self.op.shutdown
+        try:
+            if must_start:
+                await shut_down_source(ctx, instance, plan.source, self.op.shutdown_timeout)
+            async with ctx.undo_log() as undo:
+                work = _Work()
+                if plan.snapshots:
+                    await self._take_snapshots(ctx, undo, plan, work)
+                    if must_start and not self.op.remove_instance:
+                        must_start = False
+                        await run_again(ctx, instance)
+                await self._export(ctx, undo, plan, work)
+                undo.commit(then=work.leftovers)
+        except GanetiError:
+            if must_start:
+                await run_again(ctx, instance)
+            raise
+        await self._remove_others(ctx, plan)
+        result = [True, [True] * len(instance.disks)]
+        if self.op.remove_instance:
+            return await self._remove(ctx, plan, result)
+        if must_start:
+            await run_again(ctx, instance)
+        return Outcome(result)
+
+    async def _take_snapshots(
+        self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan, work: _Work
+    ) -> None:
+        name = f"export-{ctx.ids.token(4)}"
+        for disk in instance_spec(ctx.snapshot, plan.instance).disks:
+            ctx.step(f"taking a snapshot of disk {disk.index}")
+            step = DropSnapshot(
+                node=plan.source.uuid, instance=plan.instance.name, disk=disk, name=name
+            )
+            await undo.push(step)
+            args = SnapshotArgs(instance_name=plan.instance.name, disk=disk, name=name)
+            taken = await ctx.call(plan.source, SNAPSHOT_TAKE, args)
+            work.snapshots[disk.index] = taken.path
+            work.leftovers.append(step)
+
+    async def _export(self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan, work: _Work) -> None:
+        """Everything on the target, in place under its name."""
+        name, target = plan.instance.name, plan.target
+        await undo.push(RemoveExport(node=target.uuid, instance=name))
+        await ctx.call(target, EXPORT_BEGIN, ExportArgs(export=name))
+        route = await make_route(ctx, undo, name, plan.source, target)
+        spec = instance_spec(ctx.snapshot, plan.instance)
+        results = []
+        async with copies_open(ctx, plan.instance):
+            for disk in spec.disks:
+                ctx.step(f"exporting disk {disk.index} ({disk.size} MiB) to {target.name}")
+                load = self._load(plan, spec, disk.index, work.snapshots.get(disk.index, ""))
+                results.append(await carry(ctx, undo, route, load))
+        ctx.step("finishing the export")
+        text = self._description(ctx, plan, results)
+        await ctx.call(target, EXPORT_FINISH, FinishExportArgs(export=name, config=text))
+        # Keys and programs that have ended go first, snapshots after those that read them.
+        work.leftovers += route.leftovers
+
+    def _load(self, plan: ExportPlan, spec: InstanceSpec, index: int, snapshot: str) -> Load:
+        disk = spec.disks[index]
+        by_script = plan.by_script
+        return Load(
+            what=f"disk {index}",
+            size=disk.size * MIB,
+            limit=disk.size * MIB * 9 // 8 + SLACK,
+            source=DiskEnd(
+                instance=spec,
+                index=index,
+                os=plan.instance.os if by_script else "",
+                osparams=plan.osparams if by_script else {},
+                snapshot=snapshot,
+                debug=int(self.op.debug_level > 0),
+            ),
+            target=DumpEnd(export=spec.name, file=disk.uuid, unfinished=True),
+            pack=self.op.compress,
+        )
+
+    def _description(self, ctx: UnitContext, plan: ExportPlan, results: list[StreamResult]) -> str:
+        instance, cluster = plan.instance, ctx.snapshot.cluster
+        beparams = filled_beparams(cluster, instance)
+        described = ExportDescription(
+            name=instance.name,
+            os=instance.os,
+            source=plan.source.name,
+            timestamp=int(ctx.now),
+            compression=self.op.compress,
+            data=SCRIPT if plan.by_script else RAW,
+            disk_template=instance.disk_template,
+            hypervisor=instance.hypervisor,
+            tags=instance.tags,
+            disks=tuple(
+                ExportedDisk(
+                    size=disk.size,
+                    dump=disk.uuid,
+                    name=disk.name,
+                    mode=disk.mode,
+                    sha256=sent.sha256,
+                )
+                for disk, sent in zip(instance.disks, results, strict=True)
+            ),
+            nics=tuple(
+                ExportedNic(
+                    mac=nic.mac,
+                    ip=nic.ip,
+                    name=nic.name,
+                    **{name: nic.nicparams.get(name) for name in ("mode", "link", "vlan")},
+                )
+                for nic in instance.nics
+            ),
+            hvparams=without_globals(instance.hypervisor, instance.hvparams),
+            beparams=instance.beparams,
+            osparams=instance.osparams,
+            osparams_private=instance.osparams_private,
+        )
+        return format_description(described, beparams)
+
+    async def _remove_others(self, ctx: UnitContext, plan: ExportPlan) -> None:
+        """An instance has one export: the one just made."""
+        name = plan.instance.name
+        nodes = [node for node in ctx.snapshot.online_nodes() if node.uuid != plan.target.uuid]
+        answers = await all_exports(ctx, nodes)
+        for node in nodes:
+            answer = answers[NodeUuid(node.uuid)]
+            if isinstance(answer, RpcError) or name not in answer.names:
+                continue
+            ctx.step(f"removing the older export on {node.name}")
+            async with ctx.undo_log() as undo:
+                # There is nothing to undo: what fails now is tried again.
+                old = RemoveExport(node=node.uuid, instance=name, unfinished=False)
+                undo.commit(then=[old])
+
+    async def _remove(self, ctx: UnitContext, plan: ExportPlan, result: list[Any]) -> Outcome:
+        ctx.step(f"removing instance {plan.instance.name}")
+        op = OpInstanceRemove(
+            instance_name=plan.instance.name,
+            ignore_failures=self.op.ignore_remove_failures,
+            shutdown_timeout=self.op.shutdown_timeout,
+        )
+        removed = await LUInstanceRemove(op).execute(ctx, plan.instance)
+        return Outcome(result, change=removed.change)

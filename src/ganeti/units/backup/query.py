@@ -1,0 +1,90 @@
+"""Which exports there are, and removing them."""
+
+from collections.abc import Sequence
+
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError, RpcError
+from ganeti.base.identifiers import host_name
+from ganeti.config.resolve import full_name, resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.opcodes.backup import OpBackupQuery, OpBackupRemove
+from ganeti.rpc.procedures.exports import EXPORT_LIST, EXPORT_REMOVE, ExportArgs, ExportPlace
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+
+
+async def all_exports(
+    ctx: UnitContext, nodes: Sequence[Node]
+) -> dict[NodeUuid, ExportPlace | RpcError]:
+    """What each node has, or why that is not known."""
+    return await ctx.call_all(nodes, EXPORT_LIST, Nothing())
+
+
+class LUBackupQuery(LogicalUnit[OpBackupQuery, list[Node]]):
+    """Ask nodes for their exports."""
+
+    async def check_prereq(self, ctx: UnitContext) -> list[Node]:
+        given = [resolve_node(ctx.snapshot, name) for name in self.op.nodes]
+        return given or list(ctx.snapshot.nodes.values())
+
+    async def execute(self, ctx: UnitContext, plan: list[Node]) -> Outcome:
+        answers = await all_exports(ctx, plan)
+        found = {node.name: answers[NodeUuid(node.uuid)] for node in plan}
+        return Outcome(
+            {
+                name: False if isinstance(answer, RpcError) else answer.names
+                for name, answer in found.items()
+            }
+        )
+
+
+class LUBackupRemove(LogicalUnit[OpBackupRemove, list[Node]]):
+    """Remove the exports of one name from all nodes that can be asked."""
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        self._name = full_name(snapshot, self.op.instance_name)
+        return [lock(Level.INSTANCE, self._name), lock(Level.NODE, ALL, Mode.SHARED)]
+
+    def check_arguments(self) -> None:
+        if host_name(self.op.instance_name, "instance_name") != self.op.instance_name:
+            raise InputError("must be in lower case", "instance_name")
+
+    async def check_prereq(self, ctx: UnitContext) -> list[Node]:
+        if (uuid := self.op.instance_uuid) is not None:
+            named = ctx.snapshot.instance_by_name(self._name)
+            if named is None or named.uuid != uuid:
+                raise InputError("is not that of the instance that is named", "instance_uuid")
+        nodes = list(ctx.snapshot.online_nodes())
+        answers = await all_exports(ctx, nodes)
+        found = []
+        for node in nodes:
+            answer = answers[NodeUuid(node.uuid)]
+            if isinstance(answer, RpcError):
+                ctx.warn(f"{answer}; what it has is not removed")
+            elif self._name in answer.names:
+                found.append(node)
+        if not found:
+            raise PrereqError(
+                f"no node that answers has an export of {self._name}; gnt-backup list shows all",
+                ErrorCode.UNKNOWN_ENTITY,
+            )
+        return found
+
+    async def execute(self, ctx: UnitContext, plan: list[Node]) -> Outcome:
+        failed = []
+        for node in plan:
+            ctx.step(f"removing the export of {self._name} on {node.name}")
+            try:
+                await ctx.call(node, EXPORT_REMOVE, ExportArgs(export=self._name))
+            except GanetiError as err:
+                ctx.warn(str(err))
+                failed.append(node.name)
+        if failed:
+            raise ExecError(
+                f"the export of {self._name} could not be removed on {', '.join(failed)}"
+            )
+        return Outcome()

@@ -1,0 +1,291 @@
+"""Making an instance from an export: what the export says, filled into what was asked, and its data carried over."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import (
+    ErrorCode,
+    GuestOsError,
+    InputError,
+    PrereqError,
+    RpcError,
+    RpcFailed,
+)
+from ganeti.base.identifiers import host_name
+from ganeti.config.fill import cluster_hvparams, instance_spec
+from ganeti.config.resolve import resolve_node
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.model.compression import NONE, check_compression
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.objects import Cluster, Instance, Node
+from ganeti.model.opcodes.base import DiskRequest, NicRequest
+from ganeti.model.opcodes.instance import OpInstanceCreate
+from ganeti.model.param_checks import check_backend_params
+from ganeti.model.params import BACKEND_DEFAULTS, BACKEND_PARAMS, MEMORY
+from ganeti.protocols.export_description import (
+    RAW,
+    SCRIPT,
+    ExportDescription,
+    ExportedDisk,
+    parse_description,
+)
+from ganeti.rpc.procedures.exports import EXPORT_INFO, EXPORT_LIST, ExportArgs, ExportContent
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
+from ganeti.rpc.procedures.streams import DiskEnd, DumpEnd
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.disks import copies_open
+from ganeti.units.instance.install import run_script, scripts_of
+from ganeti.units.transfers import Load, carry, make_route
+from ganeti.units.undo.step import Step
+
+IMPORT = "import"
+EXPORT_DIRECTORY = "/srv/ganeti/export"
+MIB = 1024 * 1024
+_SOURCE_FIELDS = ("src_node", "src_node_uuid", "src_path", "identify_defaults")
+_SIZES = ("minmem", "maxmem")
+
+
+@dataclass(frozen=True)
+class FoundExport:
+    """An export that can be read, on its node."""
+
+    node: Node
+    name: str
+    content: ExportContent
+    description: ExportDescription
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """How the disks get their data: by the import script of the OS, or as they are."""
+
+    found: FoundExport
+    by_script: bool
+    renames: bool
+    """Whether the OS has a script that tells the system its name."""
+
+
+def check_import_arguments(op: OpInstanceCreate) -> None:
+    """Refuse fields of imports where nothing is imported, and paths that lead out of the exports (A42)."""
+    check_compression(op.compress)
+    if op.mode != IMPORT:
+        for name in _SOURCE_FIELDS:
+            if getattr(op, name):
+                raise InputError(f"only with mode {IMPORT}", name)
+        return
+    if op.src_path is not None:
+        export_name(op.src_path)
+
+
+def export_name(path: str) -> str:
+    """The export that a path means: its name, or the directory right below that of all exports."""
+    name = path.removeprefix(f"{EXPORT_DIRECTORY}/").rstrip("/")
+    if "/" in name:
+        raise InputError(
+            f"must be the name of an export, or {EXPORT_DIRECTORY}/NAME: move it there", "src_path"
+        )
+    return host_name(name, "src_path")
+
+
+async def find_export(ctx: UnitContext, op: OpInstanceCreate) -> FoundExport:
+    """The export that is asked for, on the node that is named or on the one that has it."""
+    name = export_name(op.src_path or op.instance_name)
+    given = op.src_node_uuid or op.src_node
+    node = resolve_node(ctx.snapshot, given) if given else await _holder(ctx, name)
+    try:
+        content = await ctx.call(node, EXPORT_INFO, ExportArgs(export=name))
+    except RpcFailed as err:
+        raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
+    except RpcError as err:
+        raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
+    description = parse_description(content.config)
+    for index, disk in enumerate(description.disks):
+        if disk.dump and disk.dump not in content.files:
+            raise PrereqError(
+                f"export {name} on {node.name} has no file {disk.dump} for disk {index}",
+                ErrorCode.WRONG_INPUT,
+            )
+    return FoundExport(node, name, content, description)
+
+
+async def _holder(ctx: UnitContext, name: str) -> Node:
+    nodes = list(ctx.snapshot.online_nodes())
+    answers = await ctx.call_all(nodes, EXPORT_LIST, Nothing())
+    found = []
+    for node, answer in zip(nodes, answers.values(), strict=True):
+        if isinstance(answer, RpcError):
+            ctx.warn(f"{answer}; its exports are not looked at")
+        elif name in answer.names:
+            found.append(node)
+    if len(found) != 1:
+        names = ", ".join(node.name for node in found)
+        why = f"is on several nodes ({names}): say which (--src-node)" if found else "is on no node"
+        raise PrereqError(f"the export {name} {why}", ErrorCode.WRONG_INPUT)
+    return found[0]
+
+
+def filled(ctx: UnitContext, op: OpInstanceCreate, export: ExportDescription) -> OpInstanceCreate:
+    """The request with what it leaves open taken from the export; everything is checked like a request."""
+    cluster = ctx.snapshot.cluster
+    hypervisor = op.hypervisor or export.hypervisor or cluster.enabled_hypervisors[0]
+    same = export.hypervisor in (None, hypervisor)
+    hvparams = _known(ctx, export.hvparams if same else {}, HYPERVISOR_PARAMS.get(hypervisor, {}))
+    beparams = _known(ctx, export.beparams, {**BACKEND_PARAMS, MEMORY: None})
+    if MEMORY in op.beparams:
+        beparams = {name: value for name, value in beparams.items() if name not in _SIZES}
+    new = replace(
+        op,
+        os_type=op.os_type or export.os or None,
+        disk_template=op.disk_template or export.disk_template,
+        disks=op.disks or [_disk_request(disk) for disk in export.disks],
+        nics=op.nics or _nic_requests(export, keeps_macs=op.instance_name == export.name),
+        hypervisor=hypervisor,
+        hvparams={**hvparams, **op.hvparams},
+        beparams={**beparams, **op.beparams},
+        osparams={**export.osparams, **op.osparams},
+        osparams_private={**export.osparams_private, **op.osparams_private},
+        tags=op.tags or list(export.tags),
+    )
+    _check_disks(new, export)
+    return _without_defaults(cluster, new) if op.identify_defaults else new
+
+
+def _known(ctx: UnitContext, given: Mapping[str, str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that exist here; an export of another version may have others."""
+    found = {}
+    for name, value in given.items():
+        if name in known and value != "None":
+            found[name] = value
+        elif name not in known:
+            ctx.warn(f"parameter {name!r:.60} of the export is not known here, and left out")
+    return found
+
+
+def _disk_request(disk: ExportedDisk) -> DiskRequest:
+    return DiskRequest(size=disk.size, mode=disk.mode, name=disk.name)
+
+
+def _nic_requests(export: ExportDescription, *, keeps_macs: bool) -> list[NicRequest]:
+    return [
+        NicRequest(
+            mac=nic.mac if keeps_macs and nic.mac else "auto",
+            ip=nic.ip,
+            mode=nic.mode,
+            link=nic.link,
+            vlan=nic.vlan,
+            name=nic.name,
+        )
+        for nic in export.nics
+    ]
+
+
+def _check_disks(op: OpInstanceCreate, export: ExportDescription) -> None:
+    """Refuse fewer or smaller disks than the export has (S133)."""
+    if len(op.disks) < len(export.disks):
+        raise InputError(
+            f"the export has {len(export.disks)} disks, so as many are needed here", "disks"
+        )
+    for index, (wanted, has) in enumerate(zip(op.disks, export.disks, strict=False)):
+        if wanted.size < has.size:
+            raise InputError(
+                f"the exported disk has {has.size} MiB, so at least as many are needed",
+                f"disks[{index}].size",
+            )
+
+
+def _without_defaults(cluster: Cluster, op: OpInstanceCreate) -> OpInstanceCreate:
+    """Without what the cluster would give the instance anyway."""
+    hypervisor = cluster_hvparams(cluster, str(op.hypervisor), op.os_type or "")
+    wanted = check_backend_params(op.beparams, "beparams")
+    backend = {**BACKEND_DEFAULTS, **cluster.beparams.get("default", {})}
+    return replace(
+        op,
+        hvparams={n: v for n, v in op.hvparams.items() if str(hypervisor.get(n)) != str(v)},
+        beparams={n: v for n, v in wanted.items() if backend.get(n) != v},
+    )
+
+
+async def plan_import(ctx: UnitContext, found: FoundExport, os: str, node: Node) -> ImportPlan:
+    """Decide how dumps become disks; refuse dumps that a script wrote and no script reads."""
+    scripts, how = await scripts_of(ctx, node, os), found.description.data
+    has_script = "import" in scripts
+    if how == SCRIPT and not has_script:
+        raise PrereqError(
+            f"the export was written by the export script of {found.description.os}, and {os or 'no OS'}"
+            f" on node {node.name} has no script import",
+            ErrorCode.WRONG_INPUT,
+        )
+    if how != RAW and not has_script and found.description.disks:
+        ctx.warn(f"OS {os or '(none)'} has no script import: dumps are taken as images of disks")
+    return ImportPlan(found, has_script and how != RAW, "rename" in scripts)
+
+
+async def import_disks(
+    ctx: UnitContext,
+    undo: UndoLog,
+    instance: Instance,
+    plan: ImportPlan,
+    *,
+    op: OpInstanceCreate,
+    osparams: dict[str, str],
+) -> list[Step]:
+    """Fill the new disks from the dumps; the steps that forget what that needed."""
+    export, node = plan.found.description, ctx.snapshot.nodes[instance.primary_node]
+    route = await make_route(ctx, undo, instance.name, plan.found.node, node)
+    spec = instance_spec(ctx.snapshot, instance)
+    is_packed = export.compression != NONE
+    async with copies_open(ctx, instance):
+        for index, disk in enumerate(export.disks):
+            if not disk.dump:
+                ctx.warn(f"the export has no data for disk {index}: it is empty")
+                continue
+            ctx.step(f"importing disk {index} ({disk.size} MiB) from {plan.found.node.name}")
+            end = DiskEnd(
+                instance=spec,
+                index=index,
+                os=instance.os if plan.by_script else "",
+                osparams=osparams if plan.by_script else {},
+                debug=int(op.debug_level > 0),
+            )
+            size = spec.disks[index].size * MIB
+            load = Load(
+                what=f"disk {index}",
+                size=plan.found.content.files[disk.dump],
+                limit=2 * size + MIB if plan.by_script else size,
+                source=DumpEnd(export=plan.found.name, file=disk.dump),
+                target=end,
+                pack=NONE if is_packed else op.compress,
+                unpack=export.compression if is_packed else op.compress,
+                sha256=disk.sha256,
+            )
+            await carry(ctx, undo, route, load)
+    return route.leftovers
+
+
+async def tell_name(
+    ctx: UnitContext, instance: Instance, plan: ImportPlan, osparams: dict[str, str], debug: int
+) -> None:
+    """Tell the imported system its name; it is there in any case (S217)."""
+    if not plan.renames or not instance.disks:
+        if plan.found.description.name != instance.name:
+            ctx.info("its system is not told its new name: the OS has no script rename")
+        return
+    ctx.step(f"running the OS rename script of {instance.os}")
+    args = OsRenameArgs(
+        instance=instance_spec(ctx.snapshot, instance),
+        os=instance.os,
+        old_name=plan.found.description.name,
+        osparams=osparams,
+        debug=int(debug > 0),
+    )
+    try:
+        async with copies_open(ctx, instance):
+            await run_script(ctx, ctx.snapshot.nodes[instance.primary_node], OS_RENAME, args)
+    except RpcFailed as err:
+        if err.wire_error != GuestOsError.wire_name:
+            raise
+        ctx.warn(f"{err}; its system must be told its name by hand")

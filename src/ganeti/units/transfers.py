@@ -1,0 +1,157 @@
+"""Carrying disks from one node to another, the two talking directly: for exports and imports."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.model.objects import Node
+from ganeti.rpc.procedures.streams import (
+    STREAM_RECEIVE,
+    STREAM_SEND,
+    TRANSFER_KEY_CREATE,
+    DiskEnd,
+    DumpEnd,
+    ReceiveArgs,
+    SendArgs,
+    StreamArgs,
+    StreamResult,
+    TransferKeyArgs,
+)
+from ganeti.units.context import UnitContext
+from ganeti.units.telling import (
+    LOOK_EVERY_S,
+    MIB,
+    PROGRESS_EVERY_S,
+    Progress,
+    ScriptWatch,
+    telling,
+)
+from ganeti.units.undo.step import Step
+from ganeti.units.undo.transfers import EndStream, RemoveTransferKey
+
+SLACK = 64 * MIB
+"""By how much what a script writes may be longer than the disk."""
+
+
+@dataclass(frozen=True)
+class End:
+    """One node, with a key for this transfer only."""
+
+    node: Node
+    key_name: str
+    certificate: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """One disk's data: where it is read and written, sizes in bytes, and how it is packed on its way."""
+
+    what: str
+    size: int
+    limit: int
+    source: DiskEnd | DumpEnd
+    target: DiskEnd | DumpEnd
+    pack: str = "none"
+    unpack: str = "none"
+    sha256: str = ""
+
+
+@dataclass
+class Route:
+    """From one node to another, for the disks of one instance. `leftovers` is what ends must forget afterwards."""
+
+    instance_name: str
+    source: End
+    target: End
+    leftovers: list[Step] = field(default_factory=list)
+
+
+async def make_end(ctx: UnitContext, undo: UndoLog, instance_name: str, node: Node) -> End:
+    """A key on a node; the undo log removes it."""
+    name = f"x509-{ctx.ids.token()}"
+    await undo.push(RemoveTransferKey(node=node.uuid, instance=instance_name, key_name=name))
+    args = TransferKeyArgs(instance_name=instance_name, key_name=name)
+    made = await ctx.call(node, TRANSFER_KEY_CREATE, args)
+    return End(node, name, made.certificate)
+
+
+async def make_route(
+    ctx: UnitContext, undo: UndoLog, instance_name: str, source: Node, target: Node
+) -> Route:
+    """Keys on both nodes, which know nothing of each other but this."""
+    ends = [await make_end(ctx, undo, instance_name, node) for node in (source, target)]
+    keys = [
+        RemoveTransferKey(node=end.node.uuid, instance=instance_name, key_name=end.key_name)
+        for end in ends
+    ]
+    return Route(instance_name, ends[0], ends[1], list(keys))
+
+
+async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> StreamResult:
+    """Carry one disk; returns when the target has it synced and both have the same digest."""
+    name, token = route.instance_name, ctx.ids.token()
+    for end, receives in ((route.target, True), (route.source, False)):
+        step = EndStream(node=end.node.uuid, instance=name, token=token, receives=receives)
+        await undo.push(step)
+        route.leftovers.append(step)
+    watches: list[ScriptWatch] = []
+    watches += _watch(ctx, route.target.node, load.target)
+    address = route.target.node.secondary_ip
+    wanted = ReceiveArgs(
+        instance_name=name,
+        token=token,
+        key_name=route.target.key_name,
+        peer=route.source.certificate,
+        address=address,
+        size=load.size,
+        limit=load.limit,
+        unpack=load.unpack,
+        sha256=load.sha256,
+        disk=_disk(load.target),
+        dump=_dump(load.target),
+    )
+    listening = await ctx.call(route.target.node, STREAM_RECEIVE, wanted)
+    watches += _watch(ctx, route.source.node, load.source)
+    order = SendArgs(
+        instance_name=name,
+        token=token,
+        key_name=route.source.key_name,
+        peer=route.target.certificate,
+        address=address,
+        port=listening.port,
+        size=load.size,
+        pack=load.pack,
+        disk=_disk(load.source),
+        dump=_dump(load.source),
+    )
+    sending = StreamArgs(instance_name=name, token=token, receives=False)
+    progress = Progress(ctx, route.source.node, sending, load.what)
+    try:
+        async with (
+            telling(ctx, PROGRESS_EVERY_S, progress.tell),
+            telling(ctx, LOOK_EVERY_S, *(one.tell for one in watches)),
+        ):
+            sent = await ctx.call(route.source.node, STREAM_SEND, order)
+    finally:
+        for watch in watches:
+            await watch.tell()
+    rate = sent.data_bytes / MIB / max(sent.seconds, 0.001)
+    ctx.info(
+        f"{load.what}: {sent.data_bytes // MIB} MiB in {sent.seconds:.1f} s ({rate:.0f} MiB/s)"
+    )
+    return sent
+
+
+def _watch(ctx: UnitContext, node: Node, end: DiskEnd | DumpEnd) -> Sequence[ScriptWatch]:
+    """What a script at this end says, if it is one; its call is the next."""
+    if isinstance(end, DumpEnd) or not end.os:
+        return ()
+    return (ScriptWatch(ctx, node, ctx.next_key),)
+
+
+def _disk(end: DiskEnd | DumpEnd) -> DiskEnd | None:
+    return end if isinstance(end, DiskEnd) else None
+
+
+def _dump(end: DiskEnd | DumpEnd) -> DumpEnd | None:
+    return end if isinstance(end, DumpEnd) else None

@@ -1,0 +1,91 @@
+"""Undoing the parts of a transfer of disks: keys, programs on both ends, half an export, a snapshot."""
+
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.rpc.procedures.exports import EXPORT_REMOVE, ExportArgs
+from ganeti.rpc.procedures.streams import (
+    SNAPSHOT_DROP,
+    STREAM_END,
+    TRANSFER_KEY_REMOVE,
+    SnapshotArgs,
+    StreamArgs,
+    TransferKeyArgs,
+)
+from ganeti.units.services import Services
+from ganeti.units.undo.step import Concerned, Step, node_of
+
+
+class _OnNode(Step, frozen=True, kw_only=True):
+    """About something that one node has for an instance, by its name."""
+
+    node: str
+    instance: str
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        return Concerned({self.instance}, {self.node})
+
+    def uses_disk(self, disk: str) -> bool:
+        del disk
+        return False
+
+
+class RemoveTransferKey(_OnNode, frozen=True, kw_only=True):
+    """Forget the key of a transfer (S216)."""
+
+    kind = "remove_transfer_key"
+
+    key_name: str
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = TransferKeyArgs(instance_name=self.instance, key_name=self.key_name)
+            await services.rpc.call(node, TRANSFER_KEY_REMOVE, args, key=key)
+
+
+class EndStream(_OnNode, frozen=True, kw_only=True):
+    """End the program that carries a disk's data."""
+
+    kind = "end_stream"
+
+    token: str
+    receives: bool
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = StreamArgs(instance_name=self.instance, token=self.token, receives=self.receives)
+            await services.rpc.call(node, STREAM_END, args, key=key)
+
+    def uses_disk(self, disk: str) -> bool:
+        """It may still read it, or write to it."""
+        del disk
+        return True
+
+
+class RemoveExport(_OnNode, frozen=True, kw_only=True):
+    """Remove an export that was never finished, or one that a newer one replaces elsewhere."""
+
+    kind = "remove_export"
+
+    unfinished: bool = True
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = ExportArgs(export=self.instance, unfinished=self.unfinished)
+            await services.rpc.call(node, EXPORT_REMOVE, args, key=key)
+
+
+class DropSnapshot(_OnNode, frozen=True, kw_only=True):
+    """Remove the snapshot of a disk."""
+
+    kind = "drop_snapshot"
+
+    disk: DiskSpec
+    name: str
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = SnapshotArgs(instance_name=self.instance, disk=self.disk, name=self.name)
+            await services.rpc.call(node, SNAPSHOT_DROP, args, key=key)
+
+    def uses_disk(self, disk: str) -> bool:
+        return disk == self.disk.uuid

@@ -1,0 +1,214 @@
+"""Model nodes that also have exports, snapshots and streams of disks, for tests of backups."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from ganeti.base.errors import HostError, InputError, StorageError
+from ganeti.base.identifiers import host_name
+from ganeti.node.transfer_keys import check_key_name
+from ganeti.rpc.procedures.exports import (
+    ExportArgs,
+    ExportContent,
+    ExportPlace,
+    FinishExportArgs,
+)
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.programs import OsInfo
+from ganeti.rpc.procedures.streams import (
+    CanSnapshot,
+    DiskOf,
+    Output,
+    OutputArgs,
+    ReceiveArgs,
+    Receiving,
+    SendArgs,
+    SnapshotArgs,
+    SnapshotTaken,
+    StreamArgs,
+    StreamResult,
+    StreamStatus,
+    TransferCertificate,
+    TransferKeyArgs,
+)
+from tests.support.model_nodes import ModelNode, path_of
+
+STREAM_PORT = 40200
+MIB = 1024 * 1024
+
+
+@dataclass
+class Export:
+    """One export: its description, and what each dump holds."""
+
+    config: str = ""
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def digest(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+@dataclass
+class ExportNode(ModelNode):
+    """A model node whose disks can be exported and imported."""
+
+    keys: set[str] = field(default_factory=set)
+    receiving: dict[str, ReceiveArgs] = field(default_factory=dict)
+    exports: dict[str, Export] = field(default_factory=dict)
+    unfinished: dict[str, Export] = field(default_factory=dict)
+    export_space: int = 100_000
+    has_snapshots: bool = False
+    snapshots: dict[str, str] = field(default_factory=dict)
+    """Path -> content."""
+    os_scripts: list[str] = field(default_factory=lambda: ["create", "export", "import", "rename"])
+    stream_fails: str = ""
+    script_says: str = ""
+    carried: list[tuple[str, str, str]] = field(default_factory=list)
+    """OS of each end ('' for none) and the compression of each stream that was sent."""
+
+    def on_os_diagnose(self, args: Nothing) -> list[OsInfo]:
+        return [
+            OsInfo(
+                name=name,
+                path=f"/os/{name}",
+                problem="",
+                api_versions=[20],
+                variants=[],
+                parameters=[],
+                version=version,
+                scripts=self.os_scripts,
+            )
+            for name, version in self.oses.items()
+        ]
+
+    # --- keys and streams ---
+
+    def on_transfer_key_create(self, args: TransferKeyArgs) -> TransferCertificate:
+        self.keys.add(check_key_name(args.key_name))
+        return TransferCertificate(certificate=self._certificate(args.key_name))
+
+    def _certificate(self, key_name: str) -> str:
+        return f"certificate {key_name} of {self.name}"
+
+    def on_transfer_key_remove(self, args: TransferKeyArgs) -> Nothing:
+        self.keys.discard(check_key_name(args.key_name))
+        return Nothing()
+
+    def on_stream_receive(self, args: ReceiveArgs) -> Receiving:
+        self._check_key(args.key_name)
+        if args.disk is not None:
+            self._check_disk(args.disk.instance.disks[args.disk.index])
+        elif args.dump is None or args.dump.export not in self.unfinished:
+            raise HostError("there is no export that is being made")
+        self.receiving[args.token] = args
+        return Receiving(port=STREAM_PORT)
+
+    def on_stream_send(self, args: SendArgs) -> StreamResult:
+        self._check_key(args.key_name)
+        receiver = self.peers[args.address]
+        assert isinstance(receiver, ExportNode)
+        wanted = receiver.receiving.get(args.token)
+        if self.stream_fails or wanted is None or args.port != STREAM_PORT:
+            raise HostError(self.stream_fails or "nobody listens")
+        if (args.peer, wanted.peer) != (
+            receiver._certificate(wanted.key_name),
+            self._certificate(args.key_name),
+        ):
+            raise HostError("the other end's certificate is another one")
+        content = self._read(args)
+        if wanted.sha256 and wanted.sha256 != digest(content):
+            raise HostError("the receiver: the dump is damaged")
+        receiver._write(wanted, content)
+        del receiver.receiving[args.token]
+        ends = [one.disk.os if one.disk else "" for one in (args, wanted)]
+        self.carried.append((ends[0], ends[1], args.pack))
+        return StreamResult(
+            data_bytes=len(content),
+            sha256=digest(content),
+            wire_bytes=len(content),
+            wire_sha256=digest(content),
+            seconds=0.1,
+        )
+
+    def _check_key(self, name: str) -> None:
+        if name not in self.keys:
+            raise HostError(f"this node has no key {name}")
+
+    def _read(self, args: SendArgs) -> str:
+        if args.dump is not None:
+            return self.exports[args.dump.export].files[args.dump.file]
+        assert args.disk is not None
+        if args.disk.snapshot:
+            return self.snapshots[args.disk.snapshot]
+        if any(guest.spec.name == args.instance_name for guest in self.guests.values()):
+            self.violations.append(f"a disk of {args.instance_name} is exported while it runs")
+        disk = args.disk.instance.disks[args.disk.index]
+        self._check_disk(disk)
+        return self._place(disk).contents.get(path_of(disk), "")
+
+    def _write(self, args: ReceiveArgs, content: str) -> None:
+        if args.dump is not None:
+            self.unfinished[args.dump.export].files[args.dump.file] = content
+        elif args.disk is not None:
+            disk = args.disk.instance.disks[args.disk.index]
+            self._check_disk(disk)
+            self._place(disk).contents[path_of(disk)] = content
+
+    def on_stream_status(self, args: StreamArgs) -> StreamStatus:
+        return StreamStatus(known=True, running=True, done=64 * MIB, total=512 * MIB)
+
+    def on_stream_end(self, args: StreamArgs) -> Nothing:
+        if args.receives:
+            self.receiving.pop(args.token, None)
+        return Nothing()
+
+    def on_script_output(self, args: OutputArgs) -> Output:
+        text = self.script_says[args.offset :]
+        return Output(text=text, offset=args.offset + len(text))
+
+    # --- exports ---
+
+    def on_export_list(self, args: Nothing) -> ExportPlace:
+        return ExportPlace(names=sorted(self.exports), free=self.export_space)
+
+    def on_export_info(self, args: ExportArgs) -> ExportContent:
+        found = self.exports.get(host_name(args.export, "export"))
+        if found is None:
+            raise HostError(f"there is no export {args.export} on this node")
+        sizes = {name: len(content) for name, content in found.files.items()}
+        return ExportContent(config=found.config, files=sizes)
+
+    def on_export_begin(self, args: ExportArgs) -> Nothing:
+        self.unfinished[args.export] = Export()
+        return Nothing()
+
+    def on_export_finish(self, args: FinishExportArgs) -> Nothing:
+        new = self.unfinished.pop(args.export, None)
+        if new is None:
+            raise HostError(f"there is no export of {args.export} that could be finished")
+        self.exports[args.export] = Export(args.config, new.files)
+        return Nothing()
+
+    def on_export_remove(self, args: ExportArgs) -> Nothing:
+        (self.unfinished if args.unfinished else self.exports).pop(args.export, None)
+        return Nothing()
+
+    # --- snapshots ---
+
+    def on_snapshot_possible(self, args: DiskOf) -> CanSnapshot:
+        return CanSnapshot(possible=self.has_snapshots)
+
+    def on_snapshot_take(self, args: SnapshotArgs) -> SnapshotTaken:
+        if not self.has_snapshots:
+            raise StorageError("no snapshots")
+        if "/" in args.name:
+            raise InputError("not a name", "name")
+        self._check_disk(args.disk)
+        path = f"{path_of(args.disk)}@{args.name}"
+        content = self._place(args.disk).contents.get(path_of(args.disk), "")
+        self.snapshots.setdefault(path, content)
+        return SnapshotTaken(path=path)
+
+    def on_snapshot_drop(self, args: SnapshotArgs) -> Nothing:
+        self.snapshots.pop(f"{path_of(args.disk)}@{args.name}", None)
+        return Nothing()

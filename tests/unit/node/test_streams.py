@@ -1,0 +1,455 @@
+"""Carrying the data of disks: whole or not at all, by the right peer only, through real scripts and programs."""
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import os
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.base.clock import SystemClock
+from ganeti.base.errors import GanetiError, InputError
+from ganeti.base.paths import Paths
+from ganeti.base.process import run
+from ganeti.guest_os.scripts import OsScripts
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.node import exports, streams
+from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.instance_locks import InstanceLocks
+from ganeti.node.streams import Streams
+from ganeti.node.tasks import Tasks
+from ganeti.node.transfer_keys import TransferKeys
+from ganeti.rpc.calls import Call
+from ganeti.rpc.procedures.exports import (
+    EXPORT_BEGIN,
+    EXPORT_FINISH,
+    EXPORT_INFO,
+    EXPORT_LIST,
+    EXPORT_REMOVE,
+    ExportArgs,
+    FinishExportArgs,
+)
+from ganeti.rpc.procedures.form import Nothing, Procedure
+from ganeti.rpc.procedures.streams import (
+    SCRIPT_OUTPUT,
+    STREAM_END,
+    STREAM_RECEIVE,
+    STREAM_SEND,
+    STREAM_STATUS,
+    TRANSFER_KEY_CREATE,
+    TRANSFER_KEY_REMOVE,
+    DiskEnd,
+    DumpEnd,
+    OutputArgs,
+    ReceiveArgs,
+    SendArgs,
+    StreamArgs,
+    StreamResult,
+    TransferKeyArgs,
+)
+from ganeti.storage.assemble import device
+
+ROOT = "/srv/ganeti/file-storage"
+MIB = 1024 * 1024
+NAME = "web1.example.com"
+SIZE = 4
+SPEC = InstanceSpec(
+    name=NAME,
+    uuid="i",
+    hypervisor="fake",
+    os="tiny",
+    memory=128,
+    vcpus=1,
+    hvparams={},
+    disk_template="file",
+    disks=tuple(
+        DiskSpec(
+            uuid=f"d{index}",
+            index=index,
+            size=SIZE,
+            template="file",
+            logical_id=("loop", f"{ROOT}/web1/disk{index}"),
+        )
+        for index in range(2)
+    ),
+)
+KEYS = {"out": "x509-00000001", "in": "x509-00000002"}
+SCRIPTS = {
+    "export": 'echo "exporting $EXPORT_INDEX of $INSTANCE_NAME" >&2; exec cat "$EXPORT_DEVICE"',
+    "import": 'echo "importing $IMPORT_INDEX" >&2; echo noise; exec dd of="$IMPORT_DEVICE" conv=notrunc 2>/dev/null',
+    "create": "exit 0",
+    "verify": "exit 0",
+}
+
+
+class Node:
+    """One node with the disks of an instance, perhaps full of data."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = Paths(root)
+        for directory in (self.paths.etc, self.paths.data, self.paths.run):
+            directory.mkdir(parents=True)
+        self.paths.below(f"{ROOT}/web1").mkdir(parents=True)
+        self.paths.below(f"{ROOT}/web1").chmod(0o700)
+        self.paths.file_storage_paths.write_text(f"{ROOT}\n")
+        self.os = self.paths.os_search_path[0] / "tiny"
+        self.os.mkdir(parents=True)
+        (self.os / "ganeti_api_version").write_text("20\n")
+        for name, body in SCRIPTS.items():
+            self.script(name, body)
+        self.tasks = Tasks(self.paths.tasks, SystemClock())
+        disks, locks = partial(device, self.paths), InstanceLocks()
+        self.scripts = OsScripts(self.paths.os_search_path, self.paths.log / "os", self.tasks, run)
+        exported = ExportDirectory(self.paths.exports)
+        self.keys = TransferKeys(self.paths.transfer_keys, SystemClock())
+        self.streams = Streams(
+            self.paths, self.tasks, disks, locks, self.scripts, self.keys, exported
+        )
+        self.handlers = {
+            **streams.handlers(self.streams),
+            **exports.handlers(exported, disks, locks),
+        }
+        self._calls = 0
+        for index in range(2):
+            self.fill(b"", index)
+
+    def script(self, name: str, body: str) -> None:
+        (self.os / name).write_text(f"#!/bin/sh\n{body}\n")
+        (self.os / name).chmod(0o755)
+
+    async def call(self, procedure: Procedure[Any, Any], args: Any) -> Any:
+        self._calls += 1
+        return await self.handlers[procedure.name](args, Call(key=f"7/0/{self._calls}"))
+
+    async def certificate(self, end: str) -> str:
+        args = TransferKeyArgs(instance_name=NAME, key_name=KEYS[end])
+        return str((await self.call(TRANSFER_KEY_CREATE, args)).certificate)
+
+    def disk(self, index: int = 0) -> Path:
+        return self.paths.below(f"{ROOT}/web1/disk{index}")
+
+    def fill(self, data: bytes, index: int = 0) -> bytes:
+        """A disk with data at its beginning and its end, and nothing between."""
+        with self.disk(index).open("wb") as target:
+            target.write(data)
+            target.truncate(SIZE * MIB)
+            target.seek(SIZE * MIB - 3)
+            target.write(b"end")
+        return self.disk(index).read_bytes()
+
+    async def idle(self) -> None:
+        async with asyncio.timeout(20):
+            while self.streams.receiving or self.tasks.running():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def nodes(disk_path: Path) -> AsyncIterator[tuple[Node, Node]]:
+    source, target = Node(disk_path / "1"), Node(disk_path / "2")
+    yield source, target
+    for node in (source, target):
+        for receives in (False, True):
+            args = StreamArgs(instance_name=NAME, token="the token", receives=receives)
+            await node.call(STREAM_END, args)
+        await node.idle()
+        await node.tasks.close()
+
+
+def receive(peer: str, **fields: Any) -> ReceiveArgs:
+    given: dict[str, Any] = {
+        "instance_name": NAME,
+        "token": "the token",
+        "key_name": KEYS["in"],
+        "peer": peer,
+        "address": "127.0.0.1",
+        "size": SIZE * MIB,
+        "limit": SIZE * MIB,
+    }
+    return ReceiveArgs(**{**given, **fields})
+
+
+def send(peer: str, port: int, **fields: Any) -> SendArgs:
+    given: dict[str, Any] = {
+        "instance_name": NAME,
+        "token": "the token",
+        "key_name": KEYS["out"],
+        "peer": peer,
+        "address": "127.0.0.1",
+        "port": port,
+        "size": SIZE * MIB,
+    }
+    return SendArgs(**{**given, **fields})
+
+
+RAW = DiskEnd(instance=SPEC, index=0)
+BY_SCRIPT = DiskEnd(instance=SPEC, index=0, os="tiny")
+DUMP = DumpEnd(export=NAME, file="d0", unfinished=True)
+
+
+async def carry(
+    nodes: tuple[Node, Node], out: dict[str, Any], into: dict[str, Any]
+) -> StreamResult:
+    source, target = nodes
+    certificates = await source.certificate("out"), await target.certificate("in")
+    listening = await target.call(STREAM_RECEIVE, receive(certificates[0], **into))
+    result = await source.call(STREAM_SEND, send(certificates[1], listening.port, **out))
+    assert isinstance(result, StreamResult)
+    await target.idle()
+    return result
+
+
+async def exported(nodes: tuple[Node, Node], **out: Any) -> StreamResult:
+    """The first disk as a dump on the other node."""
+    await nodes[1].call(EXPORT_BEGIN, ExportArgs(export=NAME))
+    return await carry(nodes, {"disk": RAW, **out}, {"dump": DUMP})
+
+
+@pytest.mark.requirement("S140", "S204", "S222")
+async def test_a_disk_becomes_a_dump_and_its_digest_is_that_of_the_disk(
+    nodes: tuple[Node, Node],
+) -> None:
+    data = nodes[0].fill(os.urandom(MIB))
+    result = await exported(nodes)
+    dump = nodes[1].paths.exports / f"{NAME}.new/d0"
+    assert dump.read_bytes() == data
+    assert result.sha256 == hashlib.sha256(data).hexdigest() == result.wire_sha256
+    assert result.data_bytes == len(data)
+    assert dump.stat().st_blocks * 512 < 2 * MIB  # zeros are neither sent nor written
+
+
+@pytest.mark.requirement("S131", "S132", "S134")
+async def test_scripts_write_and_read_the_data_and_what_they_say_is_kept(
+    nodes: tuple[Node, Node],
+) -> None:
+    source, target = nodes
+    data = source.fill(b"installed system")
+    target.fill(b"")
+    await carry(nodes, {"disk": BY_SCRIPT}, {"disk": BY_SCRIPT})
+    assert target.disk().read_bytes() == data
+    said = [
+        await node.call(SCRIPT_OUTPUT, OutputArgs(key=key))
+        for node, key in ((source, "7/0/2"), (target, "7/0/2"))
+    ]
+    assert said[0].text == f"exporting 0 of {NAME}"
+    assert said[1].text == "importing 0"  # what it says on standard output is for nobody
+    more = await source.call(SCRIPT_OUTPUT, OutputArgs(key="7/0/2", offset=said[0].offset))
+    assert (more.text, more.offset) == ("", said[0].offset)
+
+
+@pytest.mark.requirement("S135")
+@pytest.mark.parametrize("tool", ["gzip", "zstd", "lz4"])
+async def test_a_compressed_dump_is_unpacked_by_an_import(
+    nodes: tuple[Node, Node], tool: str
+) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    source, target = nodes
+    data = source.fill(b"a" * MIB)
+    result = await exported(nodes, pack=tool)
+    assert result.sha256 == hashlib.sha256(data).hexdigest() != result.wire_sha256
+    dump = target.paths.exports / f"{NAME}.new/d0"
+    if tool == "gzip":
+        assert gzip.decompress(dump.read_bytes()) == data
+    await target.call(EXPORT_FINISH, FinishExportArgs(export=NAME, config="[export]\n"))
+    source.fill(b"something else")
+    back = DumpEnd(export=NAME, file="d0")
+    into = {"disk": RAW, "unpack": tool, "sha256": result.sha256}
+    swapped = nodes[1], nodes[0]
+    for node in nodes:
+        for name in KEYS.values():
+            await node.call(TRANSFER_KEY_REMOVE, TransferKeyArgs(instance_name=NAME, key_name=name))
+    source.disk().unlink()
+    source.disk().touch()
+    os.truncate(source.disk(), SIZE * MIB)
+    result = await carry(swapped, {"dump": back}, into)
+    assert source.disk().read_bytes() == data
+
+
+@pytest.mark.requirement("A61")
+async def test_damaged_data_is_refused_and_the_sender_hears_it(nodes: tuple[Node, Node]) -> None:
+    nodes[0].fill(b"not what was exported")
+    nodes[1].fill(b"")
+    with pytest.raises(GanetiError, match="the dump is damaged"):
+        await carry(nodes, {"disk": RAW}, {"disk": RAW, "sha256": "0" * 64})
+
+
+@pytest.mark.requirement("A61", "A52")
+@pytest.mark.parametrize("tool", ["none", "gzip"])
+async def test_more_than_fits_is_refused(nodes: tuple[Node, Node], tool: str) -> None:
+    nodes[0].fill(b"much")
+    nodes[1].fill(b"")
+    before = nodes[1].disk().read_bytes()
+    into = {"disk": RAW, "limit": MIB, "unpack": tool}
+    with pytest.raises(GanetiError, match="bytes that are possible"):
+        await carry(nodes, {"disk": RAW, "pack": tool}, into)
+    assert len(nodes[1].disk().read_bytes()) == len(before)
+
+
+@pytest.mark.parametrize(
+    ("script", "body", "text"),
+    [
+        ("export", "echo broken >&2; exit 3", "script export ended with exit status 3"),
+        ("export", "echo some data; kill -9 $$", "script export was ended by signal 9"),
+        ("import", "exit 4", "script import ended with exit status 4"),
+        ("import", "cat >/dev/null; exit 5", "script import ended with exit status 5"),
+    ],
+)
+async def test_a_script_that_fails_fails_the_transfer(
+    nodes: tuple[Node, Node], script: str, body: str, text: str
+) -> None:
+    nodes[0].fill(os.urandom(MIB))
+    nodes[1].fill(b"")
+    for node in nodes:
+        node.script(script, body)
+    with pytest.raises(GanetiError, match=text):
+        await carry(nodes, {"disk": BY_SCRIPT}, {"disk": BY_SCRIPT})
+
+
+async def test_what_a_script_leaves_behind_is_ended_and_the_data_is_whole(
+    nodes: tuple[Node, Node],
+) -> None:
+    data = nodes[0].fill(b"data")
+    nodes[1].fill(b"")
+    nodes[0].script("export", 'setsid sleep 600 & cat "$EXPORT_DEVICE"')
+    await carry(nodes, {"disk": BY_SCRIPT}, {"disk": RAW})
+    assert nodes[1].disk().read_bytes() == data
+    await nodes[0].idle()  # nothing holds the task's lock any more
+    log = next((nodes[0].paths.log / "os").iterdir()).read_text()
+    assert "left behind" in log
+    assert "sleep" in log
+
+
+@pytest.mark.requirement("S204", "A43", "A60")
+async def test_a_stranger_is_hung_up_on_and_the_right_peer_still_gets_through(
+    nodes: tuple[Node, Node], disk_path: Path
+) -> None:
+    source, target = nodes
+    data = source.fill(b"data")
+    await target.call(EXPORT_BEGIN, ExportArgs(export=NAME))
+    certificates = await source.certificate("out"), await target.certificate("in")
+    listening = await target.call(STREAM_RECEIVE, receive(certificates[0], dump=DUMP))
+    with socket.create_connection(("127.0.0.1", listening.port)) as stranger:
+        stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            await asyncio.to_thread(stranger.recv, 100)
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await source.call(STREAM_SEND, send(certificates[1], listening.port, disk=RAW))
+                break
+            except GanetiError:  # until it listens again
+                end = StreamArgs(instance_name=NAME, token="the token", receives=False)
+                await source.call(STREAM_END, end)
+    assert (target.paths.exports / f"{NAME}.new/d0").read_bytes() == data
+
+
+async def test_a_wrong_certificate_is_refused_by_both_ends(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    source.fill(b"data")
+    await target.call(EXPORT_BEGIN, ExportArgs(export=NAME))
+    await source.certificate("out")
+    await target.certificate("in")
+    foreign = source.keys.create("x509-99999999")
+    listening = await target.call(STREAM_RECEIVE, receive(foreign, dump=DUMP))
+    for end in ("x509-99999999", KEYS["out"]):
+        peer = target.keys.create(KEYS["in"]) if end == KEYS["out"] else foreign
+        args = replace(send(peer, listening.port, disk=RAW), key_name=end)
+        with pytest.raises(GanetiError):
+            await source.call(STREAM_SEND, args)
+        stale = StreamArgs(instance_name=NAME, token="the token", receives=False)
+        await source.call(STREAM_END, stale)
+    there = StreamArgs(instance_name=NAME, token="the token", receives=True)
+    assert (await target.call(STREAM_STATUS, there)).running
+    await target.call(STREAM_END, there)
+    assert not (await target.call(STREAM_STATUS, there)).known
+    assert target.tasks.running() == []
+
+
+@pytest.mark.requirement("A43", "S216")
+async def test_keys_have_plain_names_and_are_gone_once_removed(nodes: tuple[Node, Node]) -> None:
+    node = nodes[0]
+    await node.certificate("out")
+    assert node.keys.names() == [KEYS["out"]]
+    for name in ("../x509-00000001", "x509-", "x509-../../etc", "", "x509-ABCDEFGH"):
+        with pytest.raises(InputError):
+            await node.call(TRANSFER_KEY_REMOVE, TransferKeyArgs(instance_name=NAME, key_name=name))
+    args = TransferKeyArgs(instance_name=NAME, key_name=KEYS["out"])
+    await node.call(TRANSFER_KEY_REMOVE, args)
+    await node.call(TRANSFER_KEY_REMOVE, args)
+    assert node.keys.names() == []
+
+
+# --- exports ---
+
+
+async def finished(node: Node, name: str = NAME, config: str = "[export]\n") -> None:
+    await node.call(EXPORT_BEGIN, ExportArgs(export=name))
+    (node.paths.exports / f"{name}.new/d0").write_bytes(b"dump")
+    await node.call(EXPORT_FINISH, FinishExportArgs(export=name, config=config))
+
+
+async def test_an_export_appears_as_a_whole_and_replaces_an_earlier_one(
+    nodes: tuple[Node, Node],
+) -> None:
+    node = nodes[0]
+    assert (await node.call(EXPORT_LIST, Nothing())).names == []
+    await finished(node)
+    await node.call(EXPORT_BEGIN, ExportArgs(export=NAME))
+    found = await node.call(EXPORT_INFO, ExportArgs(export=NAME))
+    assert (found.config, found.files) == ("[export]\n", {"d0": 4})
+    await node.call(EXPORT_FINISH, FinishExportArgs(export=NAME, config="[other]\n"))
+    await node.call(EXPORT_FINISH, FinishExportArgs(export=NAME, config="[other]\n"))
+    assert (await node.call(EXPORT_INFO, ExportArgs(export=NAME))).files == {}
+    assert (await node.call(EXPORT_LIST, Nothing())).names == [NAME]
+    await node.call(EXPORT_REMOVE, ExportArgs(export=NAME))
+    await node.call(EXPORT_REMOVE, ExportArgs(export=NAME))
+    assert list(node.paths.exports.iterdir()) == []
+
+
+async def test_a_death_between_two_renames_keeps_the_earlier_export(
+    nodes: tuple[Node, Node],
+) -> None:
+    node = nodes[0]
+    await finished(node)
+    place = node.paths.exports
+    (place / NAME).rename(place / f"{NAME}.old")
+    (place / f"{NAME}.new").mkdir()
+    await node.call(EXPORT_REMOVE, ExportArgs(export=NAME, unfinished=True))
+    assert [one.name for one in place.iterdir()] == [NAME]
+
+
+@pytest.mark.requirement("A42")
+async def test_no_name_leads_out_and_no_link_is_followed(
+    nodes: tuple[Node, Node], disk_path: Path
+) -> None:
+    node, treasure = nodes[0], disk_path / "treasure"
+    treasure.mkdir()
+    (treasure / "file").write_text("gold")
+    await finished(node)
+    for name in ("..", "../treasure", "/etc", "", ".", "a/b", "UPPER", f"{NAME}.new"):
+        with pytest.raises(GanetiError):
+            await node.call(EXPORT_REMOVE, ExportArgs(export=name))
+    (node.paths.exports / "linked").symlink_to(treasure)
+    (node.paths.exports / NAME / "inner").symlink_to(treasure)
+    (node.paths.exports / NAME / "dump").symlink_to(treasure / "file")
+    assert (await node.call(EXPORT_LIST, Nothing())).names == [NAME]
+    assert (await node.call(EXPORT_INFO, ExportArgs(export=NAME))).files == {"d0": 4}
+    with pytest.raises(GanetiError, match="not a directory of its own"):
+        await node.call(EXPORT_INFO, ExportArgs(export="linked"))
+    for file in ("dump", "inner", "../treasure/file", "nothing"):
+        dump = DumpEnd(export=NAME, file=file)
+        args = send(await node.certificate("in"), 1, dump=dump)
+        with pytest.raises(GanetiError):
+            await node.call(STREAM_SEND, args)
+    for name in ("linked", NAME):
+        await node.call(EXPORT_REMOVE, ExportArgs(export=name))
+    assert list(node.paths.exports.iterdir()) == []
+    assert (treasure / "file").read_text() == "gold"
