@@ -210,8 +210,9 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
     async def _take_snapshots(
         self, ctx: UnitContext, undo: UndoLog, plan: ExportPlan, work: _Work
     ) -> None:
-        name = f"export-{ctx.ids.token(4)}"
+        token = ctx.ids.token(4)
         for disk in instance_spec(ctx.snapshot, plan.instance).disks:
+            name = f"export-{token}-{disk.index}"  # disks may lie in one group of volumes
             ctx.step(f"taking a snapshot of disk {disk.index}")
             step = DropSnapshot(
                 node=plan.source.uuid, instance=plan.instance.name, disk=disk, name=name
