@@ -232,6 +232,38 @@ def test_debians_own_client_understands_the_answers(answering: LocalCluster) -> 
     assert "per instance ips request" in said
 
 
+@pytest.mark.requirement("F39", "S51", "G22", "S206")
+def test_keys_and_certificates_are_renewed_while_the_cluster_works(answering: LocalCluster) -> None:
+    paths = [node.paths for node in answering.cluster.nodes]
+
+    def content(name: str) -> list[bytes]:
+        return [(one.data / name).read_bytes() for one in paths]
+
+    shared = ("ca.pem", "ca.key", "hmac.key", "cluster-domain-secret")
+    own = ("node.pem", "node.key")
+    answering.ok("gnt-cluster", "redist-conf")
+    before = {name: content(name) for name in (*shared, *own)}
+    words = ["new-cluster-certificate", "new-confd-hmac-key", "new-cluster-domain-secret"]
+    words += ["new-rapi-certificate", "new-spice-certificate"]
+    answering.ok("gnt-cluster", "renew-crypto", "--force", *(f"--{word}" for word in words))
+    for name in shared:
+        now = content(name)
+        assert len(set(now)) == 1, name
+        assert not set(now) & set(before[name]), name
+    for name in own:
+        assert not set(content(name)) & set(before[name]), name
+    assert not [path for one in paths for path in one.data.glob("*.next")]
+    assert not [path for one in paths for path in one.data.glob("*.former")]
+    answering.ok("gnt-cluster", "verify")
+    fresh = Asking(answering)
+    for node in (1, 2, 3):
+        assert fresh.ask(node, QueryType.MASTER).answer == "node1.vcluster.test"
+    fresh.socket.close()
+    assert answering.run("gnt-cluster", "master-failover", node=2).status == 0
+    assert answering.run("gnt-cluster", "verify", node=2).status == 0
+    assert answering.run("gnt-cluster", "master-failover", node=1).status == 0
+
+
 @pytest.mark.requirement("S50")
 def test_it_ends_rather_than_answer_from_a_file_that_nobody_writes(
     answering: LocalCluster, asking: Asking

@@ -137,6 +137,29 @@ class Paths:
         return self.data / "node.key"
 
     @property
+    def next_node_key(self) -> Path:
+        """Of a certificate that is being renewed."""
+        return self.data / "node.key.next"
+
+    @property
+    def next_node_certificate(self) -> Path:
+        return self.data / "node.pem.next"
+
+    @property
+    def cluster_domain_secret(self) -> Path:
+        """What clusters of one owner share, for moves of instances between them."""
+        return self.data / "cluster-domain-secret"
+
+    @property
+    def spice_certificate(self) -> Path:
+        """Key and certificate of SPICE displays."""
+        return self.data / "spice.pem"
+
+    @property
+    def spice_authority(self) -> Path:
+        return self.data / "spice-ca.pem"
+
+    @property
     def authority_certificate(self) -> Path:
         return self.data / "ca.pem"
 

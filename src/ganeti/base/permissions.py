@@ -59,6 +59,7 @@ def table(paths: Paths) -> list[Rule]:
     secrets = [
         paths.register,
         paths.node_key,
+        paths.next_node_key,
         paths.authority_key,
         paths.confd_key,
         paths.former_confd_key,
@@ -79,6 +80,7 @@ def table(paths: Paths) -> list[Rule]:
         Rule(paths.node_certificate, MASTERD, DAEMONS, 0o644),
         Rule(paths.authority_certificate, MASTERD, DAEMONS, 0o644),
         Rule(paths.rapi_certificate, ROOT, DAEMONS, 0o600, is_secret=True),
+        Rule(paths.cluster_domain_secret, ROOT, DAEMONS, 0o600, is_secret=True),
         Rule(paths.rapi_users, RAPI, DAEMONS, 0o600, is_secret=True),
         Rule(paths.tasks, ROOT, ROOT, 0o700),
         Rule(paths.log, ROOT, DAEMONS, 0o750),

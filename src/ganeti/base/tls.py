@@ -6,10 +6,17 @@ does that). A fingerprint is the SHA-256 of the DER form, as lower-case hexadeci
 
 import asyncio
 import hashlib
+import logging
 import ssl
+from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from ganeti.base.errors import HostError, InputError
+
+RELOAD_S = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 def fingerprint(certificate: bytes) -> str:
@@ -87,4 +94,64 @@ def _mutual(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl
         raise HostError(f"the certificates of this node cannot be used ({files}): {err}") from err
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # each connection shows its certificate anew
+    sources = _Files(certificate, key, authority)
+    _contexts[context] = _Loaded(sources, sources.state())
     return context
+
+
+@dataclass(frozen=True)
+class _Files:
+    certificate: Path
+    key: Path
+    authority: Path
+
+    def state(self) -> tuple[tuple[int, int, int], ...]:
+        found = [path.stat() for path in (self.certificate, self.key, self.authority)]
+        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+
+
+@dataclass
+class _Loaded:
+    files: _Files
+    state: tuple[tuple[int, int, int], ...]
+    generation: int = 0
+
+
+_contexts: WeakKeyDictionary[ssl.SSLContext, _Loaded] = WeakKeyDictionary()
+
+
+def reload_changed() -> bool:
+    """Let contexts of this process use their files as they are now, in new connections; whether any changed.
+
+    An authority that is taken out of its file counts until the process ends; who may call is a question of
+    fingerprints. Files that do not fit together, since they are being replaced, are left for the next time.
+    """
+    changed = False
+    for context, loaded in list(_contexts.items()):
+        files = loaded.files
+        try:
+            state = files.state()
+            if state == loaded.state:
+                continue
+            context.load_verify_locations(files.authority)
+            context.load_cert_chain(files.certificate, files.key)
+        except OSError as err:  # ssl.SSLError is one
+            _log.debug("%s is not loaded now: %s", files.certificate, err)
+            continue
+        loaded.state = state
+        loaded.generation += 1
+        changed = True
+    return changed
+
+
+def generation(context: ssl.SSLContext) -> int:
+    """How often a context was loaded anew: connections of an earlier one are to be closed."""
+    loaded = _contexts.get(context)
+    return loaded.generation if loaded else 0
+
+
+async def keep_current() -> None:
+    """Look each second whether the files of contexts are others, until cancelled."""
+    while True:
+        await asyncio.sleep(RELOAD_S)
+        reload_changed()

@@ -25,6 +25,9 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
         paths.confd_key,
         paths.former_confd_key,
         paths.node_key,
+        paths.next_node_key,
+        paths.next_node_certificate,
+        paths.cluster_domain_secret,
         paths.node_certificate,
         paths.authority_certificate,
     ]

@@ -11,6 +11,7 @@ from ganeti.base.paths import Paths, hostname
 from ganeti.base.terminal import say
 from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import add_change_commands
+from ganeti.cli.cluster_crypto import add_crypto_commands
 from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
@@ -359,6 +360,7 @@ def queue(args: argparse.Namespace) -> int:
 
 
 add_change_commands(table)
+add_crypto_commands(table)
 add_placement_commands(table)
 add_backup_commands(table)
 add_cluster_command(table)

@@ -81,6 +81,8 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_CLUSTER_POST_INIT": "writes files of the cluster's own",
     "OP_CLUSTER_QUERY": "reads",
     "OP_CLUSTER_REDIST_CONF": "writes files of the cluster's own",
+    "OP_CLUSTER_RENAME": "a name and an address; the command asks for its clients' sake",
+    "OP_CLUSTER_RENEW_CRYPTO": "keys, which count until the new ones do; the command asks",
     "OP_CLUSTER_SET_PARAMS": "changes parameters; disks stay where they are",
     "OP_CLUSTER_VERIFY": "reads",
     "OP_CLUSTER_VERIFY_CONFIG": "reads",

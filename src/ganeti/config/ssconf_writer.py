@@ -42,7 +42,9 @@ def ssconf_values(snapshot: Snapshot) -> dict[str, str]:
         ),
         "instance_list": _lines(sorted(one.name for one in snapshot.instances.values())),
         "master_candidates": _lines(node.name for node in candidates),
-        "master_candidates_certs": _lines(f"{node.uuid}={node.certificate}" for node in candidates),
+        "master_candidates_certs": _lines(
+            f"{node.uuid}={one}" for node in candidates for one in node.certificates
+        ),
         "master_candidates_ips": _lines(node.primary_ip for node in candidates),
         "master_ip": cluster.master_ip,
         "master_node": "" if master is None else master.name,

@@ -252,7 +252,7 @@ class TlsPeers:
             raise ChannelClosed(f"no connection within {CONNECT_S:g} s") from None
         except OSError as err:
             raise ChannelClosed(err.strerror or str(err)) from err
-        if peer_fingerprint(writer.transport) != target.certificate:
+        if peer_fingerprint(writer.transport) not in target.certificates:
             writer.close()
             raise ChannelClosed("its certificate is not the one in the configuration")
         return TlsChannel(reader, writer)

@@ -167,6 +167,10 @@ class EtcdServers:
             etcd_server=msgspec.json.encode(server).decode() if server else "",
         )
 
+    def confd_keys(self) -> tuple[bytes, bytes]:
+        """The key of confd, and the former one; blocks."""
+        return distributed_keys(self._paths)
+
     async def settle(self, node: Node) -> None:
         """Give the node's server a vote once it has caught up; GatewayError if it does not in time."""
         gateway = self._managed

@@ -27,6 +27,7 @@ from ganeti.daemons.candidates import NodeDirectory
 from ganeti.daemons.etcd_servers import EtcdServers
 from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
+from ganeti.daemons.renewal import CryptoRenewal
 from ganeti.jobs.queue import JobQueue
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
@@ -124,13 +125,30 @@ class Mastership:
             candidates_are=archive.candidates_are,
         )
         fence, locks = StaleWorkFence(rpc), LockManager(self._clock)
-        services = self._services(config, fence, distributor, members, servers)
+        renewal = CryptoRenewal(
+            self._paths,
+            config,
+            rpc,
+            self._clock,
+            settle=distributor.settle,
+            candidates=members,
+        )
+        services = self._services(
+            config=config,
+            rpc=fence,
+            distributor=distributor,
+            members=members,
+            servers=servers,
+            renewal=renewal,
+        )
         queue = self._queue(config, locks, services, archive)
         distributor.start()
         await queue.load()
         self._keep(fence.sweep(lambda: list(config.snapshot.nodes.values())), "stale work")
         members.start()
         self._opened.push_async_callback(members.close)
+        renewal.start()
+        self._opened.push_async_callback(renewal.close)
         address = MasterAddress(config, rpc, lease.epoch)
         address.start()
         self._opened.push_async_callback(address.close)
@@ -139,11 +157,13 @@ class Mastership:
 
     def _services(
         self,
+        *,
         config: Config,
         rpc: StaleWorkFence,
         distributor: SsconfDistributor,
         members: MembershipKeeper,
         servers: EtcdServers,
+        renewal: CryptoRenewal,
     ) -> Services:
         """What the units work with."""
         store, built_in = self._node.store, BuiltInAllocator(self._paths)
@@ -161,6 +181,7 @@ class Mastership:
             pending_undo=lambda: self._jobs.pending_undo() if self._jobs else (),
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,
+            renewal=renewal,
         )
 
     def _archive(self) -> ReplicatedArchive:

@@ -119,6 +119,8 @@ class Member:
         except StoreError as err:
             # Of a state on other hosts: it is read again before this node becomes the master.
             _log.warning("the state cannot be read yet: %s", err)
+        keeping = asyncio.create_task(tls.keep_current(), name="certificates")
+        self._opened.push_async_callback(_ended_task, keeping)
         self._parts = CandidateParts(
             self._paths, identity, store, directory, worker, peers, archive
         )
@@ -229,3 +231,8 @@ class Member:
 
     def _names(self, uuids: frozenset[NodeUuid]) -> list[str]:
         return sorted(map(self._require_parts().directory.name, uuids))
+
+
+async def _ended_task(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait((task,))

@@ -12,7 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
+import msgspec
+
 from ganeti.base.errors import GanetiError, RpcError, StoreError
+from ganeti.confd.keys import new_key
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.daemons.candidates import NodeDirectory
@@ -56,6 +59,7 @@ class CandidateServers(Protocol):
     """What makes a node a candidate, and what a back end has to run there."""
 
     async def admit(self, node: Node) -> CandidateArgs: ...
+    def confd_keys(self) -> tuple[bytes, bytes]: ...
     async def settle(self, node: Node) -> None: ...
     async def dismiss_others(self, candidates: frozenset[NodeUuid], nodes: list[Node]) -> None: ...
     async def lost(self, nodes: Iterable[Node]) -> frozenset[NodeUuid]: ...
@@ -135,15 +139,42 @@ class MembershipKeeper:
 
     async def promote(self, node: Node) -> None:
         """Give a node the key and a daemon, before the configuration calls it a candidate; RpcError."""
-        args = await self._servers.admit(node)
+        self._started.discard(node.uuid)  # what fails is tried again
+        await self._begin(node, await self._servers.admit(node))
+        await self._servers.settle(node)
+        self._started.add(node.uuid)
+
+    async def _begin(self, node: Node, args: CandidateArgs) -> None:
         await self._rpc.call(
             node,
             CANDIDATE_START,
             args,
             key=f"candidate/{self._lease.epoch}/{node.uuid}/{next(self._calls)}",
         )
-        await self._servers.settle(node)
-        self._started.add(node.uuid)
+
+    async def renew_confd_key(self) -> dict[str, str]:
+        """A new key of confd for all candidates: first beside the old one, then alone; name -> why not yet.
+
+        This node is the first each time, so its files say what others get, also from the next master.
+        """
+        late: dict[str, str] = {}
+        master = self._config.snapshot.cluster.master_node
+        before, _former = await asyncio.to_thread(self._servers.confd_keys)
+        new = new_key()
+        for former in (before, b""):
+            for node in self._config.snapshot.master_candidates():
+                if node.uuid == master:
+                    args = await self._servers.admit(node)
+                    renewed = msgspec.structs.replace(args, confd_key=new, former_confd_key=former)
+                    await self._begin(node, renewed)
+            for node in self._config.snapshot.master_candidates():
+                try:
+                    if node.uuid != master:
+                        await self.promote(node)
+                except GanetiError as err:
+                    late[node.name] = err.message
+        self._news.set()
+        return late
 
     async def demote(self, node: Node) -> None:
         """Take both away, once the store counts on the node no more; raises like `StateBackend.commit`."""

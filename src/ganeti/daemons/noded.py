@@ -17,6 +17,7 @@ from ganeti.base.errors import HostError
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
 from ganeti.node.application import NodeApplication
+from ganeti.node.identity import finish_switch
 from ganeti.node.memory import lock_memory
 from ganeti.node.tasks import systemd_scope
 from ganeti.rpc.server import Gate, RpcServer, serving
@@ -53,6 +54,7 @@ async def _serve(
 ) -> None:
     if args.mlock:
         _stay_in_memory()
+    finish_switch(paths)
     context = tls.server_context(
         paths.node_certificate, paths.node_key, paths.authority_certificate
     )

@@ -26,6 +26,10 @@ class Cluster(ClusterParams, frozen=True, kw_only=True):
 
     master_node: NodeUuid
     master_ip: str = ""
+    authorities: tuple[str, ...] = ()
+    """Certificates (PEM) of the authorities that nodes accept, the one that signs first; none: as it was made."""
+    certificate_generation: int = 0
+    """That all nodes' certificates should have."""
     tags: tuple[str, ...] = ()
 
 
@@ -37,6 +41,9 @@ class Node(Stored, frozen=True, kw_only=True):
     secondary_ip: str
     group: GroupUuid
     certificate: str
+    next_certificate: str = ""
+    """The fingerprint that counts besides it while its certificate is renewed."""
+    certificate_generation: int = 0
     port: int = 1811
     master_candidate: bool = False
     offline: bool = False
@@ -45,6 +52,11 @@ class Node(Stored, frozen=True, kw_only=True):
     vm_capable: bool = True
     ndparams: Params = {}
     tags: tuple[str, ...] = ()
+
+    @property
+    def certificates(self) -> tuple[str, ...]:
+        """The fingerprints that count."""
+        return tuple(filter(None, (self.certificate, self.next_certificate)))
 
 
 class NodeGroup(Stored, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from ganeti.node import (
     exports,
     files,
     hardware,
+    identity,
     info,
     instance,
     master_ip,
@@ -81,6 +82,7 @@ class NodeApplication:
         own.append(NodeHooks(paths).handlers())
         own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, Daemons(paths)))
+        own.append(identity.handlers(paths))
         self.handlers = Repeats().wrap(merged(own))
 
     async def look_after_guests(self) -> None:

@@ -71,11 +71,16 @@ def _name(paths: Paths, path: Path) -> str:
     return "/" + str(path.relative_to(paths.root))
 
 
+def _candidates_only(paths: Paths) -> tuple[Path, ...]:
+    """Secrets that every candidate must have, and nobody else."""
+    return paths.rapi_certificate, paths.rapi_users, paths.cluster_domain_secret
+
+
 def shared_files(paths: Paths, needed: Sequence[str]) -> SharedFiles:
     """What other nodes must have as this one has it; `needed` is of hypervisors. Blocks."""
     own_list = _name(paths, paths.distributed_files)
     listed = listed_paths(paths.distributed_files)
-    secret = [_name(paths, path) for path in (paths.rapi_certificate, paths.rapi_users)]
+    secret = [_name(paths, path) for path in _candidates_only(paths)]
     files, problems = [], []
     for path in dict.fromkeys([own_list, *listed, *needed, *secret][:FILES_LIMIT]):
         try:
@@ -138,7 +143,7 @@ def _check_path(path: str) -> None:
 
 def is_allowed(paths: Paths, path: str, needed: Sequence[str]) -> bool:
     """Whether the master may write this file here."""
-    ours = (paths.distributed_files, paths.rapi_certificate, paths.rapi_users)
+    ours = (paths.distributed_files, *_candidates_only(paths))
     if path in needed or path in [_name(paths, one) for one in ours]:
         return True  # what this node's own programs name
     pure = PurePosixPath(path)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
+from ganeti.base import tls
 from ganeti.base.connections import watch_other_end
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import Lane
@@ -36,6 +37,14 @@ class NotSent(Exception):
 
 class NoAnswer(Exception):
     """The node may have seen the call, and may have carried it out."""
+
+
+class _OtherCertificate(Exception):
+    """Whoever answers there has another certificate; nothing was sent."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,8 @@ class _Peer:
     """One lane to one node."""
 
     fingerprint: str
+    generation: int
+    """Of the certificates that its connections were made with."""
     session: aiohttp.ClientSession = field(repr=False)
     handshakes: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(HANDSHAKES_WITH_ONE)
@@ -120,7 +131,32 @@ class HttpsTransport:
         timeout_s: float,
         lane: Lane,
     ) -> Answer:
-        peer = await self._peer(node, lane)
+        try:
+            return await self._post(
+                node, node.certificate, procedure, body, headers, timeout_s, lane
+            )
+        except _OtherCertificate as err:
+            if not node.next_certificate:
+                raise NotSent(err.why) from err
+        # Its certificate is being renewed.
+        try:
+            return await self._post(
+                node, node.next_certificate, procedure, body, headers, timeout_s, lane
+            )
+        except _OtherCertificate as err:
+            raise NotSent(err.why) from err
+
+    async def _post(  # noqa: PLR0917 - those of a request
+        self,
+        node: Node,
+        fingerprint: str,
+        procedure: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        lane: Lane,
+    ) -> Answer:
+        peer = await self._peer(node, fingerprint, lane)
         progress = _Progress((peer.handshakes, self._handshakes[lane]))
         host = f"[{node.primary_ip}]" if ":" in node.primary_ip else node.primary_ip
         try:
@@ -138,6 +174,8 @@ class HttpsTransport:
                 return Answer(response.status, await _read(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as err:
             why = _said(err, progress, timeout_s)
+            if isinstance(err, aiohttp.ServerFingerprintMismatch):
+                raise _OtherCertificate(why) from err
             if not progress.is_connected or _is_refused_certificate(err):
                 raise NotSent(why) from err
             raise NoAnswer(why) from err
@@ -149,11 +187,12 @@ class HttpsTransport:
         for peer in peers.values():
             await peer.session.close()
 
-    async def _peer(self, node: Node, lane: Lane) -> _Peer:
+    async def _peer(self, node: Node, fingerprint: str, lane: Lane) -> _Peer:
         peer = self._peers.get((node.uuid, lane))
-        if peer is not None and peer.fingerprint == node.certificate:
+        generation = tls.generation(self._context)
+        if peer is not None and (peer.fingerprint, peer.generation) == (fingerprint, generation):
             return peer
-        made = _Peer(node.certificate, self._new_session(node.certificate, lane))
+        made = _Peer(fingerprint, generation, self._new_session(fingerprint, lane))
         self._peers[node.uuid, lane] = made
         if peer is not None:
             await peer.session.close()

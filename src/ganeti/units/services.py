@@ -97,6 +97,18 @@ async def no_faults() -> Sequence[ServerFault]:
     return ()
 
 
+class Renewal(Protocol):
+    """New keys and certificates for nodes (`ganeti.daemons.renewal`); node -> why it has none yet."""
+
+    async def renew(self, *, authority: bool) -> dict[str, str]:
+        """New certificates for all nodes, of a new authority too; PrereqError where that is not possible."""
+        ...
+
+    async def renew_confd_key(self) -> dict[str, str]:
+        """A new key for confd on all candidates."""
+        ...
+
+
 @dataclass(frozen=True)
 class Services:
     """The master's means."""
@@ -117,3 +129,4 @@ class Services:
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""
+    renewal: Renewal | None = None

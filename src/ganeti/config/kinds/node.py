@@ -15,8 +15,8 @@ def _claims(_cluster: Cluster, node: Node) -> Iterator[Claim]:
     yield Claim("host name", node.name)
     for address in sorted({node.primary_ip, node.secondary_ip} - {""}):
         yield Claim("node address", f"{address} port {node.port}")
-    if node.certificate:
-        yield Claim("certificate", node.certificate)
+    for certificate in sorted(set(node.certificates)):
+        yield Claim("certificate", certificate)
 
 
 def _problems(view: View, node: Node) -> Iterator[Problem]:

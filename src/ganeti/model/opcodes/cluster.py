@@ -134,3 +134,34 @@ class OpClusterDeactivateMasterIp(
     OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_DEACTIVATE_MASTER_IP"
 ):
     """Take the cluster's address from the master."""
+
+
+class OpClusterRenewCrypto(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENEW_CRYPTO"):
+    """Give all nodes new certificates, candidates a new key of confd; the result names who has none yet."""
+
+    node_certificates: Annotated[
+        bool, Field("give each node a new key and certificate", "! --new-node-certificates")
+    ] = False
+    cluster_certificate: Annotated[
+        bool,
+        Field("make a new authority, and certificates of it", "! --new-cluster-certificate"),
+    ] = False
+    confd_key: Annotated[
+        bool, Field("make a new key for confd's datagrams", "! --new-confd-hmac-key")
+    ] = False
+    # What Ganeti's clients send: there are no ssh keys here.
+    renew_ssh_keys: bool = False
+    ssh_key_type: str | None = None
+    ssh_key_bits: int | None = None
+    verbose: bool = False
+    debug: bool = False
+
+
+class OpClusterRename(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_RENAME"):
+    """Give the cluster another name, and the address of that name."""
+
+    name: str
+    ip: str | None = None
+    """The address; what the name resolves to without it."""
+
+    summary_field: ClassVar[str | None] = "name"

@@ -95,6 +95,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             port=op.port,
             group=GroupUuid(self._group(ctx.snapshot).uuid),
             certificate=op.certificate,
+            certificate_generation=ctx.snapshot.cluster.certificate_generation,
             master_candidate=op.master_capable and _pool_has_room(ctx.snapshot),
             master_capable=op.master_capable,
             vm_capable=op.vm_capable,
@@ -108,6 +109,8 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
         return replace(
             known,
             certificate=op.certificate,
+            next_certificate="",
+            certificate_generation=snapshot.cluster.certificate_generation,
             port=op.port,
             primary_ip=op.primary_ip or known.primary_ip,
             secondary_ip=op.secondary_ip or known.secondary_ip,

@@ -1,0 +1,154 @@
+"""Keys and certificates that are files of the master, and reach other nodes as such (`gnt-cluster redist-conf`).
+
+Each is written as a whole, 0600; running it again makes or takes it again.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base import certificates
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import Paths
+
+LIFETIME_S = 5 * 365 * certificates.DAY_S
+FILE_LIMIT = 64 * 1024
+SECRET_BYTES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRenewal:
+    """What is to be made anew, or taken from a file."""
+
+    rapi: bool = False
+    rapi_file: str | None = None
+    spice: bool = False
+    spice_file: str | None = None
+    spice_authority_file: str | None = None
+    domain_secret: bool = False
+    domain_secret_file: str | None = None
+
+    def check(self) -> None:
+        """InputError where options contradict each other."""
+        for made, given, option in (
+            (self.rapi, self.rapi_file, "--rapi-certificate"),
+            (self.spice, self.spice_file, "--spice-certificate"),
+            (self.domain_secret, self.domain_secret_file, "--cluster-domain-secret"),
+        ):
+            if made and given:
+                raise InputError("either make a new one, or give one", option)
+        if bool(self.spice_file) != bool(self.spice_authority_file):
+            raise InputError(
+                "--spice-certificate and --spice-ca-certificate belong together",
+                "--spice-certificate",
+            )
+
+    @property
+    def is_any(self) -> bool:
+        return any(getattr(self, name) for name in self.__dataclass_fields__)
+
+
+def renew_files(paths: Paths, wanted: FileRenewal, cluster_name: str, now: float) -> list[str]:
+    """Write what is wanted; a line about each. InputError or PrereqError before anything is written."""
+    wanted.check()
+    contents: list[tuple[Path, bytes, str]] = []
+    if wanted.rapi:
+        pair = _own_pair(cluster_name, now)
+        contents.append((paths.rapi_certificate, pair, "certificate of the REST interface"))
+    if wanted.rapi_file:
+        pair = _given_pair(wanted.rapi_file)
+        contents.append((paths.rapi_certificate, pair, "certificate of the REST interface"))
+    contents += _spice(paths, wanted, cluster_name, now)
+    if wanted.domain_secret:
+        contents.append((paths.cluster_domain_secret, new_secret(), "cluster domain secret"))
+    if wanted.domain_secret_file:
+        secret = read_secret(wanted.domain_secret_file)
+        contents.append((paths.cluster_domain_secret, secret, "cluster domain secret"))
+    said = []
+    for path, content, what in contents:
+        try:
+            write_atomically(path, content, mode=0o600)
+        except OSError as err:
+            raise PrereqError(
+                f"{path} cannot be written: {err.strerror}", ErrorCode.ENVIRONMENT
+            ) from err
+        said.append(f"new {what}: {path}")
+    return said
+
+
+def new_secret() -> bytes:
+    """A cluster domain secret: the SHA-1 of 20 random bytes, a line (S206)."""
+    import hashlib  # noqa: PLC0415 - rarely needed
+    import secrets  # noqa: PLC0415 - the same
+
+    random = secrets.token_bytes(SECRET_BYTES)
+    return hashlib.sha1(random, usedforsecurity=False).hexdigest().encode() + b"\n"
+
+
+def read_secret(name: str) -> bytes:
+    """The secret of another cluster of the same owner, as its file has it; PrereqError."""
+    content = _read(name)
+    if not SECRET_BYTES <= len(content.strip()) <= FILE_LIMIT or not content.isascii():
+        raise PrereqError(
+            f"{name} has no domain secret: text of at least {SECRET_BYTES} characters",
+            ErrorCode.WRONG_INPUT,
+        )
+    return content.strip() + b"\n"
+
+
+def _spice(
+    paths: Paths, wanted: FileRenewal, cluster_name: str, now: float
+) -> list[tuple[Path, bytes, str]]:
+    if wanted.spice:
+        pair = _own_pair(cluster_name, now)
+        authority = pair[pair.index(b"-----BEGIN CERTIFICATE") :]
+    elif wanted.spice_file and wanted.spice_authority_file:
+        pair, authority = _given_pair(wanted.spice_file), _read(wanted.spice_authority_file)
+        if not certificates.is_signed_by(_certificate_of(pair), authority):
+            raise PrereqError(
+                f"{wanted.spice_file} is not signed by {wanted.spice_authority_file}",
+                ErrorCode.WRONG_INPUT,
+            )
+    else:
+        return []
+    return [
+        (paths.spice_authority, authority, "authority of SPICE displays"),
+        (paths.spice_certificate, pair, "certificate of SPICE displays"),
+    ]
+
+
+def _own_pair(name: str, now: float) -> bytes:
+    key = certificates.new_key()
+    return key + certificates.self_signed(key, name, now, LIFETIME_S)
+
+
+def _given_pair(name: str) -> bytes:
+    """A key and its certificate from one file (PEM), as it is; PrereqError."""
+    import ssl  # noqa: PLC0415 - rarely needed
+
+    content = _read(name)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(name, password=lambda: "")
+    except (OSError, ValueError) as err:
+        raise PrereqError(
+            f"{name} must have a key without password and its certificate (PEM): {err}",
+            ErrorCode.WRONG_INPUT,
+        ) from err
+    return content
+
+
+def _certificate_of(pair: bytes) -> bytes:
+    begin = pair.find(b"-----BEGIN CERTIFICATE")
+    return pair[begin:] if begin >= 0 else b""
+
+
+def _read(name: str) -> bytes:
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(FILE_LIMIT + 1)
+    except OSError as err:
+        raise PrereqError(f"{name} cannot be read: {err.strerror}", ErrorCode.ENVIRONMENT) from err
+    if len(content) > FILE_LIMIT:
+        raise PrereqError(f"{name} is too large", ErrorCode.WRONG_INPUT)
+    return content

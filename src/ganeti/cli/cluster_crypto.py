@@ -1,0 +1,110 @@
+"""The commands of gnt-cluster that change what the cluster is known by: keys, certificates, its name."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.terminal import say
+from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.jobs import run_opcode
+from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.options import FORCE, JOB_OPTIONS
+
+if TYPE_CHECKING:  # it loads what commands may not load early
+    from ganeti.bootstrap.renew_files import FileRenewal
+
+RENEW = OpOptions("cluster.OpClusterRenewCrypto")
+_FILES = {
+    "rapi": option("--new-rapi-certificate", dest="rapi", action="store_true",
+                   help="make a new certificate of the REST interface"),
+    "rapi_file": option("--rapi-certificate", dest="rapi_file", metavar="FILE", completion="file",
+                        help="take that of the REST interface from a file (key and certificate)"),
+    "spice": option("--new-spice-certificate", dest="spice", action="store_true",
+                    help="make a new certificate of SPICE displays"),
+    "spice_file": option("--spice-certificate", dest="spice_file", metavar="FILE",
+                         completion="file", help="take that of SPICE displays from a file (key and certificate)"),
+    "spice_authority_file": option("--spice-ca-certificate", dest="spice_authority_file",
+                                   metavar="FILE", completion="file",
+                                   help="the certificate of who signed it"),
+    "domain_secret": option("--new-cluster-domain-secret", dest="domain_secret",
+                            action="store_true", help="make a new cluster domain secret"),
+    "domain_secret_file": option("--cluster-domain-secret", dest="domain_secret_file",
+                                 metavar="FILE", completion="file",
+                                 help="take the domain secret of another cluster from a file"),
+}  # fmt: skip
+
+
+def add_crypto_commands(table: CommandTable) -> None:
+    """Give gnt-cluster its commands about keys and its name."""
+    table.command("renew-crypto", RENEW, *_FILES.values(), FORCE, *JOB_OPTIONS)(renew_crypto)
+    table.command(
+        "rename",
+        Argument("name", "the new name of the cluster"),
+        option("--master-ip", dest="ip", metavar="ADDRESS",
+               help="the cluster's address; without it, what the name resolves to"),
+        FORCE,
+        *JOB_OPTIONS,
+    )(rename)  # fmt: skip
+
+
+def renew_crypto(args: argparse.Namespace) -> int:
+    """Give a running cluster new keys and certificates; on the master, as root.
+
+    Old and new ones count side by side until all nodes have the new ones. The command may be repeated after
+    any failure. Nodes that do not answer are named, and get theirs by themselves when they are back; while a
+    new authority comes in, mark nodes offline that do not come back, or the old one counts on.
+    """
+    files = _wanted_files(args)
+    given = RENEW.given(args)
+    if not (given or files):
+        raise InputError("say what is to be renewed; see --help", "options")
+    if not args.force:
+        from ganeti.cli.confirmation import confirm
+
+        confirm("Renew keys of the cluster?", is_sure=False, how="--force")
+    if files:
+        _renew_files(files, args)
+    if given:
+        late = run_opcode(RENEW.kind(**given), args)
+        return 1 if late else 0
+    return 0
+
+
+def _wanted_files(args: argparse.Namespace) -> "FileRenewal | None":
+    given: dict[str, Any] = {name: value for name in _FILES if (value := getattr(args, name))}
+    if not given:
+        return None
+    from ganeti.bootstrap.renew_files import FileRenewal
+
+    wanted = FileRenewal(**given)
+    wanted.check()
+    return wanted
+
+
+def _renew_files(wanted: "FileRenewal", args: argparse.Namespace) -> None:
+    import time
+
+    from ganeti.base.paths import Paths
+    from ganeti.bootstrap.renew_files import renew_files
+    from ganeti.clients.luxi import LuxiClient
+    from ganeti.model.opcodes.cluster import OpClusterRedistConf
+
+    with LuxiClient() as client:  # it is the master, and runs
+        name = client.call("QueryClusterInfo")["name"]
+    for line in renew_files(Paths.from_environment(), wanted, name, time.time()):
+        say(line)
+    run_opcode(OpClusterRedistConf(), args)
+
+
+def rename(args: argparse.Namespace) -> int:
+    """Give the cluster another name, and the address of that name.
+
+    Nodes, instances and jobs are not touched. Whoever reaches the cluster by its address loses the
+    connection if that changes.
+    """
+    from ganeti.cli.confirmation import confirm
+    from ganeti.model.opcodes.cluster import OpClusterRename
+
+    confirm(f"Call the cluster {args.name}?", is_sure=args.force, how="--force")
+    run_opcode(OpClusterRename(name=args.name, ip=args.ip), args)
+    return 0
