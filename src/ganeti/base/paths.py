@@ -234,6 +234,19 @@ class Paths:
         return self.run / "fake-hypervisor"
 
     @property
+    def extstorage_search_path(self) -> tuple[Path, ...]:
+        """Where providers of external storage are looked for; the first match wins."""
+        return tuple(
+            self.below(name)
+            for name in (
+                "/srv/ganeti/extstorage",
+                "/usr/local/lib/ganeti/extstorage",
+                "/usr/lib/ganeti/extstorage",
+                "/usr/share/ganeti/extstorage",
+            )
+        )
+
+    @property
     def os_search_path(self) -> tuple[Path, ...]:
         """Where OS definitions are looked for; the first match wins."""
         return tuple(

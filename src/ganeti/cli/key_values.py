@@ -184,12 +184,16 @@ def disk_requests(texts: Sequence[str] | None) -> "list[DiskRequest]":
 
     requests = []
     for index, values in enumerate(indexed(texts, "disks")):
-        size = values.pop("size", None)
-        if not isinstance(size, str):
+        size, adopt = values.pop("size", None), values.pop("adopt", None)
+        if adopt is not None and not isinstance(adopt, str):
+            raise InputError("needs a value", f"disks[{index}].adopt")
+        if adopt is None and not isinstance(size, str):
             raise InputError("needs a size, as in 0:size=10g", f"disks[{index}]")
         mode, name = values.pop("mode", "rw"), values.pop("name", None)
-        mib = parse_mib(size, f"disks[{index}].size")
-        requests.append(DiskRequest(size=mib, mode=str(mode), name=name, params=values))
+        mib = parse_mib(size, f"disks[{index}].size") if isinstance(size, str) else 0
+        requests.append(
+            DiskRequest(size=mib, mode=str(mode), name=name, adopt=adopt, params=values)
+        )
     return requests
 
 

@@ -17,6 +17,7 @@ PROGRAMS = (
     "gnt-filter",
     "gnt-os",
     "gnt-backup",
+    "gnt-storage",
     "gnt-job",
     "gnt-debug",
     "mon-collector",

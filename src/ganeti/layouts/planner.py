@@ -35,6 +35,8 @@ class NewDisk:
     mode: str = "rw"
     name: str | None = None
     params: Params | None = None
+    adopt: str | None = None
+    """What becomes the disk, if it is not made anew."""
 
 
 @dataclass(frozen=True)

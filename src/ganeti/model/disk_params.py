@@ -31,6 +31,8 @@ ALIASES = {"plain": {"stripe": "stripes"}}
 _WORD = re.compile(r"[A-Za-z0-9_.:+-]*", re.ASCII)
 _OPTIONS = re.compile(r"[A-Za-z0-9_.:+=, /-]*", re.ASCII)
 """What options for DRBD's own tools may be made of; each becomes words of a list, never a command line."""
+_OPEN_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+OPEN_VALUE_LIMIT = 4096
 _GROUPS = ("vg", "metavg")
 """Names of volume groups."""
 _FREE_TEXTS = ("disk-custom", "net-custom")
@@ -46,6 +48,9 @@ def check_disk_params(template: str, given: Mapping[str, Any], field: str) -> Pa
     aliases = ALIASES.get(template, {})
     for word, value in given.items():
         where, name = f"{field}.{word}", aliases.get(word, word)
+        if name not in known and row.open_params and _OPEN_NAME.fullmatch(name):
+            checked[name] = None if value is None else _open_value(value, where)
+            continue
         if name not in known:
             names = ", ".join(known) or "none"
             raise InputError(
@@ -55,6 +60,14 @@ def check_disk_params(template: str, given: Mapping[str, Any], field: str) -> Pa
             raise InputError(f"is given twice, also as {name}", where)
         checked[name] = None if value is None else _checked(name, value, known[name], where)
     return checked
+
+
+def _open_value(value: Any, where: str) -> str:
+    """A value that only a provider understands; it becomes a variable of its scripts."""
+    text = str(value)
+    if not text.isprintable() or len(text) > OPEN_VALUE_LIMIT:
+        raise InputError("must be printable text", where)
+    return text
 
 
 def _checked(name: str, value: Any, default: Any, where: str) -> Any:

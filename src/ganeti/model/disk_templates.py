@@ -74,6 +74,8 @@ class DiskTemplate:
     """Whether that is the only way."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """Disk parameters and their defaults. Rates are KiB/s, delays tenths of a second, stripes KiB."""
+    open_params: bool = False
+    """Whether a disk may have parameters that are not in the row: those of whoever keeps it."""
     fixed_params: tuple[str, ...] = ()
     """Parameters that say where a disk is, and so never change once it is made."""
 
@@ -136,6 +138,31 @@ PLAIN = DiskTemplate(
     params={"stripe_size": 64, "stripes": 1, "vg": ""},
     fixed_params=("vg",),
 )
+BLOCK_DEVICE = DiskTemplate(
+    "blockdev",
+    Mirror.EXTERNAL,
+    has_driver=True,
+    is_balanced=True,
+    adopts=True,
+    only_adopts=True,
+)
+RBD = DiskTemplate(
+    "rbd",
+    Mirror.EXTERNAL,
+    has_driver=True,
+    is_balanced=True,
+    params={**_ACCESS, "pool": "rbd"},
+    fixed_params=("pool",),
+)
+EXTERNAL = DiskTemplate(
+    "ext",
+    Mirror.EXTERNAL,
+    has_driver=True,
+    is_balanced=True,
+    params=_ACCESS,
+    open_params=True,
+    fixed_params=("provider",),
+)
 
 TEMPLATES: dict[str, DiskTemplate] = {
     template.name: template
@@ -144,7 +171,7 @@ TEMPLATES: dict[str, DiskTemplate] = {
         FILE,
         SHARED_FILE,
         PLAIN,
-        DiskTemplate("blockdev", Mirror.EXTERNAL, is_balanced=True),
+        BLOCK_DEVICE,
         DiskTemplate(
             "drbd",
             Mirror.INTERNAL,
@@ -171,8 +198,8 @@ TEMPLATES: dict[str, DiskTemplate] = {
                 "resync-rate": 61440,
             },
         ),
-        DiskTemplate("rbd", Mirror.EXTERNAL, is_balanced=True, params={**_ACCESS, "pool": "rbd"}),
-        DiskTemplate("ext", Mirror.EXTERNAL, is_balanced=True, params=_ACCESS),
+        RBD,
+        EXTERNAL,
         DiskTemplate(
             "gluster",
             Mirror.EXTERNAL,
@@ -190,6 +217,13 @@ DISK_TEMPLATES: dict[str, DiskTemplate] = {
 
 FILE_DRIVER = "loop"
 """First word of the `logical_id` of disks in files, as Ganeti has it; the second is the path."""
+
+ADOPTED_DRIVER = "manual"
+"""First word of the `logical_id` of adopted block devices, as Ganeti has it; the second is the path."""
+BLOCK_DEVICE_ROOT = "/dev/disk/"
+"""Where names of devices stay with them."""
+RBD_SCHEME = "rbd:"
+"""Before pool and image, where the hypervisor reads an image of Ceph by itself."""
 
 ENABLED_BY_DEFAULT = ("sharedfile", "file", "diskless")
 """The templates of a new cluster, the default first."""

@@ -1,24 +1,32 @@
 """Answers calls about single disks."""
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 
 from ganeti.base.errors import StorageError
 from ganeti.node.disks import DeviceFactory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ADOPT,
+    BLOCKDEV_ADOPTABLE,
     BLOCKDEV_ASSEMBLE,
     BLOCKDEV_CREATE,
+    BLOCKDEV_GIVE_BACK,
     BLOCKDEV_GROW,
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
+    AdoptDiskArgs,
     DiskArgs,
     DiskInfo,
     GrowDiskArgs,
     OpenDiskArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.storage.interface import Adoption
 
 
 def handlers(device: DeviceFactory, locks: InstanceLocks) -> Handlers:
@@ -28,6 +36,9 @@ def handlers(device: DeviceFactory, locks: InstanceLocks) -> Handlers:
         BLOCKDEV_CREATE.name: disks.create,
         BLOCKDEV_REMOVE.name: disks.remove,
         BLOCKDEV_GROW.name: disks.grow,
+        BLOCKDEV_ADOPTABLE.name: disks.adoptable,
+        BLOCKDEV_ADOPT.name: disks.adopt,
+        BLOCKDEV_GIVE_BACK.name: disks.give_back,
         BLOCKDEV_ASSEMBLE.name: disks.open,
         BLOCKDEV_SHUTDOWN.name: disks.close,
         BLOCKDEV_INFO.name: disks.info,
@@ -50,6 +61,27 @@ class _Disks:
         async with self.locks.of(args.instance_name):
             await device.grow(args.size)
         return DiskInfo(exists=True, path=device.path, size=args.size)
+
+    async def adoptable(self, args: AdoptDiskArgs, _call: Call) -> DiskInfo:
+        size = await self._adoption(args).adoptable_mib(args.source)
+        await asyncio.to_thread(_check_not_another, args)
+        return DiskInfo(exists=True, path=args.source, size=size)
+
+    async def adopt(self, args: AdoptDiskArgs, _call: Call) -> DiskInfo:
+        async with self.locks.of(args.instance_name):
+            await self._adoption(args).adopt(args.source)
+        return DiskInfo(exists=True, size=args.disk.size)
+
+    async def give_back(self, args: AdoptDiskArgs, _call: Call) -> Nothing:
+        async with self.locks.of(args.instance_name):
+            await self._adoption(args).give_back(args.source)
+        return Nothing()
+
+    def _adoption(self, args: AdoptDiskArgs) -> Adoption:
+        found = self.device(args.instance_name, args.disk).adoption
+        if found is None:
+            raise StorageError(f"disks of template {args.disk.template} are not adopted")
+        return found
 
     async def open(self, args: OpenDiskArgs, _call: Call) -> DiskInfo:
         device = self.device(args.instance_name, args.disk)
@@ -83,3 +115,15 @@ class _Disks:
             "" if size >= args.disk.size else f"has {size} MiB instead of {args.disk.size} MiB"
         )
         return DiskInfo(exists=True, path=device.path, size=size, problem=problem, sync=sync)
+
+
+def _check_not_another(args: AdoptDiskArgs) -> None:
+    """StorageError if a device to be adopted is the disk of another instance under another name (A48)."""
+    try:
+        wanted = Path(args.source).stat().st_rdev if args.source.startswith("/") else 0
+    except OSError as err:
+        raise StorageError(f"{args.source} cannot be looked at: {err.strerror}") from err
+    for other in args.others:
+        with contextlib.suppress(OSError):
+            if wanted and other.startswith("/") and Path(other).stat().st_rdev == wanted:
+                raise StorageError(f"{args.source} is the disk {other} of an instance")

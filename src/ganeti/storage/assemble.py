@@ -5,15 +5,21 @@ from collections.abc import Callable
 from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
 from ganeti.model.instance_spec import DiskSpec
+from ganeti.storage.block_device import AdoptedDevice
+from ganeti.storage.external.volume import ExternalVolume
 from ganeti.storage.file import FileDisk
 from ganeti.storage.interface import BlockDevice
 from ganeti.storage.lvm.volume import LogicalVolume
+from ganeti.storage.rbd import RadosImage
 from ganeti.storage.shared_file import SharedFileDisk
 
 DRIVERS: dict[str, Callable[[Paths, DiskSpec], BlockDevice]] = {
     FileDisk.template.name: FileDisk,
     SharedFileDisk.template.name: SharedFileDisk,
     LogicalVolume.template.name: LogicalVolume,
+    AdoptedDevice.template.name: AdoptedDevice,
+    RadosImage.template.name: RadosImage,
+    ExternalVolume.template.name: ExternalVolume,
 }
 
 

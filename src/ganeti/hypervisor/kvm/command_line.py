@@ -65,6 +65,8 @@ class DiskBackend:
     direct: bool
     """Past the host's cache."""
     writethrough: bool = False
+    remote: Mapping[str, Any] | None = None
+    """What QEMU reads by a driver of its own: the driver's name and options; then `path` is for people."""
 
 
 @dataclass(frozen=True)
@@ -210,14 +212,16 @@ def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> lis
     """The file below, and the format above it: named as raw, never probed. As `blockdev-add` takes them."""
     read_only = disk.mode == "ro"
     cache = {"direct": backend.direct, "no-flush": False}
-    lower = {
-        "driver": "host_device" if backend.is_block else "file",
+    lower: dict[str, Any] = {
         "node-name": node_name("file", disk),
-        "filename": backend.path,
         "read-only": read_only,
-        "locking": "auto",
         "cache": cache,
     }
+    if backend.remote is not None:
+        lower |= backend.remote
+    else:
+        driver = "host_device" if backend.is_block else "file"
+        lower |= {"driver": driver, "filename": backend.path, "locking": "auto"}
     upper = {
         "driver": "raw",
         "node-name": node_name("disk", disk),
@@ -227,7 +231,8 @@ def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> lis
     }
     discard = str(hvparams["disk_discard"])
     further = {} if discard == "default" else {"discard": discard}
-    return [lower | _aio(disk, backend, hvparams) | further, upper | further]
+    aio = {} if backend.remote is not None else _aio(disk, backend, hvparams)
+    return [lower | aio | further, upper | further]
 
 
 def _aio(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> dict[str, str]:

@@ -57,8 +57,11 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A disk that an instance is to have; `size` in MiB."""
 
     size: int
+    """0 for one that is adopted."""
     mode: str = "rw"
     name: str | None = None
+    adopt: str | None = None
+    """What lies on the node already and becomes the disk, its data kept: a volume, a device."""
     params: Params = {}
 
 

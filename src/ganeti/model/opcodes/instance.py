@@ -32,11 +32,14 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     instance_name: str
     mode: str = "create"
     disk_template: Annotated[str | None, Field(
-        "how the disks are kept: diskless, file, sharedfile; the cluster's first without", "-t",
+        "how the disks are kept: diskless, file, sharedfile, plain, blockdev, rbd, ext; the cluster's"
+        " first without", "-t",
         "TEMPLATE"
     )] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
-        "disk N, with size and perhaps mode=ro, name; may be repeated", "! --disk", "N:size=SIZE,...",
+        "disk N, with size and perhaps mode=ro, name, vg, provider, and parameters of its template;"
+        " adopt=NAME in place of a size makes it of a volume or device that is there; may be repeated",
+        "! --disk", "N:size=SIZE,...",
         Form.DISKS
     )] = []  # fmt: skip
     nics: Annotated[list[NicRequest], Field(

@@ -17,6 +17,14 @@ class OpenDiskArgs(DiskArgs, frozen=True, kw_only=True):
     role: DiskRole = DiskRole.PRIMARY
 
 
+class AdoptDiskArgs(DiskArgs, frozen=True, kw_only=True):
+    """A disk that is made of what is there already, or was."""
+
+    source: str
+    others: list[str] = []
+    """What the other disks of this template in the cluster are called."""
+
+
 class SyncStatus(Message, frozen=True, kw_only=True):
     """How the copies of a mirrored disk are, as one node sees them."""
 
@@ -70,6 +78,15 @@ BLOCKDEV_CREATE = Procedure("blockdev_create", DiskArgs, DiskInfo, HOURS_S, chan
 """Filling a large disk with zeros takes its time, as does what a larger one has more."""
 
 BLOCKDEV_REMOVE = Procedure("blockdev_remove", DiskArgs, Nothing, SLOW_S, changes=True)
+
+BLOCKDEV_ADOPTABLE = Procedure(
+    "blockdev_adoptable", AdoptDiskArgs, DiskInfo, NORMAL_S, changes=False
+)
+
+BLOCKDEV_ADOPT = Procedure("blockdev_adopt", AdoptDiskArgs, DiskInfo, SLOW_S, changes=True)
+
+BLOCKDEV_GIVE_BACK = Procedure("blockdev_give_back", AdoptDiskArgs, Nothing, SLOW_S, changes=True)
+"""Undoes the adoption: what was adopted is again what it was."""
 
 BLOCKDEV_GROW = Procedure("blockdev_grow", GrowDiskArgs, DiskInfo, HOURS_S, changes=True)
 

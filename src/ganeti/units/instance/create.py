@@ -1,12 +1,12 @@
 """Creating instances."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
-from ganeti.base.errors import ErrorCode, ExecError, PrereqError, Refused, RpcError
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError, Refused, RpcError
 from ganeti.config.resolve import full_name, resolve_group, resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
@@ -27,6 +27,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.hooks.environment import instance_variables
 from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.instance.adoption import sources, with_adopted_sizes
 from ganeti.units.instance.confinement import check_confinement
 from ganeti.units.instance.create_plan import check_create_arguments, new_instance
 from ganeti.units.instance.disks import (
@@ -59,7 +60,13 @@ from ganeti.units.instance.nic_checks import (
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.power import start_instance
 from ganeti.units.instance.requests import check_disks, check_template
-from ganeti.units.node_choice import check_can_host, check_memory, check_space, free_resources
+from ganeti.units.node_choice import (
+    check_can_host,
+    check_memory,
+    check_online,
+    check_space,
+    free_resources,
+)
 from ganeti.units.undo.disks import SetDiskRole
 from ganeti.units.undo.instances import ForgetInstance
 from ganeti.units.undo.step import Step
@@ -78,6 +85,8 @@ class CreatePlan:
     """Where the data of its disks comes from, instead of an installation."""
     why_not: tuple[tuple[str, str], ...] = ()
     """Other nodes and why they were not chosen, if that was asked for."""
+    adopted: Mapping[str, str] = field(default_factory=dict)
+    """UUID of a disk -> what it is made of; nothing is installed on such."""
 
     @property
     def node(self) -> Node:
@@ -126,6 +135,11 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         check_disks(op.disks, template)
         unplaced = new_instance(ctx, op, template)
         check_confinement(ctx, unplaced)
+        adopted = sources(op.disks, unplaced.disks)
+        if adopted and found:
+            raise InputError("an import would overwrite what is adopted", "disks")
+        if adopted:
+            unplaced = await self._with_adopted_sizes(ctx, unplaced, adopted)
         groups = list(snapshot.groups.values())
         if not op.ignore_ipolicy:
             check_instance_policy(ctx, unplaced, ignore=False, groups=groups)
@@ -140,15 +154,28 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         uuids = [NodeUuid(one.uuid) for one in nodes]
         instance = placed_disks(planner_of(unplaced), unplaced, uuids, JobNames(ctx))
         ctx.check_change(lambda draft: _add(draft, instance))
-        await self._check_resources(ctx, nodes, instance)
+        await self._check_resources(ctx, nodes, instance, adopted)
         imported = await plan_import(ctx, found, instance.os, node) if found else None
         has_script = imported is None or imported.by_script
         await self._check_on_node(ctx, node, instance, has_script=has_script)
         instance = await with_pinned_hardware(ctx, node, instance)
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
-        install = not op.no_install and template.has_disks
-        return CreatePlan(instance, nodes, install, self._starts, imported, tuple(self._why_not))
+        install = not op.no_install and template.has_disks and not adopted
+        why_not = tuple(self._why_not)
+        return CreatePlan(instance, nodes, install, self._starts, imported, why_not, adopted)
+
+    async def _with_adopted_sizes(
+        self, ctx: UnitContext, instance: Instance, adopted: Mapping[str, str]
+    ) -> Instance:
+        given = self._given(ctx.snapshot)
+        if not given:
+            raise InputError("say on which node lies what is adopted (--node)", "pnode")
+        check_online(given[0])
+        here = replace(instance, primary_node=NodeUuid(given[0].uuid))
+        return replace(
+            await with_adopted_sizes(ctx, here, given[0], adopted), primary_node=NodeUuid("")
+        )
 
     @property
     def _starts(self) -> bool:
@@ -191,11 +218,16 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         return tuple(choice.nodes)
 
     async def _check_resources(
-        self, ctx: UnitContext, nodes: Sequence[Node], instance: Instance
+        self,
+        ctx: UnitContext,
+        nodes: Sequence[Node],
+        instance: Instance,
+        adopted: Collection[str] = (),
     ) -> None:
         what = f"instance {instance.name}"
         demand = Demand.of(ctx.snapshot.cluster, instance)
-        needs = space_needed(ctx.snapshot.cluster, instance.disks)
+        new = [disk for disk in instance.disks if disk.uuid not in adopted]
+        needs = space_needed(ctx.snapshot.cluster, new)
         for node in nodes:
             info = await free_resources(ctx, node, what, needs)
             memory = demand.memory if self._starts and node is nodes[0] else 0
@@ -226,7 +258,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         async with ctx.undo_log() as undo:
             if plan.instance.disks:
                 ctx.step("creating instance disks")
-            await create_disks(ctx, undo, plan.instance)
+            await create_disks(ctx, undo, plan.instance, adopted=plan.adopted)
             ctx.log(f"adding instance {plan.instance.name} to cluster config")
             await undo.push(ForgetInstance(instance=plan.instance.uuid))
             await ctx.config.change(lambda draft: _add(draft, plan.instance))

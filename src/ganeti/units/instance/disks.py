@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
 from ganeti.base.errors import ErrorCode, ExecError, PrereqError, RpcError
@@ -16,10 +16,12 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_ADOPT,
     BLOCKDEV_ASSEMBLE,
     BLOCKDEV_CREATE,
     BLOCKDEV_INFO,
     BLOCKDEV_SHUTDOWN,
+    AdoptDiskArgs,
     DiskArgs,
     DiskInfo,
     OpenDiskArgs,
@@ -79,17 +81,28 @@ async def create_disks(
     *,
     nodes: Iterable[NodeUuid] | None = None,
     only: Iterable[str] | None = None,
+    adopted: Mapping[str, str] | None = None,
 ) -> None:
-    """Make the parts of disks on their nodes, or some of each; the undo log removes them."""
+    """Make the parts of disks on their nodes, or some of each; the undo log removes them.
+
+    `adopted` has the UUIDs of disks that are made of what is there already, and of what.
+    """
     chosen = None if only is None else set(only)
     for uuid in creation_order(instance) if nodes is None else nodes:
         node = ctx.snapshot.nodes[uuid]
         for disk in disks_on(ctx, instance, uuid):
             if chosen is None or disk.uuid in chosen:
                 ctx.info(f"disk {disk.index} ({disk.size} MiB) on {node.name}")
-                await undo.push(RemoveDisk(node=uuid, instance=instance.name, disk=disk))
-                what = DiskArgs(instance_name=instance.name, disk=disk)
-                await ctx.call(node, BLOCKDEV_CREATE, what)
+                source = (adopted or {}).get(disk.uuid, "")
+                await undo.push(
+                    RemoveDisk(node=uuid, instance=instance.name, disk=disk, adopted=source)
+                )
+                if source:
+                    taken = AdoptDiskArgs(instance_name=instance.name, disk=disk, source=source)
+                    await ctx.call(node, BLOCKDEV_ADOPT, taken)
+                else:
+                    what = DiskArgs(instance_name=instance.name, disk=disk)
+                    await ctx.call(node, BLOCKDEV_CREATE, what)
 
 
 async def open_disks(

@@ -20,6 +20,8 @@ MAX_DISK_MIB = 64 * 1024 * 1024
 POOL = "pool"
 """In place of an address: any that is free in the network."""
 TAG_LIMIT = 128
+SOURCE_LIMIT = 1023
+"""Characters of what names something to be adopted."""
 _TAG_CHARACTERS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+*/:@_-"
 )
@@ -52,7 +54,7 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
         raise InputError(f"{len(disks)} disks: at most {MAX_DISKS} are possible", "disks")
     for index, disk in enumerate(disks):
         where = f"disks[{index}]"
-        if not 1 <= disk.size <= MAX_DISK_MIB:
+        if disk.adopt is None and not 1 <= disk.size <= MAX_DISK_MIB:
             raise InputError(f"must be from 1 MiB to {MAX_DISK_MIB} MiB", f"{where}.size")
         if disk.mode not in ("rw", "ro", "w", "r", "W", "R"):
             raise InputError("must be rw or ro", f"{where}.mode")
@@ -60,6 +62,7 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
             plain_name(disk.name, f"{where}.name")
         if template is not None:
             check_disk_params(template.name, disk.params, f"{where}.params")
+            check_adoption(disk, template, where)
     if template is not None:
         if template.has_disks and not disks:
             raise InputError(
@@ -67,6 +70,23 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
             )
         if disks and not template.has_disks:
             raise InputError(f"template {template.name} has no disks", "disks")
+
+
+def check_adoption(disk: DiskRequest, template: DiskTemplate, field: str) -> None:
+    """Refuse to adopt what this template cannot; InputError names the field."""
+    if disk.adopt is None:
+        if template.only_adopts:
+            raise InputError(
+                f"disks of template {template.name} are devices that are there already: adopt=PATH",
+                f"{field}.adopt",
+            )
+        return
+    if not template.adopts:
+        raise InputError(f"template {template.name} adopts nothing", f"{field}.adopt")
+    if not 1 <= len(disk.adopt) <= SOURCE_LIMIT or not disk.adopt.isprintable():
+        raise InputError("must be the name of what is to be adopted", f"{field}.adopt")
+    if disk.size:
+        raise InputError("what is adopted has its size already", f"{field}.size")
 
 
 def disk_mode(text: str) -> str:
@@ -163,6 +183,7 @@ def build_disk(request: DiskRequest, planner: Planner, site: Site, names: Names)
         mode=disk_mode(request.mode),
         name=request.name,
         params=_own_params(request, planner.template),
+        adopt=request.adopt,
     )
     return planner.new_disk(new, site, names)
 

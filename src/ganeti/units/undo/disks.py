@@ -10,8 +10,10 @@ from ganeti.model.names import AdminState, DiskRole
 from ganeti.model.objects import Disk, Instance, InstanceUuid, NodeUuid
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
+    BLOCKDEV_GIVE_BACK,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
+    AdoptDiskArgs,
     DiskArgs,
     OpenDiskArgs,
 )
@@ -20,16 +22,24 @@ from ganeti.units.undo.step import Concerned, Step, check_not_moving_there, name
 
 
 class RemoveDisk(Step, frozen=True, kw_only=True):
-    """Remove a disk of the instance of this name from a node."""
+    """Remove a disk of the instance of this name from a node, or give back what became it."""
 
     kind = "remove_disk"
 
     node: str
     instance: str
     disk: DiskSpec
+    adopted: str = ""
+    """What it was made of, if it was adopted."""
 
     async def run(self, services: Services, key: str) -> None:
-        if node := node_of(services, self.node):
+        node = node_of(services, self.node)
+        if node is None:
+            return
+        if self.adopted:
+            what = AdoptDiskArgs(instance_name=self.instance, disk=self.disk, source=self.adopted)
+            await services.rpc.call(node, BLOCKDEV_GIVE_BACK, what, key=key)
+        else:
             args = DiskArgs(instance_name=self.instance, disk=self.disk)
             await services.rpc.call(node, BLOCKDEV_REMOVE, args, key=key)
 

@@ -1,0 +1,68 @@
+"""gnt-storage: providers of external storage."""
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.terminal import say
+from ganeti.cli.command import Argument, CommandTable
+from ganeti.cli.jobs import run_opcode
+from ganeti.cli.options import QUERY_JOB_OPTIONS
+
+table = CommandTable("gnt-storage", "Shows the providers of external storage (template ext).")
+
+_NAMES = Argument("names", "names of providers; all if none is given", nargs="*")
+
+
+def _diagnosed(args: argparse.Namespace, fields: Sequence[str]) -> list[list[Any]]:
+    from ganeti.model.opcodes.external import OpExtStorageDiagnose
+
+    op = OpExtStorageDiagnose(output_fields=["name", *fields], names=args.names)
+    rows: list[list[Any]] = run_opcode(op, args)
+    missing = sorted(set(args.names) - {row[0] for row in rows})
+    if missing:
+        raise PrereqError(
+            f"no node has a provider {', '.join(missing)}; 'gnt-storage diagnose' shows what there is",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
+    return rows
+
+
+@table.command("info", _NAMES, *QUERY_JOB_OPTIONS)
+def info(args: argparse.Namespace) -> int:
+    """Show the parameters that disks on external storage can have, by provider."""
+    for name, groups, parameters in _diagnosed(args, ["nodegroup_status", "parameters"]):
+        usable = sorted(group for group, is_good in groups.items() if is_good)
+        say(f"{name}:")
+        say(f"  - Valid for nodegroups: {', '.join(usable) or 'none'}")
+        say("  - Supported parameters:")
+        for parameter, text in parameters:
+            say(f"      - {parameter}: {text}")
+        say()
+    return 0
+
+
+@table.command("diagnose", _NAMES, *QUERY_JOB_OPTIONS)
+def diagnose(args: argparse.Namespace) -> int:
+    """Show on which nodes each provider is usable, and why not elsewhere."""
+    all_valid = True
+    for name, status, groups in _diagnosed(args, ["node_status", "nodegroup_status"]):
+        is_valid = all(groups.values())
+        all_valid = all_valid and is_valid
+        say(f"Provider: {name} [global status: {'valid' if is_valid else 'invalid'}]")
+        for node, found in sorted(status.items()):
+            for path, is_usable, problem, _parameters in found:
+                state = "valid" if is_usable else "invalid"
+                why = f" ({problem})" if problem else ""
+                say(f"  Node: {node}, status: {state}, path: {path}{why}")
+        lacking = sorted(group for group, is_good in groups.items() if not is_good)
+        if lacking:
+            say(f"  Not usable in all nodes of: {', '.join(lacking)}")
+        say()
+    return 0 if all_valid else 1
+
+
+def main() -> NoReturn:
+    """The program."""
+    table.main()

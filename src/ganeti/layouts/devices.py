@@ -1,0 +1,35 @@
+"""Disks that somebody else keeps: block devices that are adopted."""
+
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import is_absolute_path
+from ganeti.layouts.planner import Names, NewDisk, Planner, Site
+from ganeti.model.disk_templates import ADOPTED_DRIVER, BLOCK_DEVICE, BLOCK_DEVICE_ROOT
+from ganeti.model.objects import Disk
+
+
+class BlockDevicePlanner(Planner):
+    """The device that is named; every node sees it under the same name."""
+
+    template = BLOCK_DEVICE
+
+    def new_disk(self, request: NewDisk, site: Site, names: Names) -> Disk:
+        path = request.adopt
+        if path is None:
+            raise InputError(
+                f"disks of template {self.template.name} are devices that are there: adopt=PATH",
+                f"disks[{site.index}]",
+            )
+        if not is_absolute_path(path) or not path.startswith(BLOCK_DEVICE_ROOT):
+            raise InputError(
+                f"must be the path of a device below {BLOCK_DEVICE_ROOT}, where names stay with devices",
+                f"disks[{site.index}].adopt",
+            )
+        return Disk(
+            uuid=names.uuid(),
+            size=request.size,
+            template=self.template.name,
+            logical_id=(ADOPTED_DRIVER, path),
+            mode=request.mode,
+            name=request.name,
+            params=request.params or {},
+        )

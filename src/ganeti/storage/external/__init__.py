@@ -1,0 +1,1 @@
+"""Disks that programs of others keep: providers of external storage."""

@@ -1,0 +1,164 @@
+"""Disks that are images of Ceph, with a stand-in for the `rbd` command."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.base.process import CommandFailed, Completed
+from ganeti.hypervisor.kvm.disks import resolve_disks
+from ganeti.model.instance_spec import DiskSpec, InstanceSpec
+from ganeti.model.names import DiskRole
+from ganeti.storage.rbd import MIB, RadosImage
+
+UUID = "11111111-0000-4000-8000-000000000000"
+SPEC = DiskSpec(
+    uuid=UUID,
+    index=0,
+    size=8,
+    template="rbd",
+    logical_id=("rbd", "img-1"),
+    params={"pool": "rbd", "access": "userspace"},
+)
+
+
+@dataclass
+class Ceph:
+    """The `rbd` command on images as data."""
+
+    images: dict[str, int] = field(default_factory=dict)
+    meta: dict[str, dict[str, str]] = field(default_factory=dict)
+    mapped: dict[str, str] = field(default_factory=dict)
+    ran: list[list[str]] = field(default_factory=list)
+
+    async def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float = 60.0,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> Completed:
+        words = list(argv)
+        self.ran.append(words)
+        at = words.index("--") if "--" in words else len(words)
+        operands = words[at + 1 :]
+        name = operands[0] if operands else ""
+        act = "_" + words[1].replace("-", "_")
+        out = getattr(self, act)(words, name, operands) if hasattr(self, act) else None
+        return Completed(tuple(words), 0, json.dumps(out).encode() if out else b"", b"")
+
+    def _create(self, words: list[str], name: str, _operands: list[str]) -> None:
+        self.images[name] = int(words[words.index("--size") + 1].rstrip("M")) * MIB
+
+    _resize = _create
+
+    def _info(self, words: list[str], name: str, _operands: list[str]) -> dict[str, int]:
+        if name not in self.images:
+            done = Completed(tuple(words), 2, b"", b"No such file or directory")
+            raise CommandFailed(done, "exit status 2")
+        return {"size": self.images[name]}
+
+    def _image_meta(self, words: list[str], name: str, operands: list[str]) -> Any:
+        if words[2] == "set":
+            self.meta.setdefault(name, {})[operands[1]] = operands[2]
+        return self.meta.get(name)
+
+    def _rm(self, _words: list[str], name: str, _operands: list[str]) -> None:
+        del self.images[name]
+
+    def _showmapped(self, _words: list[str], _name: str, _operands: list[str]) -> Any:
+        return [
+            {
+                "pool": "rbd",
+                "name": key.partition("/")[2].partition("@")[0],
+                "snap": key.partition("@")[2] or "-",
+                "device": device,
+            }
+            for key, device in self.mapped.items()
+        ]
+
+    def _map(self, _words: list[str], name: str, _operands: list[str]) -> None:
+        assert name.partition("@")[0] in self.images
+        self.mapped[name] = f"/dev/rbd{len(self.mapped)}"
+
+    def _unmap(self, _words: list[str], name: str, _operands: list[str]) -> None:
+        self.mapped = {key: one for key, one in self.mapped.items() if one != name}
+
+
+@pytest.fixture
+def ceph() -> Ceph:
+    return Ceph()
+
+
+def disk(ceph: Ceph, **params: Any) -> RadosImage:
+    spec = replace(SPEC, params={**SPEC.params, **params})
+    return RadosImage(Paths(), spec, run=ceph)
+
+
+async def test_an_image_is_made_grown_and_removed(ceph: Ceph) -> None:
+    mine = disk(ceph)
+    await mine.create(8)
+    await mine.create(8)
+    assert ceph.images == {"rbd/img-1": 8 * MIB}
+    await mine.open(DiskRole.PRIMARY)
+    await mine.grow(16)
+    assert await mine.size_mib() == 16
+    assert ceph.mapped == {}
+    await mine.remove()
+    await mine.remove()
+    assert ceph.images == {}
+
+
+async def test_qemu_reads_the_image_by_itself(ceph: Ceph) -> None:
+    mine = disk(ceph)
+    assert mine.path == "rbd:rbd/img-1"
+    instance = InstanceSpec(
+        name="a", uuid="b", hypervisor="kvm", os="", memory=1, vcpus=1, hvparams={},
+        disk_template="rbd", disks=(SPEC,),
+    )  # fmt: skip
+    (backend,) = resolve_disks(instance, [mine.path], "default")
+    assert backend.remote == {"driver": "rbd", "pool": "rbd", "image": "img-1"}
+
+
+async def test_the_kernel_maps_it_for_as_long_as_it_is_open(ceph: Ceph) -> None:
+    mine = disk(ceph, access="kernelspace")
+    await mine.create(8)
+    for _ in range(2):
+        await mine.open(DiskRole.PRIMARY)
+    assert list(ceph.mapped) == ["rbd/img-1"]
+    assert mine.path == "/dev/rbd/rbd/img-1"
+    assert await mine.take("s1") == "/dev/rbd/rbd/img-1@s1"
+    await mine.drop("s1")
+    await mine.close()
+    assert ceph.mapped == {}
+
+
+@pytest.mark.requirement("G12")
+async def test_another_disks_image_is_not_touched(ceph: Ceph) -> None:
+    ceph.images["rbd/img-1"] = 8 * MIB
+    with pytest.raises(StorageError, match="an image of this name is there"):
+        await disk(ceph).create(8)
+    ceph.meta["rbd/img-1"] = {"ganeti.disk": "22222222-0000-4000-8000-000000000000"}
+    await disk(ceph).remove()
+    assert await disk(ceph).size_mib() is None
+    with pytest.raises(StorageError, match="no such image of this disk"):
+        await disk(ceph).open(DiskRole.PRIMARY)
+    assert ceph.images == {"rbd/img-1": 8 * MIB}
+
+
+@pytest.mark.requirement("G24", "A49")
+@pytest.mark.parametrize(
+    ("logical_id", "pool"),
+    [(("rbd", "-f"), "rbd"), (("rbd", "a/b"), "rbd"), (("rbd", "a@b"), "rbd"), (("rbd", "a"), "-x"),
+     (("rbd", "a"), ""), (("x", "a"), "rbd"), (("rbd",), "rbd")],
+)  # fmt: skip
+def test_names_that_could_be_anything_else_are_refused(logical_id: Any, pool: str) -> None:
+    with pytest.raises(StorageError):
+        RadosImage(Paths(), replace(SPEC, logical_id=logical_id, params={"pool": pool}))

@@ -1,0 +1,171 @@
+"""Instances whose disks are made of what lies on their node already."""
+
+from collections.abc import AsyncIterator
+from typing import Any, ClassVar
+
+import pytest
+
+from ganeti.base.errors import StorageError
+from ganeti.model.opcodes.base import DiskRequest
+from ganeti.rpc.fake import Fault
+from ganeti.rpc.procedures.disks import AdoptDiskArgs, DiskArgs, DiskInfo
+from ganeti.rpc.procedures.external import ProviderInfo
+from ganeti.rpc.procedures.form import Nothing
+from tests.support.model_nodes import ModelNode, SharedDirectory, path_of
+from tests.support.units_cluster import Master, World, failed, succeeded
+from tests.unit.units.opcodes import NAME, create
+
+pytestmark = pytest.mark.virtual_time
+DEVICE = "/dev/disk/by-id/wwn-1"
+
+
+class AdoptingNode(ModelNode):
+    """A node whose disks are volumes and devices: what it says of adoption is the contract of the drivers."""
+
+    def _place(self, disk: Any) -> SharedDirectory:
+        return self.groups.get(str(disk.logical_id[0])) or self.shared
+
+    def on_blockdev_adoptable(self, args: AdoptDiskArgs) -> DiskInfo:
+        place = self._place(args.disk)
+        if args.source not in place.disks or args.source in place.owners:
+            raise StorageError(f"volume {args.source} cannot be adopted")
+        return DiskInfo(exists=True, path=args.source, size=place.disks[args.source])
+
+    def on_blockdev_adopt(self, args: AdoptDiskArgs) -> DiskInfo:
+        place, name = self._place(args.disk), path_of(args.disk)
+        if place.owners.get(name) != args.disk.uuid:
+            self.on_blockdev_adoptable(args)
+            place.disks[name] = place.disks.pop(args.source)
+            place.owners[name] = args.disk.uuid
+            place.contents[name] = place.contents.pop(args.source, "")
+        return DiskInfo(exists=True, size=args.disk.size)
+
+    def on_blockdev_give_back(self, args: AdoptDiskArgs) -> Nothing:
+        place, name = self._place(args.disk), path_of(args.disk)
+        if place.owners.get(name) == args.disk.uuid:
+            del place.owners[name]
+            place.disks[args.source] = place.disks.pop(name)
+            place.contents[args.source] = place.contents.pop(name)
+        return Nothing()
+
+    def on_blockdev_remove(self, args: DiskArgs) -> Nothing:
+        if args.disk.template == "blockdev":
+            return Nothing()
+        return super().on_blockdev_remove(args)
+
+    def on_ext_providers(self, args: Nothing) -> list[ProviderInfo]:
+        return self.providers
+
+    providers: ClassVar[list[ProviderInfo]] = []
+
+
+@pytest.fixture
+async def master() -> AsyncIterator[Master]:
+    templates = ("plain", "blockdev", "ext", "diskless")
+    world = World(node_type=AdoptingNode, enabled_disk_templates=templates)
+    for number in (1, 2, 3):
+        world.node(number).groups = {"xenvg": world.node(number).local}
+    world.node(1).local.disks["data1"] = 700
+    world.node(1).local.contents["data1"] = "mine"
+    world.shared.disks[DEVICE] = 900
+    one = await Master.begin(world)
+    yield one
+    await one.end()
+
+
+def adopting(**fields: Any) -> Any:
+    disks = [DiskRequest(size=0, adopt="data1")]
+    return create(**{"disk_template": "plain", "disks": disks, **fields})
+
+
+async def test_a_volume_becomes_a_disk_with_its_size_and_data(master: Master) -> None:
+    succeeded(await master.run(adopting()))
+    (disk,) = master.instance(NAME).disks
+    local = master.world.node(1).local
+    assert (disk.size, local.disks) == (700, {str(disk.logical_id[1]): 700})
+    assert local.contents == {str(disk.logical_id[1]): "mine"}
+    assert "os_create" not in master.rpc.acts()
+    assert "blockdev_create" not in master.rpc.acts()
+
+
+@pytest.mark.requirement("G11", "F24")
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_creation_that_fails_gives_back_what_it_adopted(
+    master: Master, number: int, fault: Fault
+) -> None:
+    master.rpc.fail(number, fault)
+    view = await master.run(adopting(start=True))
+    if master.snapshot.instance_by_name(NAME) is None:
+        failed(view)
+        assert master.world.node(1).local.disks == {"data1": 700}
+        assert master.world.node(1).local.contents == {"data1": "mine"}
+    else:
+        assert list(master.world.node(1).local.disks.values()) == [700]
+
+
+@pytest.mark.requirement("A48")
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"disks": [DiskRequest(size=0, adopt="nosuch")]}, "cannot be adopted"),
+        ({"disks": [DiskRequest(size=5, adopt="data1")]}, "has its size already"),
+        ({"disks": [DiskRequest(size=0, adopt="a\nb")]}, "the name of what is to be adopted"),
+        ({"pnode": None, "iallocator": "hail"}, "say on which node"),
+        ({"disk_template": "blockdev"}, "below /dev/disk/"),
+        ({"disk_template": "blockdev", "disks": [DiskRequest(size=5)]}, "adopt=PATH"),
+        (
+            {"disk_template": "ext", "disks": [DiskRequest(size=0, adopt="x")]},
+            "template ext adopts nothing",
+        ),
+    ],
+)
+async def test_what_cannot_be_adopted_is_refused_before_anything_is_done(
+    master: Master, fields: dict[str, Any], text: str
+) -> None:
+    assert text in failed(await master.run(adopting(**fields)))[1][0]
+    assert master.rpc.acts() == []
+
+
+@pytest.mark.requirement("A48")
+async def test_a_device_is_one_instances_only(master: Master) -> None:
+    disks = [DiskRequest(size=0, adopt=DEVICE)]
+    succeeded(await master.run(adopting(disk_template="blockdev", disks=disks, start=False)))
+    (disk,) = master.instance(NAME).disks
+    assert (disk.size, disk.logical_id) == (900, ("manual", DEVICE))
+    again = adopting(name="b.example.com", disk_template="blockdev", disks=disks, start=False)
+    assert failed(await master.run(again))[0] == "OpPrereqError"
+
+
+async def test_a_disk_of_a_provider_has_its_parameters(master: Master) -> None:
+    disks = [DiskRequest(size=512, params={"provider": "shelf", "pool_name": "fast"})]
+    asked = create(disk_template="ext", disks=disks, start=False, no_install=True, os_type=None)
+    master.world.node(1).groups["shelf"] = SharedDirectory()
+    succeeded(await master.run(asked))
+    (disk,) = master.instance(NAME).disks
+    assert disk.logical_id[0] == "shelf"
+    assert disk.params == {"provider": "shelf", "pool_name": "fast"}
+    for params in ({}, {"provider": "../x"}, {"provider": "a", "BAD": "1"}):
+        wrong = create(
+            "b.example.com", disk_template="ext", disks=[DiskRequest(size=512, params=params)]
+        )
+        assert failed(await master.run(wrong))[1][1] == "wrong_input"
+
+
+async def test_providers_are_compared_across_nodes(
+    master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ganeti.model.opcodes.external import OpExtStorageDiagnose
+
+    good = ProviderInfo(name="shelf", path="/srv/shelf", parameters=[("pool", "Where")])
+    monkeypatch.setattr(AdoptingNode, "providers", [good])
+    bad = ProviderInfo(name="shelf", path="/usr/shelf", problem="script grow is missing")
+    master.world.node(2).__dict__["providers"] = [bad]
+    fields = ["name", "node_status", "nodegroup_status", "parameters"]
+    [row] = succeeded(await master.run(OpExtStorageDiagnose(output_fields=fields)))
+    assert row[0] == "shelf"
+    assert row[1]["node2.example.com"] == [["/usr/shelf", False, "script grow is missing", []]]
+    assert list(row[2].values()) == [False]
+    assert row[3] == [["pool", "Where"]]
+    wrong = OpExtStorageDiagnose(output_fields=["x"])
+    assert "unknown fields x" in failed(await master.run(wrong))[1][0]
