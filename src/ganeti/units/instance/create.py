@@ -136,10 +136,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         unplaced = new_instance(ctx, op, template)
         check_confinement(ctx, unplaced)
         adopted = sources(op.disks, unplaced.disks)
-        if adopted and found:
-            raise InputError("an import would overwrite what is adopted", "disks")
-        if adopted:
-            unplaced = await self._with_adopted_sizes(ctx, unplaced, adopted)
+        unplaced = await self._with_adopted_sizes(ctx, unplaced, adopted)
         groups = list(snapshot.groups.values())
         if not op.ignore_ipolicy:
             check_instance_policy(ctx, unplaced, ignore=False, groups=groups)
@@ -169,6 +166,10 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         self, ctx: UnitContext, instance: Instance, adopted: Mapping[str, str]
     ) -> Instance:
         given = self._given(ctx.snapshot)
+        if not adopted:
+            return instance
+        if self.op.mode == IMPORT:
+            raise InputError("an import would overwrite what is adopted", "disks")
         if not given:
             raise InputError("say on which node lies what is adopted (--node)", "pnode")
         check_online(given[0])
