@@ -94,15 +94,20 @@ async def create_disks(
             if chosen is None or disk.uuid in chosen:
                 ctx.info(f"disk {disk.index} ({disk.size} MiB) on {node.name}")
                 source = (adopted or {}).get(disk.uuid, "")
-                await undo.push(
-                    RemoveDisk(node=uuid, instance=instance.name, disk=disk, adopted=source)
-                )
-                if source:
-                    taken = AdoptDiskArgs(instance_name=instance.name, disk=disk, source=source)
-                    await ctx.call(node, BLOCKDEV_ADOPT, taken)
-                else:
-                    what = DiskArgs(instance_name=instance.name, disk=disk)
-                    await ctx.call(node, BLOCKDEV_CREATE, what)
+                undone = RemoveDisk(node=uuid, instance=instance.name, disk=disk, adopted=source)
+                await undo.push(undone)
+                await _create_disk(ctx, node, instance, disk, source)
+
+
+async def _create_disk(
+    ctx: UnitContext, node: Node, instance: Instance, disk: DiskSpec, source: str
+) -> None:
+    """Make one disk on one node, of what is there already if a source is named."""
+    if source:
+        taken = AdoptDiskArgs(instance_name=instance.name, disk=disk, source=source)
+        await ctx.call(node, BLOCKDEV_ADOPT, taken)
+    else:
+        await ctx.call(node, BLOCKDEV_CREATE, DiskArgs(instance_name=instance.name, disk=disk))
 
 
 async def open_disks(
