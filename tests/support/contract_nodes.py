@@ -21,6 +21,7 @@ from ganeti.node import application
 from ganeti.node.application import NodeApplication
 from ganeti.node.powercycle import TRIGGER
 from ganeti.rpc.calls import Call, concerned_instance
+from ganeti.rpc.procedures.commands import CommandOutput
 from ganeti.rpc.procedures.files import NodeFile
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.hooks import HookResult
@@ -80,6 +81,10 @@ class ContractNode(abc.ABC):
 
     @abc.abstractmethod
     def add_allocator(self, name: str, stdout: str) -> None: ...
+
+    @abc.abstractmethod
+    def allow_programs(self, oob_program: str, restricted: str) -> None:
+        """Programs that say `[]`, and lines of shell."""
 
     @abc.abstractmethod
     def add_hook(self, hook: str, phase: Phase, name: str, output: str) -> None:
@@ -175,6 +180,14 @@ class RealNode(ContractNode):
         path.write_text(f"#!/bin/sh\nprintf %s '{stdout}'\n")
         path.chmod(0o755)
 
+    def allow_programs(self, oob_program: str, restricted: str) -> None:
+        for path in (self.paths.below(oob_program), self.paths.restricted_commands / restricted):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("#!/bin/sh\necho '[]'\n")
+            for one in (path, path.parent, self.paths.etc):
+                one.chmod(0o755)
+        self.paths.shell_commands_allowed.touch(mode=0o644)
+
     def add_hook(self, hook: str, phase: Phase, name: str, output: str) -> None:
         path = self.paths.hooks / directory(hook, phase) / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -257,6 +270,12 @@ class ModelContractNode(ContractNode):
 
     def add_allocator(self, name: str, stdout: str) -> None:
         self.node.allocators[name] = lambda _message: AllocatorOutput(found=True, stdout=stdout)
+
+    def allow_programs(self, oob_program: str, restricted: str) -> None:
+        said = CommandOutput(status=0, stdout="[]")
+        self.node.oob_programs[oob_program] = lambda _args: said
+        self.node.restricted_commands[restricted] = said
+        self.node.runs_shell = True
 
     def add_hook(self, hook: str, phase: Phase, name: str, output: str) -> None:
         failed = HookResult(script=name, problem="exit status 1", output=output)

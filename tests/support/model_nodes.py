@@ -46,6 +46,13 @@ from ganeti.placement.places import Rules
 from ganeti.rpc.calls import Call, Handler, Handlers
 from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
+from ganeti.rpc.procedures.commands import (
+    CommandOutput,
+    OobArgs,
+    ProgramsArgs,
+    RestrictedArgs,
+    ShellArgs,
+)
 from ganeti.rpc.procedures.devices import (
     DeviceAction,
     DiskChangeArgs,
@@ -243,6 +250,10 @@ class ModelNode:
     hooks: dict[tuple[str, Phase], list[HookResult] | Callable[[HooksArgs], list[HookResult]]] = (
         field(default_factory=dict)
     )
+    oob_programs: dict[str, Callable[[OobArgs], CommandOutput]] = field(default_factory=dict)
+    oob_ran: list[tuple[str, str]] = field(default_factory=list)
+    restricted_commands: dict[str, CommandOutput] = field(default_factory=dict)
+    runs_shell: bool = False
     hooks_ran: list[HooksArgs] = field(default_factory=list)
     register: MemoryRegister = field(init=False)
     repeats: Repeats = field(default_factory=Repeats)
@@ -291,6 +302,29 @@ class ModelNode:
         return name == "kvm"
 
     # --- the node itself ---
+
+    def on_oob_run(self, args: OobArgs) -> CommandOutput:
+        self.oob_ran.append((args.command, args.node_name))
+        if args.program not in self.oob_programs:
+            raise HostError(f"out-of-band program {args.program}: No such file or directory")
+        return self.oob_programs[args.program](args)
+
+    def on_oob_problems(self, args: ProgramsArgs) -> dict[str, str]:
+        return {
+            one: "No such file or directory"
+            for one in args.programs
+            if one not in self.oob_programs
+        }
+
+    def on_restricted_command(self, args: RestrictedArgs) -> CommandOutput:
+        if args.command not in self.restricted_commands:
+            raise HostError("this node does not run that command; its log says why")
+        return self.restricted_commands[args.command]
+
+    def on_shell_command(self, args: ShellArgs) -> CommandOutput:
+        if not self.runs_shell:
+            raise PrereqError("this node does not run lines of shell", ErrorCode.WRONG_STATE)
+        return CommandOutput(status=0, stdout=args.line)
 
     def on_hooks_list(self, args: Nothing) -> list[HookDirectory]:
         return [HookDirectory(hook=hook, phase=phase) for hook, phase in sorted(self.hooks)]

@@ -51,6 +51,16 @@ class Paths:
         return self.etc / "hooks"
 
     @property
+    def restricted_commands(self) -> Path:
+        """Programs of this node that users of the cluster may start, by name only."""
+        return self.etc / "restricted-commands"
+
+    @property
+    def shell_commands_allowed(self) -> Path:
+        """Where it exists, the master may run lines of shell here."""
+        return self.etc / "shell-commands-allowed"
+
+    @property
     def data(self) -> Path:
         return self.below("/var/lib/ganeti")
 

@@ -12,6 +12,7 @@ from ganeti.base.terminal import say
 from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import add_change_commands
 from ganeti.cli.cluster_crypto import add_crypto_commands
+from ganeti.cli.cluster_nodes import add_node_commands
 from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
@@ -364,6 +365,7 @@ add_crypto_commands(table)
 add_placement_commands(table)
 add_backup_commands(table)
 add_cluster_command(table)
+add_node_commands(table)
 add_tag_commands(table, "cluster")
 
 

@@ -14,6 +14,7 @@ from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NodeSetupError
 from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.node_moves import add_move_commands
+from ganeti.cli.node_power import add_power_commands
 from ganeti.cli.node_storage import add_storage_commands
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import (
@@ -244,6 +245,7 @@ def rename(args: argparse.Namespace) -> int:
 
 add_move_commands(table)
 add_storage_commands(table)
+add_power_commands(table)
 add_tag_commands(table, "node")
 
 

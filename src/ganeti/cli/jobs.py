@@ -122,7 +122,7 @@ def run_jobs(
             say(f"Failed to submit job for {label}: {what}", file=sys.stderr)
             ends.append([label, "-", "not submitted"])
     ids = [job_id for _label, job_id in accepted]
-    if len(ids) > 1 and not args.submit_only:
+    if len(ids) > 1 and not getattr(args, "submit_only", False):
         say(f"Submitted jobs {', '.join(map(str, ids))}")
     _print_ids(ids, args)
     for label, job_id in accepted:

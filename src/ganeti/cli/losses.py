@@ -54,6 +54,13 @@ def _powercycle(ops: Sequence[Any]) -> str:
     return f"Restart node {ops[0].node_name} at once? Whatever runs there is lost."
 
 
+def _switch(ops: Sequence[Any]) -> str | None:
+    op = ops[0]
+    what = {"power-off": "Switch off", "power-cycle": "Switch off and on again"}.get(op.command)
+    nodes = ", ".join(op.node_names) or "all nodes but the master"
+    return f"{what} {nodes}? Whatever runs there is lost." if what else None
+
+
 def _names(ops: Sequence[Any]) -> str:
     return ", ".join(op.instance_name for op in ops)
 
@@ -70,6 +77,7 @@ LOSSES: Mapping[str, Loss] = {
     "OP_INSTANCE_SET_PARAMS": Loss("disks that are removed", _remove_disks),
     "OP_INSTANCE_RECREATE_DISKS": Loss("disks on a node that is given up", _recreate),
     "OP_NODE_POWERCYCLE": Loss("the memory of the node's guests", _powercycle),
+    "OP_OOB_COMMAND": Loss("the memory of the nodes' guests", _switch),
 }
 
 NOTHING_LOST: Mapping[str, str] = {
@@ -78,6 +86,8 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_BACKUP_REMOVE": "the export that is named; Ganeti's command has no other way to say so",
     "OP_CLUSTER_BALANCE": "moves instances, whole",
     "OP_CLUSTER_CAPACITY": "reads",
+    "OP_CLUSTER_COMMAND": "what the administrator's own line does, where nodes allow that",
+    "OP_CLUSTER_COPY_FILE": "files that nodes list for it",
     "OP_CLUSTER_POST_INIT": "writes files of the cluster's own",
     "OP_CLUSTER_QUERY": "reads",
     "OP_CLUSTER_REDIST_CONF": "writes files of the cluster's own",
@@ -124,6 +134,7 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_NODE_RENAME": "changes an entry",
     "OP_NODE_SET_PARAMS": "changes an entry",
     "OP_OS_DIAGNOSE": "reads",
+    "OP_RESTRICTED_COMMAND": "what programs do that nodes offer",
     "OP_TAGS_DEL": "words, which can be given again",
     "OP_TAGS_GET": "reads",
     "OP_TAGS_SEARCH": "reads",

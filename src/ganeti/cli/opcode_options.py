@@ -109,6 +109,8 @@ def _options(name: str, field: Field, type_: Any, more: dict[str, Any]) -> Itera
         settings |= {"action": "store_true", "default": None}
     elif field.form is Form.PLAIN and int in (type_, *get_args(type_)):
         settings["type"] = int
+    elif field.form is Form.PLAIN and float in (type_, *get_args(type_)):
+        settings["type"] = float
     if field.metavar:
         settings["metavar"] = field.metavar
     if field.choices:

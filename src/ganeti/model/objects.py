@@ -50,6 +50,8 @@ class Node(Stored, frozen=True, kw_only=True):
     drained: bool = False
     master_capable: bool = True
     vm_capable: bool = True
+    powered: bool = True
+    """As its out-of-band program has said last; without one it means nothing."""
     ndparams: Params = {}
     tags: tuple[str, ...] = ()
 

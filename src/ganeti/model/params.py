@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import interface_name
+from ganeti.base.identifiers import interface_name, is_absolute_path
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.param import Param, by_name, defaults
 
@@ -86,8 +86,22 @@ NIC_PARAMS = by_name(
 )
 NIC_DEFAULTS = defaults(NIC_PARAMS)
 
+
+def _program(path: str, field: str) -> str:
+    """The absolute path of a program; '' for none."""
+    if path and not is_absolute_path(path):
+        raise InputError(f"{path!r:.80} is not the absolute path of a program", field)
+    return path
+
+
 NODE_PARAMS = by_name(
-    Param("oob_program", "", "program that switches the host on and off", title="OutOfBandProgram"),
+    Param(
+        "oob_program",
+        "",
+        "program that switches the host on and off",
+        title="OutOfBandProgram",
+        stored=_program,
+    ),
     Param("spindle_count", 1, "disks of the host", title="SpindleCount"),
     Param("exclusive_storage", False, "no two instances share a disk", title="ExclusiveStorage"),
     Param("ovs", False, "has an Open vSwitch", title="OpenvSwitch"),

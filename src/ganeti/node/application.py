@@ -35,6 +35,7 @@ from ganeti.node import (
     transfers,
     uids,
 )
+from ganeti.node.commands import NodeCommands
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.hooks import LocalHooks, NodeHooks
 from ganeti.node.instance_locks import InstanceLocks
@@ -81,6 +82,7 @@ class NodeApplication:
         own.append(host_powercycle(paths, self.register.check_epoch_without_disk).handlers())
         own.append(self._work.handlers())
         own.append(NodeHooks(paths).handlers())
+        own.append(NodeCommands(paths).handlers())
         own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, Daemons(paths)))
         own.append(identity.handlers(paths))

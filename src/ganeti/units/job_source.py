@@ -22,6 +22,15 @@ def check_may_set(
         refuse_host_params(ctx.snapshot.cluster, hypervisor, hvparams, field)
 
 
+def check_may_set_of_nodes(ctx: UnitContext, ndparams: Mapping[str, Any] | None) -> None:
+    """PrereqError if the job's source may not set one of these parameters of nodes."""
+    if is_remote(ctx.run.source) and "oob_program" in (ndparams or {}):
+        raise PrereqError(
+            "ndparams.oob_program: this parameter names a program, so it can be set on the master only",
+            ErrorCode.WRONG_INPUT,
+        )
+
+
 def check_is_local(ctx: UnitContext, what: str) -> None:
     """PrereqError if the job came from a remote user."""
     if is_remote(ctx.run.source):

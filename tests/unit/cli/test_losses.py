@@ -38,6 +38,10 @@ DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
         (gnt_instance, "recreate-disks -n node2 web1", "--force"),
         (gnt_instance, "recreate-disks -I hail web1", "--force"),
     ],
+    "OP_OOB_COMMAND": [
+        (gnt_node, "power off node2", "--force"),
+        (gnt_node, "power cycle --all", "--force"),
+    ],
     "OP_NODE_POWERCYCLE": [(gnt_node, "powercycle node2", "--force")],
 }
 """Command lines that destroy something, and the option without which nothing happens."""

@@ -23,6 +23,16 @@ from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.hooks import Phase
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
 from ganeti.rpc.procedures.agent import AGENT_FREEZE, AGENT_INFO, AGENT_THAW, FrozenArgs
+from ganeti.rpc.procedures.commands import (
+    OOB_PROBLEMS,
+    OOB_RUN,
+    RESTRICTED_COMMAND,
+    SHELL_COMMAND,
+    OobArgs,
+    ProgramsArgs,
+    RestrictedArgs,
+    ShellArgs,
+)
 from ganeti.rpc.procedures.devices import (
     HOTPLUG_DISK,
     HOTPLUG_MEDIUM,
@@ -559,6 +569,25 @@ async def test_a_copy_that_cannot_be_is_refused(bench: Bench) -> None:
 
 
 # --- OS definitions and allocators ---
+
+
+async def test_programs_of_the_administrator_are_run_where_that_is_allowed(bench: Bench) -> None:
+    program = "/usr/local/sbin/power"
+    args = OobArgs(program=program, command="health", node_name="node2", timeout_s=5)
+    assert await error_of(bench.node.call(OOB_RUN, args)) == "HostError"
+    wanted = ProgramsArgs(programs=[program])
+    assert list(await bench.node.call(OOB_PROBLEMS, wanted)) == [program]
+    bench.node.allow_programs(program, "show")
+    assert (await bench.node.call(OOB_RUN, args)).stdout == "[]"
+    assert await bench.node.call(OOB_PROBLEMS, wanted) == {}
+    ran = await bench.node.call(RESTRICTED_COMMAND, RestrictedArgs(command="show"))
+    assert (ran.status, ran.stdout) == (0, "[]")
+    assert (await bench.node.call(SHELL_COMMAND, ShellArgs(line="echo '[]'"))).status == 0
+
+
+async def test_no_line_of_shell_is_run_unasked(bench: Bench) -> None:
+    line = ShellArgs(line="exit 0")
+    assert await error_of(bench.node.call(SHELL_COMMAND, line)) == "PrereqError"
 
 
 async def test_hooks_are_listed_and_run(bench: Bench) -> None:

@@ -85,7 +85,9 @@ class OpNodeSetParams(OpCode, frozen=True, kw_only=True, tag="OP_NODE_SET_PARAMS
     )] = None  # fmt: skip
     hv_state: Params | None = None
     disk_state: Params | None = None
-    powered: bool | None = None
+    powered: Annotated[bool | None, Field(
+        "whether the node is switched on, where a program knows", "! --node-powered", form=Form.YES_NO
+    )] = None  # fmt: skip
 
     summary_field: ClassVar[str | None] = "node_name"
 

@@ -98,6 +98,11 @@ def _param(param: Param) -> Field[NodeRow]:
     )
 
 
+def _powered(row: NodeRow) -> bool | Missing:
+    has_program = fill.filled_ndparams(row.context.snapshot, row.node)["oob_program"]
+    return row.node.powered if has_program else UNAVAILABLE
+
+
 _TEXT, _BOOL, _NUMBER, _OTHER = (
     ValueKind.TEXT,
     ValueKind.BOOL,
@@ -161,7 +166,7 @@ _CONFIGURED: tuple[Field[NodeRow], ...] = (
         "Powered",
         _BOOL,
         "Whether the node is powered on; known only with out-of-band management",
-        lambda _row: UNAVAILABLE,
+        _powered,
     ),
     Field(
         "disk_state", "DiskState", _OTHER, "Stated use of disks; not kept", lambda _row: UNAVAILABLE

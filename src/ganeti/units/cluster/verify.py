@@ -47,6 +47,7 @@ from ganeti.units.cluster.mastership_findings import (
     server_findings,
     version_findings,
 )
+from ganeti.units.cluster.oob_findings import oob_findings, oob_problems
 from ganeti.units.cluster.redundancy import memory_findings
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import cluster_variables
@@ -161,6 +162,8 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
             "Verifying instance policies",
             policy_findings(snapshot, snapshot.instances.values()),
         )
+        programs = oob_findings(snapshot, await oob_problems(ctx))
+        ok = await self.report(ctx, "Verifying out-of-band programs", programs) and ok
         left = pending_undo_findings(snapshot, ctx.services.pending_undo())
         await self.report(ctx, "Verifying what jobs left undone", left)
         return Outcome(ok)

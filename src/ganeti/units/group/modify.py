@@ -30,6 +30,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import group_variables, members
 from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.policy import policy_breaches
+from ganeti.units.job_source import check_may_set_of_nodes
 
 OpT = TypeVar("OpT", OpGroupRemove, OpGroupRename)
 SHOWN = 5
@@ -73,6 +74,7 @@ class LUGroupAdd(LogicalUnit[OpGroupAdd, NodeGroup]):
         return [lock(Level.CLUSTER, CLUSTER_LOCK)]
 
     async def check_prereq(self, ctx: UnitContext) -> NodeGroup:
+        check_may_set_of_nodes(ctx, self.op.ndparams)
         check_name_is_free(ctx.snapshot, self.op.group_name)
         group = NodeGroup(uuid=GroupUuid(ctx.ids.uuid()), name=self.op.group_name)
         group = with_wishes(group, self.op)
@@ -170,6 +172,7 @@ class LUGroupSetParams(LogicalUnit[OpGroupSetParams, GroupChange]):
         given = (op.alloc_policy, op.ndparams, op.diskparams, op.ipolicy)
         if all(one is None for one in given):
             raise InputError("say what is to be changed", "options")
+        check_may_set_of_nodes(ctx, op.ndparams)
         old = resolve_group(ctx.snapshot, op.group_name)
         plan = GroupChange(old, with_wishes(old, op))
         ctx.check_change(lambda draft: _put(draft, _changed(draft, plan)))

@@ -23,6 +23,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import node_variables
 from ganeti.units.hooks.point import HookPoint
 from ganeti.units.instance.requests import check_address
+from ganeti.units.job_source import check_may_set_of_nodes
 from ganeti.units.node.catch_up import check_can_return, tell_of_return
 from ganeti.units.node.promotion import make_fit
 
@@ -65,6 +66,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
 
     async def check_prereq(self, ctx: UnitContext) -> Node:
         op, snapshot = self.op, ctx.snapshot
+        check_may_set_of_nodes(ctx, op.ndparams)
         name = host_name(op.node_name, "node_name")
         known = snapshot.node_by_name(name)
         if known and not op.readd:

@@ -20,10 +20,12 @@ from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import node_variables
 from ganeti.units.hooks.point import HookPoint, on_nodes
 from ganeti.units.instance.requests import check_address
+from ganeti.units.job_source import check_may_set_of_nodes
 from ganeti.units.node.candidate_pool import can_be_candidate, missing_candidates
 from ganeti.units.node.catch_up import bring_up_to_date, check_can_return, tell_of_return
 from ganeti.units.node.promotion import make_fit
 from ganeti.units.node.roles import check_master, check_wish, with_role
+from ganeti.units.oob.command import check_powered
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> ModifyPlan:
         op, old = self.op, self._node(ctx.snapshot)
+        check_may_set_of_nodes(ctx, op.ndparams)
+        if op.powered is not None:
+            check_powered(ctx.snapshot, old)
         if old.uuid == ctx.snapshot.cluster.master_node:
             check_master(op, old)
         new = replace(
@@ -164,6 +169,7 @@ _SHOWN = {
     "master_capable": "master_capable",
     "vm_capable": "vm_capable",
     "secondary_ip": "secondary_ip",
+    "powered": "powered",
 }
 
 

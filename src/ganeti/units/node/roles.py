@@ -15,12 +15,13 @@ _CHANGES = (
     "vm_capable",
     "secondary_ip",
     "ndparams",
+    "powered",
 )
 
 
 def check_wish(op: OpNodeSetParams) -> None:
     """Refuse what contradicts itself, or changes nothing."""
-    for field in ("hv_state", "disk_state", "powered"):
+    for field in ("hv_state", "disk_state"):
         if getattr(op, field) not in (None, {}):
             raise InputError("this version cannot do that", field)
     if all(getattr(op, name) is None for name in _CHANGES) and not op.auto_promote:
@@ -48,6 +49,7 @@ def with_role(node: Node, op: OpNodeSetParams) -> Node:
         drained=drained,
         master_capable=node.master_capable if op.master_capable is None else op.master_capable,
         vm_capable=node.vm_capable if op.vm_capable is None else op.vm_capable,
+        powered=node.powered if op.powered is None else op.powered,
     )
     if op.master_candidate and not can_be_candidate(new):
         raise PrereqError(

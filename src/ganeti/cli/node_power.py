@@ -1,0 +1,111 @@
+"""The commands of gnt-node that switch hosts on and off, and run their restricted commands."""
+
+import argparse
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.terminal import say
+from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.jobs import run_opcode
+from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.options import FORCE, JOB_OPTIONS, NODES, QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.output import format_table
+
+ACTIONS = ("on", "off", "cycle", "status")
+OOB = "commands.OpOobCommand"
+SHOW_MACHINES = option(
+    "-M", "--show-machine-names", action="store_true", help="begin each line with the node's name"
+)
+
+
+def add_power_commands(table: CommandTable) -> None:
+    """Give gnt-node its commands for out-of-band management."""
+    table.command(
+        "power",
+        Argument("action", "on, off, cycle or status"),
+        NODES,
+        option("--all", action="store_true", help="all nodes; the master is not switched off"),
+        FORCE,
+        OpOptions(OOB, without=("command", "node_names", "node_uuids")),
+        *TABLE_OPTIONS,
+        *JOB_OPTIONS,
+    )(power)
+    table.command("health", NODES, *TABLE_OPTIONS, *QUERY_JOB_OPTIONS)(health)
+    table.command(
+        "restricted-command",
+        Argument("program", "name of the command"),
+        Argument("names", "names of nodes", nargs="+", completion="node"),
+        SHOW_MACHINES,
+        OpOptions("commands.OpRestrictedCommand", without=("command", "nodes", "node_uuids")),
+        *QUERY_JOB_OPTIONS,
+    )(restricted_command)
+
+
+def power(args: argparse.Namespace) -> int:
+    """Switch nodes on or off by their out-of-band program, or show whether they are on.
+
+    The program is a node parameter (`oob_program`) of the cluster, a group or a node, and runs on the master. A node is switched
+    off only when it is marked offline.
+    """
+    if args.action not in ACTIONS:
+        raise InputError(f"must be one of {', '.join(ACTIONS)}", "action")
+    is_status = args.action == "status"
+    if bool(args.names) == args.all and not (is_status and not args.names):
+        raise InputError("name nodes, or give --all", "names")
+    op = args.op.opcode(args, command=f"power-{args.action}", node_names=args.names)
+    rows = _rows(run_opcode(op, args))
+    shown = [
+        [name, _power(status, data) if is_status else _done(status)] for name, status, data in rows
+    ]
+    _print(["Node", "Status"], shown, args)
+    return EXIT_FAILURE if any(status == 2 for _name, status, _data in rows) else 0  # noqa: PLR2004 - no data
+
+
+def health(args: argparse.Namespace) -> int:
+    """Show what the out-of-band programs of nodes say of their hardware."""
+    from ganeti.model.opcodes.commands import OpOobCommand
+
+    op = OpOobCommand(command="health", node_names=args.names)
+    rows = _rows(run_opcode(op, args))
+    shown = [[name, item, state] for name, _status, data in rows for item, state in data or ()]
+    shown += [[name, "", "unavailable"] for name, status, _data in rows if status]
+    _print(["Node", "Item", "Status"], sorted(shown), args)
+    return EXIT_FAILURE if any(status == 2 for _name, status, _data in rows) else 0  # noqa: PLR2004 - no data
+
+
+def restricted_command(args: argparse.Namespace) -> int:
+    """Run a program that nodes have in `/etc/ganeti/restricted-commands`, without arguments.
+
+    The directory and its programs must belong to root and be writable by nobody else. A node that has no such program
+    answers after ten seconds, without saying why; its log does.
+    """
+    op = args.op.opcode(args, command=args.program, nodes=args.names)
+    results = run_opcode(op, args)
+    for name, (is_good, output) in zip(args.names, results, strict=False):
+        head = f"{name}: " if args.show_machine_names else ""
+        if not args.show_machine_names and len(results) > 1:
+            say(f"--- {name} ---")
+        for line in (output or "").splitlines():
+            say(f"{head}{line}")
+        if not is_good:
+            say(f"{head}the command failed on {name}")
+    return 0 if all(is_good for is_good, _output in results) else EXIT_FAILURE
+
+
+def _rows(result: list[Any]) -> list[tuple[str, int, Any]]:
+    return [(name, status, data) for (_, name), (status, data) in result]
+
+
+def _power(status: int, data: Any) -> str:
+    if status:
+        return "unknown" if status == 2 else "unavailable"  # noqa: PLR2004 - no data
+    return "powered" if data["powered"] else "unpowered"
+
+
+def _done(status: int) -> str:
+    return {0: "done", 2: "failed"}.get(status, "unavailable")
+
+
+def _print(headings: list[str], rows: list[list[str]], args: argparse.Namespace) -> None:
+    for line in format_table(None if args.no_headers else headings, rows, separator=args.separator):
+        say(line)

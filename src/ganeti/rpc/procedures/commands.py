@@ -1,0 +1,53 @@
+"""Procedures that run programs of an administrator: out-of-band management, restricted commands, lines of shell."""
+
+from ganeti.rpc.procedures.form import NORMAL_S, SLOW_S, Message, Procedure
+
+LIMIT_S = SLOW_S - NORMAL_S
+"""How long a program may take at most."""
+
+
+class OobArgs(Message, frozen=True, kw_only=True):
+    """Run `program COMMAND NODE_NAME` here, for another node (or this one) within `timeout_s`."""
+
+    program: str
+    command: str
+    node_name: str
+    timeout_s: float
+
+
+class CommandOutput(Message, frozen=True, kw_only=True):
+    """How a program ended: -1 if it was ended; and the beginning of what it said."""
+
+    status: int
+    stdout: str = ""
+    stderr: str = ""
+
+
+class ProgramsArgs(Message, frozen=True, kw_only=True):
+    """Paths of out-of-band programs."""
+
+    programs: list[str]
+
+
+class RestrictedArgs(Message, frozen=True, kw_only=True):
+    """The name of a program in this node's `restricted-commands`."""
+
+    command: str
+
+
+class ShellArgs(Message, frozen=True, kw_only=True):
+    """A line for `/bin/sh`."""
+
+    line: str
+
+
+OOB_RUN = Procedure("oob_run", OobArgs, CommandOutput, SLOW_S, changes=True)
+
+OOB_PROBLEMS = Procedure("oob_problems", ProgramsArgs, dict[str, str], NORMAL_S, changes=False)
+"""Program -> why this node would not run it; only those that it would not."""
+
+RESTRICTED_COMMAND = Procedure(
+    "restricted_command", RestrictedArgs, CommandOutput, SLOW_S, changes=True
+)
+
+SHELL_COMMAND = Procedure("shell_command", ShellArgs, CommandOutput, SLOW_S, changes=True)

@@ -1,0 +1,32 @@
+"""Whether master candidates could run the out-of-band programs of nodes."""
+
+from collections.abc import Iterator, Mapping
+
+from ganeti.base.errors import RpcError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import NodeUuid
+from ganeti.rpc.procedures.commands import OOB_PROBLEMS, ProgramsArgs
+from ganeti.units.cluster.findings import Finding
+from ganeti.units.context import UnitContext
+from ganeti.units.oob.command import oob_program
+
+
+async def oob_problems(ctx: UnitContext) -> Mapping[NodeUuid, dict[str, str] | RpcError]:
+    """What each candidate, which may be the master, says of the programs; nobody is asked if there are none."""
+    snapshot = ctx.snapshot
+    programs = {oob_program(snapshot, node) for node in snapshot.nodes.values()} - {""}
+    if not programs:
+        return {}
+    online = [node for node in snapshot.master_candidates() if not node.offline]
+    return await ctx.call_all(online, OOB_PROBLEMS, ProgramsArgs(programs=sorted(programs)))
+
+
+def oob_findings(
+    snapshot: Snapshot, said: Mapping[NodeUuid, dict[str, str] | RpcError]
+) -> Iterator[Finding]:
+    """Programs that a candidate could not run; one that does not answer is told elsewhere."""
+    for uuid, problems in said.items():
+        if not isinstance(problems, RpcError):
+            for program, why in problems.items():
+                text = f"out-of-band program {program} cannot be run: {why}"
+                yield Finding("ENODEOOBPATH", "node", snapshot.nodes[uuid].name, text)

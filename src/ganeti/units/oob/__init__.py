@@ -1,0 +1,1 @@
+"""Units about out-of-band management."""

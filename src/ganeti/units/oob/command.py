@@ -1,0 +1,159 @@
+"""Switching hosts on and off by their out-of-band programs, which the master's node runs."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.config.fill import filled_ndparams
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.opcodes.commands import OpOobCommand
+from ganeti.model.outofband import OobCommand, parse_answer
+from ganeti.rpc.procedures.commands import LIMIT_S, OOB_RUN, OobArgs
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.hooks.point import master_of
+from ganeti.units.name_lists import nodes_named
+
+NORMAL, NO_DATA, UNAVAILABLE = 0, 2, 3
+"""How a value of the result is there: as those of queries."""
+ENDS_POWER = (OobCommand.POWER_OFF, OobCommand.POWER_CYCLE)
+
+
+@dataclass(frozen=True)
+class Switched:
+    """A node, and its program ('' if it has none)."""
+
+    node: Node
+    program: str
+
+
+def oob_program(snapshot: Snapshot, node: Node) -> str:
+    """The out-of-band program that counts for a node; '' if there is none."""
+    return str(filled_ndparams(snapshot, node)["oob_program"])
+
+
+class LUOobCommand(LogicalUnit[OpOobCommand, list[Switched]]):
+    """Let the out-of-band programs of nodes do something, one after the other."""
+
+    def check_arguments(self) -> None:
+        op = self.op
+        if op.command not in tuple(OobCommand):
+            raise InputError(f"must be one of {', '.join(OobCommand)}", "command")
+        if not 0 < op.timeout <= LIMIT_S:
+            raise InputError(f"must be from 1 to {LIMIT_S:g} seconds", "timeout")
+        if not 0 <= op.power_delay <= LIMIT_S:
+            raise InputError(f"must be from 0 to {LIMIT_S:g} seconds", "power_delay")
+
+    @property
+    def _named(self) -> list[str]:
+        return self.op.node_uuids or self.op.node_names
+
+    def _nodes(self, snapshot: Snapshot) -> list[Node]:
+        nodes = nodes_named(snapshot, self._named)
+        if self._named or OobCommand(self.op.command) not in ENDS_POWER:
+            return nodes
+        return [node for node in nodes if node.uuid != snapshot.cluster.master_node]
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        changes = OobCommand(self.op.command) not in (OobCommand.POWER_STATUS, OobCommand.HEALTH)
+        uuids = [node.uuid for node in self._nodes(snapshot)]
+        return [lock(Level.NODE, uuids, Mode.EXCLUSIVE if changes else Mode.SHARED)]
+
+    async def check_prereq(self, ctx: UnitContext) -> list[Switched]:
+        snapshot, command = ctx.snapshot, OobCommand(self.op.command)
+        plan = [Switched(node, oob_program(snapshot, node)) for node in self._nodes(snapshot)]
+        for one in plan:
+            name = one.node.name
+            if self._named and not one.program:
+                raise PrereqError(
+                    f"node {name} has no out-of-band program: gnt-node modify --node-parameters"
+                    f" oob_program=PATH {name}",
+                    ErrorCode.WRONG_STATE,
+                )
+            if command in ENDS_POWER and one.node.uuid == snapshot.cluster.master_node:
+                raise PrereqError(
+                    f"node {name} is the master; to switch it off, let another node be the master first"
+                    " (gnt-cluster master-failover)",
+                    ErrorCode.WRONG_INPUT,
+                )
+            is_idle = one.node.offline or self.op.ignore_status
+            if command is OobCommand.POWER_OFF and one.program and not is_idle:
+                raise PrereqError(
+                    f"node {name} is not marked offline, so it is not switched off: first run"
+                    f" gnt-node modify --offline=yes {name}, or insist (--ignore-status)",
+                    ErrorCode.WRONG_STATE,
+                )
+        return plan
+
+    async def execute(self, ctx: UnitContext, plan: list[Switched]) -> Outcome:
+        command = OobCommand(self.op.command)
+        result: list[list[Any]] = []
+        powered: dict[NodeUuid, bool] = {}
+        for position, one in enumerate(plan):
+            if command is OobCommand.POWER_ON and position and one.program:
+                await asyncio.sleep(self.op.power_delay)
+            status, data = (
+                await self._ask(ctx, one, command) if one.program else (UNAVAILABLE, None)
+            )
+            result.append([[NORMAL, one.node.name], [status, data]])
+            if status == NORMAL:
+                powered |= _now_powered(ctx, one.node, command, data)
+
+        def change(draft: Draft) -> None:
+            for uuid, is_on in powered.items():
+                node = draft.nodes[uuid]
+                if node.powered != is_on:
+                    draft.put(replace(node, powered=is_on))
+
+        return Outcome(result, change=change if powered else None)
+
+    async def _ask(self, ctx: UnitContext, one: Switched, command: OobCommand) -> tuple[int, Any]:
+        args = OobArgs(
+            program=one.program,
+            command=command,
+            node_name=one.node.name,
+            timeout_s=float(self.op.timeout),
+        )
+        try:
+            said = await ctx.call(master_of(ctx.snapshot), OOB_RUN, args)
+        except RpcError as err:
+            ctx.warn(f"{command} of {one.node.name} failed: {err.reason}")
+            return NO_DATA, None
+        if said.status != 0:
+            why = said.stderr or f"exit status {said.status}"
+            ctx.warn(f"{command} of {one.node.name} failed: {why[:1000]}")
+            return NO_DATA, None
+        try:
+            return NORMAL, parse_answer(command, said.stdout)
+        except ValueError as err:
+            ctx.warn(f"{command} of {one.node.name}: {one.program}: {err}")
+            return NO_DATA, None
+
+
+def _now_powered(
+    ctx: UnitContext, node: Node, command: OobCommand, data: Any
+) -> dict[NodeUuid, bool]:
+    """What is recorded of a node's power after an answer."""
+    if command is OobCommand.POWER_STATUS and node.powered != data["powered"]:
+        state = "on" if data["powered"] else "off"
+        ctx.warn(f"{node.name} is switched {state}, which the cluster did not know")
+        return {node.uuid: data["powered"]}
+    switched = {OobCommand.POWER_ON: True, OobCommand.POWER_OFF: False}.get(command)
+    return {} if switched is None else {node.uuid: switched}
+
+
+def check_powered(snapshot: Snapshot, node: Node) -> None:
+    """Refuse to record the power of a node that nobody switches."""
+    if not oob_program(snapshot, node):
+        raise PrereqError(
+            f"node {node.name} has no out-of-band program, so its power is not known",
+            ErrorCode.WRONG_STATE,
+        )

@@ -1,0 +1,1 @@
+"""Units about restricted commands."""
