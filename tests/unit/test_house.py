@@ -217,6 +217,8 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "units/cluster/uid_pool.py": "what nodes say of the pool",
     "units/instance/create_plan.py": "an instance's own directory",
     "units/os/diagnose.py": "a column of OP_OS_DIAGNOSE",
+    "web/resources/cluster.py": "names by which old clients know parameters, and what REST never sets",
+    "web/submission.py": "what remote users may set of the host",
 }
 """Who else writes the name of a parameter that only the cluster has, and why."""
 

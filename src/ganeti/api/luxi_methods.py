@@ -5,7 +5,7 @@ that cannot be met get the error's name and arguments.
 """
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,13 @@ from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.not_master import TAKE_OVER
 from ganeti.api.ports import Backups, Configuration, Filters, Queue, Screenshots, WatcherPause
+from ganeti.api.rest_methods import Method
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.base.yield_every import YieldEvery
 from ganeti.config.resolve import resolve_group, resolve_instance, resolve_network, resolve_node
 from ganeti.model import wire
+from ganeti.model.job import remote_source
 from ganeti.model.opcodes import OpCode, parse_opcode
 from ganeti.protocols.luxi import NO_CHANGE, Answer, Request, error_to_wire
 from ganeti.query.execute import (
@@ -43,7 +45,7 @@ JOB_BYTES_LIMIT = 512 * 1024
 WAIT_LIMIT_S = 60.0
 """A waiting client is told to go on waiting at least this often (S195)."""
 
-REASON_SOURCE = "gnt:luxi"
+REASON_SOURCE, REST_SOURCE = "gnt:luxi", "gnt:rest"
 BACKUP = "BackupState"
 
 
@@ -57,7 +59,7 @@ class _Method:
 class LuxiMethods:
     """The dispatcher behind the LUXI server of a master."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the ports of the master
         self,
         *,
         queue: Queue,
@@ -68,7 +70,9 @@ class LuxiMethods:
         backups: Backups,
         filters: Filters,
         clock: Clock,
+        more: Mapping[str, Method] | None = None,
     ) -> None:
+        """`more`: methods of which the REST server is the only client."""
         self._queue = queue
         self._config = config
         self._queries = queries
@@ -78,12 +82,14 @@ class LuxiMethods:
         self._filters = filters
         self._clock = clock
         self._methods = self._table()
+        self._methods |= {name: _Method(*method) for name, method in (more or {}).items()}
 
     def _table(self) -> dict[str, _Method]:
         return {
             "SubmitJob": _Method(self._submit_job, 1, 2),
             "SubmitJobToDrainedQueue": _Method(self._submit_to_drained, 1, 1),
             "SubmitManyJobs": _Method(self._submit_many, 1, 2),
+            "SubmitJobAs": _Method(self._submit_as, 3, 3),
             "WaitForJobChange": _Method(self._wait_for_change, 5, 5),
             "CancelJob": _Method(self._cancel, 1, 2),
             "ArchiveJob": _Method(self._archive, 1, 1),
@@ -119,7 +125,7 @@ class LuxiMethods:
 
     def is_abandonable(self, method: str) -> bool:
         """Waiting for news, or making a file, is of no use to a client that has hung up."""
-        return method in ("WaitForJobChange", BACKUP)
+        return method in ("WaitForJobChange", "WaitForEvents", BACKUP)
 
     async def answer(self, request: Request, caller: Caller) -> Answer:
         """Carry out one request."""
@@ -151,6 +157,17 @@ class LuxiMethods:
     async def _submit_to_drained(self, args: Arguments, caller: Caller) -> int:
         ops = await self._parsed_jobs([args.raw(0)], caller, what="job")
         return await self._queue.submit(ops[0], even_if_drained=True)
+
+    async def _submit_as(self, args: Arguments, caller: Caller) -> int:
+        """A job of a user of the REST interface: who, the opcodes, a key; it has fewer rights (A44)."""
+        who = args.raw(0)
+        if not isinstance(who, dict) or not isinstance(who.get("user"), str) or not who["user"]:
+            raise InputError("must say the user", "SubmitJobAs[0]")
+        (job,) = await self._parsed_jobs([args.raw(1)], caller, what="job")
+        address = str(who.get("address", ""))[:100]
+        said = (REST_SOURCE, f"user {who['user']:.100} from {address}", self._now_ns())
+        ops = [msgspec.structs.replace(op, reason=[*op.reason, said]) for op in job]
+        return await self._queue.submit(ops, key=args.text(2), source=remote_source(who["user"]))
 
     async def _submit_many(self, args: Arguments, caller: Caller) -> list[list[Any]]:
         """All jobs are looked at before the first is taken: a malformed one refuses all.

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from ganeti.base.errors import GanetiError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
-from ganeti.model.job import LogEntry
+from ganeti.model.job import LOCAL_SOURCE, LogEntry
 from ganeti.model.opcodes import OpCode
 from ganeti.query.context import JobRow
 from ganeti.store.interface import Position
@@ -35,7 +35,13 @@ class Queue(Protocol):
         ...
 
     async def submit(
-        self, ops: Sequence[OpCode], /, *, key: str | None = None, even_if_drained: bool = False
+        self,
+        ops: Sequence[OpCode],
+        /,
+        *,
+        key: str | None = None,
+        even_if_drained: bool = False,
+        source: str = LOCAL_SOURCE,
     ) -> int:
         """The id of the durable job, which is the same for the same key.
 

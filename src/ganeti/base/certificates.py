@@ -8,6 +8,7 @@ times are seconds since the epoch.
 import datetime as dt
 import hashlib
 import ipaddress
+from collections.abc import Sequence
 from typing import NoReturn
 
 from cryptography import x509
@@ -170,6 +171,23 @@ def transfer_name(certificate: bytes, now: float) -> str:
     if len(names) != 1 or found.subject != found.issuer:
         raise InputError("this is not the certificate of a transfer")
     return str(names[0].value)
+
+
+def for_rest(key: bytes, names: Sequence[str], addresses: Sequence[str], now: float) -> bytes:
+    """The certificate of the REST server; it signs itself, and clients keep it as what they trust."""
+    private = _private(key)
+    subject = _name(names[0], "")
+    others: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
+    others += [x509.IPAddress(ipaddress.ip_address(one)) for one in addresses]
+    builder = _builder(subject, subject, now, NODE_LIFETIME_S).public_key(private.public_key())
+    for extension, is_critical in (
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+        (x509.SubjectAlternativeName(others), False),
+        (x509.SubjectKeyIdentifier.from_public_key(private.public_key()), False),
+    ):
+        builder = builder.add_extension(extension, critical=is_critical)
+    return _signed(builder, private)
 
 
 def for_migration(key: bytes, end: str, instance_uuid: str, now: float) -> bytes:

@@ -25,9 +25,11 @@ from ganeti.base.users import (
 ROOT = "root"
 MASTER_LOG, MOND_LOG = "master-daemon.log", "monitoring-daemon.log"
 CONFD_LOG = "conf-daemon.log"
+REST_LOG, AUDIT_LOG = "rapi-daemon.log", "rapi-audit.log"
 LOG_FILES = {
     MASTER_LOG: MASTERD,
-    "rapi-daemon.log": RAPI,
+    REST_LOG: RAPI,
+    AUDIT_LOG: RAPI,
     CONFD_LOG: CONFD,
     MOND_LOG: CONFD,
 }

@@ -20,17 +20,18 @@ from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file, serving_
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 
 NODED, MASTERD, MOND, CONFD = "ganeti-noded", "ganeti-masterd", "ganeti-mond", "ganeti-confd"
-ETCD = "ganeti-etcd"
+ETCD, RAPI = "ganeti-etcd", "ganeti-rapi"
 MODULES = {
     NODED: "ganeti.daemons.noded",
     MASTERD: "ganeti.daemons.masterd",
     MOND: "ganeti.daemons.mond",
     CONFD: "ganeti.daemons.confd",
     ETCD: "ganeti.daemons.etcd",
+    RAPI: "ganeti.daemons.rapi",
 }
 
-CONFD_VARIABLE = "GANETI_CONFD"
-"""A node of a virtual cluster runs the query daemon only where this is 1; a host always does."""
+CONFD_VARIABLE, RAPI_VARIABLE = "GANETI_CONFD", "GANETI_RAPI"
+"""A node of a virtual cluster runs the query daemon, or the REST server, only where this is 1; a host always does."""
 
 START_LIMIT_S = 90.0
 """A busy or emulated host may need that long; one that has ended is noticed at once."""
@@ -75,6 +76,11 @@ class Daemons:
     def has_confd(self) -> bool:
         """Whether a candidate here runs the query daemon."""
         return self._paths.root == Path("/") or self._environment.get(CONFD_VARIABLE) == "1"
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether the master here has a REST server beside it."""
+        return self._paths.root == Path("/") or self._environment.get(RAPI_VARIABLE) == "1"
 
     def status(self, name: str) -> DaemonStatus:
         path = pid_file(self._paths.run, name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, Daemons
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
 
 
 def is_member(paths: Paths) -> bool:
@@ -30,6 +30,7 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
         paths.cluster_domain_secret,
         paths.node_certificate,
         paths.authority_certificate,
+        paths.rapi_certificate,
     ]
     databases = [
         path.with_name(path.name + suffix)
@@ -53,6 +54,7 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
 async def destroy(paths: Paths, daemons: Daemons) -> None:
     """The end of a cluster on its last node: stop the daemons, then remove its data."""
     await daemons.stop(CONFD)
+    await daemons.stop(RAPI)
     await daemons.stop(MASTERD)
     await daemons.stop(MOND)
     await daemons.stop(ETCD)

@@ -9,6 +9,7 @@ from ganeti import __version__
 from ganeti.base.errors import GanetiError, InputError, NotMaster
 from ganeti.base.paths import Paths, hostname
 from ganeti.base.terminal import say
+from ganeti.cli.cluster_audit import add_audit_command
 from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import add_change_commands
 from ganeti.cli.cluster_crypto import add_crypto_commands
@@ -366,6 +367,7 @@ add_placement_commands(table)
 add_backup_commands(table)
 add_cluster_command(table)
 add_node_commands(table)
+add_audit_command(table)
 add_tag_commands(table, "cluster")
 
 

@@ -43,6 +43,15 @@ class AsyncLuxiClient:
             raise error_from_wire(answer.result)
         return answer.result
 
+    @property
+    def is_open(self) -> bool:
+        """Whether more can be asked; not after an error of the line."""
+        return not self._writer.transport.is_closing()
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        self._writer.transport.abort()
+
     async def close(self) -> None:
         """Hang up."""
         self._writer.close()

@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from ganeti.api.event_log import EventLog
 from ganeti.api.luxi_methods import LuxiMethods
+from ganeti.api.rest_methods import RestMethods
 from ganeti.api.watcher_pause import WatcherPauseFile
 from ganeti.base import tls
 from ganeti.base.addresses import is_loopback
@@ -18,6 +20,7 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import Daemons
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import SsconfDistributor
@@ -25,10 +28,13 @@ from ganeti.config.transaction import Draft
 from ganeti.daemons.built_in_allocator import BuiltInAllocator
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.daemons.etcd_servers import EtcdServers
+from ganeti.daemons.figures import figures
 from ganeti.daemons.master_address import MasterAddress
 from ganeti.daemons.membership import MembershipKeeper
 from ganeti.daemons.renewal import CryptoRenewal
+from ganeti.daemons.rest_daemon import RestDaemon
 from ganeti.jobs.queue import JobQueue
+from ganeti.jobs.record import LiveJob
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
 from ganeti.query.execute import QueryExecutor
@@ -152,6 +158,10 @@ class Mastership:
         address = MasterAddress(config, rpc, lease.epoch)
         address.start()
         self._opened.push_async_callback(address.close)
+        if Daemons(self._paths).has_rest:
+            rest = RestDaemon(config, rpc, lease.epoch)
+            rest.start()
+            self._opened.push_async_callback(rest.close)
         _log.info("master of cluster %s in epoch %d", config.snapshot.cluster.name, lease.epoch)
         return self._methods(queue, config, locks, rpc)
 
@@ -232,6 +242,15 @@ class Mastership:
     ) -> LuxiMethods:
         live = LiveSource(rpc, self._clock, lambda: rpc.changes)
         self._opened.push_async_callback(live.close)
+        events = EventLog(self._lease.epoch)
+        events.follow(config.snapshot, config.subscribe)
+        self._opened.push_async_callback(events.close)
+        queue.on_change = partial(_note_job, events)
+        rest = RestMethods(
+            events,
+            lambda: f"{config.snapshot.position}.{rpc.changes}",
+            lambda: figures(queue, config.snapshot, self._node.store, locks, rpc),
+        )
         return LuxiMethods(
             queue=queue,
             config=_Shown(config, self._node.store, state_settings(self._paths).kind),
@@ -241,6 +260,7 @@ class Mastership:
             filters=FilterChanges(config, self._ids, self._clock, queue.greatest_id),
             backups=BackupFiles(self._node.store, self._node.worker),
             clock=self._clock,
+            more=rest.table(),
         )
 
     def _rpc_client(self, identity: Identity, lease: Lease, config: Config) -> RpcClient:
@@ -280,6 +300,11 @@ class _Shown:
         holders = (await self.store.members()).holders
         names = sorted(nodes[uuid].name if uuid in nodes else uuid for uuid in holders)
         return {"kind": self.kind, "holders": names}
+
+
+def _note_job(events: EventLog, job: LiveJob) -> None:
+    ops = [state.op.summary() for state in job.ops]
+    events.note("job", {"id": job.id, "status": job.status, "summary": ops, "source": job.source})
 
 
 async def _push_ssconf(

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ganeti.base.clock import Clock
@@ -102,6 +103,8 @@ class JobQueue:
         self._is_drained = False
         self.on_lost: Callable[[GanetiError], None] | None = None
         """Called once if the store cannot be written any more, or does not know what was (R13)."""
+        self.on_change: Callable[[LiveJob], None] | None = None
+        """Called whenever the state of a job has changed, and with each new job."""
 
     # Beginning and end
 
@@ -110,6 +113,7 @@ class JobQueue:
         await self._full_disk.open()
         loaded = await load_queue(self._store)
         self._jobs.update(loaded.jobs)
+        self._observe(loaded.jobs.values())
         self._is_drained = loaded.is_drained
         self._keys.remember(loaded.jobs.values())
         self._delete_orphans(loaded.orphans)
@@ -326,10 +330,20 @@ class JobQueue:
 
     def _register(self, jobs: Sequence[LiveJob]) -> None:
         """Jobs are durable: they exist from now on."""
+        self._observe(jobs)
         for job in jobs:
             self._jobs[job.id] = job
+            self._changed(job)
             self._enqueue(job)
         self._pump_soon()
+
+    def _observe(self, jobs: Iterable[LiveJob]) -> None:
+        for job in jobs:
+            job.watch.observer = partial(self._changed, job)
+
+    def _changed(self, job: LiveJob) -> None:
+        if self.on_change is not None:
+            self.on_change(job)
 
     def _enqueue(self, job: LiveJob) -> None:
         """Let a job wait for its turn; it fails if that can never come."""

@@ -1,6 +1,7 @@
 """Waiting for a job to change, by subscription: nobody polls (S192, S196)."""
 
 import asyncio
+from collections.abc import Callable
 
 LOG_INTERVAL_S = 0.1
 """Log lines reach those who wait at most this often; changes of the state at once."""
@@ -9,7 +10,7 @@ LOG_INTERVAL_S = 0.1
 class Watch:
     """Who waits for one job, and which of its log lines they may see already."""
 
-    __slots__ = ("_next_release", "_timer", "_waiters", "said", "visible")
+    __slots__ = ("_next_release", "_timer", "_waiters", "observer", "said", "visible")
 
     def __init__(self) -> None:
         self.said = 0
@@ -19,10 +20,14 @@ class Watch:
         self._waiters: set[asyncio.Future[None]] = set()
         self._next_release = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self.observer: Callable[[], None] | None = None
+        """Called at each change of the state."""
 
     def changed(self) -> None:
         """The job's state changed: everybody is woken at once."""
         self.visible = self.said
+        if self.observer is not None:
+            self.observer()
         self._wake()
 
     def log_grew(self, serial: int) -> None:

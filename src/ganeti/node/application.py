@@ -29,6 +29,7 @@ from ganeti.node import (
     membership,
     networks,
     os,
+    rest,
     storage,
     storage_units,
     streams,
@@ -86,6 +87,7 @@ class NodeApplication:
         own.append(membership.handlers(paths, self._cluster_uuid, left_cluster))
         own.append(candidate.handlers(paths, Daemons(paths)))
         own.append(identity.handlers(paths))
+        own.append(rest.handlers(Daemons(paths)))
         self.handlers = Repeats().wrap(merged(own))
 
     async def look_after_guests(self) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, Daemons
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, RAPI, Daemons
 from ganeti.confd.keys import forget_keys, keep_key
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
@@ -60,6 +60,7 @@ def handlers(paths: Paths, daemons: Daemons) -> Handlers:
         async with changing:
             log.info("this node is no master candidate any more")
             await daemons.stop(CONFD)
+            await daemons.stop(RAPI)
             await daemons.stop(MASTERD)
             await daemons.stop(ETCD)
             try:

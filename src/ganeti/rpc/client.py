@@ -12,6 +12,7 @@ node comes back: the node waits for, or answers with, what the first call began.
 import asyncio
 import functools
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ from ganeti.rpc.headers import (
     UNREACHABLE,
 )
 from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.timings import Timing
 from ganeti.rpc.transport import Answer, NoAnswer, NotSent, Transport
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -66,6 +68,8 @@ class RpcClient:
         self._fan_out = asyncio.Semaphore(NODES_AT_ONCE)
         self.changes = 0
         """How many calls that change something have ended, well or not."""
+        self.timings: defaultdict[str, Timing] = defaultdict(Timing)
+        """Of the calls that were sent, by procedure."""
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A, *, key: str = "") -> R:
         """The result; raises RpcOffline, RpcFailed or RpcUnknown within the procedure's deadline."""
@@ -73,14 +77,18 @@ class RpcClient:
             raise RpcOffline(node.name, "it is marked offline")
         headers = self._headers(key)
         body = wire.encode(args)
+        begun, is_answered = asyncio.get_running_loop().time(), False
         try:
             answer = await self._post(node, procedure, body, headers)
+            is_answered = True
         except NotSent as err:
             raise RpcFailed(node.name, f"cannot be reached: {err}", UNREACHABLE) from err
         except NoAnswer as err:
             raise RpcUnknown(node.name, f"{procedure.name}: no answer: {err}") from err
         finally:
             self.changes += procedure.changes
+            taken_s = asyncio.get_running_loop().time() - begun
+            self.timings[procedure.name].add(taken_s, failed=not is_answered)
         return self._result(node, procedure, answer)
 
     async def call_all(

@@ -59,6 +59,9 @@ def parser() -> argparse.ArgumentParser:
     )
     make.add_argument("--confd", action="store_true", help="candidates run the query daemon too")
     make.add_argument(
+        "--rapi", action="store_true", help="start the REST server beside the master too"
+    )
+    make.add_argument(
         "--guest",
         type=Path,
         metavar="DIR",
@@ -119,6 +122,7 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
             guest=guest,
             monitoring=args.monitoring,
             confd=args.confd,
+            rest=args.rapi,
             state=args.state,
             init_options=tuple(args.init_option),
         ),

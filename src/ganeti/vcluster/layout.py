@@ -12,7 +12,7 @@ import ganeti
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import NODED_PORT, Paths
-from ganeti.bootstrap.daemons import CONFD_VARIABLE
+from ganeti.bootstrap.daemons import CONFD_VARIABLE, RAPI_VARIABLE
 from ganeti.model import wire
 from ganeti.uidpool import DIRECTORY_VARIABLE
 
@@ -36,6 +36,8 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
     """The network namespace that the node lives in; '' with loopback addresses."""
     has_confd: bool = False
     """Whether it runs the query daemon while it is a candidate."""
+    has_rest: bool = False
+    """Whether it has a REST server while it is the master."""
 
     @property
     def paths(self) -> Paths:
@@ -62,6 +64,7 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
             "GANETI_HOSTNAME": self.name,
             "GANETI_ADDRESS": self.address,
             **({CONFD_VARIABLE: "1"} if self.has_confd else {}),
+            **({RAPI_VARIABLE: "1"} if self.has_rest else {}),
         }
 
     def words(self, argv: list[str]) -> list[str]:
@@ -138,6 +141,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     guest: Path | None,
     monitoring: bool = False,
     confd: bool = False,
+    rest: bool = False,
     state: str = "embedded",
     init_options: tuple[str, ...] = (),
 ) -> VirtualCluster:
@@ -167,6 +171,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
                 name=f"{name}.{DOMAIN}",
                 root=str(directory / name),
                 address=address,
+                has_rest=rest,
                 namespace=f"gnt-{tag}-{number}" if netns else "",
                 has_confd=confd,
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, Daemons
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode, load
 from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
@@ -341,7 +341,7 @@ def down(cluster: VirtualCluster, say: Say) -> None:
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
     problems = []
     # Node daemons before masters: a master that is elected meanwhile starts the daemons of candidates.
-    for name in (MOND, NODED, CONFD, MASTERD, ETCD):
+    for name in (RAPI, MOND, NODED, CONFD, MASTERD, ETCD, RAPI):
         for node in cluster.nodes:
             daemons = Daemons(node.paths, environment=node.environment())
             try:

@@ -6,18 +6,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ganeti.api.event_log import EventLog
 from ganeti.api.luxi_methods import LuxiMethods
+from ganeti.api.rest_methods import RestMethods
 from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import GanetiError, JobLost, JobQueueDrained
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
-from ganeti.model.job import LogEntry, OpState
+from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState
 from ganeti.model.opcodes import OpCode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
+from ganeti.rpc.timings import BOUNDS_S
 from ganeti.store.interface import Position
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
+
+FIGURES: dict[str, Any] = {
+    "queue": {"jobs": 3, "queued": 1, "running": 2, "waiters": 0},
+    "instances": {"up": 2},
+    "position": 7,
+    "calls": {
+        "node_info": {
+            "bounds_s": list(BOUNDS_S), "counts": [1, 2, *[0] * (len(BOUNDS_S) - 1)], "total_s": 0.5,
+            "failed": 1,
+        }
+    },
+}  # fmt: skip
 
 
 @dataclass
@@ -44,6 +59,7 @@ class FakeQueue(FakeJobs):
     undo: FakeUndo = field(default_factory=FakeUndo)
     submitted: list[Sequence[OpCode]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
     batch_keys: list[str | None] = field(default_factory=list)
     refuse: dict[int, GanetiError] = field(default_factory=dict)
     news: tuple[list[Any], list[LogEntry]] | None = None
@@ -52,14 +68,23 @@ class FakeQueue(FakeJobs):
     release: asyncio.Event | None = None
 
     async def submit(
-        self, ops: Sequence[OpCode], /, *, key: str | None = None, even_if_drained: bool = False
+        self,
+        ops: Sequence[OpCode],
+        /,
+        *,
+        key: str | None = None,
+        even_if_drained: bool = False,
+        source: str = LOCAL_SOURCE,
     ) -> int:
         if self.is_drained and not even_if_drained:
             raise JobQueueDrained("the queue is drained")
+        if key is not None and key in self.keys:
+            return self.keys.index(key) + 1
         self.keys.append(key)
+        self.sources.append(source)
         self.submitted.append(ops)
         job_id = len(self.submitted)
-        self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops]))
+        self.live.append(FakeJob(job_id, [OpState(op=op) for op in ops], source=source))
         return job_id
 
     async def submit_many(
@@ -165,8 +190,13 @@ class Master:
     backups: FakeBackups = field(default_factory=FakeBackups)
     filters: FakeFilters = field(default_factory=FakeFilters)
 
+    events: EventLog = field(default_factory=lambda: EventLog(3))
+
     def methods(self) -> LuxiMethods:
         clock = FrozenClock()
+        rest = RestMethods(
+            self.events, lambda: f"{self.config.snapshot.position}.0", lambda: FIGURES
+        )
         live = LiveSource(self.nodes, clock)
         queries = QueryExecutor(lambda: self.config.snapshot, self.queue, locks, live)
         return LuxiMethods(
@@ -178,4 +208,5 @@ class Master:
             backups=self.backups,
             filters=self.filters,
             clock=clock,
+            more=rest.table(),
         )

@@ -89,3 +89,6 @@ CANDIDATE_STOP = Procedure("candidate_stop", Nothing, Nothing, NORMAL_S, changes
 MASTER_IP_UP = Procedure("master_ip_up", MasterIpArgs, Nothing, NORMAL_S, changes=True)
 
 MASTER_IP_DOWN = Procedure("master_ip_down", MasterIpArgs, Nothing, NORMAL_S, changes=True)
+
+REST_UP = Procedure("rest_up", Nothing, Nothing, NORMAL_S, changes=True)
+"""The REST server of the master's node runs."""

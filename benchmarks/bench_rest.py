@@ -1,0 +1,209 @@
+"""The REST server over TLS: small requests, bulk lists, many idle and slow clients, events."""
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import json
+import ssl
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from local_cluster import connected, local_cluster
+from machine import spin_ms
+
+from ganeti.base.paths import RAPI_PORT
+from ganeti.bootstrap.daemons import RAPI, Daemons
+from ganeti.vcluster.layout import VirtualCluster
+
+LOGIN = "Basic " + base64.b64encode(b"bench:secret").decode()
+ROOM = ("--max-connections", "8000", "--max-connections-per-address", "8000")
+CONNECTING_AT_ONCE = 50
+
+
+class Client:
+    """One connection that is kept."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, path: str) -> None:
+        """A GET."""
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {LOGIN}\r\n\r\n"
+        self.writer.write(head.encode())
+
+    async def get(self, path: str) -> bytes:
+        """A GET and its answer's body."""
+        self.send(path)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        return await self.reader.readexactly(length)
+
+
+class Rest:
+    """The server of a cluster."""
+
+    def __init__(self, cluster: VirtualCluster) -> None:
+        self._address = cluster.master.address
+        self._context = ssl.create_default_context(cafile=cluster.master.paths.rapi_certificate)
+        self._gate = asyncio.Semaphore(CONNECTING_AT_ONCE)
+
+    async def connect(self) -> Client:
+        """A new connection."""
+        async with self._gate:
+            return Client(
+                *await asyncio.open_connection(
+                    self._address, RAPI_PORT, ssl=self._context, limit=2**25
+                )
+            )
+
+    async def several(self, count: int) -> list[Client]:
+        """New connections."""
+        return list(await asyncio.gather(*(self.connect() for _ in range(count))))
+
+
+async def per_second(clients: list[Client], path: str, seconds: float) -> float:
+    """How many answers all clients together get in a second, each asking again and again."""
+    end, count = time.perf_counter() + seconds, 0
+
+    async def again(client: Client) -> int:
+        done = 0
+        while time.perf_counter() < end:
+            await client.get(path)
+            done += 1
+        return done
+
+    begun = time.perf_counter()
+    count = sum(await asyncio.gather(*(again(client) for client in clients)))
+    return count / (time.perf_counter() - begun)
+
+
+async def instances(cluster: VirtualCluster, count: int) -> None:
+    """Make instances without disks."""
+    node = cluster.nodes[-1].name
+    op = {"OP_ID": "OP_INSTANCE_CREATE", "disk_template": "diskless", "pnode": node,
+          "no_install": True, "start": False, "os_type": "none"}  # fmt: skip
+    async with connected(cluster.master.paths.luxi_socket) as client:
+        jobs = [[{**op, "instance_name": f"web{number}.example.com"}] for number in range(count)]
+        await client.call("SubmitManyJobs", jobs)
+        while True:
+            found = await client.call("QueryInstances", [], ["name"], False)
+            states = await client.call("QueryJobs", [], ["status"])
+            if all(one[0] in ("success", "error") for one in states):
+                break
+            await asyncio.sleep(0.5)
+        assert len(found) <= count
+        left = await client.call("QueryInstances", [], ["name"], False)
+        assert len(left) == count, states[-1]
+
+
+async def latency_ms(client: Client, seconds: float) -> float:
+    """The 99th of 100 small requests, in milliseconds."""
+    taken, end = [], time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begun = time.perf_counter()
+        await client.get("/version")
+        taken.append((time.perf_counter() - begun) * 1000)
+        await asyncio.sleep(0.005)
+    return statistics.quantiles(taken, n=100)[-1]
+
+
+async def crowded_ms(rest: Rest, idle: int, slow: int, seconds: float) -> float:
+    """The same, beside clients that say nothing, and others that send a byte now and then."""
+    waiting, dripping = await rest.several(idle), await rest.several(slow)
+    others = await rest.several(1)
+
+    async def drip(client: Client) -> None:
+        with contextlib.suppress(ConnectionError):
+            for byte in b"GET /version HTTP/1.1\r\nHost: slow-client\r\nX: y":
+                client.writer.write(bytes((byte,)))
+                await asyncio.sleep(0.5)
+
+    drips = [asyncio.create_task(drip(client)) for client in dripping]
+    found = await latency_ms(others[0], seconds)
+    for task in drips:
+        task.cancel()
+    await asyncio.gather(*drips, return_exceptions=True)
+    for client in (*waiting, *dripping, *others):
+        client.writer.transport.abort()
+    return found
+
+
+async def event_ms(rest: Rest, cluster: VirtualCluster, subscribers: int, jobs: int) -> float:
+    """From the end of a job until a subscriber knows, the 99th of 100, in milliseconds."""
+    clients = await rest.several(subscribers)
+    arrived: dict[int, list[float]] = {}
+
+    async def listen(client: Client, first: Callable[[], None]) -> None:
+        client.send("/2/events?kinds=job")
+        await client.reader.readuntil(b": welcome\n\n")
+        first()
+        while True:
+            block = await client.reader.readuntil(b"\n\n")
+            now = time.time()
+            _, _, data = block.partition(b"data: ")
+            if b'"success"' in data:
+                arrived.setdefault(json.loads(data)["id"], []).append(now)
+
+    there = asyncio.Semaphore(0)
+    tasks = [asyncio.create_task(listen(client, there.release)) for client in clients]
+    for _ in clients:
+        await there.acquire()
+    delays: list[float] = []
+    async with connected(cluster.master.paths.luxi_socket) as luxi:
+        for _ in range(jobs):
+            op = {"OP_ID": "OP_TEST_DELAY", "duration": 0.05, "on_master": True}
+            job_id = await luxi.call("SubmitJob", [op])
+            while len(arrived.get(job_id, ())) < subscribers:  # noqa: ASYNC110 - they come in other tasks
+                await asyncio.sleep(0.05)
+            [[end]] = await luxi.call("QueryJobs", [job_id], ["end_ts"])
+            delays += [(at - end[0] - end[1] / 1e6) * 1000 for at in arrived[job_id]]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for client in clients:
+        client.writer.transport.abort()
+    return statistics.quantiles(delays, n=100)[-1]
+
+
+async def measure(cluster: VirtualCluster, *, quick: bool) -> dict[str, Any]:
+    """All figures."""
+    seconds = 2.0 if quick else 8.0
+    rest = Rest(cluster)
+    found: dict[str, Any] = {}
+    many = await rest.several(16)
+    await per_second(many, "/version", 0.5)
+    found["rest_version_1_per_second"] = round(await per_second(many[:1], "/version", seconds))
+    found["rest_version_16_per_second"] = round(await per_second(many, "/version", seconds))
+    await instances(cluster, 100 if quick else 1000)
+    bulk = await per_second(many[:4], "/2/instances?bulk=1", seconds)
+    found["rest_bulk_1000_per_second"] = round(bulk / (10 if quick else 1), 1)
+    found["event_ms"] = round(await event_ms(rest, cluster, 50 if quick else 500, 10), 1)
+    idle, slow = (200, 20) if quick else (2000, 200)
+    found["rest_p99_ms"] = round(await crowded_ms(rest, idle, slow, seconds), 1)
+    for client in many:
+        client.writer.transport.abort()
+    return found
+
+
+def main() -> None:
+    """Print the figures as one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    with local_cluster(2) as cluster:
+        users = cluster.master.paths.rapi_users
+        users.write_text("bench secret write\n")
+        users.chmod(0o600)
+        daemons = Daemons(cluster.master.paths, environment=cluster.master.environment())
+        asyncio.run(daemons.start(RAPI, ROOM))
+        figures = asyncio.run(measure(cluster, quick=quick))
+        figures["spin_ms"] = spin_ms()
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

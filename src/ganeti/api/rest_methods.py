@@ -1,0 +1,42 @@
+"""LUXI methods for the REST server: the number of the cluster's state, events, figures."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.api.event_log import EventLog
+from ganeti.api.luxi_arguments import Arguments
+from ganeti.api.luxi_server import Caller
+
+WAIT_LIMIT_S = 50.0
+
+Method = tuple[Callable[[Arguments, Caller], Awaitable[Any]], int, int]
+"""The handler, and how many arguments it takes at least and at most."""
+
+
+@dataclass(frozen=True)
+class RestMethods:
+    """What the REST server asks beside the methods that all clients have."""
+
+    events: EventLog
+    state_number: Callable[[], str]
+    """Changes whenever what a query shows may have changed, but for guests that change by themselves."""
+    figures: Callable[[], Mapping[str, Any]]
+
+    def table(self) -> dict[str, Method]:
+        """The methods by name."""
+        return {
+            "QueryStateNumber": (self._state_number, 0, 0),
+            "WaitForEvents": (self._wait_for_events, 2, 2),
+            "QueryFigures": (self._figures, 0, 0),
+        }
+
+    async def _state_number(self, _args: Arguments, _caller: Caller) -> str:
+        return self.state_number()
+
+    async def _wait_for_events(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
+        number = None if args.raw(0) is None else args.text(0)
+        return await self.events.wait(number, min(max(args.number(1), 0.0), WAIT_LIMIT_S))
+
+    async def _figures(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
+        return dict(self.figures())

@@ -1,0 +1,94 @@
+"""`gnt-cluster audit`: who has changed what by the REST interface, from the log of this node."""
+
+import argparse
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ganeti.base.errors import ConfigurationError
+from ganeti.base.paths import Paths
+from ganeti.base.permissions import AUDIT_LOG
+from ganeti.base.terminal import say
+from ganeti.cli.command import CommandTable, option
+from ganeti.cli.key_values import duration_s
+from ganeti.cli.output import format_table, format_time
+
+HEADINGS = ("Time", "User", "From", "What", "Status", "Jobs", "Why")
+AUDIT_OPTIONS = (
+    option("--user", metavar="NAME", help="only what this user did"),
+    option("--since", metavar="AGE", help="only what is not older, as 90m, 12h or 7d"),
+    option("--job", type=int, metavar="ID", help="only what has made this job"),
+    option("-n", "--limit", type=int, default=100, metavar="N", help="the last N records (100)"),
+    option(
+        "--json", action="store_true", dest="is_json", help="the records as they are, one a line"
+    ),
+)
+
+
+def add_audit_command(table: CommandTable) -> None:
+    """Add the command."""
+
+    @table.command("audit", *AUDIT_OPTIONS)
+    def audit(args: argparse.Namespace) -> int:
+        """Show who has changed what by the REST interface of this node: from where, and which job did it."""
+        return _show(args, time.time())
+
+
+def _show(args: argparse.Namespace, now: float) -> int:
+    """Print the records that are wanted."""
+    path = Paths.from_environment().log / AUDIT_LOG
+    since = None if args.since is None else now - duration_s(args.since, "since")
+    wanted = deque(
+        (one for one in records(path) if _is_wanted(one, args, since)), maxlen=max(args.limit, 1)
+    )
+    if args.is_json:
+        for one in wanted:
+            say(json.dumps(one, ensure_ascii=True))
+        return 0
+    rows = [[_cell(one, name) for name in HEADINGS] for one in wanted]
+    for line in format_table(list(HEADINGS), rows):
+        say(line)
+    return 0
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """Every record, oldest first; what was written in half is left out. ConfigurationError."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    found = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(found, dict) and isinstance(found.get("time"), int | float):
+                    yield found
+    except FileNotFoundError:
+        return
+    except OSError as err:
+        raise ConfigurationError(f"{path} cannot be read: {err.strerror}") from err
+
+
+def _is_wanted(one: dict[str, Any], args: argparse.Namespace, since: float | None) -> bool:
+    return (
+        (args.user is None or one.get("user") == args.user)
+        and (since is None or one["time"] >= since)
+        and (args.job is None or args.job in one.get("jobs", ()))
+    )
+
+
+def _cell(one: dict[str, Any], heading: str) -> str:
+    match heading:
+        case "Time":
+            return format_time(one["time"])
+        case "From":
+            return str(one.get("address", ""))
+        case "What":
+            return f"{one.get('method', '')} {one.get('path', '')}"
+        case "Jobs":
+            return ",".join(map(str, one.get("jobs", ()))) or "-"
+        case "Why":
+            return str(one.get("why") or one.get("reason") or "-")
+    return str(one.get(heading.lower(), ""))

@@ -1,0 +1,171 @@
+"""`ganeti-rapi`: the cluster's REST interface (RAPI version 2), beside the master.
+
+Root reads the key, makes one where there is none, and gives its rights up before anything is listened
+to (S225). It ends by itself when this node is not the master any more; the master starts it.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import resource
+import ssl
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ganeti.base import certificates
+from ganeti.base.addresses import address_of_environment
+from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import RAPI_PORT, Paths, hostname
+from ganeti.base.permissions import AUDIT_LOG, REST_LOG
+from ganeti.base.users import RAPI
+from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
+from ganeti.ssconf import SimpleStore
+from ganeti.web.application import Application
+from ganeti.web.audit import Audit
+from ganeti.web.events import EventHub
+from ganeti.web.master import Master
+from ganeti.web.resources.every import OPERATIONS
+from ganeti.web.server import Limits, RestServer, serving, tls_context
+from ganeti.web.services import Services
+from ganeti.web.users import Users
+
+PROGRAM = DaemonProgram("ganeti-rapi", "The REST interface of a cluster.", REST_LOG, RAPI)
+LOOK_INTERVAL_S = 1.0
+WITHOUT_MASTER_S = 30.0
+"""How long the master may be away from this node before this server ends."""
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT, or until the master is elsewhere."""
+    args = _parser().parse_args(argv)
+    paths = Paths.from_environment()
+    if not paths.authority_key.parent.exists() or not paths.node_certificate.exists():
+        return PROGRAM.refuse(
+            f"this host is in no cluster ({paths.node_certificate} does not exist)", EXIT_NOT_A_NODE
+        )
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    try:
+        ensure_certificate(paths, time.time())
+        context = tls_context(paths.rapi_certificate)
+    except (GanetiError, OSError) as err:
+        return PROGRAM.refuse(str(err), 1)
+    return PROGRAM.run(
+        args, paths, lambda ready, ending: _serve(args, paths, context, ready, ending)
+    )
+
+
+def ensure_certificate(paths: Paths, now: float) -> None:
+    """Make a key and a certificate for the cluster's name, unless there is one."""
+    if paths.rapi_certificate.exists():
+        return
+    values = SimpleStore(paths)
+    names = [values.read("cluster_name").strip(), hostname()]
+    address = values.read("master_ip").strip()
+    key = certificates.new_key()
+    certificate = certificates.for_rest(key, names, [address] if address else [], now)
+    write_atomically(paths.rapi_certificate, key + certificate, mode=0o600)
+
+
+async def _serve(
+    args: argparse.Namespace,
+    paths: Paths,
+    context: ssl.SSLContext,
+    ready: Callable[[], None],
+    ending: Ending,
+) -> None:
+    users = Users(paths.rapi_users)
+    users.refresh()
+    master = Master(paths.luxi_socket)
+    hub = EventHub(master)
+    services = Services(master, OPERATIONS, hub)
+    application = Application(services, users, Audit(paths.log / AUDIT_LOG))
+    limits = Limits(args.max_connections, args.max_connections_per_address)
+    server = RestServer(application, limits)
+    services.connections = lambda: server.connections
+    where = f"{args.bind_address or '*'} port {args.port}"
+    tasks = [
+        asyncio.create_task(hub.run(), name="events"),
+        asyncio.create_task(
+            _look_after(users, hub, paths.rapi_certificate, ending), name="look after"
+        ),
+    ]
+    try:
+        async with serving(server, args.bind_address, args.port, context):
+            ready()
+            log.info("serving at %s (process %d)", where, os.getpid())
+            await ending.wait()
+            log.info("ending")
+            await hub.close()
+    except OSError as err:
+        raise HostError(f"cannot listen at {where}: {err.strerror or err}") from err
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await master.close()
+
+
+async def _look_after(users: Users, hub: EventHub, certificate: Path, ending: Ending) -> None:
+    """Notice new users, a new certificate, and that the master is elsewhere."""
+    served = _version(certificate)
+    while True:
+        await asyncio.sleep(LOOK_INTERVAL_S)
+        users.refresh()
+        if _version(certificate) != served:
+            log.info("there is another certificate; the master starts this server anew with it")
+            ending.end()
+        if hub.silent_s() > WITHOUT_MASTER_S:
+            log.info("this node is not the master any more")
+            ending.end()
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """What tells two versions of a file apart; it need not be readable."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_ino
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = PROGRAM.parser()
+    parser.add_argument(
+        "-b",
+        "--bind-address",
+        default=address_of_environment(),
+        metavar="ADDRESS",
+        help="listen only at this address (default: at all)",
+    )
+    parser.add_argument("-p", "--port", type=int, default=RAPI_PORT, help="port to listen at")
+    parser.add_argument(
+        "--max-connections",
+        type=int,
+        default=Limits.connections,
+        metavar="N",
+        help="clients at a time (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-connections-per-address",
+        type=int,
+        default=Limits.connections_of_address,
+        metavar="N",
+        help="of these from one address (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--require-authentication",
+        action="store_true",
+        help="accepted: nobody is answered without a name and a password",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

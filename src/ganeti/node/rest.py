@@ -1,0 +1,17 @@
+"""Answers the master's call for a REST server beside it; the server ends by itself when the master is elsewhere."""
+
+from ganeti.bootstrap.daemons import RAPI, Daemons
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.mastership import REST_UP
+
+
+def handlers(daemons: Daemons) -> Handlers:
+    """May be repeated: a server that runs goes on."""
+
+    async def up(_args: Nothing, _call: Call) -> Nothing:
+        if daemons.has_rest:
+            await daemons.start(RAPI)
+        return Nothing()
+
+    return {REST_UP.name: up}

@@ -1,0 +1,177 @@
+"""One request from its headers to its answer: who asks, may they, what is meant, and what comes of it."""
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from ganeti.base.errors import GanetiError, InputError
+from ganeti.model import wire
+from ganeti.web.audit import Audit
+from ganeti.web.bodies import read_body
+from ganeti.web.delays import LoginDelays
+from ganeti.web.lists import Encoded
+from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf
+from ganeti.web.refusals import Refusal, bad_request, error_body, forbidden, refusal_of
+from ganeti.web.routes import Routes
+from ganeti.web.scope import check_resource
+from ganeti.web.services import Services
+from ganeti.web.submission import KEY_HEADER, submit_job
+from ganeti.web.users import REALM, User, Users
+
+PASSED_HEADERS = (KEY_HEADER, "If-None-Match", "Last-Event-ID", "Accept")
+CHALLENGE = {"WWW-Authenticate": f'Basic realm="{REALM}"'}
+JSON = "application/json"
+NO_ARGUMENTS = Arguments({})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """An answer that writes itself, and takes its time."""
+
+    run: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Text:
+    """An answer that is no JSON."""
+
+    body: str
+    content_type: str
+
+
+class Application:
+    """Answers requests from the tables of operations."""
+
+    def __init__(self, services: Services, users: Users, audit: Audit) -> None:
+        self._services = services
+        self._users = users
+        self._audit = audit
+        self._routes = Routes(services.operations)
+        self._delays = LoginDelays(services.clock.monotonic)
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The answer to one request; no fault of a client, or of ours, goes further than that."""
+        try:
+            response = await self._answered(request)
+        except Refusal as refusal:
+            response = refused(refusal)
+        except GanetiError as err:
+            response = refused(refusal_of(err))
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:
+            log.exception("a fault of this program while it answered a request")
+            why = "this is a fault of the server; its log says more"
+            response = refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, why))
+        if not request._payload.is_eof():  # noqa: SLF001 - what was not read must not be taken for a request
+            response.force_close()
+        key = (request.method if len(request.method) < 10 else "other", response.status)  # noqa: PLR2004
+        self._services.requests[key] = self._services.requests.get(key, 0) + 1
+        return response
+
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
+        address = _address(request)
+        user = await self._login(request, address)
+        target = request._message.path  # noqa: SLF001 - as it came, before anything was decoded
+        path, _, query = target.partition("?")
+        if not path.startswith("/"):
+            raise bad_request("the request line must have a path")
+        operation, items = self._routes.find(request.method, path)
+        headers = {
+            name: request.headers[name] for name in PASSED_HEADERS if name in request.headers
+        }
+        call = Call(
+            operation, items, _arguments(query), None, user, address, self._services, headers
+        )
+        is_change = operation.method != "GET"
+        try:
+            if not user.rights.may(operation.right, operation.permission):
+                raise forbidden("this user lacks the right to do that")
+            await check_resource(call)
+            call.body = await read_body(request)
+            result = await self._done(call)
+        except (Refusal, GanetiError) as err:
+            if is_change:
+                refusal = err if isinstance(err, Refusal) else refusal_of(err)
+                self._audit.note(call, refusal.status, refusal.explain)
+            raise
+        if is_change:
+            self._audit.note(call, HTTPStatus.OK, "")
+        return await _response(call, result, request)
+
+    async def _login(self, request: web.BaseRequest, address: str) -> User:
+        given = request.headers.getall("Authorization", [])
+        if len(given) > 1:
+            raise bad_request("more than one Authorization header")
+        if not given:
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "Log in with a name and a password", CHALLENGE)
+        await self._delays.wait(address)
+        today = dt.datetime.fromtimestamp(self._services.clock.time(), dt.UTC).date()
+        try:
+            user = self._users.login(given[0], today)
+        except InputError as err:
+            raise bad_request(err.message) from err
+        if user is None:
+            await self._delays.failed(address)
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "Name or password are wrong", CHALLENGE)
+        self._delays.succeeded(address)
+        return user
+
+    async def _done(self, call: Call) -> Any:
+        does = call.operation.does
+        if isinstance(does, JobOf):
+            return await submit_job(call, does)
+        return await does(call)
+
+
+def _address(request: web.BaseRequest) -> str:
+    peer = request.transport.get_extra_info("peername") if request.transport else None
+    return str(peer[0]) if peer else "unknown"
+
+
+def _arguments(query: str) -> Arguments:
+    if not query:
+        return NO_ARGUMENTS
+    try:
+        given = parse_qs(query, max_num_fields=ARGUMENTS_LIMIT, errors="strict")
+    except ValueError as err:  # UnicodeDecodeError is one
+        raise bad_request("the query cannot be understood, or has too many parameters") from err
+    if any("\0" in text for texts in given.values() for text in texts):
+        raise bad_request("the query contains a NUL character")
+    return Arguments(given)
+
+
+async def _response(call: Call, result: Any, request: web.BaseRequest) -> web.StreamResponse:
+    if isinstance(result, Streamed):
+        return await result.run(request)
+    if isinstance(result, Text):
+        return web.Response(text=result.body, content_type=result.content_type)
+    if isinstance(result, Encoded):
+        if result.etag and result.etag in call.headers.get("If-None-Match", "").split(", "):
+            return web.Response(status=304, headers={"ETag": result.etag})
+        headers = dict(result.headers)
+        if result.etag:
+            headers["ETag"] = result.etag
+        return _json(result.body, HTTPStatus.OK, headers)
+    return _json(wire.encode(result), HTTPStatus.OK, {})
+
+
+def refused(refusal: Refusal) -> web.Response:
+    """An answer that says no."""
+    body = wire.encode(error_body(refusal.status, refusal.explain))
+    return _json(body, refusal.status, refusal.headers)
+
+
+def _json(body: bytes, status: HTTPStatus, headers: dict[str, str]) -> web.Response:
+    return web.Response(
+        status=status, body=body + b"\n", content_type=JSON, headers={**headers, "Server": "Ganeti"}
+    )

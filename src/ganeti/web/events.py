@@ -1,0 +1,234 @@
+"""Server-sent events: what happens on the master, to all who listen, each from where it has stopped listening.
+
+One request at the master serves all subscribers. What was sent lately is kept, so who comes back soon costs
+the master nothing; what is older the master is asked for. When nobody knows any more what came after a number
+(after a change of master), the subscriber gets `reset` and then the state of everything, so it misses nothing.
+"""
+
+import asyncio
+import logging
+import re
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from ganeti.base.errors import GanetiError
+from ganeti.model import wire
+from ganeti.model.job import remote_source
+from ganeti.web.master import Master
+from ganeti.web.operations import Call
+from ganeti.web.refusals import Refusal, bad_request
+from ganeti.web.users import User
+
+POLL_S = 45.0
+KEPT = 5_000
+KEEP_ALIVE_S = 15.0
+AGAIN_S = 1.0
+SUBSCRIBERS_LIMIT = 2_000
+NUMBER = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
+KINDS = ("job", "instance", "node", "group", "cluster")
+_STATE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("instance", "QueryInstances", ("name", "uuid", "serial_no", "tags")),
+    ("node", "QueryNodes", ("name", "uuid", "serial_no", "tags")),
+    ("group", "QueryGroups", ("name", "uuid", "serial_no", "tags")),
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened; `number` is where a subscriber goes on."""
+
+    number: str
+    kind: str
+    content: Any
+
+    def encoded(self) -> bytes:
+        """As it goes to a client."""
+        head = f"id: {self.number}\nevent: {self.kind}\ndata: "
+        return head.encode() + wire.encode(self.content) + b"\n\n"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    epoch: int
+    serial: int
+    event: Event
+    bytes_: bytes
+
+
+class EventHub:
+    """Follows the master's events for all subscribers."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+        self._kept: list[_Kept] = []
+        self._last: str | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._heard = asyncio.get_running_loop().time()
+        self._is_closed = False
+        self.subscribers = 0
+
+    def silent_s(self) -> float:
+        """For how long the master has not answered."""
+        return asyncio.get_running_loop().time() - self._heard
+
+    async def run(self) -> None:
+        """Follow the master until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                answer = await self._master.wait("WaitForEvents", self._last, POLL_S)
+                self._heard = loop.time()
+            except (GanetiError, Refusal) as err:
+                log.debug("no events: %s", err)
+                if self.silent_s() < POLL_S:
+                    await asyncio.sleep(AGAIN_S)
+                    continue
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self._take(answer)
+
+    def _take(self, answer: dict[str, Any]) -> None:
+        if answer["is_lost"] or self._last is None:
+            # Subscribers find that what they have seen is of another epoch, and are told to look anew.
+            self._kept.clear()
+            self._last = str(answer["last"])
+        for number, kind, content in answer["events"]:
+            event = Event(str(number), str(kind), content)
+            self._kept.append(_Kept(*_parts(event.number), event, event.encoded()))
+        del self._kept[:-KEPT]
+        self._last = str(answer["last"])
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+        self._news = None
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        self._is_closed = True
+        self._wake()
+
+    async def news(self, timeout_s: float) -> None:
+        """Return when there is something new, or the time is over."""
+        if self._news is None:
+            self._news = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self._news,), timeout=timeout_s)
+
+    async def events(self, last: str | None) -> AsyncIterator[list[tuple[Event, bytes]]]:
+        """What comes after `last` (None: from now on), as it comes; an empty list as a sign of life."""
+        while self._last is None and not self._is_closed:
+            await self.news(KEEP_ALIVE_S)
+        seen = last or self._last
+        while not self._is_closed and seen is not None:
+            found = self._after(seen)
+            if found is None:
+                found = await self._older(seen)
+            if found:
+                seen = found[-1][0].number
+                yield found
+            else:
+                await self.news(KEEP_ALIVE_S)
+                if seen == self._last:
+                    yield []
+
+    def _after(self, seen: str) -> list[tuple[Event, bytes]] | None:
+        """From what is kept; None if that does not reach so far back."""
+        if seen == self._last:
+            return []
+        epoch, serial = _parts(seen)
+        if not self._kept or self._kept[0].epoch != epoch or self._kept[0].serial > serial + 1:
+            return None
+        index = bisect_right(self._kept, serial, key=lambda one: one.serial)
+        return [(one.event, one.bytes_) for one in self._kept[index:]]
+
+    async def _older(self, seen: str) -> list[tuple[Event, bytes]]:
+        """From the master; everything anew if it does not know either."""
+        answer = await self._master.ask("WaitForEvents", seen, 0)
+        if not answer["is_lost"]:
+            found = [Event(str(number), str(kind), one) for number, kind, one in answer["events"]]
+        else:
+            found = await self._everything()
+        return [(event, event.encoded()) for event in found]
+
+    async def _everything(self) -> list[Event]:
+        """`reset`, and the state of all things after it; all have the number from which to go on."""
+        last = str((await self._master.ask("WaitForEvents", None, 0))["last"])
+        why = "what came after that number is not known; here is everything as it is now"
+        found = [Event(last, "reset", {"why": why})]
+        for kind, method, names in _STATE:
+            for row in await self._master.ask(method, [], list(names), False):
+                content = {**dict(zip(names, row, strict=True)), "change": "state"}
+                found.append(Event(last, kind, content))
+        names = ("id", "status", "summary", "source")
+        rows = await self._master.ask("QueryJobs", [], list(names))
+        found += [Event(last, "job", dict(zip(names, row, strict=True))) for row in rows if row]
+        return found
+
+
+def _parts(number: str) -> tuple[int, int]:
+    epoch, _, serial = number.partition("-")
+    return int(epoch), int(serial)
+
+
+def is_number(text: str) -> bool:
+    """Whether this may be the number of an event."""
+    return NUMBER.fullmatch(text) is not None
+
+
+def seen_by(user: User, kinds: Sequence[str]) -> Callable[[Event], bool]:
+    """Which events a user gets."""
+    scope, own = user.rights.scope, remote_source(user.name)
+
+    def is_seen(event: Event) -> bool:
+        if event.kind == "reset":
+            return True
+        if event.kind not in kinds:
+            return False
+        if not scope.is_restricted:
+            return True
+        if event.kind == "job":
+            return bool(event.content.get("source") == own)
+        return event.kind == "instance" and scope.has(event.content["name"], event.content["tags"])
+
+    return is_seen
+
+
+async def stream(call: Call, request: web.BaseRequest) -> web.StreamResponse:
+    """Write events to a client until it hangs up."""
+    hub = call.services.events
+    if hub is None or hub.subscribers >= SUBSCRIBERS_LIMIT:
+        why = "too many subscribers"
+        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "30"})
+    last = call.headers.get("Last-Event-ID") or call.arguments.text("after")
+    if last is not None and not is_number(last):
+        raise bad_request("the number of an event is EPOCH-N, as one of this stream has said")
+    given = call.arguments.text("kinds")
+    kinds = given.split(",") if given else list(KINDS)
+    if unknown := set(kinds) - set(KINDS):
+        raise bad_request(f"there is no kind {min(unknown)!r:.40}; known: {', '.join(KINDS)}")
+    is_seen = seen_by(call.user, kinds)
+    response = web.StreamResponse(
+        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+    )
+    await response.prepare(request)
+    hub.subscribers += 1
+    try:
+        await response.write(b": welcome\n\n")
+        async with aclosing(hub.events(last)) as batches:  # type: ignore[type-var] # it is a generator
+            async for batch in batches:
+                data = b"".join(encoded for event, encoded in batch if is_seen(event))
+                await response.write(data or b": \n\n")
+    except (ConnectionError, GanetiError, Refusal):
+        response.force_close()
+    finally:
+        hub.subscribers -= 1
+    return response

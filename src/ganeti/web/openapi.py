@@ -1,0 +1,206 @@
+"""The OpenAPI 3.1 document, made of the tables of operations and the fields of opcodes."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ganeti import __version__
+from ganeti.model.fields import fields_of
+from ganeti.model.opcodes import OPCODES, OpCode
+from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
+from ganeti.web.operations import Argument, JobOf, Kind, Operation
+
+_ITEMS: dict[str, dict[str, Any]] = {
+    "job": {"type": "integer", "minimum": 0, "maximum": 10**18 - 1},
+    "disk": {"type": "integer", "minimum": 0, "maximum": 9999},
+}
+_NAME = {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,253}$"}
+_KINDS: dict[Kind, dict[str, Any]] = {
+    Kind.FLAG: {"type": "integer", "enum": [0, 1]},
+    Kind.INTEGER: {"type": "integer", "minimum": 1, "maximum": 100_000},
+    Kind.TEXT: {"type": "string"},
+    Kind.TEXTS: {"type": "array", "items": {"type": "string"}},
+}
+_RESULTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "job": ("application/json", {"type": "integer", "description": "the number of the job"}),
+    "list": ("application/json", {"type": "array"}),
+    "object": ("application/json", {"type": ["object", "null"]}),
+    "value": ("application/json", {}),
+    "events": ("text/event-stream", {"type": "string"}),
+    "text": ("text/plain", {"type": "string"}),
+    "page": ("text/html", {"type": "string"}),
+}
+_REFUSALS = {
+    "400": "the request is wrong; `explain` says where",
+    "401": "name or password are wrong, or missing",
+    "403": "the user lacks the right",
+    "404": "there is no such thing",
+    "409": "the cluster's state does not allow it",
+    "501": "this version cannot do that",
+    "502": "the master does not answer",
+    "503": "the queue is full or drained, or too many wait",
+}
+_OWN_FIELDS = frozenset(("OP_ID", "reason", "debug_level"))
+_REF = "#/components/schemas/{name}"
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><meta charset="utf-8"><title>Ganeti REST interface</title>
+<style>body{font-family:sans-serif;margin:2em;max-width:70em}code{background:#eee}
+summary{padding:.3em}b{display:inline-block;width:5em}pre{background:#f6f6f6;padding:1em}</style>
+<h1>Ganeti REST interface</h1><p>From <a href="openapi.json">openapi.json</a>.</p><div id="all"></div>
+<script>
+fetch("openapi.json").then(r => r.json()).then(d => {
+  const all = document.getElementById("all");
+  for (const [path, methods] of Object.entries(d.paths))
+    for (const [method, one] of Object.entries(methods)) {
+      const box = document.createElement("details"), head = document.createElement("summary");
+      const name = document.createElement("b"), code = document.createElement("code");
+      name.textContent = method.toUpperCase(); code.textContent = path;
+      head.append(name, code, " " + one.summary);
+      const text = document.createElement("pre");
+      text.textContent = JSON.stringify(one, null, 2);
+      box.append(head, text); all.append(box);
+    }
+});
+</script></html>
+"""
+
+
+def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
+    """The whole document."""
+    paths: dict[str, Any] = {}
+    schemas, components = _schemas(operations)
+    for one in operations:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Ganeti", "version": __version__, "description": "RAPI version 2"},
+        "security": [{"password": []}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**components, "Refusal": _refusal_schema()},
+            "securitySchemes": {
+                "password": {"type": "http", "scheme": "basic"},
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+        },
+    }
+
+
+def _refusal_schema() -> dict[str, Any]:
+    texts = {name: {"type": "string"} for name in ("message", "explain")}
+    return {
+        "type": "object",
+        "required": ["code", "message", "explain"],
+        "properties": {"code": {"type": "integer"}, **texts},
+    }
+
+
+def _schemas(operations: Iterable[Operation]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of each opcode by its name, and all others that these refer to."""
+    names = sorted({one.does.opcode for one in operations if isinstance(one.does, JobOf)})
+    kinds = [OPCODES[name] for name in names if name in OPCODES]
+    _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    found = {}
+    for kind in kinds:
+        schema = components.pop(kind.__name__)
+        _describe(kind, schema)
+        found[kind.op_id()] = schema
+    return found, components
+
+
+def _describe(kind: type[OpCode], schema: dict[str, Any]) -> None:
+    """Say of each field what people are told of it."""
+    for name, (field, _type) in fields_of(kind).items():
+        if field.help and name in schema["properties"]:
+            schema["properties"][name] = {**schema["properties"][name], "description": field.help}
+    schema["properties"]["priority"] |= {"minimum": PRIORITY_HIGHEST, "maximum": PRIORITY_LOWEST}
+    for name in kind.null_is_default:
+        if "type" in (one := schema["properties"].get(name, {})):
+            schema["properties"][name] = {"anyOf": [one, {"type": "null"}]}
+
+
+def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    content_type, result = _RESULTS[one.result]
+    found: dict[str, Any] = {
+        "operationId": f"{one.method.lower()}_{one.name or 'root'}",
+        "summary": one.summary,
+        "description": f"Needs the right: {one.right.value}.",
+        "parameters": [_item(kind) for kind in one.kinds]
+        + [_argument(argument) for argument in one.arguments],
+        "responses": {
+            "200": {"description": "done", "content": {content_type: {"schema": result}}},
+            **{code: _refusal(text) for code, text in _REFUSALS.items()},
+        },
+    }
+    if isinstance(one.does, JobOf):
+        found["x-ganeti-opcode"] = one.does.opcode
+    body = _body(one, schemas)
+    if body is not None:
+        content = {"application/json": {"schema": body}}
+        found["requestBody"] = {"content": content, "required": bool(body.get("required"))}
+    if one.method == "POST" and one.result == "job":
+        found["parameters"].append(_idempotency())
+    return found
+
+
+def _item(kind: str) -> dict[str, Any]:
+    schema = _ITEMS.get(kind, _NAME)
+    return {"name": kind, "in": "path", "required": True, "schema": schema}
+
+
+def _argument(one: Argument) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "in": "query",
+        "description": one.help,
+        "schema": _KINDS[one.kind],
+    }
+
+
+def _idempotency() -> dict[str, Any]:
+    text = "a word of the client's; the same one gives the same job, whoever is the master then"
+    schema = {"type": "string", "pattern": "^[!-~]{1,255}$"}
+    return {"name": "Idempotency-Key", "in": "header", "description": text, "schema": schema}
+
+
+def _refusal(text: str) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(name="Refusal")}
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _body(one: Operation, schemas: dict[str, Any]) -> dict[str, Any] | None:
+    if one.body_schema is not None:
+        return dict(one.body_schema)
+    if not isinstance(one.does, JobOf) or not one.does.has_body:
+        return None
+    schema = schemas.get(one.does.opcode)
+    if schema is None:
+        return {"type": "object"}
+    found = _shown(schema, one.does)
+    if one.does.opcode == "OP_INSTANCE_CREATE":
+        found["properties"]["__version__"] = {"const": 1}
+        found["required"].append("__version__")
+    if nested := OPCODES[one.does.opcode].nested_field:
+        each = JobOf("OP_INSTANCE_CREATE", renamed=one.does.nested_names)
+        items = _shown(schemas["OP_INSTANCE_CREATE"], each)
+        found["properties"][nested] = {"type": "array", "items": items}
+    return found
+
+
+def _shown(schema: dict[str, Any], does: JobOf) -> dict[str, Any]:
+    """An opcode's schema as clients see it: without what the path says, by the names that they use."""
+    hidden = _OWN_FIELDS | does.fixed.keys() | set(does.forbidden)
+    names = {new: old for old, new in does.renamed.items()}
+    return {
+        "type": "object",
+        "description": schema.get("description", ""),
+        "properties": {
+            names.get(name, name): value
+            for name, value in schema["properties"].items()
+            if name not in hidden
+        },
+        "required": [names.get(name, name) for name in schema["required"] if name not in hidden],
+        "additionalProperties": False,
+    }

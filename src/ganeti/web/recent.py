@@ -1,0 +1,49 @@
+"""What the REST server remembers for a moment: answers that are still true, and keys of submissions."""
+
+from collections import OrderedDict
+from typing import Any
+
+ANSWERS_LIMIT = 64
+ANSWERS_BYTES = 64 * 1024 * 1024
+AGE_S = 1.0
+"""How long live data counts, as among the master's own clients (`query/live.py`)."""
+KEYS_LIMIT = 10_000
+
+
+class RecentAnswers:
+    """Encoded answers by what was asked, good for one state of the master and one second."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Any, tuple[float, Any, bytes]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, asked: Any, state: Any, now: float) -> bytes | None:
+        """An answer that was begun at most AGE_S ago, in the same state."""
+        found = self._kept.get(asked)
+        if found is None or found[1] != state or now - found[0] > AGE_S:
+            return None
+        return found[2]
+
+    def put(self, asked: Any, state: Any, begun: float, answer: bytes) -> None:
+        """Keep an answer; `begun` is when it was asked for."""
+        old = self._kept.pop(asked, None)
+        self._bytes += len(answer) - (len(old[2]) if old else 0)
+        self._kept[asked] = (begun, state, answer)
+        while self._kept and (len(self._kept) > ANSWERS_LIMIT or self._bytes > ANSWERS_BYTES):
+            _, (_, _, gone) = self._kept.popitem(last=False)
+            self._bytes -= len(gone)
+
+
+class RecentKeys:
+    """What was asked with a key (`Idempotency-Key`), so that another request with it is noticed."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+
+    def is_same(self, key: str, asked: bytes) -> bool:
+        """Whether the key is new, or was used for the same request."""
+        known = self._kept.setdefault(key, asked)
+        self._kept.move_to_end(key)
+        if len(self._kept) > KEYS_LIMIT:
+            self._kept.popitem(last=False)
+        return known == asked

@@ -1,0 +1,1 @@
+"""The tables of operations, a module for each kind of thing."""

@@ -1,0 +1,84 @@
+"""The cluster as a whole."""
+
+from http import HTTPStatus
+from typing import Any
+
+from ganeti.base.errors import PrereqError
+from ganeti.web.operations import Call, JobOf, Operation, job, read
+from ganeti.web.refusals import Refusal
+from ganeti.web.resources.tags import tag_operations
+from ganeti.web.submission import submit_opcodes
+
+VERSION = 2
+FEATURES = (
+    "instance-create-reqv1",
+    "instance-reinstall-reqv1",
+    "node-migrate-reqv1",
+    "node-evac-res1",
+)
+_ALIASES = {"volume_group_name": "vg_name", "drbd_usermode_helper": "drbd_helper"}
+
+
+async def _nothing(_call: Call) -> None:
+    return None
+
+
+async def _version(_call: Call) -> int:
+    return VERSION
+
+
+async def _features(_call: Call) -> list[str]:
+    return list(FEATURES)
+
+
+async def _info(call: Call) -> dict[str, Any]:
+    found: dict[str, Any] = await call.services.master.ask("QueryClusterInfo")
+    for name, alias in _ALIASES.items():
+        if name in found:
+            found.setdefault(alias, found[name])
+    return found
+
+
+async def _os(call: Call) -> list[str]:
+    """The OS definitions that can be installed, with their variants as `NAME+VARIANT`."""
+    try:
+        answer = await call.services.master.ask("Query", "os", ["name", "variants"], None)
+        rows = [[cell[1] for cell in row] for row in answer["data"]]
+    except PrereqError:
+        rows = await _os_by_job(call)
+    found: list[str] = []
+    for name, variants in rows:
+        found += [f"{name}+{variant}" for variant in variants or ()] or [name]
+    return found
+
+
+async def _os_by_job(call: Call) -> list[Any]:
+    from ganeti.model.opcodes.os import OpOsDiagnose  # noqa: PLC0415 - only while there is no query
+
+    job_id = await submit_opcodes(call, [OpOsDiagnose(output_fields=["name", "variants"])])
+    info: list[Any] = []
+    while not info or info[0] not in ("success", "error", "canceled"):
+        answer = await call.services.master.wait(
+            "WaitForJobChange", job_id, ["status", "opresult"], info or None, None, 50
+        )
+        info = answer[0] if isinstance(answer, list) else info
+    if info[0] != "success":
+        raise Refusal(HTTPStatus.BAD_GATEWAY, "Can't get OS list")
+    rows: list[Any] = info[1][0]
+    return rows
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    read("/", "", "Nothing, as it was in version 1", _nothing, result="value"),
+    read("/2", "2", "Nothing", _nothing, result="value"),
+    read("/version", "version", "The version of this interface", _version, result="value"),
+    read("/2/info", "info", "Everything about the cluster as a whole", _info),
+    read("/2/features", "features", "What this server can do beyond the first one", _features,
+         result="list"),
+    read("/2/os", "os", "The OS definitions that can be installed", _os, result="list"),
+    job("PUT", "/2/modify", "cluster_modify", "Change the cluster's parameters",
+        JobOf("OP_CLUSTER_SET_PARAMS", forbidden=("compression_tools",))),
+    job("PUT", "/2/redistribute-config", "redist_config", "Give all nodes the cluster's files again",
+        JobOf("OP_CLUSTER_REDIST_CONF")),
+    *tag_operations("/2/tags", "cluster", "tags"),
+)  # fmt: skip

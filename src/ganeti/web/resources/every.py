@@ -1,0 +1,56 @@
+"""All operations of the REST interface."""
+
+from functools import cache
+
+from ganeti.model import wire
+from ganeti.web.application import Streamed, Text
+from ganeti.web.events import KINDS, stream
+from ganeti.web.lists import Encoded, tagged
+from ganeti.web.metrics import metrics
+from ganeti.web.openapi import PAGE, document
+from ganeti.web.operations import Argument, Call, Kind, Operation, read
+from ganeti.web.resources import (
+    cluster,
+    groups,
+    instance_actions,
+    instances,
+    jobs,
+    networks,
+    nodes,
+)
+from ganeti.web.rights import Right
+
+
+async def _events(call: Call) -> Streamed:
+    return Streamed(lambda request: stream(call, request))
+
+
+@cache
+def _whole_document() -> bytes:
+    return wire.encode(document(OPERATIONS))
+
+
+async def _document(_call: Call) -> Encoded:
+    return tagged(_whole_document())
+
+
+async def _page(_call: Call) -> Text:
+    return Text(PAGE, "text/html")
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    *cluster.OPERATIONS,
+    *nodes.OPERATIONS,
+    *instances.OPERATIONS,
+    *instance_actions.OPERATIONS,
+    *groups.OPERATIONS,
+    *networks.OPERATIONS,
+    *jobs.OPERATIONS,
+    read("/2/events", "events", "What happens, as server-sent events", _events,
+         Argument("after", Kind.TEXT, "only what came after this one, as Last-Event-ID"),
+         Argument("kinds", Kind.TEXT, f"of {', '.join(KINDS)}, with commas"),
+         right=Right.READ, result="events"),
+    read("/2/openapi.json", "openapi", "This document", _document),
+    read("/2/docs", "docs", "A page that shows the document", _page, result="page"),
+    read("/metrics", "metrics", "Figures for Prometheus", metrics, right=Right.READ, result="text"),
+)  # fmt: skip

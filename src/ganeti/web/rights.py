@@ -1,0 +1,112 @@
+"""What a user of the REST interface may do: roles, single permissions, and objects to which they are restricted.
+
+Options of the users file, separated by commas:
+
+    read, write, operator          what the user may do at all; nothing: only lists and facts
+    @readonly, @admin, @operator   the same
+    +PERMISSION, -PERMISSION       one opcode more, or less, as `-instance_remove`
+    name=PATTERN, tag=TAG          only instances with such a name (`web*`) or tag; may be repeated
+    until=2027-12-31               not after that day (UTC)
+"""
+
+import datetime as dt
+import fnmatch
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ganeti.base.errors import InputError
+
+
+class Right(Enum):
+    """What an operation asks of its user."""
+
+    KNOWN = "known"
+    """Whoever has logged in."""
+    READ = "read"
+    OPERATE = "operate"
+    """Start, stop and move what there is; wait for jobs."""
+    WRITE = "write"
+
+
+ROLES: dict[str, frozenset[Right]] = {
+    "read": frozenset((Right.KNOWN, Right.READ)),
+    "operator": frozenset((Right.KNOWN, Right.READ, Right.OPERATE)),
+    "write": frozenset(Right),
+}
+_ALIASES = {"@readonly": "read", "@admin": "write", "@operator": "operator"}
+_PERMISSION = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The instances that a restricted user sees and changes."""
+
+    names: tuple[str, ...] = ()
+    tags: frozenset[str] = frozenset()
+
+    @property
+    def is_restricted(self) -> bool:
+        return bool(self.names or self.tags)
+
+    def has(self, name: str, tags: Iterable[str]) -> bool:
+        """Whether an instance is within it."""
+        return self.has_name(name) or not self.tags.isdisjoint(tags)
+
+    def has_name(self, name: str) -> bool:
+        """Whether an instance of this name is within it, whatever its tags."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.names)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What one user may do."""
+
+    rights: frozenset[Right] = frozenset((Right.KNOWN,))
+    more: frozenset[str] = frozenset()
+    less: frozenset[str] = frozenset()
+    scope: Scope = Scope()
+    until: dt.date | None = None
+
+    def may(self, right: Right, permission: str) -> bool:
+        """Whether an operation with this right and permission (its opcode's name) is allowed."""
+        if permission and permission in self.less:
+            return False
+        return right in self.rights or (bool(permission) and permission in self.more)
+
+    def has_ended(self, today: dt.date) -> bool:
+        """Whether the user's time is over."""
+        return self.until is not None and today > self.until
+
+
+def parse_options(words: Sequence[str]) -> Rights:
+    """The rights that options give; InputError for one that is not known."""
+    rights: frozenset[Right] = frozenset((Right.KNOWN,))
+    more, less, tags = set[str](), set[str](), set[str]()
+    names: list[str] = []
+    until = None
+    for word in words:
+        name, is_pair, value = word.partition("=")
+        role = _ALIASES.get(word, word)
+        if role in ROLES:
+            rights |= ROLES[role]
+        elif word[0] in "+-" and _PERMISSION.fullmatch(word[1:]):
+            (more if word[0] == "+" else less).add(word[1:])
+        elif is_pair and value and name == "name":
+            names.append(value)
+        elif is_pair and value and name == "tag":
+            tags.add(value)
+        elif is_pair and name == "until":
+            until = _day(value)
+        else:
+            raise InputError(f"there is no option {word!r:.40}")
+    scope = Scope(tuple(names), frozenset(tags))
+    return Rights(rights, frozenset(more), frozenset(less), scope, until)
+
+
+def _day(text: str) -> dt.date:
+    try:
+        return dt.date.fromisoformat(text)
+    except ValueError as err:
+        raise InputError(f"{text!r:.40} is not a day, as 2027-12-31") from err

@@ -1,0 +1,72 @@
+"""From a path to the operation that it names: word by word, without decoding anything (A13)."""
+
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+
+from ganeti.web.operations import Operation
+from ganeti.web.refusals import Refusal, not_found
+
+METHODS = ("GET", "PUT", "POST", "DELETE")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
+_FORMS = {
+    "job": re.compile(r"[0-9]{1,18}"),
+    "disk": re.compile(r"[0-9]{1,4}"),
+}
+"""What a word of the path may be, by what it stands for; all others are names."""
+
+
+class _Place:
+    """A point in the tree of paths."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, _Place] = {}
+        self.item: _Place | None = None
+        self.form = _NAME
+        self.operations: dict[str, Operation] = {}
+
+
+class Routes:
+    """All operations by path and method."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._top = _Place()
+        for operation in operations:
+            self._add(operation)
+
+    def _add(self, operation: Operation) -> None:
+        place = self._top
+        for word in _words(operation.path):
+            if word.startswith("{"):
+                place.item = place.item or _Place()
+                place.form = _FORMS.get(word[1:-1], _NAME)
+                place = place.item
+            else:
+                place = place.words.setdefault(word, _Place())
+        if operation.method in place.operations:
+            raise ValueError(f"{operation.method} {operation.path} is declared twice")
+        place.operations[operation.method] = operation
+
+    def find(self, method: str, path: str) -> tuple[Operation, tuple[str, ...]]:
+        """The operation, and the words that stand for something; Refusal (404, 405, 501)."""
+        place, items = self._top, list[str]()
+        for word in _words(path):
+            if found := place.words.get(word):
+                place = found
+            elif place.item is not None and place.form.fullmatch(word):
+                place = place.item
+                items.append(word)
+            else:
+                raise not_found("Nothing matches the given URI")
+        if not place.operations:
+            raise not_found("Nothing matches the given URI")
+        if operation := place.operations.get(method):
+            return operation, tuple(items)
+        allowed = ", ".join(place.operations)
+        if method not in METHODS:
+            raise Refusal(HTTPStatus.NOT_IMPLEMENTED, f"use one of {allowed}")
+        raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"use one of {allowed}", {"Allow": allowed})
+
+
+def _words(path: str) -> list[str]:
+    return path[1:].split("/") if path != "/" else []

@@ -1,0 +1,29 @@
+"""What operations work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ganeti.base.clock import Clock, SystemClock
+from ganeti.web.master import Master
+from ganeti.web.recent import RecentAnswers, RecentKeys
+
+if TYPE_CHECKING:
+    from ganeti.web.events import EventHub
+    from ganeti.web.operations import Operation
+
+
+@dataclass
+class Services:
+    """The master, and what the server remembers."""
+
+    master: Master
+    operations: "tuple[Operation, ...]" = ()
+    events: "EventHub | None" = None
+    clock: Clock = field(default_factory=SystemClock)
+    answers: RecentAnswers = field(default_factory=RecentAnswers)
+    keys: RecentKeys = field(default_factory=RecentKeys)
+    connections: Callable[[], int] = lambda: 0
+    """How many clients there are."""
+    requests: dict[tuple[str, int], int] = field(default_factory=dict)
+    """How many requests were answered, by method and status."""

@@ -1,0 +1,157 @@
+"""From a request to a job: path, query and body become one opcode, which is checked before the master sees it."""
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.model import wire
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.model.opcodes import OPCODES, OpCode, parse_opcode
+from ganeti.web.operations import Call, JobOf
+from ganeti.web.refusals import Refusal, bad_request, forbidden
+from ganeti.web.scope import check_scope
+
+SUBMIT = "SubmitJobAs"
+KEY_HEADER = "Idempotency-Key"
+KEY_FORM = re.compile(r"[\x21-\x7e]{1,255}")
+REASON_LIMIT = 1000
+_OWN_FIELDS = ("OP_ID", "reason", "debug_level")
+"""What a request never says of an opcode."""
+
+
+async def submit_job(call: Call, does: JobOf) -> int:
+    """Submit the operation's opcode; the number of the job."""
+    return await submit_opcodes(call, [await opcode_of(call, does)])
+
+
+async def submit_opcodes(call: Call, ops: Sequence[OpCode]) -> int:
+    """Submit opcodes as one job of the call's user; its number, the same for the same key."""
+    plain = [wire.plain(op) for op in ops]
+    for one in plain:
+        await check_scope(call, one)
+        await _check_hvparams(call, one)
+    who = {"user": call.user.name, "address": call.address}
+    answer = await call.services.master.submit(SUBMIT, who, plain, key_of(call))
+    job_id = int(answer)
+    call.job_ids.append(job_id)
+    return job_id
+
+
+async def opcode_of(call: Call, does: JobOf) -> OpCode:
+    """The opcode that the request describes; Refusal names what is wrong with it."""
+    kind = OPCODES.get(does.opcode)
+    if kind is None:
+        why = f"this version has no {does.opcode}"
+        raise Refusal(HTTPStatus.NOT_IMPLEMENTED, why)
+    if does.make_body is not None:
+        body = does.make_body(call)
+    else:
+        body = dict(call.object_body()) if does.has_body else {}
+    fields = renamed(body, does)
+    fixed = {name: made for name, make in does.fixed.items() if (made := make(call)) is not None}
+    if overwritten := (does.fixed.keys() | set(_OWN_FIELDS)) & fields.keys():
+        raise bad_request(f"Can't overwrite static parameters {sorted(overwritten)}")
+    for name in does.forbidden:
+        if name in fields:
+            raise forbidden(f"The parameter {name} cannot be set via RAPI")
+    return parsed(call, {**fields, **fixed, "OP_ID": does.opcode})
+
+
+def renamed(body: dict[str, Any], does: JobOf) -> dict[str, Any]:
+    """The body with the fields' own names; Refusal where both are given."""
+    fields = dict(body)
+    for old, new in does.renamed.items():
+        if old in fields:
+            if new in fields:
+                raise bad_request(
+                    f"Parameter {old!r} was renamed to {new!r}, but both are specified"
+                )
+            fields[new] = fields.pop(old)
+    return fields
+
+
+def parsed(call: Call, fields: dict[str, Any]) -> OpCode:
+    """The opcode of plain fields, with the call's reason; Refusal."""
+    try:
+        return parse_opcode({**fields, "reason": reason_of(call)}, what="body")
+    except InputError as err:
+        raise bad_request(f"Invalid body parameters: {err.message}") from err
+
+
+def reason_of(call: Call) -> list[list[Any]]:
+    """Who asked for a job, and why."""
+    now = int(call.services.clock.time() * 1e9)
+    trail: list[list[Any]] = []
+    given = call.arguments.text("reason")
+    if given:
+        if len(given) > REASON_LIMIT:
+            raise bad_request(f"a reason has at most {REASON_LIMIT} characters")
+        trail.append(["gnt:user", given, now])
+    trail.append([f"gnt:library:rlib2:{call.operation.name}", "", now])
+    return trail
+
+
+def key_of(call: Call) -> str:
+    """The key under which the job is submitted: of the user's own, or a new one."""
+    given = call.headers.get(KEY_HEADER)
+    if given is None:
+        return f"rest-{secrets.token_hex(16)}"
+    if not KEY_FORM.fullmatch(given):
+        raise bad_request(f"{KEY_HEADER} must be 1 to 255 printable characters without spaces")
+    key = f"rest-{_digest(call.user.name, given)[:48]}"
+    asked = _digest(
+        call.operation.method,
+        call.operation.path,
+        *call.items,
+        wire.encode(call.body).decode(),
+    )
+    if not call.services.keys.is_same(key, asked.encode()):
+        why = f"this {KEY_HEADER} was used for another request"
+        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, why)
+    return key
+
+
+def _digest(*words: str) -> str:
+    return hmac.digest(b"rest", "\0".join(words).encode(), hashlib.sha256).hex()
+
+
+_OF_HOST = frozenset(
+    name
+    for params in HYPERVISOR_PARAMS.values()
+    for name, param in params.items()
+    if param.touches_host
+)
+
+
+async def _check_hvparams(call: Call, op: dict[str, Any]) -> None:
+    """Say no at once to parameters that reach the host; the master would refuse the job (A44)."""
+    named = set(_hvparam_names(op)) & _OF_HOST
+    if not named:
+        return
+    info = await call.services.master.ask("QueryClusterInfo")
+    if refused := sorted(named - set(info.get("remote_hvparams") or ())):
+        raise forbidden(
+            f"hypervisor parameters that reach the host cannot be set via RAPI: {', '.join(refused)};"
+            " 'gnt-cluster modify --remote-hvparams=' says which may be"
+        )
+
+
+def _hvparam_names(op: dict[str, Any]) -> list[str]:
+    """Names of hypervisor parameters anywhere in an opcode."""
+    found: list[str] = []
+    given = op.get("hvparams") or {}
+    if op["OP_ID"] == "OP_CLUSTER_SET_PARAMS":
+        found += [name for params in given.values() for name in params or ()]
+        for hypervisors in (op.get("os_hvp") or {}).values():
+            found += [name for params in (hypervisors or {}).values() for name in params or ()]
+    else:
+        found += given
+    for nested in op.get("instances") or ():
+        if isinstance(nested, dict):
+            found += nested.get("hvparams") or {}
+    return found

@@ -1,0 +1,188 @@
+"""Who may use the REST interface: the users file, passwords and tokens (A4-A6).
+
+A line is `USER PASSWORD [OPTION,OPTION…]`. The password is plain, or with a scheme before it:
+`{cleartext}secret`, `{HA1}` with the MD5 of `USER:Ganeti Remote API:PASSWORD`, or `{sha256}` with the
+SHA-256 of a token, which is also taken without a name (`Authorization: Bearer TOKEN`).
+A line that is wrong lets nobody in, nor does a name that occurs twice; all others count.
+"""
+
+import base64
+import binascii
+import datetime as dt
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ganeti.base.errors import InputError
+from ganeti.web.rights import Rights, parse_options
+
+REALM = "Ganeti Remote API"
+FILE_LIMIT = 1024 * 1024
+HEADER_LIMIT = 4096
+"""Characters of an `Authorization` header."""
+_SCHEME = re.compile(r"\{([^}]*)\}")
+_MD5_DIGITS, _SHA256_DIGITS = 32, 64
+_NO_FILE = (0, 0, 0)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody who has logged in."""
+
+    name: str
+    rights: Rights
+
+
+def _nobodys() -> bytes:
+    return secrets.token_bytes(32)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A user as the file has it; a digest that the file does not give is nobody's."""
+
+    user: User
+    ha1: bytes = field(default_factory=_nobodys, repr=False)
+    sha256: bytes = field(default_factory=_nobodys, repr=False)
+
+    def accepts(self, name: bytes, password: bytes) -> bool:
+        """Whether this is the password; costs the same whatever the scheme and the answer."""
+        # The users file of existing clusters has MD5 digests: their strength is that of the file's mode.
+        ha1 = hashlib.md5(b":".join((name, REALM.encode(), password)), usedforsecurity=False)
+        sha256 = hashlib.sha256(password)
+        return hmac.compare_digest(ha1.digest(), self.ha1) | hmac.compare_digest(
+            sha256.digest(), self.sha256
+        )
+
+
+_STRANGER = Entry(User("", Rights()))
+"""What an unknown name is compared with, so that it takes as long as a known one (A6)."""
+
+
+def parse_users(text: str) -> tuple[dict[bytes, Entry], list[str]]:
+    """Entries by name, and what is wrong with the file, a sentence each without any secret."""
+    entries: dict[bytes, Entry] = {}
+    problems, twice = [], set[bytes]()
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or line.lstrip().startswith("#"):
+            continue
+        try:
+            entry = _entry(words)
+        except InputError as err:
+            problems.append(f"line {number}: {err.message}")
+            continue
+        name = entry.user.name.encode()
+        if name in entries or name in twice:
+            problems.append(f"line {number}: this name occurs twice, so it lets nobody in")
+            twice.add(name)
+            entries.pop(name, None)
+        else:
+            entries[name] = entry
+    return entries, problems
+
+
+def _entry(words: list[str]) -> Entry:
+    if len(words) not in (2, 3):
+        raise InputError("is not 'USER PASSWORD OPTION,OPTION'")
+    name, secret = words[0], words[1]
+    if ":" in name or not name.isprintable():
+        raise InputError("a name has no ':' and no control characters")
+    options = words[2].split(",") if len(words) == 3 else []  # noqa: PLR2004 - the third is there
+    user = User(name, parse_options([word for word in options if word]))
+    found = _SCHEME.match(secret)
+    scheme = found[1].lower() if found else "cleartext"
+    rest = secret[found.end() :] if found else secret
+    if scheme == "cleartext" and rest:
+        return Entry(user, sha256=hashlib.sha256(rest.encode()).digest())
+    if scheme == "ha1":
+        return Entry(user, ha1=_digest(rest, _MD5_DIGITS))
+    if scheme == "sha256":
+        return Entry(user, sha256=_digest(rest, _SHA256_DIGITS))
+    raise InputError("the password has a scheme that is not known, or is empty")
+
+
+def _digest(text: str, digits: int) -> bytes:
+    if len(text) != digits:
+        raise InputError(f"the password's digest must have {digits} digits")
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise InputError("the password's digest is not hexadecimal") from None
+
+
+class Users:
+    """The users file, read again when it has changed; what cannot be read leaves the old users."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries: Mapping[bytes, Entry] = {}
+        self._seen = _NO_FILE
+
+    def refresh(self) -> None:
+        """Look whether the file has changed."""
+        try:
+            status = self._path.stat()
+            seen = (status.st_mtime_ns, status.st_ino, status.st_size)
+            if seen != self._seen:
+                self._read()
+                self._seen = seen
+        except FileNotFoundError:
+            if self._seen != _NO_FILE:
+                log.warning("%s is gone: nobody may log in", self._path)
+            self._entries, self._seen = {}, _NO_FILE
+        except (OSError, UnicodeDecodeError) as err:
+            log.error("%s cannot be read, its last users stay: %s", self._path, err)  # noqa: TRY400
+
+    def _read(self) -> None:
+        with self._path.open("rb") as file:
+            content = file.read(FILE_LIMIT + 1)
+        if len(content) > FILE_LIMIT:
+            raise OSError(0, f"it has more than {FILE_LIMIT} bytes")
+        self._entries, problems = parse_users(content.decode("utf-8"))
+        for problem in problems:
+            log.error("%s: %s", self._path, problem)
+        log.info("%d users may log in", len(self._entries))
+
+    def login(self, header: str, today: dt.date) -> User | None:
+        """Who the `Authorization` header proves to be; InputError if it cannot be understood."""
+        if len(header) > HEADER_LIMIT:
+            raise InputError("the Authorization header is too long")
+        scheme, _, given = header.partition(" ")
+        if scheme.lower() == "bearer":
+            return self._of_token(given.strip().encode("utf-8", "surrogateescape"), today)
+        if scheme.lower() != "basic":
+            raise InputError("only Basic and Bearer are understood in the Authorization header")
+        name, password = _basic(given.strip())
+        entry = self._entries.get(name, _STRANGER)
+        is_right = entry.accepts(name, password)
+        return _current(entry, today) if is_right and entry is not _STRANGER else None
+
+    def _of_token(self, token: bytes, today: dt.date) -> User | None:
+        digest, found = hashlib.sha256(token).digest(), None
+        for entry in self._entries.values():
+            if hmac.compare_digest(digest, entry.sha256):
+                found = entry
+        return _current(found, today) if found is not None and token else None
+
+
+def _current(entry: Entry, today: dt.date) -> User | None:
+    return None if entry.user.rights.has_ended(today) else entry.user
+
+
+def _basic(given: str) -> tuple[bytes, bytes]:
+    try:
+        raw = base64.b64decode(given.encode("ascii"), validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise InputError("the Authorization header is not base64") from None
+    name, colon, password = raw.partition(b":")
+    if not colon or b"\0" in raw:
+        raise InputError("the Authorization header has no name and password in it")
+    return name, password

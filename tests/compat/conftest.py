@@ -1,0 +1,36 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.paths import RAPI_PORT
+from ganeti.bootstrap.daemons import RAPI
+from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+
+USERS = "tour secret write\nreader secret read\n"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Two nodes and a REST server, with users `tour` (write) and `reader`."""
+    with local_cluster("--rapi", nodes=2) as one:
+        one.install_noop()
+        users = one.node(1).paths.rapi_users
+        users.write_text(USERS)
+        users.chmod(0o600)
+        wait_until(lambda: one.runs(RAPI), "the REST server runs")
+        yield one
+
+
+@pytest.fixture(scope="module")
+def trusted(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The server's certificate without its key, as clients have it."""
+    text = cluster.node(1).paths.rapi_certificate.read_text()
+    path = tmp_path_factory.mktemp("rapi") / "rapi.pem"
+    path.write_text(text[text.index("-----BEGIN CERTIFICATE") :])
+    return path
+
+
+@pytest.fixture(scope="module")
+def address(cluster: LocalCluster) -> str:
+    return f"{cluster.node(1).address}:{RAPI_PORT}"

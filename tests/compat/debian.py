@@ -1,0 +1,52 @@
+"""Debian packages of foreign clients: fetched once by apt-get into the cache, unpacked, never installed."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "debian"
+FETCH_LIMIT_S = 60
+
+
+def unpacked(*packages: str) -> Path:
+    """A directory with the files of these packages; skips the test where they cannot be had."""
+    for program in ("apt-get", "dpkg"):
+        if shutil.which(program) is None:
+            pytest.skip(f"there is no {program} here")
+    root = CACHE / "root"
+    for package in packages:
+        marker = CACHE / f"{package}.unpacked"
+        if not marker.exists():
+            _fetch(package, root)
+            marker.touch()
+    return root
+
+
+def _fetch(package: str, root: Path) -> None:
+    place = CACHE / package
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        done = subprocess.run(
+            ["apt-get", "-q", "download", package],
+            cwd=place, capture_output=True, text=True, check=False, timeout=FETCH_LIMIT_S,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"{package} cannot be fetched in time")
+    archives = sorted(place.glob("*.deb"))
+    if done.returncode or not archives:
+        pytest.skip(f"{package} cannot be fetched: {done.stderr.strip()[-200:]}")
+    subprocess.run(["dpkg", "-x", str(archives[-1]), str(root)], check=True)
+    shutil.rmtree(place)
+
+
+def environment(root: Path) -> dict[str, str]:
+    """Variables with which the system's Python finds what was unpacked."""
+    libraries = sorted(str(path) for path in (root / "usr/lib").glob("*-linux-gnu"))
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(root / "usr/lib/python3/dist-packages"),
+        "LD_LIBRARY_PATH": ":".join(libraries),
+    }

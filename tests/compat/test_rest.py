@@ -1,0 +1,150 @@
+"""The REST server of a real cluster, and foreign clients that know nothing of us."""
+
+import json
+import ssl
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.base.paths import RAPI_PORT
+from ganeti.bootstrap.daemons import MASTERD, RAPI
+from ganeti.model.opcodes import OPCODES
+from tests.compat.debian import environment, unpacked
+from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.rest import credentials
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+TOUR = Path(__file__).with_name("rapi_client_tour.py")
+
+WITHOUT = {
+    "PrepareExport": "OP_BACKUP_PREPARE",
+    "ExportInstance": "OP_BACKUP_EXPORT",
+    "GetNodeStorageUnits": "OP_NODE_QUERY_STORAGE",
+    "ModifyNodeStorageUnits": "OP_NODE_MODIFY_STORAGE",
+    "RepairNodeStorageUnits": "OP_REPAIR_NODE_STORAGE",
+    "CreateNetwork": "OP_NETWORK_ADD",
+    "ConnectNetwork": "OP_NETWORK_CONNECT",
+    "ModifyNetwork": "OP_NETWORK_SET_PARAMS",
+    "DisconnectNetwork": "OP_NETWORK_DISCONNECT",
+    "DeleteNetwork": "OP_NETWORK_REMOVE",
+}
+"""Calls that are answered 501 until their opcode exists."""
+REFUSED_HERE = {
+    "PrepareExport", "ExportInstance", "ModifyNodeStorageUnits", "RepairNodeStorageUnits",
+}  # fmt: skip
+"""Calls that this cluster's state may refuse, but not because they are not understood."""
+FAILS = {
+    "FailoverInstance": "its disks are files of one node",
+    "MigrateInstance": "its disks are files of one node",
+    "ReplaceInstanceDisks": "nothing is mirrored",
+    "RecreateInstanceDisks": "its disk is there, and nothing is made anew over data",
+    "MigrateNode": "the node has no instance that could",
+}
+"""Calls whose jobs fail here, as they do against Ganeti, and why."""
+
+
+def said(cluster: LocalCluster, address: str) -> list[dict[str, Any]]:
+    """What the tour of the client says."""
+    root = unpacked(
+        "python3-ganeti-rapi", "python3-pycurl", "python3-simplejson", "libcurl3-gnutls"
+    )
+    host, _, port = address.partition(":")
+    words = ["/usr/bin/python3", str(TOUR), host, port, "secret"]
+    has_curl = subprocess.run(
+        ["/usr/bin/python3", "-c", "import pycurl, simplejson"],
+        env=environment(root), check=False, capture_output=True,
+    )  # fmt: skip
+    if has_curl.returncode:
+        pytest.skip("the client's libraries do not fit this system")
+    done = subprocess.run(
+        words, env=environment(root), capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.requirement("S225")
+def test_ganetis_own_client_passes_all_of_its_calls(cluster: LocalCluster, address: str) -> None:
+    steps = said(cluster, address)
+    assert len(steps) > 90
+    for one in steps:
+        name = one["call"]
+        is_missing = name in WITHOUT and WITHOUT[name] not in OPCODES
+        if is_missing or ("Filter" in name and one.get("code") == 501):
+            assert one["code"] == 501, one
+        elif name in REFUSED_HERE:
+            assert one["ok"] or one["code"] in (400, 404, 409), one
+        elif (
+            name.startswith(("GetNetwork", "AddNetworkTags", "DeleteNetworkTags")) and not one["ok"]
+        ):
+            assert one["code"] in (400, 404), one
+        else:
+            assert one["ok"], one
+            if name not in FAILS:
+                assert one.get("job", "success") == "success", one
+    assert cluster.names("instance") == set()
+
+
+def asked(address: str, trusted: Path, path: str, user: str = "tour") -> Any:
+    context = ssl.create_default_context(cafile=trusted)
+    request = urllib.request.Request(f"https://{address}{path}")
+    request.add_header("Authorization", credentials(user))
+    with urllib.request.urlopen(request, timeout=20, context=context) as answer:  # noqa: S310 - https
+        return json.load(answer)
+
+
+def test_the_certificate_is_for_the_address_and_the_clusters_name(
+    address: str, trusted: Path
+) -> None:
+    assert asked(address, trusted, "/version") == 2
+    assert asked(address, trusted, "/2/info", "reader")["name"] == "cluster.vcluster.test"
+
+
+def test_our_placement_tools_read_the_cluster_by_rest(
+    cluster: LocalCluster, address: str, trusted: Path, tmp_path: Path
+) -> None:
+    cluster.ok("gnt-instance", "add", "-n", "node2", *cluster.noop_options(), "placed.example.com")
+    try:
+        url = f"https://reader:secret@{address}"
+        trust = ["env", f"SSL_CERT_FILE={trusted}", "python", "-m"]
+        score = "Loaded 2 nodes, 1 instances"
+        assert score in cluster.ok(*trust, "ganeti.cli.hinfo", "-m", url).out
+        assert score in cluster.ok(*trust, "ganeti.cli.hbal", "-m", url).out
+        cluster.ok(*trust, "ganeti.cli.hspace", "-m", url, "--disk-template=file")
+        cluster.ok(*trust, "ganeti.cli.hscan", "-d", str(tmp_path), url)
+        assert "placed.example.com" in next(tmp_path.glob("*.data")).read_text()
+    finally:
+        cluster.ok("gnt-instance", "remove", "-f", "placed.example.com")
+
+
+def test_the_audit_log_tells_who_did_what(
+    cluster: LocalCluster, address: str, trusted: Path
+) -> None:
+    context = ssl.create_default_context(cafile=trusted)
+    request = urllib.request.Request(f"https://{address}/2/redistribute-config", method="PUT")
+    request.add_header("Authorization", credentials("tour"))
+    with urllib.request.urlopen(request, timeout=20, context=context) as answer:  # noqa: S310 - https
+        job_id = json.load(answer)
+    assert "tour" in cluster.ok("gnt-cluster", "audit", "--job", str(job_id)).out
+    assert cluster.value("job", str(job_id), "source") == "rest:tour"
+
+
+@pytest.mark.requirement("S225")
+def test_the_server_is_started_again_and_goes_on_after_its_masters_death(
+    cluster: LocalCluster, address: str, trusted: Path
+) -> None:
+    cluster.kill(MASTERD)
+    begun = time.monotonic()
+    cluster.start(MASTERD)
+    assert asked(address, trusted, "/2/nodes")[0]["id"] == "node1.vcluster.test"
+    assert time.monotonic() - begun < 60
+    cluster.kill(RAPI)
+    cluster.start(RAPI)
+    wait_until(lambda: asked(address, trusted, "/version") == 2, "it serves again")
+    status = Path(f"/proc/{cluster.pid(RAPI)}/status").read_text()
+    assert "Uid:" in status
+    assert f":{RAPI_PORT}" in address

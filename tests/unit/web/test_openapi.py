@@ -1,0 +1,223 @@
+"""The OpenAPI document, and requests made from it: none is answered by a fault, no wrong one is taken."""
+
+import contextlib
+import random
+from typing import Any
+
+import pytest
+
+from ganeti.base.clock import FrozenClock
+from ganeti.model import wire
+from ganeti.model.fields import fields_of
+from ganeti.model.opcodes import OPCODES
+from ganeti.web.openapi import document
+from ganeti.web.operations import Arguments, Call, JobOf, Operation
+from ganeti.web.refusals import Refusal
+from ganeti.web.resources.every import OPERATIONS
+from ganeti.web.rights import Rights
+from ganeti.web.services import Services
+from ganeti.web.submission import opcode_of
+from ganeti.web.users import User
+from tests.support.rest import RestRig
+
+CASES = 20
+WORDS = {"job": "1", "disk": "0"}
+DOCUMENT = document(OPERATIONS)
+STRANGE: list[Any] = [
+    None,
+    True,
+    -1,
+    2**63,
+    1.5,
+    "",
+    "x",
+    "\u202e",
+    [],
+    [[]],
+    {},
+    {"": None},
+    "x" * 300,
+]
+
+
+def schema_of(reference: Any) -> Any:
+    """A schema with its reference followed."""
+    if isinstance(reference, dict) and "$ref" in reference:
+        return DOCUMENT["components"]["schemas"][reference["$ref"].rpartition("/")[2]]
+    return reference
+
+
+def value_of(schema: Any, chance: random.Random, depth: int = 0) -> Any:
+    """A value that the schema allows."""
+    schema = schema_of(schema)
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return chance.choice(schema["enum"])
+    if "anyOf" in schema:
+        return value_of(chance.choice(schema["anyOf"]), chance, depth)
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = chance.choice(kind)
+    if kind == "object":
+        names = schema.get("properties", {})
+        wanted = [
+            name for name in names if name in schema.get("required", ()) or chance.random() < 0.3
+        ]
+        return {name: value_of(names[name], chance, depth + 1) for name in wanted}
+    if kind == "array":
+        if "prefixItems" in schema:
+            return [value_of(one, chance, depth + 1) for one in schema["prefixItems"]]
+        items = schema.get("items", {})
+        return [
+            value_of(items, chance, depth + 1)
+            for _ in range(chance.randrange(3) if depth < 4 else 0)
+        ]
+    simple: dict[str, list[Any]] = {"string": ["a", "web1.example.com", "\u00fc"], "integer": [0, 1, 512], "number": [0.5],
+              "boolean": [True, False], "null": [None]}  # fmt: skip
+    found: Any = chance.choice(simple.get(str(kind), STRANGE))
+    return min(found, schema["maximum"]) if "maximum" in schema else found
+
+
+def call_of(operation: Operation, body: Any) -> Call:
+    items = tuple(WORDS.get(kind, "a") for kind in operation.kinds)
+    services = Services(None, OPERATIONS, clock=FrozenClock())  # type: ignore[arg-type] # nobody is asked
+    given = {name: ["x"] for name in ("name", "output_fields", "storage_type", "mode")}
+    given = given if body is None else {}
+    return Call(operation, items, Arguments(given), body, User("x", Rights()), "::1", services)
+
+
+def body_schema(operation: Operation) -> Any:
+    described = DOCUMENT["paths"][operation.path][operation.method.lower()]
+    return (
+        described.get("requestBody", {})
+        .get("content", {})
+        .get("application/json", {})
+        .get("schema")
+    )
+
+
+OF_JOBS = [
+    one for one in OPERATIONS
+    if isinstance(one.does, JobOf) and one.does.opcode in OPCODES and one.does.make_body is None
+]  # fmt: skip
+
+
+def test_the_document_has_every_operation_and_refers_only_to_what_it_has() -> None:
+    assert DOCUMENT["openapi"] == "3.1.0"
+    found = {(path, method.upper()) for path, all_ in DOCUMENT["paths"].items() for method in all_}
+    assert found == {(one.path, one.method) for one in OPERATIONS}
+    text = wire.encode(DOCUMENT).decode()
+    for name in set(text.split('"$ref":"#/components/schemas/')[1:]):
+        assert name.partition('"')[0] in DOCUMENT["components"]["schemas"]
+    ids = [one["operationId"] for all_ in DOCUMENT["paths"].values() for one in all_.values()]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize("operation", OF_JOBS, ids=lambda one: f"{one.method} {one.path}")
+def test_the_body_has_the_fields_of_the_opcode(operation: Operation) -> None:
+    does, schema = operation.does, body_schema(operation)
+    assert isinstance(does, JobOf)
+    if not does.has_body:
+        assert schema is None
+        return
+    names = {new: old for old, new in does.renamed.items()}
+    hidden = {*does.fixed, *does.forbidden, "reason", "debug_level"}
+    kind = OPCODES[does.opcode]
+    wanted = {names.get(name, name) for name in kind.__struct_fields__ if name not in hidden}
+    assert set(schema["properties"]) - {"__version__"} == wanted
+    helps = {name: field.help for name, (field, _) in fields_of(kind).items() if field.help}
+    for name, text in helps.items():
+        if name not in hidden:
+            assert schema["properties"][names.get(name, name)]["description"] == text
+
+
+async def test_what_the_schema_allows_is_taken_and_what_it_does_not_is_refused() -> None:
+    chance = random.Random(18)
+    for operation in OF_JOBS:
+        does, schema = operation.does, body_schema(operation)
+        assert isinstance(does, JobOf)
+        for _ in range(CASES if schema else 1):
+            body = value_of(schema, chance) if schema else None
+            op = await opcode_of(call_of(operation, body), does)
+            assert op.op_id() == does.opcode
+            if body is None:
+                continue
+            for wrong in broken(body, schema, chance):
+                with pytest.raises(Refusal) as refused:
+                    await opcode_of(call_of(operation, wrong), does)
+                assert refused.value.status in (400, 403), (operation.path, wrong)
+
+
+def broken(body: dict[str, Any], schema: Any, chance: random.Random) -> list[Any]:
+    """The body with one thing that the schema does not allow."""
+    found: list[Any] = [
+        {**body, "no_such_field": 1},
+        [body],
+        "x",
+        {**body, "OP_ID": "OP_TEST_DELAY"},
+    ]
+    found += [
+        {key: value for key, value in body.items() if key != name}
+        for name in schema.get("required", ())
+    ]
+    plain = {
+        name: one["type"]
+        for name, one in schema["properties"].items()
+        if isinstance(one.get("type"), str)
+    }
+    for name in chance.sample(sorted(plain), min(3, len(plain))):
+        other = {"string": 7, "integer": "7", "boolean": "yes", "array": {}, "object": []}
+        found.append({**body, name: other.get(plain[name], object)})
+    return [one for one in found if object not in (one.values() if isinstance(one, dict) else ())]
+
+
+@pytest.mark.requirement("A12", "G26")
+async def test_strange_values_never_are_a_fault() -> None:
+    chance = random.Random(12)
+    for operation in OPERATIONS:
+        does = operation.does
+        if not isinstance(does, JobOf) or does.opcode not in OPCODES:
+            continue
+        schema = body_schema(operation) or {"properties": {"x": {}}}
+        for _ in range(CASES):
+            names = sorted(schema.get("properties", {"x": {}}))
+            body: Any = {chance.choice(names): chance.choice(STRANGE) for _ in range(3)}
+            body = chance.choice([body, {**body, "__version__": 1}, chance.choice(STRANGE)])
+            with contextlib.suppress(Refusal):
+                await opcode_of(call_of(operation, body), does)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+async def test_two_thousand_requests_an_operation_are_no_fault(rig: RestRig) -> None:
+    chance = random.Random(2000)
+    for operation in OPERATIONS:
+        if operation.is_streaming or operation.path in ("/2/os", "/2/events"):
+            continue
+        path = operation.path
+        for kind in operation.kinds:
+            path = path.replace("{" + kind + "}", WORDS.get(kind, "web1"))
+        schema = body_schema(operation)
+        for _ in range(2000):
+            body = chance.choice(
+                [value_of(schema, chance) if schema else None, chance.choice(STRANGE)]
+            )
+            names = [one.name for one in operation.arguments]
+            query = "&".join(
+                f"{name}={chance.choice(['1', 'x', '-3', ''])}"
+                for name in names
+                if chance.random() < 0.3
+            )
+            answer = await rig.ask(operation.method, f"{path}?{query}", body)
+            assert answer.status < 500 or answer.status in (501, 503), (path, body, answer.body)
+        rig.master.queue.submitted.clear()
+        rig.master.queue.keys.clear()
+        rig.master.queue.live.clear()
+
+
+async def test_the_document_and_its_page_are_served(rig: RestRig) -> None:
+    served = await rig.ask("GET", "/2/openapi.json")
+    assert served.json == DOCUMENT
+    page = await rig.ask("GET", "/2/docs")
+    assert page.headers["content-type"].startswith("text/html")

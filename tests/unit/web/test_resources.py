@@ -1,0 +1,373 @@
+"""Every operation before a master with a small cluster."""
+
+import json
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import JobQueueFull
+from ganeti.model import wire
+from ganeti.model.job import remote_source
+from ganeti.model.opcodes import OPCODES
+from ganeti.web.operations import JobOf, Operation
+from ganeti.web.resources.every import OPERATIONS
+from ganeti.web.rights import Right
+from tests.support.rest import GUEST, OPERATOR, READER, TENANT, RestRig
+from tests.unit.query.cluster import job
+
+BODIES: list[Any] = [None, [], {"OP_ID": "OP_TEST_DELAY"}]
+WORDS = {
+    "node": "node1", "instance": "web1", "group": "default", "network": "net1", "job": "1",
+    "filter": "0a", "disk": "0", "resource": "node",
+}  # fmt: skip
+SLOW = {"/2/os", "/2/events"}
+INSTANCE: dict[str, Any] = {"name": "new.example.com", "__version__": 1, "mode": "create", "disk_template": "diskless",
+            "disks": [], "nics": []}  # fmt: skip
+
+
+def path_of(operation: Operation) -> str:
+    path = operation.path
+    for kind in operation.kinds:
+        path = path.replace("{" + kind + "}", WORDS[kind])
+    return path
+
+
+def name_of(operation: Operation) -> str:
+    return f"{operation.method} {operation.path}"
+
+
+@pytest.mark.requirement("A1", "G21")
+async def test_nothing_is_done_or_told_without_a_name_and_a_password(rig: RestRig) -> None:
+    for operation in OPERATIONS:
+        for user in (None, "stranger"):
+            if user and operation.method != "GET":
+                continue  # it costs the address time
+            answer = await rig.ask(operation.method, path_of(operation), {}, user=None)
+            assert answer.status == 401, name_of(operation)
+            assert answer.headers["www-authenticate"] == 'Basic realm="Ganeti Remote API"'
+            assert answer.json["code"] == 401
+    assert (await rig.ask("GET", "/nothing/there", user=None)).status == 401
+    assert rig.master.queue.submitted == []
+
+
+@pytest.mark.requirement("A2", "G21")
+async def test_who_may_only_read_changes_nothing(rig: RestRig) -> None:
+    rig.master.queue.live.append(job(1))
+    for operation in OPERATIONS:
+        if operation.right in (Right.WRITE, Right.OPERATE):
+            answer = await rig.ask(operation.method, path_of(operation), {}, user=READER)
+            assert answer.status == 403, name_of(operation)
+        if operation.right is not Right.KNOWN:
+            answer = await rig.ask(operation.method, path_of(operation), {}, user=GUEST)
+            assert answer.status == 403, name_of(operation)
+        if operation.right is Right.WRITE:
+            answer = await rig.ask(operation.method, path_of(operation), {}, user=OPERATOR)
+            assert answer.status == 403, name_of(operation)
+    assert rig.master.queue.submitted == []
+
+
+@pytest.mark.requirement("G26")
+async def test_every_operation_answers_and_never_by_a_fault(rig: RestRig) -> None:
+    rig.master.queue.live.append(job(1))
+    for operation in OPERATIONS:
+        if operation.path in SLOW:
+            continue
+        for body in BODIES if operation.method != "GET" else BODIES[:1]:
+            answer = await rig.ask(operation.method, path_of(operation), body)
+            allowed = {200, 400, 403, 404, 409, 503}
+            if isinstance(operation.does, JobOf) and operation.does.opcode not in OPCODES:
+                allowed = {501, 400}
+            if "filter" in operation.path:
+                allowed |= {501}
+            assert answer.status in allowed, (name_of(operation), body, answer.body)
+
+
+JOBS: list[tuple[str, str, Any, dict[str, Any]]] = [
+    ("POST", "/2/instances", INSTANCE,
+     {"OP_ID": "OP_INSTANCE_CREATE", "instance_name": "new.example.com"}),
+    ("POST", "/2/instances?dry-run=1", {**INSTANCE, "os": "noop"},
+     {"dry_run": True, "os_type": "noop"}),
+    ("DELETE", "/2/instances/web1", None,
+     {"OP_ID": "OP_INSTANCE_REMOVE", "instance_name": "web1"}),
+    ("DELETE", "/2/instances/web1", {"shutdown_timeout": 5}, {"shutdown_timeout": 5}),
+    ("POST", "/2/instances/web1/reboot?type=soft", {}, {"reboot_type": "soft"}),
+    ("PUT", "/2/instances/web1/startup?force=1", None,
+     {"OP_ID": "OP_INSTANCE_STARTUP", "force": True}),
+    ("PUT", "/2/instances/web1/shutdown?no_remember=1", {"timeout": 3},
+     {"timeout": 3, "no_remember": True}),
+    ("PUT", "/2/instances/web1/modify", {"custom_beparams": {"vcpus": 2}},
+     {"beparams": {"vcpus": 2}}),
+    ("PUT", "/2/instances/web1/rename", {"new_name": "web9.example.com"},
+     {"new_name": "web9.example.com"}),
+    ("PUT", "/2/instances/web1/migrate", {"mode": "live"}, {"OP_ID": "OP_INSTANCE_MIGRATE"}),
+    ("PUT", "/2/instances/web1/failover", None, {"OP_ID": "OP_INSTANCE_FAILOVER"}),
+    ("POST", "/2/instances/web1/disk/2/grow", {"amount": 512}, {"disk": 2, "amount": 512}),
+    ("POST", "/2/instances/web1/replace-disks?mode=replace_auto&disks=1,2", None,
+     {"mode": "replace_auto", "disks": [1, 2]}),
+    ("POST", "/2/instances/web1/replace-disks", {"mode": "replace_auto", "disks": "0"},
+     {"disks": [0]}),
+    ("POST", "/2/instances/web1/recreate-disks", {}, {"OP_ID": "OP_INSTANCE_RECREATE_DISKS"}),
+    ("PUT", "/2/instances/web1/activate-disks?ignore_size=1", None, {"ignore_size": True}),
+    ("PUT", "/2/instances/web1/deactivate-disks?force=1", None, {"force": True}),
+    ("GET", "/2/instances/web1/info?static=1", None,
+     {"OP_ID": "OP_INSTANCE_QUERY_DATA", "instances": ["web1"], "static": True}),
+    ("PUT", "/2/instances/web1/tags?tag=a&tag=b", None,
+     {"OP_ID": "OP_TAGS_SET", "kind": "instance", "name": "web1", "tags": ["a", "b"]}),
+    ("DELETE", "/2/tags?tag=lab", None,
+     {"OP_ID": "OP_TAGS_DEL", "kind": "cluster", "tags": ["lab"]}),
+    ("PUT", "/2/nodes/node1/role?force=1&auto-promote=1", "drained",
+     {"OP_ID": "OP_NODE_SET_PARAMS", "drained": True, "offline": None, "force": True,
+      "auto_promote": True}),
+    ("PUT", "/2/nodes/node1/role", "regular",
+     {"drained": False, "offline": False, "master_candidate": False}),
+    ("POST", "/2/nodes/node1/evacuate", {"mode": "primary-only"}, {"mode": "primary-only"}),
+    ("POST", "/2/nodes/node1/migrate?live=0", None, {"mode": "non-live"}),
+    ("POST", "/2/nodes/node1/migrate", {"mode": "live"}, {"mode": "live"}),
+    ("POST", "/2/nodes/node1/powercycle?force=1", None, {"force": True}),
+    ("POST", "/2/nodes/node1/modify", {"vm_capable": False}, {"vm_capable": False}),
+    ("POST", "/2/groups", {"name": "new", "alloc_policy": None}, {"group_name": "new"}),
+    ("PUT", "/2/groups/default/rename", {"new_name": "first"}, {"new_name": "first"}),
+    ("PUT", "/2/groups/default/modify", {"custom_ndparams": {"spindle_count": 2}},
+     {"ndparams": {"spindle_count": 2}}),
+    ("PUT", "/2/groups/default/assign-nodes?force=1", {"nodes": ["node1"]},
+     {"nodes": ["node1"], "force": True}),
+    ("DELETE", "/2/groups/spare", None, {"OP_ID": "OP_GROUP_REMOVE"}),
+    ("PUT", "/2/modify", {"beparams": {"vcpus": 2}}, {"OP_ID": "OP_CLUSTER_SET_PARAMS"}),
+    ("PUT", "/2/redistribute-config", None, {"OP_ID": "OP_CLUSTER_REDIST_CONF"}),
+]  # fmt: skip
+
+
+async def test_a_request_becomes_the_job_that_it_means(rig: RestRig) -> None:
+    for number, (method, path, body, wanted) in enumerate(JOBS, 1):
+        answer = await rig.ask(method, path, body)
+        assert (answer.status, answer.json) == (200, number), (path, answer.body)
+        [op] = rig.master.queue.submitted[-1]
+        plain = wire.plain(op)
+        assert {name: plain.get(name) for name in wanted} == wanted
+
+
+async def test_the_user_reaches_the_job_and_its_reason(rig: RestRig) -> None:
+    await rig.ask("PUT", "/2/redistribute-config?reason=because", user="admin")
+    assert rig.master.queue.sources == [remote_source("admin")]
+    [[op]] = rig.master.queue.submitted
+    assert [one[:2] for one in op.reason] == [
+        ("gnt:user", "because"),
+        ("gnt:library:rlib2:redist_config", ""),
+        op.reason[2][:2],
+        ("gnt:rest", "user admin from 127.0.0.1"),
+    ]
+
+
+async def test_a_reinstallation_is_one_job_of_three_opcodes(rig: RestRig) -> None:
+    assert (await rig.ask("POST", "/2/instances/web1/reinstall", {"os": "noop"})).json == 1
+    [ops] = rig.master.queue.submitted
+    kinds = ["OP_INSTANCE_SHUTDOWN", "OP_INSTANCE_REINSTALL", "OP_INSTANCE_STARTUP"]
+    assert [op.op_id() for op in ops] == kinds
+    await rig.ask("POST", "/2/instances/web1/reinstall?os=noop&nostartup=1")
+    assert [op.op_id() for op in rig.master.queue.submitted[1]] == kinds[:2]
+    mixed = await rig.ask("POST", "/2/instances/web1/reinstall?os=noop", {"os": "noop"})
+    assert mixed.status == 400
+
+
+WRONG: list[tuple[str, str, Any, str]] = [
+    ("POST", "/2/instances", {**INSTANCE, "disks": [{"size": "big"}]}, "body.disks[0].size"),
+    ("POST", "/2/instances", {**INSTANCE, "frobnicate": 1}, "frobnicate"),
+    ("POST", "/2/instances", {"name": "x"}, "version 0"),
+    ("POST", "/2/instances", {**INSTANCE, "__version__": 2}, "Unsupported"),
+    ("POST", "/2/instances", {**INSTANCE, "instance_name": "y"}, "renamed"),
+    ("PUT", "/2/instances/web1/modify", {"instance_name": "web2"}, "static"),
+    ("PUT", "/2/instances/web1/modify", {"reason": []}, "static"),
+    ("PUT", "/2/instances/web1/modify", {"priority": 99}, "priority"),
+    ("PUT", "/2/nodes/node1/role", "king", "king"),
+    ("PUT", "/2/nodes/node1/role", None, "role"),
+    ("POST", "/2/instances/web1/disk/0/grow", {"amount": "x"}, "amount"),
+    ("POST", "/2/instances-multi-alloc", {}, "instances"),
+    ("POST", "/2/nodes/node1/migrate?live=1&mode=live", None, "Only one"),
+    ("PUT", "/2/query/node", {"fields": "name"}, "fields"),
+    ("GET", "/2/query/node", None, "fields"),
+    ("GET", "/2/nodes?bulk=yes", None, "bulk"),
+    ("GET", "/2/nodes?limit=0", None, "limit"),
+    ("PUT", "/2/filters/0a", {"sudo": 1}, "sudo"),
+]  # fmt: skip
+
+
+@pytest.mark.requirement("A12", "A14")
+async def test_what_is_wrong_is_named(rig: RestRig) -> None:
+    for method, path, body, text in WRONG:
+        answer = await rig.ask(method, path, body)
+        assert answer.status == 400, (path, answer.body)
+        assert text in answer.explain
+    assert rig.master.queue.submitted == []
+
+
+async def test_lists_are_of_names_or_whole(rig: RestRig) -> None:
+    names = (await rig.ask("GET", "/2/instances")).json
+    assert names[0] == {"id": "web1.example.com", "uri": "/2/instances/web1.example.com"}
+    whole = (await rig.ask("GET", "/2/instances?bulk=1")).json
+    assert [one["name"] for one in whole] == [one["id"] for one in names]
+    assert whole[0]["beparams"]["memory"] == whole[0]["beparams"]["maxmem"] == 64
+    node = (await rig.ask("GET", "/2/nodes/node2")).json
+    assert node["secondary_ip"] == node["sip"]
+    assert (await rig.ask("GET", "/2/nodes/node1/role")).json == "master"
+    assert (await rig.ask("GET", "/2/groups")).json[0]["name"] == "default"
+    assert (await rig.ask("GET", "/2/tags")).json == ["lab"]
+    assert (await rig.ask("GET", "/version")).body == b"2\n"
+    for path in ("/2/instances/nothing", "/2/nodes/nothing", "/2/groups/nothing", "/2/jobs/99"):
+        assert (await rig.ask("GET", path)).status == 404
+
+
+async def test_pages_of_a_list_have_everything_once(rig: RestRig) -> None:
+    for path in ("/2/instances?bulk=1&", "/2/instances?", "/2/jobs?"):
+        rig.master.queue.live[:] = [job(number) for number in (3, 1, 20, 100)]
+        key = "name" if "bulk" in path else "id"
+        whole = (await rig.ask("GET", path + "x=1")).json
+        found, after = [], ""
+        while True:
+            part = (await rig.ask("GET", f"{path}limit=3{after}")).json
+            if not part:
+                break
+            found += part
+            after = f"&after={part[-1][key]}"
+        assert found == whole
+        assert len(found) == 4
+
+
+async def test_what_has_not_changed_is_not_sent_again(rig: RestRig) -> None:
+    first = await rig.ask("GET", "/2/instances?bulk=1")
+    again = await rig.ask(
+        "GET", "/2/instances?bulk=1", headers={"If-None-Match": first.headers["etag"]}
+    )
+    assert (again.status, again.body) == (304, b"")
+    rig.master.config.snapshot = type(rig.master.config.snapshot).of(
+        2, rig.master.config.snapshot.cluster
+    )
+    changed = await rig.ask(
+        "GET", "/2/instances?bulk=1", headers={"If-None-Match": first.headers["etag"]}
+    )
+    assert (changed.status, changed.json) == (200, [])
+
+
+@pytest.mark.requirement("F16")
+async def test_the_same_key_is_the_same_job(rig: RestRig) -> None:
+    key = {"Idempotency-Key": "deploy-7"}
+    path = "/2/instances/web1/reboot"
+    answers = [(await rig.ask("POST", path, {}, headers=key)).json for _ in range(3)]
+    assert answers == [1, 1, 1]
+    assert len(rig.master.queue.submitted) == 1
+    other = await rig.ask("POST", path, {"shutdown_timeout": 1}, headers=key)
+    assert other.status == 422
+    assert (await rig.ask("POST", path, {}, user=OPERATOR, headers=key)).json == 2
+    assert (await rig.ask("POST", path, {}, headers={"Idempotency-Key": "a b"})).status == 400
+
+
+async def test_jobs_are_read_waited_for_and_cancelled(rig: RestRig) -> None:
+    rig.master.queue.live.append(job(5))
+    one = (await rig.ask("GET", "/2/jobs/5")).json
+    assert (one["id"], one["status"], one["summary"]) == (5, "success", ["TEST_DELAY(0.5)"])
+    body = {"fields": ["status"], "previous_job_info": None, "previous_log_serial": None}
+    news = (await rig.ask("GET", "/2/jobs/5/wait", body)).json
+    assert news == {"job_info": ["success"], "log_entries": []}
+    assert (await rig.ask("DELETE", "/2/jobs/5")).json == [True, "Job 5 canceled"]
+    assert (await rig.ask("DELETE", "/2/jobs/6")).status == 404
+
+
+async def test_a_full_queue_is_no_fault_of_the_server(rig: RestRig) -> None:
+    async def full(*_args: Any, **_more: Any) -> int:
+        raise JobQueueFull("too many live jobs")
+
+    rig.master.queue.submit = full  # type: ignore[method-assign] # it is full for this test
+    answer = await rig.ask("PUT", "/2/redistribute-config")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "30")
+
+
+async def test_queries_go_through(rig: RestRig) -> None:
+    body = {"fields": ["name"], "qfilter": ["=", "name", "node2.example.com"]}
+    found = (await rig.ask("PUT", "/2/query/node", body)).json
+    assert found["data"] == [[[0, "node2.example.com"]]]
+    fields = (await rig.ask("GET", "/2/query/node/fields?fields=name")).json["fields"]
+    assert [one["name"] for one in fields] == ["name"]
+    assert (await rig.ask("GET", "/2/query/chair?fields=name")).status == 400
+
+
+@pytest.mark.requirement("A44", "A45")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/2/instances", {**INSTANCE, "hvparams": {"kernel_path": "/etc/shadow"}}),
+        ("/2/instances", {**INSTANCE, "hvparams": {"cdrom_image_path": "/var/lib/ganeti/ca.key"}}),
+        ("/2/instances", {**INSTANCE, "hvparams": {"kvm_extra": "-drive file=/dev/sda"}}),
+    ],
+)
+async def test_parameters_that_reach_the_host_are_forbidden_at_once(
+    rig: RestRig, path: str, body: Any
+) -> None:
+    answer = await rig.ask("POST", path, body)
+    assert answer.status == 403
+    assert "--remote-hvparams" in answer.explain
+    modify = await rig.ask("PUT", "/2/instances/web1/modify", {"hvparams": body["hvparams"]})
+    assert modify.status == 403
+    cluster = await rig.ask("PUT", "/2/modify", {"hvparams": {"kvm": body["hvparams"]}})
+    assert cluster.status == 403
+    several = {"instances": [{**INSTANCE, "hvparams": body["hvparams"]}]}
+    del several["instances"][0]["__version__"]
+    assert (await rig.ask("POST", "/2/instances-multi-alloc", several)).status == 403
+    assert rig.master.queue.submitted == []
+
+
+@pytest.mark.requirement("G21")
+async def test_a_restricted_user_sees_and_does_only_what_is_theirs(rig: RestRig) -> None:
+    names = (await rig.ask("GET", "/2/instances", user=TENANT)).json
+    assert [one["id"] for one in names] == ["web1.example.com"]
+    whole = (await rig.ask("GET", "/2/instances?bulk=1", user=TENANT)).json
+    assert [one["name"] for one in whole] == ["web1.example.com"]
+    assert (await rig.ask("GET", "/2/instances/web1", user=TENANT)).status == 200
+    assert (await rig.ask("GET", "/2/instances/web2", user=TENANT)).status == 404
+    own = await rig.ask("POST", "/2/instances/web1/reboot", {}, user=TENANT)
+    assert own.status == 200
+    rig.master.queue.live.append(job(50))
+    mine = (await rig.ask("GET", "/2/jobs", user=TENANT)).json
+    assert [one["id"] for one in mine] == [own.json]
+    others: list[tuple[str, str, Any]] = [
+        ("DELETE", "/2/instances/web2", None),
+        ("POST", "/2/instances", INSTANCE),
+        ("PUT", "/2/instances/web1/tags?tag=x", None),
+        ("GET", "/2/nodes", None),
+        ("GET", "/2/query/instance?fields=name", None),
+        ("GET", "/2/jobs/50", None),
+        ("DELETE", "/2/jobs/50", None),
+        ("PUT", "/2/modify", {}),
+        ("POST", "/2/instances-multi-alloc", {"instances": []}),
+    ]
+    for method, path, body in others:
+        answer = await rig.ask(method, path, body, user=TENANT)
+        assert answer.status in (403, 404), (method, path)
+    mine = {**INSTANCE, "name": "web11.example.com"}
+    assert (await rig.ask("POST", "/2/instances", mine, user=TENANT)).status == 200
+    assert len(rig.master.queue.submitted) == 2
+
+
+async def test_what_would_change_something_is_in_the_audit_log(rig: RestRig) -> None:
+    await rig.ask("GET", "/2/nodes")
+    await rig.ask("PUT", "/2/instances/web1/startup?reason=maintenance")
+    await rig.ask("PUT", "/2/instances/web1/shutdown", user=READER)
+    await rig.ask("POST", "/2/instances", {**INSTANCE, "osparams_secret": {"pw": "hunter2"}})
+    text = rig.audit.read_text()
+    records = [json.loads(line) for line in text.splitlines()]
+    assert [(one["user"], one["path"], one["status"], one["jobs"]) for one in records] == [
+        ("admin", "/2/instances/web1/startup", 200, [1]),
+        ("reader", "/2/instances/web1/shutdown", 403, []),
+        ("admin", "/2/instances", 200, [2]),
+    ]
+    assert records[0]["reason"] == "maintenance"
+    assert records[0]["address"] == "127.0.0.1"
+    assert "hunter2" not in text
+
+
+async def test_figures_are_told_to_prometheus(rig: RestRig) -> None:
+    text = (await rig.ask("GET", "/metrics", user=READER)).body.decode()
+    assert 'ganeti_jobs{state="queued"} 1' in text
+    assert 'ganeti_rpc_seconds_bucket{procedure="node_info",le="+Inf"} 3' in text
+    assert "ganeti_position 7" in text
+    assert "ganeti_rest_connections 1" in text
+    for line in text.splitlines():
+        assert line.startswith("#") or line.rpartition(" ")[2].replace(".", "").isdecimal()
