@@ -288,15 +288,7 @@ class LuxiMethods:
         return cluster_info(self._config.snapshot, degraded=self._config.degraded, state=kept)
 
     async def _query_config_values(self, args: Arguments, _caller: Caller) -> list[Any]:
-        snapshot = self._config.snapshot
-        master = snapshot.nodes.get(snapshot.cluster.master_node)
-        known = {
-            "cluster_name": snapshot.cluster.name,
-            "master_node": master.name if master else None,
-            "drain_flag": self._queue.is_drained,
-            "watcher_pause": await self._watcher_pause.until(),
-        }
-        return [known.get(name) for name in args.texts(0)]
+        return await self._queries.config_values(args.texts(0))
 
     async def _query_tags(self, args: Arguments, _caller: Caller) -> list[str]:
         kind, name = args.text(0), args.text(1, default="")

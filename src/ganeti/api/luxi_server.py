@@ -270,6 +270,8 @@ class _Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.write(data)
+        if self._can_write.is_set():
+            return
         try:
             async with asyncio.timeout(self._server.limits.drain_s):
                 await self._can_write.wait()

@@ -17,6 +17,7 @@ class StaggeredWaker:
 
     def __init__(self) -> None:
         self._ready: deque[tuple[asyncio.Future[Any], Any]] = deque()
+        self._at_once = 0
 
     def resolve(self, future: asyncio.Future[Any], result: Any) -> None:
         """Give `future` its result soon, after all that were given here before; one that is done is passed over."""
@@ -25,10 +26,18 @@ class StaggeredWaker:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
     async def turn(self) -> None:
-        """Go on when it is the caller's turn."""
+        """Go on when it is the caller's turn: at once if few have gone on in this turn of the loop."""
+        if not self._ready and self._at_once < A_TURN:
+            self._at_once += 1
+            if self._at_once == 1:
+                asyncio.get_running_loop().call_soon(self._begin_anew)
+            return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.resolve(future, None)
         await future
+
+    def _begin_anew(self) -> None:
+        self._at_once = 0
 
     def _wake_some(self) -> None:
         for _ in range(min(A_TURN, len(self._ready))):

@@ -10,7 +10,7 @@ from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
-from ganeti.cli.jobs import run_given, submit, submit_many, wait_for_result
+from ganeti.cli.jobs import follow, run_given, submit, submit_many, wait_for_result
 from ganeti.cli.key_values import disk_requests, nic_requests
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, REASON, SUBMIT
@@ -159,6 +159,46 @@ def _nics(text: str | None) -> list[Any]:
         mac, ip, link, *_rest = [*one.split("/"), "", "", ""]
         found.append(NicRequest(mac=mac or "auto", ip=ip or None, link=link or None))
     return found
+
+
+@table.command("test-osparams", OpOptions("test.OpTestOsParams"), *JOB_OPTIONS)
+def test_osparams(args: argparse.Namespace) -> int:
+    """Send secret OS parameters to the master, and show which of them have arrived: name and length."""
+    for name, length in sorted(run_given(args).items()):
+        say(f"{name}: {length} characters")
+    return 0
+
+
+@table.command("test-jobqueue")
+def test_jobqueue(args: argparse.Namespace) -> int:
+    """Run jobs that talk, fail, submit others and wait for each other, and compare how they end.
+
+    They touch no node and no instance.
+    """
+    del args
+    from ganeti.model.opcodes.test import OpTestDummy, OpTestJqueue
+
+    def talk(**fields: Any) -> Any:
+        return OpTestJqueue(notify_waitlock=True, notify_exec=True, **fields)
+
+    jobs: list[tuple[str, list[Any], str]] = [
+        ("opcodes that talk", [talk(log_messages=["one", "two"]), talk()], "success"),
+        ("an opcode that fails, and one behind it", [talk(fail=True), talk()], "error"),
+        ("a job that waits for the first", [talk(depends=[(-2, ["success"])])], "success"),
+        ("a job that wants the second to succeed", [talk(depends=[(-2, ["success"])])], "error"),
+        ("a result", [OpTestDummy(result=[1, "a"], messages="text")], "success"),
+    ]
+    with LuxiClient() as client:
+        answers = submit_many(client, [ops for _what, ops, _wanted in jobs])
+        all_well = True
+        for (what, _ops, wanted), (is_accepted, job_id) in zip(jobs, answers, strict=True):
+            ended = (
+                follow(client, int(job_id), is_quiet=True) if is_accepted else f"refused: {job_id}"
+            )
+            is_well = ended == wanted
+            all_well = all_well and is_well
+            say(f"{'ok' if is_well else 'WRONG'}: {what} (job {job_id}: {ended})")
+    return 0 if all_well else EXIT_FAILURE
 
 
 def main() -> NoReturn:

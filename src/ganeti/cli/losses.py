@@ -135,12 +135,18 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_NODE_SET_PARAMS": "changes an entry",
     "OP_OS_DIAGNOSE": "reads",
     "OP_RESTRICTED_COMMAND": "what programs do that nodes offer",
+    "OP_CLUSTER_CONFIG_QUERY": "reads",
+    "OP_QUERY": "reads",
+    "OP_QUERY_FIELDS": "reads",
     "OP_TAGS_DEL": "words, which can be given again",
     "OP_TAGS_GET": "reads",
     "OP_TAGS_SEARCH": "reads",
     "OP_TAGS_SET": "adds words",
     "OP_TEST_ALLOCATOR": "reads",
     "OP_TEST_DELAY": "sleeps",
+    "OP_TEST_DUMMY": "talks; jobs that it submits are looked at when they are given",
+    "OP_TEST_JQUEUE": "talks",
+    "OP_TEST_OS_PARAMS": "reads",
 }
 """Every other opcode, and why it destroys nothing."""
 

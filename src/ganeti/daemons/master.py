@@ -37,7 +37,7 @@ from ganeti.jobs.queue import JobQueue
 from ganeti.jobs.record import LiveJob
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
-from ganeti.query.execute import QueryExecutor
+from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.filter_changes import FilterChanges
 from ganeti.query.job_filters import job_rules
 from ganeti.query.live import LiveSource
@@ -93,6 +93,7 @@ class Mastership:
         self._ids = RandomIds()
         self._opened = AsyncExitStack()
         self._jobs: JobQueue | None = None
+        self._queries: QueryExecutor | None = None
 
     async def start(self) -> LuxiMethods:
         """Begin, and give what answers clients; GanetiError says why that is not possible."""
@@ -192,6 +193,7 @@ class Mastership:
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
             built_in=built_in,
             renewal=renewal,
+            queries=lambda: self._queries,
         )
 
     def _archive(self) -> ReplicatedArchive:
@@ -251,11 +253,15 @@ class Mastership:
             lambda: f"{config.snapshot.position}.{rpc.changes}",
             lambda: figures(queue, config.snapshot, self._node.store, locks, rpc),
         )
+        pause = WatcherPauseFile(self._paths.watcher_pause, self._clock)
+        facts = ClusterFacts(lambda: queue.is_drained, pause.until)
+        queries = QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live, facts)
+        self._queries = queries
         return LuxiMethods(
             queue=queue,
             config=_Shown(config, self._node.store, state_settings(self._paths).kind),
-            queries=QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live),
-            watcher_pause=WatcherPauseFile(self._paths.watcher_pause, self._clock),
+            queries=queries,
+            watcher_pause=pause,
             screenshots=ScreenshotSource(rpc),
             filters=FilterChanges(config, self._ids, self._clock, queue.greatest_id),
             backups=BackupFiles(self._node.store, self._node.worker),

@@ -56,13 +56,7 @@ def parse_foreign(data: bytes, *, what: str = "message") -> Any:
     """
     _check_depth(data, what)
     try:
-        value = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_without_duplicates,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_bounded,
-        )
+        value = _foreign.decode(data.decode("utf-8"))
     except InputError as err:
         raise InputError(err.message, what) from err
     except (ValueError, RecursionError) as err:
@@ -121,6 +115,14 @@ def _bounded(text: str) -> int:
     if len(text) > _INT64_DIGITS or not -(2**63) <= (value := int(text)) < 2**63:
         raise InputError(f"{text:.40} is not a 64-bit integer")
     return value
+
+
+_foreign = json.JSONDecoder(
+    object_pairs_hook=_without_duplicates,
+    parse_constant=_no_constant,
+    parse_float=_finite,
+    parse_int=_bounded,
+)
 
 
 def _refuse(err: Exception, what: str) -> NoReturn:

@@ -4,16 +4,21 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
 from ganeti.model.job import LogEntry, OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.objects import Instance, Nic, Node
+from ganeti.model.stored import Stored
 from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
+from ganeti.query.ordered import OrderedTables
 from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
+from ganeti.rpc.procedures.programs import OsInfo
+
+T = TypeVar("T", bound=Stored)
 
 
 class JobRow(Protocol):
@@ -55,6 +60,8 @@ class LiveData:
     """By the instance's UUID."""
     exports: Mapping[str, Sequence[str] | Missing] = field(default_factory=dict)
     """The names of exports."""
+    systems: Mapping[str, list[OsInfo] | Missing] = field(default_factory=dict)
+    """The OS definitions of each node."""
 
     @cached_property
     def places(self) -> Mapping[str, Sequence[str]]:
@@ -78,6 +85,18 @@ class QueryContext:
     archived: frozenset[int] = frozenset()
     """Ids of those `jobs` that are archived."""
     locks: Sequence[LockInfo] = ()
+    queue_is_drained: bool | None = None
+    watcher_pause: float | None = None
+    """Until when the watcher is to rest."""
+    named: frozenset[Any] | None = None
+    """The only names that rows may have, or begin with; None: any."""
+    ordered: OrderedTables = field(default_factory=OrderedTables, repr=False)
+
+    def in_order(self, kind: type[T]) -> Sequence[T]:
+        """The objects of a kind that there may be rows of, in the order of lists."""
+        if self.named is None:
+            return self.ordered.all(self.snapshot, kind)
+        return self.ordered.named(self.snapshot, kind, self.named)
 
     def node_name(self, uuid: str) -> str:
         """The name of a node, or its UUID if the configuration lacks it."""

@@ -1,7 +1,7 @@
 """Runs queries: rows that pass the filter, as columns of `[status, value]`."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,7 +18,9 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.locking.manager import LockInfo
 from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import ResultStatus
+from ganeti.model.objects import Instance, Network, Node, NodeGroup
 from ganeti.query.context import JobRow, QueryContext
+from ganeti.query.fields.cluster import CLUSTER_FIELDS
 from ganeti.query.fields.export import EXPORT_FIELDS, export_rows
 from ganeti.query.fields.field import Field, Missing, Need, ValueKind
 from ganeti.query.fields.group import GROUP_FIELDS, GroupRow
@@ -29,10 +31,14 @@ from ganeti.query.fields.job_filter import FILTER_FIELDS
 from ganeti.query.fields.lock import LOCK_FIELDS
 from ganeti.query.fields.network import NETWORK_FIELDS, NetworkRow
 from ganeti.query.fields.node import NODE_FIELDS, NodeRow
+from ganeti.query.fields.os import OS_FIELDS, os_rows
 from ganeti.query.filter import CompiledFilter, compile_filter
 from ganeti.query.live import LiveSource
+from ganeti.query.ordered import OrderedTables
 
 FIELDS_LIMIT = 1_000
+SLICE = 100
+"""Rows that are worked on before others on the loop get their turn."""
 
 
 class JobSource(Protocol):
@@ -45,6 +51,15 @@ class JobSource(Protocol):
     def view(self, job_id: int, /) -> JobRow | None: ...
 
     async def archived_view(self, job_id: int, /) -> JobRow | None: ...
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """What there is to know of the cluster besides its configuration."""
+
+    is_drained: Callable[[], bool]
+    watcher_pause: Callable[[], Awaitable[float | None]]
+    """Until when the watcher is to rest."""
 
 
 @dataclass(frozen=True)
@@ -67,32 +82,24 @@ class Kind:
     key: str = "name"
     resolve: Callable[[Snapshot, str], Any] | None = None
     """From what an administrator types to the object, for queries by name."""
-
-
-def natural_key(name: str) -> list[tuple[int, str]]:
-    """Sorts `node2` before `node10`."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts if part]
+    needs: frozenset[Need] = frozenset()
+    """What the nodes must be asked before there are rows."""
 
 
 def _instances(context: QueryContext) -> list[InstanceRow]:
-    found = sorted(context.snapshot.instances.values(), key=lambda one: natural_key(one.name))
-    return [InstanceRow(context, instance) for instance in found]
+    return [InstanceRow(context, instance) for instance in context.in_order(Instance)]
 
 
 def _nodes(context: QueryContext) -> list[NodeRow]:
-    found = sorted(context.snapshot.nodes.values(), key=lambda one: natural_key(one.name))
-    return [NodeRow(context, node) for node in found]
+    return [NodeRow(context, node) for node in context.in_order(Node)]
 
 
 def _groups(context: QueryContext) -> list[GroupRow]:
-    found = sorted(context.snapshot.groups.values(), key=lambda one: natural_key(one.name))
-    return [GroupRow(context, group) for group in found]
+    return [GroupRow(context, group) for group in context.in_order(NodeGroup)]
 
 
 def _networks(context: QueryContext) -> list[NetworkRow]:
-    found = sorted(context.snapshot.networks.values(), key=lambda one: natural_key(one.name))
-    return [NetworkRow(context, network) for network in found]
+    return [NetworkRow(context, network) for network in context.in_order(Network)]
 
 
 def _filters(context: QueryContext) -> list[JobFilter]:
@@ -109,9 +116,11 @@ KINDS: Mapping[str, Kind] = {
     "node": Kind(NODE_FIELDS, _nodes, resolve=resolve_node),
     "group": Kind(GROUP_FIELDS, _groups, resolve=resolve_group),
     "job": Kind(JOB_FIELDS, _jobs, key="id"),
+    "os": Kind(OS_FIELDS, os_rows, needs=frozenset((Need.OPERATING_SYSTEMS,))),
+    "cluster": Kind(CLUSTER_FIELDS, lambda context: (context,), key="cluster_name"),
     "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
     "network": Kind(NETWORK_FIELDS, _networks, resolve=resolve_network),
-    "export": Kind(EXPORT_FIELDS, export_rows, key="export"),
+    "export": Kind(EXPORT_FIELDS, export_rows, key="export", needs=frozenset((Need.EXPORTS,))),
     "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),
 }
 
@@ -125,11 +134,14 @@ class QueryExecutor:
         jobs: JobSource,
         locks: Callable[[], Sequence[LockInfo]],
         live: LiveSource,
+        facts: ClusterFacts | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._jobs = jobs
         self._locks = locks
         self._live = live
+        self._facts = facts
+        self._ordered = OrderedTables()
 
     async def query(self, kind: str, names: Sequence[str], raw_filter: Any = None) -> QueryResult:
         """The rows that pass the filter; an unknown field is a column of `[1, null]`."""
@@ -138,7 +150,7 @@ class QueryExecutor:
         compiled: CompiledFilter[Any] = compile_filter(raw_filter, found.fields, found.key)
         fields = [found.fields.get(name) for name in names]
         context = await self._context(kind, compiled)
-        first = compiled.needs - {Need.CONSOLES} | ({Need.EXPORTS} if kind == "export" else set())
+        first = (compiled.needs | found.needs) - {Need.CONSOLES}
         if first:
             context.live = await self._live.gather(context.snapshot, first)
         rows = await _worked_on(
@@ -148,6 +160,12 @@ class QueryExecutor:
         data = await _worked_on(rows, lambda row: [_cell(field, row) for field in fields])
         return QueryResult(definitions(found, names), data)
 
+    async def config_values(self, names: Sequence[str]) -> list[Any]:
+        """Values of the cluster by the names of its fields; null for what is unknown or not there."""
+        context = await self._context("cluster", CompiledFilter(lambda _row: True))
+        fields = [CLUSTER_FIELDS.get(name) for name in names]
+        return [None if field is None else _plain(field, context) for field in fields]
+
     async def values(
         self, kind: str, names: Sequence[str], field_names: Sequence[str]
     ) -> list[list[Any]]:
@@ -155,12 +173,14 @@ class QueryExecutor:
         found = kind_of(kind)
         _check_count(field_names)
         fields = [known_field(found, name) for name in field_names]
-        context = QueryContext(self._snapshot())
-        rows = list(found.rows(context))
+        context = QueryContext(self._snapshot(), ordered=self._ordered)
         if names and found.resolve is not None:
-            resolve = found.resolve
-            by_uuid = {found.fields["uuid"].value(row): row for row in rows}
-            rows = [by_uuid[resolve(context.snapshot, name).uuid] for name in names]
+            meant = [found.resolve(context.snapshot, name) for name in names]
+            context.named = frozenset(one.name for one in meant)
+            by_uuid = {found.fields["uuid"].value(row): row for row in found.rows(context)}
+            rows = [by_uuid[one.uuid] for one in meant]
+        else:
+            rows = list(found.rows(context))
         await self._add_live(context, fields, rows)
         return await _worked_on(rows, lambda row: [_plain(field, row) for field in fields])
 
@@ -208,9 +228,12 @@ class QueryExecutor:
         return None if archived is None else JobContext(archived, is_archived=True)
 
     async def _context(self, kind: str, compiled: CompiledFilter[Any]) -> QueryContext:
-        context = QueryContext(self._snapshot())
+        context = QueryContext(self._snapshot(), named=compiled.named, ordered=self._ordered)
         if kind == "lock":
             context.locks = self._locks()
+        if kind == "cluster" and self._facts is not None:
+            context.queue_is_drained = self._facts.is_drained()
+            context.watcher_pause = await self._facts.watcher_pause()
         if kind == "job" and compiled.named is not None:
             ids = [job_id for job_id in compiled.named if isinstance(job_id, int)]
             found = [await self.find_job(job_id) for job_id in ids]
@@ -287,12 +310,12 @@ def _plain(field: Field[Any], row: Any) -> Any:
 async def _worked_on(rows: Iterable[Any], work: Callable[[Any], Any]) -> list[Any]:
     """`work` on each row, without what it makes None; others on the loop get their turns."""
     results = []
-    pause = YieldEvery()
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         done = work(row)
         if done is not None:
             results.append(done)
-        await pause()
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
     return results
 
 

@@ -22,6 +22,7 @@ from ganeti.rpc.procedures.exports import EXPORT_LIST
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, HypervisorsArgs, NodeInfoArgs
 from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, INSTANCES_INFO, InstanceArgs
+from ganeti.rpc.procedures.programs import OS_DIAGNOSE
 
 T = TypeVar("T")
 
@@ -71,6 +72,7 @@ class LiveSource:
         running: Mapping[str, Any] = {}
         consoles: Mapping[str, Any] = {}
         exports: Mapping[str, Any] = {}
+        systems: Mapping[str, Any] = {}
         if Need.NODES in needs:
             nodes = await self._shared(Need.NODES, snapshot, self._ask_nodes)
         if Need.INSTANCES in needs:
@@ -79,7 +81,9 @@ class LiveSource:
             consoles = await self._consoles(snapshot, instances)
         if Need.EXPORTS in needs:
             exports = await self._shared(Need.EXPORTS, snapshot, self._ask_exports)
-        return LiveData(nodes, running, consoles, exports)
+        if Need.OPERATING_SYSTEMS in needs:
+            systems = await self._shared(Need.OPERATING_SYSTEMS, snapshot, self._ask_systems)
+        return LiveData(nodes, running, consoles, exports, systems)
 
     async def close(self) -> None:
         """End the calls that are still running."""
@@ -130,6 +134,9 @@ class LiveSource:
             node.uuid: found if isinstance(found, Missing) else found.names
             for node, found in zip(nodes, answers, strict=True)
         }
+
+    async def _ask_systems(self, snapshot: Snapshot) -> dict[str, Any]:
+        return await self._ask_all(snapshot, OS_DIAGNOSE, Nothing())
 
     async def _ask_all(
         self, snapshot: Snapshot, procedure: Procedure[Any, Any], args: Any

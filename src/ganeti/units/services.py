@@ -12,6 +12,7 @@ from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Node, NodeUuid
+from ganeti.query.execute import QueryExecutor
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
@@ -130,3 +131,5 @@ class Services:
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""
     renewal: Renewal | None = None
+    queries: Callable[[], QueryExecutor | None] = lambda: None
+    """Answers questions as LUXI does; None while the master begins."""

@@ -15,7 +15,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState
 from ganeti.model.opcodes import OpCode
-from ganeti.query.execute import QueryExecutor
+from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.timings import BOUNDS_S
@@ -198,7 +198,8 @@ class Master:
             self.events, lambda: f"{self.config.snapshot.position}.0", lambda: FIGURES
         )
         live = LiveSource(self.nodes, clock)
-        queries = QueryExecutor(lambda: self.config.snapshot, self.queue, locks, live)
+        facts = ClusterFacts(lambda: self.queue.is_drained, self.pause.until)
+        queries = QueryExecutor(lambda: self.config.snapshot, self.queue, locks, live, facts)
         return LuxiMethods(
             queue=self.queue,
             config=self.config,

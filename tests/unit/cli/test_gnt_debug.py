@@ -57,3 +57,21 @@ def test_an_allocator_can_be_asked(master: FakeMaster, run: Run) -> None:
     wanted = {"direction": "in", "memory": 1024, "vcpus": 2, "iallocator": "hail"}
     assert {**wanted, "name": "x.invalid"}.items() <= op.items()
     assert op["disks"][0]["size"] == 1024
+
+
+def test_jobs_of_the_test_are_compared_with_how_they_should_end(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job()
+    code, out, _err = run(table, "test-jobqueue")
+    assert code == 1
+    words = [line.split(":")[0] for line in out.splitlines()]
+    assert words == ["ok", "WRONG", "ok", "WRONG", "ok"]
+    jobs = master.args_of("SubmitManyJobs")[0]
+    assert jobs[3][0]["depends"] == [[-2, ["success"]]]
+
+
+def test_of_secrets_only_the_length_is_shown(master: FakeMaster, run: Run) -> None:
+    master.job(result={"root": 7})
+    words = ["test-osparams", "--os-parameters-secret", "root=geheim!"]
+    assert run(table, *words)[:2] == (0, "root: 7 characters\n")

@@ -8,8 +8,9 @@ from ganeti.model import wire
 from ganeti.model.job import OpState
 from ganeti.model.names import JobStatus
 from ganeti.model.opcodes.instance import OpInstanceCreate
-from ganeti.query.execute import KINDS, QueryExecutor, definitions, natural_key
+from ganeti.query.execute import KINDS, QueryExecutor, definitions
 from ganeti.query.live import LiveSource
+from ganeti.query.ordered import natural_key
 from tests.support.virtual_time import LoopClock
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, job, locks, running, snapshot
 

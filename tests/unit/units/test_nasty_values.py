@@ -17,6 +17,7 @@ from ganeti.model.iallocator import AllocatorAnswer
 from ganeti.model.job import LOCAL_SOURCE, UndoStep
 from ganeti.model.opcodes import OPCODES, parse_opcode
 from ganeti.model.opcodes.base import NicRequest, OpCode
+from ganeti.model.opcodes.network import OpNetworkAdd
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.model.params import (
     BACKEND_DEFAULTS,
@@ -92,7 +93,9 @@ REQUIRED: Mapping[str, Any] = {
     "instance_name": NAME, "node_name": "node2.example.com", "group_name": "default", "kind": "instance",
     "name": NAME, "tags": ["a"], "pattern": "a", "new_name": "other.example.com", "mode": "all",
     "nodes": ["node2.example.com"], "disk": 0, "amount": 1, "duration": 0.0,
-    "target_node": "node2.example.com", "instance": NAME,
+    "target_node": "node2.example.com", "instance": NAME, "network_name": "lan",
+    "network": "198.51.100.0/29", "network_mode": "bridged", "network_link": "br0", "what": "node",
+    "fields": ["name"], "output_fields": ["name"],
 }  # fmt: skip
 """A sound value of every field without a default, by its name."""
 CREATE = {
@@ -196,6 +199,8 @@ async def test_no_value_of_any_field_is_an_internal_error(
     monkeypatch.setattr(allocation, "ask_one", refuse)
     view = await master.run(create(hypervisor="fake", nics=[NicRequest(ip="192.0.2.9")]))
     assert view.status == "success", view
+    lan = OpNetworkAdd(network_name="lan", network="203.0.113.0/29")
+    assert (await master.run(lan)).status == "success"
     wrong: dict[str, str] = {}
     common = () if kind is OpTestDelay else OpCode.__struct_fields__
     base = {**_base(kind), "dry_run": True}

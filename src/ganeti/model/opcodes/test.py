@@ -1,10 +1,10 @@
 """Opcodes that exercise the system."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form
 from ganeti.model.iallocator import RequestType
-from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode
+from ganeti.model.opcodes.base import DiskRequest, NicRequest, OpCode, SecretOsParams
 from ganeti.model.params import Params
 
 
@@ -84,4 +84,36 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
         *OpCode.null_is_default,
         *("disk_template", "disks", "instances", "memory", "nics", "os", "target_groups", "vcpus"),
     )
+    host_changing: ClassVar[bool] = False
+
+
+class OpTestDummy(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DUMMY"):
+    """Say `messages`, submit jobs, then fail with `fail` or end with `result`."""
+
+    result: Any = None
+    messages: list[str] | str | None = None
+    fail: str | bool | None = None
+    submit_jobs: list[list[dict[str, Any]]] | None = None
+
+    host_changing: ClassVar[bool] = False
+
+
+class OpTestJqueue(OpCode, frozen=True, kw_only=True, tag="OP_TEST_JQUEUE"):
+    """Tell by lines of the log, of the kind `jqueue-test`, how far the opcode is; then say messages, or fail."""
+
+    notify_waitlock: bool = False
+    notify_exec: bool = False
+    log_messages: list[str] = []
+    fail: bool = False
+
+    host_changing: ClassVar[bool] = False
+
+
+class OpTestOsParams(OpCode, frozen=True, kw_only=True, tag="OP_TEST_OS_PARAMS"):
+    """The names of the secret parameters that have reached the master, and how long each is."""
+
+    osparams_secret: Annotated[dict[str, str], SecretOsParams] = {}
+
+    secret_fields: ClassVar[tuple[str, ...]] = ("osparams_secret",)
+    null_is_default: ClassVar[tuple[str, ...]] = (*OpCode.null_is_default, "osparams_secret")
     host_changing: ClassVar[bool] = False

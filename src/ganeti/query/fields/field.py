@@ -31,6 +31,7 @@ class Need(enum.Enum):
     INSTANCES = "instances"
     CONSOLES = "consoles"
     EXPORTS = "exports"
+    OPERATING_SYSTEMS = "operating systems"
 
 
 @dataclass(frozen=True, slots=True)
