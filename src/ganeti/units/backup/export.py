@@ -1,5 +1,6 @@
 """Exporting an instance to a directory on a node."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ from ganeti.rpc.procedures.streams import (
 )
 from ganeti.units.backup.query import all_exports
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
@@ -94,6 +96,8 @@ class _Work:
 
 class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
     """Write the disks of an instance and its description to a node; all of it, or nothing."""
+
+    hook = "instance-export"
 
     def check_arguments(self) -> None:
         op = self.op
@@ -179,6 +183,21 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
                 " free some space, choose another node, or compress (--compress)",
                 ErrorCode.NO_RESOURCES,
             )
+
+    def hook_nodes(self, plan: ExportPlan) -> Iterable[NodeUuid]:
+        return [plan.target.uuid]
+
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: ExportPlan
+    ) -> dict[str, str]:
+        op = self.op
+        return {
+            "EXPORT_MODE": op.mode,
+            "EXPORT_NODE": plan.target.name,
+            "EXPORT_DO_SHUTDOWN": text(op.shutdown),
+            "SHUTDOWN_TIMEOUT": text(op.shutdown_timeout),
+            "REMOVE_INSTANCE": text(op.remove_instance),
+        }
 
     async def execute(self, ctx: UnitContext, plan: ExportPlan) -> Outcome:
         instance = plan.instance

@@ -19,6 +19,8 @@ from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
 from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
 from ganeti.units.context import UnitContext
+from ganeti.units.hooks.environment import cluster_variables
+from ganeti.units.hooks.point import HookPoint, on_nodes
 
 
 class NewName(NamedTuple):
@@ -63,6 +65,10 @@ class LUClusterRename(LogicalUnit[OpClusterRename, NewName]):
                 f"{plan.address} is the address of node {taken[0]}", ErrorCode.NOT_UNIQUE
             )
         return plan
+
+    def hooks(self, snapshot: Snapshot, plan: NewName) -> HookPoint:
+        variables = {**cluster_variables(snapshot), "NEW_NAME": plan.name}
+        return on_nodes("cluster-rename", variables, snapshot)
 
     async def execute(self, ctx: UnitContext, plan: NewName) -> Outcome:
         old = ctx.snapshot.cluster

@@ -1,0 +1,104 @@
+"""Hooks, the watcher and programs of administrators on real nodes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ganeti.bootstrap.daemons import NODED
+from tests.support.local_cluster import Done, LocalCluster, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+NewName = Callable[[], str]
+
+
+def program(path: Path, body: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for directory in (path.parent, path.parent.parent):
+        directory.chmod(0o755)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def watcher(cluster: LocalCluster, *words: str, node: int = 1) -> Done:
+    done = cluster.run("python", "-m", "ganeti.watcher.program", *words, node=node)
+    assert done.status == 0, done.out + done.err
+    return done
+
+
+@pytest.mark.requirement("A47")
+def test_hooks_refuse_and_tell(cluster: LocalCluster, new_name: NewName) -> None:
+    name, hooks = new_name(), cluster.node(1).paths.hooks
+    cluster.ok("gnt-instance", "add", "-n", "node2", "--no-start", *cluster.noop_options(), name)
+    forbidden = hooks / "instance-start-pre.d" / "10-check"
+    program(forbidden, 'echo "not $GANETI_INSTANCE_NAME"; exit 1')
+    said = cluster.fails("gnt-instance", "startup", name)
+    assert f"hooks refuse the operation: 10-check on node1.vcluster.test: not {name}" in said
+    assert cluster.value("instance", name, "status") == "ADMIN_down"
+    forbidden.unlink()
+    seen = cluster.directory / "seen"
+    program(
+        cluster.node(2).paths.hooks / "instance-start-post.d" / "20-tell",
+        f"env >{seen}; echo told",
+    )
+    done = cluster.ok("gnt-instance", "startup", name)
+    assert "hook 20-tell on node2" in done.out + done.err
+    lines = seen.read_text().splitlines()
+    assert "GANETI_INSTANCE_STATUS=down" in lines
+    assert "GANETI_POST_INSTANCE_STATUS=up" in lines
+    assert not [line for line in lines if line.startswith(("PYTHON", "GANETI_ROOTDIR"))]
+
+
+@pytest.mark.requirement("G20")
+def test_the_watcher_mends_what_it_may(cluster: LocalCluster, new_name: NewName) -> None:
+    name = new_name()
+    cluster.ok("gnt-instance", "add", "-n", "node2", *cluster.noop_options(), name)
+    uuid = cluster.value("instance", name, "uuid")
+    guest = [path for path in cluster.node(2).paths.fake_hypervisor.iterdir() if uuid in path.name]
+    for path in guest:
+        path.unlink()
+    assert cluster.value("instance", name, "status") == "ERROR_down"
+    cluster.ok("gnt-cluster", "watcher", "pause", "1h")
+    assert watcher(cluster).out == ""
+    cluster.ok("gnt-cluster", "watcher", "continue")
+    assert f"starting {name}" in watcher(cluster, "--no-verify-disks").out
+    wait_until(
+        lambda: cluster.value("instance", name, "status") == "running", "the guest runs again"
+    )
+    cluster.ok("gnt-instance", "shutdown", "--timeout=0", name)
+    assert "starting" not in watcher(cluster).out
+    cluster.kill(NODED, 3)
+    assert f"{NODED} did not run, and was started" in watcher(cluster, node=3).out
+    assert cluster.runs(NODED, 3)
+
+
+@pytest.mark.requirement("A31")
+def test_nodes_run_what_their_administrators_allow(cluster: LocalCluster) -> None:
+    restricted = cluster.node(2).paths.restricted_commands
+    program(restricted / "show", "echo shown")
+    done = cluster.ok("gnt-node", "restricted-command", "-M", "show", "node2")
+    assert "node2: shown\n" in done.out
+    assert "does not run lines of shell" in cluster.run("gnt-cluster", "command", "id").out
+    cluster.node(2).paths.shell_commands_allowed.touch(mode=0o644)
+    done = cluster.ok("gnt-cluster", "command", "-n", "node2", "-M", "echo $((40 + 2))")
+    assert ": 42\n" in done.out
+    for number in (1, 2):
+        cluster.node(number).paths.below("/etc/greeting").write_text("old")
+    cluster.node(1).paths.below("/etc/greeting").write_text("welcome")
+    cluster.node(2).paths.allowed_uploads.write_text("/etc/greeting\n")
+    done = cluster.run("gnt-cluster", "copyfile", "/etc/greeting")
+    assert done.status == 1
+    assert "was not copied to node3" in done.out
+    assert cluster.node(2).paths.below("/etc/greeting").read_text() == "welcome"
+
+
+def test_hosts_are_switched_by_their_program(cluster: LocalCluster) -> None:
+    power = cluster.node(1).paths.below("/usr/local/sbin/power")
+    program(power, '[ "$1" = power-status ] && echo \'{"powered": true}\'; exit 0')
+    cluster.ok("gnt-cluster", "modify", "--node-parameters=oob_program=/usr/local/sbin/power")
+    assert "powered" in cluster.ok("gnt-node", "power", "status", "node3").out
+    assert "not marked offline" in cluster.fails("gnt-node", "power", "-f", "off", "node3")
+    cluster.ok("gnt-cluster", "epo", "-f", "node3")
+    assert cluster.value("node", "node3", "offline,powered").split() == ["Y", "N"]
+    cluster.ok("gnt-cluster", "epo", "-f", "--on", "node3")
+    assert cluster.value("node", "node3", "offline,powered").split() == ["N", "Y"]
