@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
+from ganeti.base.http import web
 from ganeti.monitoring.collectors import Collectors
 from ganeti.monitoring.report import NO_CATEGORY, Description, brief
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from aiohttp import web
 
 from ganeti.base.errors import GanetiError, InputError, PrereqError
+from ganeti.base.http import web
 from ganeti.base.tls import peer_fingerprint
 from ganeti.model import wire
 from ganeti.rpc.calls import Call, Handlers, concerned_instance

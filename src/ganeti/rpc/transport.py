@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import aiohttp
-
 from ganeti.base import tls
 from ganeti.base.connections import watch_other_end
+from ganeti.base.http import aiohttp
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.form import Lane
 

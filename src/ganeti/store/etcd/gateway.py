@@ -13,10 +13,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import aiohttp
 import msgspec
 
 from ganeti.base.errors import StoreError
+from ganeti.base.http import aiohttp
 from ganeti.store.etcd.messages import (
     AlarmAnswer,
     Compare,

@@ -5,6 +5,7 @@ Two files, both JSON and mode 0600: `state-backend.json` on every candidate of a
 """
 
 import shutil
+import ssl
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -119,8 +120,15 @@ def access(paths: Paths, settings: StateSettings) -> Access:
         files = paths.etcd_certificate, paths.etcd_key, paths.etcd_authority
         return Access(settings.endpoints, tls.client_context(*files))
     user, password = _credentials(settings.credentials)
-    context = tls.authority_context(Path(settings.authority)) if settings.authority else None
-    return Access(settings.endpoints, context, user, password)
+    return Access(settings.endpoints, _trusted(settings), user, password)
+
+
+def _trusted(settings: StateSettings) -> ssl.SSLContext | None:
+    """Who may have signed the servers' certificates: the authority that is named, or those of the system."""
+    if settings.authority:
+        return tls.authority_context(Path(settings.authority))
+    is_private = any(one.startswith("https:") for one in settings.endpoints)
+    return ssl.create_default_context() if is_private else None
 
 
 def _credentials(path: str) -> tuple[str, str]:
