@@ -27,7 +27,7 @@ def test_a_connection_without_a_context_of_its_own_trusts_nobody() -> None:
 
 
 def test_after_the_import_all_is_as_before() -> None:
-    assert http.web
+    assert http.__all__ == ["aiohttp", "web"]
     assert ssl.SSLContext.load_default_certs.__module__ == "ssl"
     assert "/etc/mime.types" in mimetypes.knownfiles
 
