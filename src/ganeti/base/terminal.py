@@ -10,6 +10,8 @@ from typing import NoReturn, TextIO
 
 LAYOUT = "\n\t"
 """Control characters that a text of several lines may have; a single value may not."""
+DECLARED_WIDTH = 1000
+"""While options are declared nothing is printed, only the form of each is looked at."""
 
 
 def escaped(text: str, limit: int | None = None, *, keep: str = "") -> str:
@@ -51,7 +53,25 @@ def say(
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, whose complaints quote the command line as `say` would."""
+    """argparse, whose complaints quote the command line as `say` would.
+
+    It asks for the terminal's width where it prints, not for each option that is declared.
+    """
+
+    _is_printing = False
 
     def error(self, message: str) -> NoReturn:
         super().error(escaped(message))
+
+    def format_help(self) -> str:
+        self._is_printing = True
+        return super().format_help()
+
+    def format_usage(self) -> str:
+        self._is_printing = True
+        return super().format_usage()
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        if self._is_printing:
+            return super()._get_formatter()
+        return argparse.HelpFormatter(self.prog, width=DECLARED_WIDTH)

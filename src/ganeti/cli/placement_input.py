@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
@@ -14,6 +13,8 @@ from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 
 if TYPE_CHECKING:  # a command loads only what it asks: networks and numpy take most of its time
+    from pathlib import Path
+
     from ganeti.clients.luxi import LuxiClient
     from ganeti.placement.description import Cluster
     from ganeti.placement.state import State
@@ -40,7 +41,10 @@ def load(args: argparse.Namespace) -> "Cluster":
 def read_file(name: str) -> bytes:
     """A file, or standard input for `-`; PrereqError."""
     try:
-        return sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        if name == "-":
+            return sys.stdin.buffer.read()
+        with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes as long to load as this module
+            return file.read()
     except OSError as err:
         raise PrereqError(f"failed to load data: {err}", ErrorCode.ENVIRONMENT) from err
 
@@ -110,6 +114,8 @@ def _rapi(address: str) -> "Cluster":
     from ganeti.placement.load import rows
 
     if address.startswith(FILES):
+        from pathlib import Path
+
         directory = Path(address.removeprefix(FILES))
         groups, nodes, instances = (_saved(directory, kind, list) for kind in rows.KINDS)
         return rows.cluster_of(groups, nodes, instances, _saved(directory, "info", dict))
@@ -118,7 +124,7 @@ def _rapi(address: str) -> "Cluster":
     return rows.cluster_of(groups, nodes, instances, _get(url, "/2/info", dict))
 
 
-def _saved(directory: Path, kind: str, form: type) -> Any:
+def _saved(directory: "Path", kind: str, form: type) -> Any:
     """An answer of a RAPI server that was saved as `directory/kind.json`; PrereqError, InputError."""
     import json
 
@@ -281,6 +287,8 @@ def save(
     """Save the cluster as text in `name.suffix` if there is a name."""
     if not name:
         return
+    from pathlib import Path
+
     from ganeti.placement.load.text import format_cluster
 
     path = Path(f"{name}.{suffix}")

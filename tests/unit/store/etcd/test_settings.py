@@ -11,7 +11,9 @@ from ganeti.store.etcd.settings import StateSettings, access
 def test_servers_of_others_show_certificates_that_the_system_trusts(
     tmp_path: Path, scheme: str, *, is_private: bool
 ) -> None:
-    settings = StateSettings(kind="etcd", endpoints=(f"{scheme}://etcd.example.com:2379",))
+    settings = StateSettings(
+        kind="etcd", endpoints=(f"{scheme}://etcd.example.com:2379",), is_managed=False
+    )
     context = access(Paths(tmp_path), settings).tls
     assert (context is not None) == is_private
     if context is not None:
