@@ -161,6 +161,13 @@ def test_commands_import_heavy_libraries_late() -> None:
     assert early == []
 
 
+def test_aiohttp_is_imported_in_one_place() -> None:
+    """There it does not load the certificates of the system's authorities."""
+    imports = re.compile(r"^\s*(?:import|from) aiohttp", re.MULTILINE)
+    importing = [_shown(path) for path in MODULES if imports.search(path.read_text())]
+    assert importing == ["src/ganeti/base/http.py"]
+
+
 def _imported(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]

@@ -25,5 +25,7 @@ def _nothing_is_read() -> Iterator[None]:
 with _nothing_is_read():
     import aiohttp
     from aiohttp import web
+    from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+    from aiohttp.web_protocol import RequestHandler
 
-__all__ = ["aiohttp", "web"]
+__all__ = ["HttpProcessingError", "LineTooLong", "RequestHandler", "aiohttp", "web"]

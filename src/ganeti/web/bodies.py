@@ -4,10 +4,8 @@ import asyncio
 from http import HTTPStatus
 from typing import Any
 
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
-
 from ganeti.base.errors import InputError
+from ganeti.base.http import HttpProcessingError, web
 from ganeti.model import wire
 from ganeti.web.refusals import Refusal, bad_request
 

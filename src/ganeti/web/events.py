@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from aiohttp import web
-
 from ganeti.base.errors import GanetiError
+from ganeti.base.http import web
 from ganeti.model import wire
 from ganeti.model.job import remote_source
 from ganeti.web.master import Master

@@ -16,11 +16,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
-from aiohttp.web_protocol import RequestHandler
-
 from ganeti.base.errors import HostError
+from ganeti.base.http import LineTooLong, RequestHandler, web
 from ganeti.web.application import Application, refused
 from ganeti.web.refusals import Refusal
 
