@@ -5,6 +5,8 @@ sequence in it would steer the administrator's terminal, a line feed in a cell w
 """
 
 import argparse
+import enum
+import os
 import sys
 from typing import NoReturn, TextIO
 
@@ -12,6 +14,19 @@ LAYOUT = "\n\t"
 """Control characters that a text of several lines may have; a single value may not."""
 DECLARED_WIDTH = 1000
 """While options are declared nothing is printed, only the form of each is looked at."""
+
+
+class Style(enum.Enum):
+    """How a line stands out on a terminal."""
+
+    HEADING = "1"
+    WRONG = "31"
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Whether lines may have a style: on a terminal that is not a dumb one, unless NO_COLOR is set."""
+    is_dumb = os.environ.get("TERM", "dumb") == "dumb"
+    return stream.isatty() and not is_dumb and not os.environ.get("NO_COLOR")
 
 
 def escaped(text: str, limit: int | None = None, *, keep: str = "") -> str:
@@ -37,16 +52,19 @@ def say(
     file: TextIO | None = None,
     flush: bool = False,
     keep: str = LAYOUT,
+    style: Style | None = None,
 ) -> None:
     """`print`, for text of any origin: what steers a terminal is escaped, but for `keep`.
 
-    What the terminal's character set lacks is escaped too, not an error.
+    What the terminal's character set lacks is escaped too, not an error. `style` is for terminals alone.
     """
     stream = sys.stdout if file is None else file
     text = sep.join(escaped(str(word), keep=keep) for word in words)
     if not text.isascii():
         charset = getattr(stream, "encoding", None) or "utf-8"
         text = text.encode(charset, "backslashreplace").decode(charset)
+    if style is not None and is_coloured(stream):
+        text = f"\x1b[{style.value}m{text}\x1b[0m"
     stream.write(f"{text}{end}")
     if flush:
         stream.flush()

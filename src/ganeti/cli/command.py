@@ -14,6 +14,7 @@ from ganeti.cli.dashed_values import joined
 from ganeti.cli.errors import exit_code_of, format_error
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
+COMPLETION = "--generate-completion"
 
 
 class Option(NamedTuple):
@@ -139,10 +140,10 @@ class CommandTable:
         if name == "--version":
             say(f"{self.prog} (ganeti) {__version__}")
             return 0
-        if name == "--generate-completion":
-            from ganeti.cli.completion import completion_script
+        if name.startswith(COMPLETION):
+            from ganeti.cli.completion import script_for
 
-            say(completion_script(self))
+            say(script_for(name.removeprefix(COMPLETION).removeprefix("=") or "bash", self))
             return 0
         command = self.find(name)
         if command is None:

@@ -1,7 +1,8 @@
-"""Completion for bash, made from the tables of commands."""
+"""Completion for bash and zsh, made from the tables of commands."""
 
 from collections.abc import Iterable
 
+from ganeti.base.errors import InputError
 from ganeti.cli.command import Argument, Command, CommandTable, Option
 
 _NAMES = {
@@ -37,15 +38,77 @@ def completion_script(table: CommandTable) -> str:
 complete -o default -F {function} {table.prog}"""
 
 
+def zsh_script(table: CommandTable) -> str:
+    """The same for zsh, where commands are shown with what they do."""
+    function = "_" + table.prog.replace("-", "_")
+    commands = "\n".join(
+        f"            {_quoted(f'{name}:{one.summary}')}"
+        for one in table.commands.values()
+        for name in _names(one)
+    )
+    cases = "\n".join(
+        _zsh_case(name, one) for one in table.commands.values() for name in _names(one)
+    )
+    return f"""#compdef {table.prog}
+# zsh completion for {table.prog}; load with: source <({table.prog} --generate-completion=zsh)
+{function}() {{
+    local -a commands options
+    local names=""
+    if (( CURRENT == 2 )); then
+        commands=(
+{commands}
+        )
+        _describe command commands
+        compadd -- --help --version
+        return
+    fi
+    case $words[2] in
+{cases}
+    esac
+    if [[ $words[CURRENT] == -* ]]; then
+        compadd -- $options
+    elif [[ -n $names ]]; then
+        compadd -- ${{(f)"$(${{=names}} 2>/dev/null)"}}
+    else
+        _files
+    fi
+}}
+compdef {function} {table.prog}"""
+
+
+def _quoted(text: str) -> str:
+    """One word for a shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _zsh_case(name: str, command: Command) -> str:
+    options = " ".join(sorted(flag for one in command.options for flag in one.flags))
+    return f'        {name}) options=({options} --help); names="{_source_of(command)}" ;;'
+
+
+def script_for(shell: str, table: CommandTable) -> str:
+    """A script for one of `SHELLS`; InputError."""
+    if shell not in SHELLS:
+        raise InputError(f"there is completion for {' and '.join(SHELLS)}", "shell")
+    return SHELLS[shell](table)
+
+
 def _names(command: Command) -> tuple[str, ...]:
     return (command.name, *command.aliases)
 
 
 def _case(name: str, command: Command) -> str:
     options = " ".join(sorted(flag for one in command.options for flag in one.flags))
+    return f'        {name}) options="{options} --help" names="{_source_of(command)}" ;;'
+
+
+def _source_of(command: Command) -> str:
+    """The command that lists what the arguments name; nothing if that is not known."""
     kinds = [one.completion for one in command.arguments if one.completion in _NAMES]
-    names = _NAMES[kinds[0]] if kinds else ""
-    return f'        {name}) options="{options} --help" names="{names}" ;;'
+    return _NAMES[kinds[0]] if kinds else ""
+
+
+SHELLS = {"bash": completion_script, "zsh": zsh_script}
 
 
 _KINDS = {

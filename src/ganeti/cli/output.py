@@ -3,11 +3,11 @@
 import argparse
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ganeti.base.sizes import format_mib
-from ganeti.base.terminal import escaped, say
+from ganeti.base.terminal import Style, escaped, say
 from ganeti.cli.errors import EXIT_UNKNOWN_FIELD
 from ganeti.clients.luxi import LuxiClient
 from ganeti.protocols.query_language import both, names_filter, parse_filter
@@ -113,10 +113,23 @@ def print_list(
     fields = wanted_fields(args.output, default, variable)
     with LuxiClient() as client:
         answer = client.query(kind, fields, filter_)
-    for line in list_lines(args, answer, overrides or {}):
-        say(line, keep=args.separator or "")
+    lines = list_lines(args, answer, overrides or {})
+    for line, style in zip(lines, _styles(args, answer), strict=True):
+        say(line, keep=args.separator or "", style=style)
     is_unknown = any(one["kind"] == "unknown" for one in answer["fields"])
     return EXIT_UNKNOWN_FIELD if is_unknown else 0
+
+
+def _styles(args: argparse.Namespace, answer: Mapping[str, Any]) -> Iterator[Style | None]:
+    """The heading stands out, and so does a row whose state is an error; plain with a separator."""
+    is_plain = args.separator is not None
+    if not args.no_headers:
+        yield None if is_plain else Style.HEADING
+    names = [field["name"] for field in answer["fields"]]
+    states = [at for at, name in enumerate(names) if name == "status"]
+    for row in answer["data"]:
+        is_wrong = any(str(row[at][1]).upper().startswith("ERROR") for at in states)
+        yield Style.WRONG if is_wrong and not is_plain else None
 
 
 def list_lines(

@@ -1,4 +1,5 @@
 import argparse
+import shutil
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from ganeti.base.errors import (
 )
 from ganeti.cli import manual
 from ganeti.cli.command import Argument, CommandTable, option, run_guarded
-from ganeti.cli.completion import completion_script
+from ganeti.cli.completion import completion_script, script_for
 from ganeti.cli.dashed_values import joined
 from ganeti.cli.errors import JobSubmitted, NeedsConfirmation, format_error
 from ganeti.clients.luxi import NotClusterNodeError
@@ -194,6 +195,26 @@ def test_the_completion_is_a_script_and_knows_all(prog: str) -> None:
     for name, command in one.commands.items():
         assert name in script
         assert all(flag in script for part in command.options for flag in part.flags)
+
+
+@pytest.mark.parametrize("prog", manual.PROGRAMS)
+def test_the_completion_for_zsh_knows_all(prog: str) -> None:
+    one = manual.table_of(prog)
+    script = script_for("zsh", one)
+    if zsh := shutil.which("zsh"):
+        subprocess.run([zsh, "-n"], input=script.encode(), check=True)
+    # Quotes and brackets have the same form in bash, but for what only zsh has.
+    lines = script.replace('${(f)"$(${=names} 2>/dev/null)"}', "$names")
+    subprocess.run(["bash", "-n"], input=lines.encode(), check=True)
+    for name, command in one.commands.items():
+        assert f"'{name}:" in script
+        assert all(flag in script for part in command.options for flag in part.flags)
+
+
+def test_only_shells_that_are_known_have_completion(run: Run) -> None:
+    code, out, _err = run(table, "--generate-completion=zsh")
+    assert (code, out.splitlines()[0]) == (0, "#compdef gnt-test")
+    assert run(table, "--generate-completion=fish")[0] == 1
 
 
 @pytest.mark.parametrize("prog", manual.PROGRAMS)

@@ -1,8 +1,11 @@
 import argparse
-from typing import Any
+import io
+import sys
+from typing import Any, Self
 
 import pytest
 
+from ganeti.cli import output
 from ganeti.cli.output import (
     format_table,
     format_value,
@@ -129,3 +132,57 @@ def test_trees_are_indented() -> None:
 
 def test_parameters_that_are_not_set_show_their_default() -> None:
     assert or_default({"b": 2}, {"b": 2, "a": 1}) == {"a": "default (1)", "b": 2}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "separator", "is_coloured"),
+    [
+        ({"TERM": "xterm"}, None, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, None, False),
+        ({"TERM": "dumb"}, None, False),
+        ({"TERM": "xterm"}, ";", False),
+    ],
+)
+def test_only_on_a_terminal_headings_and_errors_stand_out(
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    separator: str | None,
+    is_coloured: bool,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    rows = [[[0, "web1"], [0, "running"]], [[0, "web2\x1b[1m"], [0, "ERROR_down"]]]
+    fields = [
+        {"name": name, "title": name.title(), "kind": "text", "doc": ""}
+        for name in ("name", "status")
+    ]
+    answer = {"fields": fields, "data": rows}
+
+    class Client:
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            pass
+
+        def query(self, *_args: object) -> dict[str, Any]:
+            return answer
+
+    monkeypatch.setattr(output, "LuxiClient", Client)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    args = argparse.Namespace(
+        output=None, no_headers=False, separator=separator, units=None, verbose=0
+    )
+    assert output.print_list(args, "instance", ["name", "status"]) == 0
+    heading, fine, wrong = terminal.getvalue().splitlines()
+    assert heading.startswith("\x1b[1m") == is_coloured
+    assert wrong.startswith("\x1b[31m") == is_coloured
+    assert "\x1b" not in fine
+    assert "web2\\x1b[1m" in wrong
