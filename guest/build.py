@@ -35,6 +35,8 @@ MODULES = (
 OTHER_DISKS = ("virtio_scsi", "sd_mod", "ata_piix")
 # For tests whose virtual machine has files of its own (tests/support/node_vm.py).
 FILE_SYSTEMS = ("ext4",)
+# For machines that are nodes with volume groups (src/ganeti/vcluster/machine_image.py); in a file of their own.
+STORAGE = ("dm_mod", "drbd")
 DIRECTORIES = ("bin", "sbin", "dev", "proc", "sys", "tmp", "run", "etc", "root", "lib", "disk")
 
 
@@ -161,6 +163,17 @@ def ramdisk(busybox: bytes, kernel: Kernel) -> bytes:
     return archive.to_bytes()
 
 
+def storage_modules(kernel: Kernel) -> bytes:
+    """What a machine that is a node with volume groups loads besides; its archive comes behind the ramdisk."""
+    archive = Archive()
+    have = {path.name for path in kernel.load_order((*MODULES, *FILE_SYSTEMS))}
+    modules = [path for path in kernel.load_order(STORAGE) if path.name not in have]
+    for path in modules:
+        archive.add(f"lib/modules/{path.name}", path.read_bytes())
+    archive.add("lib/modules/storage", "".join(f"{path.name}\n" for path in modules).encode())
+    return archive.to_bytes()
+
+
 def installed_system(busybox: bytes) -> bytes:
     """What the `create` script puts onto an instance's disk."""
     archive = Archive()
@@ -183,6 +196,7 @@ def build(output: Path) -> None:
         kernel = Kernel(fetch(_refreshed_kernel_package(downloads), downloads))
         shutil.copyfile(kernel.image, result / "vmlinuz")
         (result / "initrd").write_bytes(ramdisk(busybox, kernel))
+        (result / "storage-modules").write_bytes(storage_modules(kernel))
         shutil.copytree(HERE / "tiny", result / "tiny")
         (result / "tiny/system.cpio").write_bytes(installed_system(busybox))
         (result / "sources").write_text(sources_digest())

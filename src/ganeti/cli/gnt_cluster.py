@@ -19,6 +19,7 @@ from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.ispecs_commands import add_cluster_command
 from ganeti.cli.jobs import run_job, run_opcode, wait_for_result
+from ganeti.cli.mirrors import add_cluster_commands as add_disk_commands
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
@@ -364,6 +365,7 @@ def queue(args: argparse.Namespace) -> int:
 add_change_commands(table)
 add_crypto_commands(table)
 add_placement_commands(table)
+add_disk_commands(table)
 add_backup_commands(table)
 add_cluster_command(table)
 add_node_commands(table)

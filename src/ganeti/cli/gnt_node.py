@@ -13,6 +13,7 @@ from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.errors import NodeSetupError
 from ganeti.cli.jobs import run_given, run_job
+from ganeti.cli.mirrors import add_node_commands as add_mirror_commands
 from ganeti.cli.node_moves import add_move_commands
 from ganeti.cli.node_power import add_power_commands
 from ganeti.cli.node_storage import add_storage_commands
@@ -246,6 +247,7 @@ def rename(args: argparse.Namespace) -> int:
 add_move_commands(table)
 add_storage_commands(table)
 add_power_commands(table)
+add_mirror_commands(table)
 add_tag_commands(table, "node")
 
 

@@ -154,6 +154,8 @@ def _layer_spec(
             for uuid, part in layer.parts.items()
             if uuid != node and (peer := snapshot.nodes.get(uuid)) is not None
         ),
+        address=own.secondary_ip if layer.parts and (own := snapshot.nodes.get(node)) else "",
+        secret=layer.secret,
         children=tuple(
             _layer_spec(snapshot, instance, index, node, child) for child in layer.children
         ),

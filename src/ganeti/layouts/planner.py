@@ -18,6 +18,10 @@ class Names(Protocol):
 
     def uuid(self) -> str: ...
 
+    def secret(self) -> str:
+        """Something that nobody can guess."""
+        ...
+
     def port(self) -> int:
         """A TCP port that nothing else in the cluster has."""
         ...

@@ -3,6 +3,7 @@
 from ganeti.layouts.devices import BlockDevicePlanner
 from ganeti.layouts.diskless import DisklessPlanner
 from ganeti.layouts.files import FilePlanner, SharedFilePlanner
+from ganeti.layouts.mirrors import DrbdPlanner
 from ganeti.layouts.planner import Planner
 from ganeti.layouts.remote import ExternalPlanner, RbdPlanner
 from ganeti.layouts.volumes import PlainPlanner
@@ -17,5 +18,6 @@ PLANNERS: dict[str, Planner] = {
         BlockDevicePlanner(),
         RbdPlanner(),
         ExternalPlanner(),
+        DrbdPlanner(),
     )
 }

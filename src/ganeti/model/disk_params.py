@@ -25,6 +25,7 @@ _RANGES = {
     "stripes": (1, MOST_STRIPES),
     "stripe_size": (4, 1 << 20),
     "port": (1, 65535),
+    "meta_size": (2, 1 << 20),
 }
 ALIASES = {"plain": {"stripe": "stripes"}}
 """Template -> other names of parameters, those of the design (S77) -> the names by which they are stored and shown."""

@@ -164,6 +164,39 @@ EXTERNAL = DiskTemplate(
     fixed_params=("provider",),
 )
 
+DRBD = DiskTemplate(
+    "drbd",
+    Mirror.INTERNAL,
+    has_driver=True,
+    lower="plain",
+    has_port=True,
+    has_numbers=True,
+    uses_node_disk=True,
+    is_balanced=True,
+    params={
+        "c-delay-target": 1,
+        "c-fill-target": 0,
+        "c-max-rate": 61440,
+        "c-min-rate": 4096,
+        "c-plan-ahead": 20,
+        "data-stripes": 1,
+        "data_flushes": True,
+        "disk-barriers": "n",
+        "disk-custom": "",
+        "dynamic-resync": False,
+        "meta-barriers": False,
+        "meta-stripes": 1,
+        "meta_flushes": True,
+        "meta_size": 128,
+        "metavg": "",
+        "net-custom": "",
+        "protocol": "C",
+        "resync-rate": 61440,
+        "vg": "",
+    },
+    fixed_params=("meta_size", "metavg", "vg"),
+)
+
 TEMPLATES: dict[str, DiskTemplate] = {
     template.name: template
     for template in (
@@ -172,32 +205,7 @@ TEMPLATES: dict[str, DiskTemplate] = {
         SHARED_FILE,
         PLAIN,
         BLOCK_DEVICE,
-        DiskTemplate(
-            "drbd",
-            Mirror.INTERNAL,
-            lower="plain",
-            has_port=True,
-            has_numbers=True,
-            uses_node_disk=True,
-            is_balanced=True,
-            params={
-                "c-delay-target": 1,
-                "c-fill-target": 0,
-                "c-max-rate": 61440,
-                "c-min-rate": 4096,
-                "c-plan-ahead": 20,
-                "data-stripes": 1,
-                "disk-barriers": "n",
-                "disk-custom": "",
-                "dynamic-resync": False,
-                "meta-barriers": False,
-                "meta-stripes": 1,
-                "metavg": "xenvg",
-                "net-custom": "",
-                "protocol": "C",
-                "resync-rate": 61440,
-            },
-        ),
+        DRBD,
         RBD,
         EXTERNAL,
         DiskTemplate(

@@ -33,11 +33,20 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
     params: Params = {}
     wipe: bool = True
     """Whether new space must read as zeros before anything uses it."""
+    address: str = ""
+    """Where this node is to be found by its peers."""
+    secret: str = ""
+    """By which they know each other; see `public`."""
 
     @property
     def own_id(self) -> tuple[str | int, ...]:
         """What this node calls it."""
         return self.part or self.logical_id
+
+    @property
+    def public(self) -> "DiskSpec":
+        """The same without secrets, as it may be kept in jobs."""
+        return msgspec.structs.replace(self, secret="") if self.secret else self
 
     @property
     def place(self) -> str:

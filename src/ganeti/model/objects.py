@@ -109,6 +109,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "rw"
     name: str | None = None
     params: Params = {}
+    secret: str = ""
+    """By which its nodes know each other where it is mirrored; never shown, logged or put into jobs (G23)."""
 
     def part(self, node: NodeUuid) -> tuple[str | int, ...]:
         """What a node calls this layer."""

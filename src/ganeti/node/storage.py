@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,19 +20,30 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
+    DISKS_INFO,
+    MIRRORED_DEVICES,
     AdoptDiskArgs,
     DiskArgs,
     DiskInfo,
+    DisksArgs,
     GrowDiskArgs,
+    MirroredDevice,
     OpenDiskArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.storage.drbd.driver import mirrored_devices
 from ganeti.storage.interface import Adoption
 
+AT_ONCE = 4
+"""Disks that are looked at at the same time: each takes some programs."""
+Devices = Callable[[], Awaitable[list[MirroredDevice]]]
 
-def handlers(device: DeviceFactory, locks: InstanceLocks) -> Handlers:
+
+def handlers(
+    device: DeviceFactory, locks: InstanceLocks, devices: Devices = mirrored_devices
+) -> Handlers:
     """The answers to all calls about disks; those that change one wait for its instance's lock."""
-    disks = _Disks(device, locks)
+    disks = _Disks(device, locks, devices)
     return {
         BLOCKDEV_CREATE.name: disks.create,
         BLOCKDEV_REMOVE.name: disks.remove,
@@ -42,6 +54,8 @@ def handlers(device: DeviceFactory, locks: InstanceLocks) -> Handlers:
         BLOCKDEV_ASSEMBLE.name: disks.open,
         BLOCKDEV_SHUTDOWN.name: disks.close,
         BLOCKDEV_INFO.name: disks.info,
+        DISKS_INFO.name: disks.infos,
+        MIRRORED_DEVICES.name: disks.mirrored,
     }
 
 
@@ -49,6 +63,19 @@ def handlers(device: DeviceFactory, locks: InstanceLocks) -> Handlers:
 class _Disks:
     device: DeviceFactory
     locks: InstanceLocks
+    devices: Devices
+
+    async def mirrored(self, _args: Nothing, _call: Call) -> list[MirroredDevice]:
+        return await self.devices()
+
+    async def infos(self, args: DisksArgs, call: Call) -> list[DiskInfo]:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(disk: DiskArgs) -> DiskInfo:
+            async with gate:
+                return await self.info(disk, call)
+
+        return list(await asyncio.gather(*map(one, args.disks)))
 
     async def create(self, args: DiskArgs, _call: Call) -> DiskInfo:
         device = self.device(args.instance_name, args.disk)

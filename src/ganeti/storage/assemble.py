@@ -6,12 +6,18 @@ from ganeti.base.errors import StorageError
 from ganeti.base.paths import Paths
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.storage.block_device import AdoptedDevice
+from ganeti.storage.drbd.driver import DrbdDisk
 from ganeti.storage.external.volume import ExternalVolume
 from ganeti.storage.file import FileDisk
 from ganeti.storage.interface import BlockDevice
 from ganeti.storage.lvm.volume import LogicalVolume
 from ganeti.storage.rbd import RadosImage
 from ganeti.storage.shared_file import SharedFileDisk
+
+
+def _drbd(paths: Paths, disk: DiskSpec) -> BlockDevice:
+    return DrbdDisk(disk, lambda layer: device(paths, f"disk {disk.uuid}", layer))
+
 
 DRIVERS: dict[str, Callable[[Paths, DiskSpec], BlockDevice]] = {
     FileDisk.template.name: FileDisk,
@@ -20,6 +26,7 @@ DRIVERS: dict[str, Callable[[Paths, DiskSpec], BlockDevice]] = {
     AdoptedDevice.template.name: AdoptedDevice,
     RadosImage.template.name: RadosImage,
     ExternalVolume.template.name: ExternalVolume,
+    DrbdDisk.template.name: _drbd,
 }
 
 

@@ -31,7 +31,20 @@ def parser() -> argparse.ArgumentParser:
         help="where the cluster lives (default: %(default)s)",
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    make = commands.add_parser("up", help="make the cluster")
+    _add_up(commands.add_parser("up", help="make the cluster"))
+    commands.add_parser("down", help="end exactly what belongs to the cluster, and remove it")
+    commands.add_parser("status", help="show the daemons of the cluster")
+    shell = commands.add_parser("shell", help="open a shell, or run a command, on a node")
+    shell.add_argument(
+        "--node", default="1", metavar="NODE", help="its number or name (default: 1, the first)"
+    )
+    shell.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="a command instead of a shell"
+    )
+    return top
+
+
+def _add_up(make: argparse.ArgumentParser) -> None:
     make.add_argument("--nodes", type=int, default=3, help="how many nodes (default: %(default)s)")
     make.add_argument(
         "--hypervisor", choices=("fake", "kvm"), default="fake", help="default: %(default)s"
@@ -67,16 +80,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="offer the test guest that guest/build.py made in DIR as OS 'tiny'",
     )
-    commands.add_parser("down", help="end exactly what belongs to the cluster, and remove it")
-    commands.add_parser("status", help="show the daemons of the cluster")
-    shell = commands.add_parser("shell", help="open a shell, or run a command, on a node")
-    shell.add_argument(
-        "--node", default="1", metavar="NODE", help="its number or name (default: 1, the first)"
+    make.add_argument(
+        "--storage-vms",
+        type=int,
+        default=0,
+        metavar="N",
+        help="make N nodes more that are virtual machines with LVM and DRBD (root; needs --guest)",
     )
-    shell.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="a command instead of a shell"
-    )
-    return top
 
 
 def main() -> int:
@@ -125,6 +135,7 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
             rest=args.rapi,
             state=args.state,
             init_options=tuple(args.init_option),
+            machines=args.storage_vms,
         ),
         announce,
     )
@@ -155,6 +166,10 @@ def _status(cluster: VirtualCluster) -> int:
 def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:
     """Become the shell, or the command; returns only by InputError, if there is no such node."""
     node = cluster.node_called(args.node)
+    if node.tap:
+        from ganeti.vcluster.node_machines import run_in_machine
+
+        return run_in_machine(cluster, node, args.words)
     environment = {**os.environ, **node.environment(), "PS1": f"{node.name.partition('.')[0]}# "}
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     words = words or ["/bin/sh", "-i"]

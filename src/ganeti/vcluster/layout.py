@@ -21,6 +21,9 @@ CLUSTER_NAME = f"cluster.{DOMAIN}"
 MAX_NODES = 100
 MAX_DIRECTORY = 60
 """Characters; unix sockets below it must stay shorter than 108."""
+VOLUMES_MIB = 2048
+"""Of a machine's volume group; the file is sparse."""
+VOLUME_GROUP = "xenvg"
 STATE = "vcluster.json"
 UID_LOCKS = Path("/run/ganeti-uid-pool")
 """Lock files of user ids, for the virtual nodes of all clusters on this host."""
@@ -38,6 +41,8 @@ class VirtualNode(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it runs the query daemon while it is a candidate."""
     has_rest: bool = False
     """Whether it has a REST server while it is the master."""
+    tap: str = ""
+    """The cable of a node that is a virtual machine of its own; '' for one that is only a directory."""
 
     @property
     def paths(self) -> Paths:
@@ -90,12 +95,24 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps the cluster's state: 'embedded' or 'etcd'."""
     init_options: tuple[str, ...] = ()
     """Further ones of `gnt-cluster init`."""
+    volumes_mib: int = 0
+    """The size of the disk for the volume group of each machine."""
     is_complete: bool = False
     """False while it is being made: then nobody relies on it, and it may be removed."""
 
     @property
     def master(self) -> VirtualNode:
         return self.nodes[0]
+
+    @property
+    def local_nodes(self) -> tuple[VirtualNode, ...]:
+        """Those whose daemons run on this host."""
+        return tuple(node for node in self.nodes if not node.tap)
+
+    @property
+    def machines(self) -> tuple[VirtualNode, ...]:
+        """Those that are virtual machines."""
+        return tuple(node for node in self.nodes if node.tap)
 
     def node_called(self, text: str) -> VirtualNode:
         """The node with this number (from 1), name, or first part of its name; InputError."""
@@ -144,8 +161,15 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     rest: bool = False,
     state: str = "embedded",
     init_options: tuple[str, ...] = (),
+    machines: int = 0,
 ) -> VirtualCluster:
-    """A cluster of `count` nodes in `directory`, with addresses that nobody uses."""
+    """A cluster of `count` nodes in `directory` with addresses that nobody uses, and of `machines` more that are virtual machines."""
+    netns = netns or machines > 0
+    if machines and not guest:
+        raise InputError(
+            "is needed for --storage-vms: the directory that guest/build.py made", "--guest"
+        )
+    local, count = count, count + machines
     if not 1 <= count <= MAX_NODES:
         raise InputError(f"must be from 1 to {MAX_NODES}", "--nodes")
     if len(str(directory)) > MAX_DIRECTORY:
@@ -166,14 +190,16 @@ def plan(  # noqa: PLR0913 - each is an option of the command
         has_monitoring=monitoring,
         state=state,
         init_options=init_options,
+        volumes_mib=VOLUMES_MIB if machines else 0,
         nodes=tuple(
             VirtualNode(
                 name=f"{name}.{DOMAIN}",
                 root=str(directory / name),
                 address=address,
-                has_rest=rest,
-                namespace=f"gnt-{tag}-{number}" if netns else "",
-                has_confd=confd,
+                has_rest=rest and number <= local,
+                namespace=f"gnt-{tag}-{number}" if netns and number <= local else "",
+                tap=f"t{tag}-{number}" if number > local else "",
+                has_confd=confd and number <= local,
             )
             for number, (name, address) in enumerate(zip(names, addresses, strict=True), 1)
         ),

@@ -11,16 +11,28 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from ganeti.vcluster.node_machines import NodeMachine
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
 from ganeti.vcluster import network
-from ganeti.vcluster.layout import CLUSTER_NAME, VirtualCluster, VirtualNode, load
+from ganeti.vcluster.layout import (
+    CLUSTER_NAME,
+    VOLUME_GROUP,
+    VirtualCluster,
+    VirtualNode,
+    load,
+)
 from ganeti.vcluster.leftovers import Say, end_commands, end_guests, end_tasks
 
 DOWN = "down"
+MACHINE = "machine"
+"""What is shown in place of a daemon for a node that is a virtual machine."""
 START_ORDER = (NODED, ETCD, MASTERD, CONFD, MOND)
 JOIN_WAIT_S = 60.0
 LOG_LINES = 15
@@ -146,7 +158,7 @@ def end(directory: Path, say: Say) -> bool:
 def _remove(cluster: VirtualCluster, say: Say) -> None:
     """End a cluster, and the commands that are making it if nobody waits for them any more."""
     if not cluster.is_complete:
-        for node in cluster.nodes:
+        for node in cluster.local_nodes:
             end_commands(node.paths, node.name, say)
     down(cluster, say)
 
@@ -160,24 +172,50 @@ def up(cluster: VirtualCluster, say: Say) -> None:
     cluster.directory_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     cluster.save()
     cluster.shared_directory.mkdir(mode=0o700, exist_ok=True)
-    for node in cluster.nodes:
+    for node in cluster.local_nodes:
         _furnish(cluster, node)
     if cluster.bridge:
         _make_network(network.setup(cluster))
     cluster = _with_guest_bridge(cluster, say)
     commands = Commands(cluster, say)
+    machines = start_machines(cluster, say)
     commands.run(cluster.master, init_command(cluster))
-    for node in cluster.nodes[1:]:
+    for node in cluster.local_nodes[1:]:
         join(commands, node)
+    for machine in machines:
+        machine.furnish(VOLUME_GROUP)
+        machine.join(commands)
     if cluster.has_monitoring:
-        for node in cluster.nodes:
+        for node in cluster.local_nodes:
             _start(node, MOND, say)
+
+
+def start_machines(cluster: VirtualCluster, say: Say) -> "list[NodeMachine]":
+    """Switch on the machines that are off; all boot at once. ExecError, PrereqError."""
+    if not cluster.machines:
+        return []
+    from ganeti.vcluster.machine_image import build_image
+    from ganeti.vcluster.node_machines import node_machines
+
+    found = node_machines(cluster)
+    if any(one.machine.pid is None for one in found):
+        say(
+            "Booting the machines (the first time, Debian packages are fetched and an image is made)"
+        )
+        image = build_image(Path(cluster.guest), cluster.directory_path)
+        for one in found:
+            if one.machine.pid is None:
+                one.machine.start(image)
+    return found
 
 
 def start(cluster: VirtualCluster, say: Say) -> None:
     """Start those daemons of a cluster that do not run; ExecError where that is not possible."""
     missing = [row for row in status(cluster) if row[2] == DOWN]
     if not missing:
+        return
+    if cluster.machines and all(daemon == MACHINE for _node, daemon, _down in missing):
+        start_machines(cluster, say)
         return
     if cluster.bridge:
         raise ExecError(
@@ -220,7 +258,7 @@ def _make_network(commands: Sequence[Sequence[str]]) -> None:
 
 
 def _show_logs(cluster: VirtualCluster, say: Say) -> None:
-    for node in cluster.nodes:
+    for node in cluster.local_nodes:
         for log in sorted(node.paths.log.glob("*.log")):
             lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
             say("\n".join([f"--- {log}", *lines]))
@@ -240,7 +278,9 @@ def init_command(cluster: VirtualCluster) -> list[str]:
     words += cluster.init_options
     if cluster.guest_bridge:
         words.append(f"--nic-parameters=link={cluster.guest_bridge}")
-    if cluster.guest:
+    if cluster.machines:
+        words += [f"--vg-name={VOLUME_GROUP}", "--enabled-disk-templates=drbd,plain,diskless"]
+    if cluster.guest and cluster.hypervisor == "kvm":
         guest = Path(cluster.guest)
         # Where many guests share few processors, emulated timers are late, and a kernel that
         # checks them as it boots takes them for broken and gives up.
@@ -340,9 +380,16 @@ def down(cluster: VirtualCluster, say: Say) -> None:
 
 async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
     problems = []
+    if cluster.machines:
+        from ganeti.vcluster.node_machines import node_machines
+
+        for one in node_machines(cluster):
+            if pid := one.machine.pid:
+                one.machine.cut_power()
+                say(f"switched off {one.node.name} (process {pid})")
     # Node daemons before masters: a master that is elected meanwhile starts the daemons of candidates.
     for name in (RAPI, MOND, NODED, CONFD, MASTERD, ETCD, RAPI):
-        for node in cluster.nodes:
+        for node in cluster.local_nodes:
             daemons = Daemons(node.paths, environment=node.environment())
             try:
                 if process := daemons.status(name).process:
@@ -350,7 +397,7 @@ async def _end_all(cluster: VirtualCluster, say: Say) -> list[str]:
                     say(f"ended {name} of {node.name} (process {process.pid})")
             except GanetiError as err:
                 problems.append(str(err))
-    for node in cluster.nodes:
+    for node in cluster.local_nodes:
         end_tasks(node.paths, node.name, say)
         problems += await end_guests(node, cluster.hypervisor, say)
     return problems
@@ -373,8 +420,13 @@ def _daemons_of(cluster: VirtualCluster, node: VirtualNode) -> list[str]:
 def status(cluster: VirtualCluster) -> list[tuple[str, str, str]]:
     """(node, daemon, process or DOWN) of every daemon that should be there."""
     rows = []
-    for node in cluster.nodes:
+    for node in cluster.local_nodes:
         for name in _daemons_of(cluster, node):
             process = Daemons(node.paths, environment=node.environment()).status(name).process
             rows.append((node.name, name, str(process.pid) if process else DOWN))
+    if cluster.machines:
+        from ganeti.vcluster.node_machines import node_machines
+
+        found = node_machines(cluster)
+        rows += [(one.node.name, MACHINE, str(one.machine.pid or DOWN)) for one in found]
     return rows

@@ -16,7 +16,12 @@ def setup(cluster: VirtualCluster) -> list[Command]:
         ["ip", "link", "add", cluster.bridge, "type", "bridge"],
         ["ip", "link", "set", cluster.bridge, "up"],
     ]
-    for node in cluster.nodes:
+    for node in cluster.machines:
+        commands += [
+            ["ip", "tuntap", "add", node.tap, "mode", "tap"],
+            ["ip", "link", "set", node.tap, "master", cluster.bridge, "up"],
+        ]
+    for node in cluster.local_nodes:
         inside = ["ip", "-n", node.namespace]
         commands += [
             ["ip", "netns", "add", node.namespace],
@@ -45,7 +50,7 @@ def guest_bridges(cluster: VirtualCluster) -> list[Command]:
     """Commands that make what the guests' interfaces are put into; nothing else is in it."""
     if not cluster.guest_bridge:
         return []
-    places = [["ip", "-n", node.namespace] for node in cluster.nodes if node.namespace]
+    places = [["ip", "-n", node.namespace] for node in cluster.local_nodes if node.namespace]
     commands = []
     for ip in places or [["ip"]]:
         commands += [
@@ -59,6 +64,8 @@ def teardown(cluster: VirtualCluster) -> list[Command]:
     """Commands that remove it; each may fail because its thing is gone already."""
     commands = []
     for node in cluster.nodes:
+        if node.tap:
+            commands.append(["ip", "link", "del", node.tap])
         if not node.namespace:
             continue
         # The cable first: a namespace that is removed gives its interfaces up only later.

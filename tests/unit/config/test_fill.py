@@ -20,7 +20,7 @@ def test_each_layer_of_disk_parameters_is_stronger_than_the_one_before() -> None
         == TEMPLATES["drbd"].params
     )
     filled = filled_diskparams(CLUSTER, GROUP, "drbd", {"resync-rate": 8})
-    assert (filled["protocol"], filled["resync-rate"], filled["metavg"]) == ("A", 8, "xenvg")
+    assert (filled["protocol"], filled["resync-rate"], filled["metavg"]) == ("A", 8, "")
     assert filled_diskparams(CLUSTER, GROUP, "drbd")["resync-rate"] == 7
 
 

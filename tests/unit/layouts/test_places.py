@@ -78,6 +78,9 @@ class Names:
         self.given += 1
         return f"uuid{self.given}"
 
+    def secret(self) -> str:
+        return "secret"
+
     def port(self) -> int:
         return 11000
 

@@ -14,10 +14,12 @@ from ganeti.cli.gnt_instance import (
     system,
 )
 from ganeti.cli.gnt_instance.table import table
+from ganeti.cli.mirrors import add_instance_commands
 from ganeti.cli.tags import add_tag_commands
 
 COMMAND_MODULES = (create, batch, modify, disks, show, power, system, move, console)
 
+add_instance_commands(table)
 add_tag_commands(table, "instance")
 
 

@@ -35,6 +35,12 @@ class SyncStatus(Message, frozen=True, kw_only=True):
     percent: float | None = None
     """How far copies are the same, while one is brought up to date."""
     seconds_left: float | None = None
+    rate: int | None = None
+    """KiB/s."""
+    state: str = ""
+    """What the driver says of it, in its own words (S95)."""
+    generations: tuple[str, ...] = ()
+    """The generation of the data of this copy, then those that it comes from; empty if that is not known."""
 
     @property
     def in_sync(self) -> bool:
@@ -58,6 +64,20 @@ class GrowDiskArgs(Message, frozen=True, kw_only=True):
     instance_name: str
     disk: DiskSpec
     size: int
+
+
+class DisksArgs(Message, frozen=True, kw_only=True):
+    """Several disks, perhaps of several instances."""
+
+    disks: list[DiskArgs]
+
+
+class MirroredDevice(Message, frozen=True, kw_only=True):
+    """A device in the node's kernel: `name` is the UUID of its disk, if it is ours."""
+
+    name: str
+    number: int
+    state: str = ""
 
 
 class StorageUnits(Message, frozen=True, kw_only=True):
@@ -97,3 +117,11 @@ BLOCKDEV_SHUTDOWN = Procedure("blockdev_shutdown", DiskArgs, Nothing, SLOW_S, ch
 BLOCKDEV_INFO = Procedure("blockdev_info", DiskArgs, DiskInfo, NORMAL_S, changes=False)
 
 STORED_DISKS = Procedure("stored_disks", StorageUnits, list[StoredDisk], NORMAL_S, changes=False)
+
+DISKS_INFO = Procedure("disks_info", DisksArgs, list[DiskInfo], SLOW_S, changes=False)
+"""What `blockdev_info` says of each, in the same order."""
+
+MIRRORED_DEVICES = Procedure(
+    "mirrored_devices", Nothing, list[MirroredDevice], NORMAL_S, changes=False
+)
+"""All devices of DRBD that the node has, whosever they are."""

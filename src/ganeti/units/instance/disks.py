@@ -47,6 +47,9 @@ class JobNames:
     def uuid(self) -> str:
         return self.ctx.ids.uuid()
 
+    def secret(self) -> str:
+        return self.ctx.ids.token()
+
     def port(self) -> int:
         port = self.ctx.config.reservations.new_port(self.ctx.job_id, self.ctx.snapshot)
         if port is None:
@@ -94,7 +97,9 @@ async def create_disks(
             if chosen is None or disk.uuid in chosen:
                 ctx.info(f"disk {disk.index} ({disk.size} MiB) on {node.name}")
                 source = (adopted or {}).get(disk.uuid, "")
-                undone = RemoveDisk(node=uuid, instance=instance.name, disk=disk, adopted=source)
+                undone = RemoveDisk(
+                    node=uuid, instance=instance.name, disk=disk.public, adopted=source
+                )
                 await undo.push(undone)
                 await _create_disk(ctx, node, instance, disk, source)
 
@@ -231,4 +236,5 @@ def _busy(
 
 def _progress(disk: DiskSpec, sync: SyncStatus) -> str:
     left = "" if sync.seconds_left is None else f", {sync.seconds_left:.0f} s left"
-    return f"disk {disk.index}: {sync.percent or 0:.1f}%{left}"
+    rate = "" if sync.rate is None else f" at {sync.rate / 1024:.1f} MiB/s"
+    return f"disk {disk.index}: {sync.percent or 0:.1f}%{rate}{left}"

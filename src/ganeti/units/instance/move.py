@@ -170,7 +170,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         for disk in spec.disks:
             what = DiskArgs(instance_name=spec.name, disk=disk)
             ctx.step(f"copying disk {disk.index} ({disk.size} MiB)")
-            await undo.push(RemoveDisk(node=plan.target.uuid, instance=spec.name, disk=disk))
+            await undo.push(RemoveDisk(node=plan.target.uuid, instance=spec.name, disk=disk.public))
             # What an earlier attempt left there is not zeros.
             await ctx.call(plan.target, BLOCKDEV_REMOVE, what)
             await ctx.call(plan.target, BLOCKDEV_CREATE, what)

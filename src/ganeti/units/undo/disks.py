@@ -83,7 +83,7 @@ def removals(
 ) -> list[Step]:
     """The steps that remove the disks of an instance, or some by their UUIDs, from a node whose view `instance` is."""
     return [
-        RemoveDisk(node=node, instance=instance.name, disk=disk)
+        RemoveDisk(node=node, instance=instance.name, disk=disk.public)
         for disk in instance.disks
         if only is None or disk.uuid in only
     ]

@@ -1,0 +1,131 @@
+"""gnt-instance disk-status and repair-disks, gnt-cluster verify-disks, gnt-node list-drbd."""
+
+import argparse
+from typing import Any
+
+from ganeti.base.terminal import say
+from ganeti.cli.command import EXIT_FAILURE, CommandTable
+from ganeti.cli.jobs import run_given, run_job, run_jobs, wait_for_result
+from ganeti.cli.many_jobs import wait_for_all
+from ganeti.cli.opcode_options import OpOptions
+from ganeti.cli.options import INSTANCE, JOB_OPTIONS, NODE, QUERY_JOB_OPTIONS
+from ganeti.cli.output import format_table
+from ganeti.clients.luxi import LuxiClient
+
+_STATUS_FIELDS = ("disk", "node", "status", "progress", "state")
+_DRBD_TITLES = ("Node", "Minor", "Instance", "Disk", "Role", "PeerNode", "State")
+
+
+def add_instance_commands(table: CommandTable) -> None:
+    """Put the commands about an instance's disks into the table of gnt-instance."""
+    table.command(
+        "disk-status",
+        INSTANCE,
+        OpOptions("mirrors.OpInstanceDiskStatus"),
+        *QUERY_JOB_OPTIONS,
+    )(disk_status)
+    table.command("repair-disks", INSTANCE, OpOptions("mirrors.OpInstanceRepair"), *JOB_OPTIONS)(
+        repair_disks
+    )
+
+
+def add_cluster_commands(table: CommandTable) -> None:
+    """Put verify-disks into the table of gnt-cluster."""
+    table.command("verify-disks", OpOptions("mirrors.OpClusterVerifyDisks"), *JOB_OPTIONS)(
+        verify_disks
+    )
+
+
+def add_node_commands(table: CommandTable) -> None:
+    """Put list-drbd into the table of gnt-node."""
+    table.command("list-drbd", NODE, OpOptions("mirrors.OpNodeListDrbd"), *QUERY_JOB_OPTIONS)(
+        list_drbd
+    )
+
+
+def disk_status(args: argparse.Namespace) -> int:
+    """Show how each disk of an instance is on each of its nodes; exit code 1 if one is not well.
+
+    States: ok, closed (there, and not open), syncing, degraded, split-brain, missing, broken, unknown.
+    """
+    rows = run_given(args)
+    if rows is None:
+        return 0
+    titles = [name.capitalize() for name in _STATUS_FIELDS]
+    cells = [
+        [str(row["disk"]), row["node"], row["status"], _progress(row), _words(row)] for row in rows
+    ]
+    say("\n".join(format_table(titles, cells)))
+    good = ("ok", "closed", "syncing")
+    return 0 if all(row["status"] in good for row in rows) else EXIT_FAILURE
+
+
+def _progress(row: dict[str, Any]) -> str:
+    if row["percent"] is None:
+        return "-"
+    left = "" if row["seconds_left"] is None else f" {row['seconds_left']:.0f}s"
+    return f"{row['percent']:.1f}%{left}"
+
+
+def _words(row: dict[str, Any]) -> str:
+    return row["problem"] or row["state"] or "-"
+
+
+def repair_disks(args: argparse.Namespace) -> int:
+    """Make broken disks of a mirrored instance anew on its primary node, filled from the secondary one.
+
+    What is broken on the secondary node is not touched: gnt-instance replace-disks does that.
+    """
+    with LuxiClient() as client:
+        result = run_job(client, args.op.opcode(args), args)
+        if args.dry_run or result is None:
+            return 0
+        return wait_for_all(client, result["jobs"])
+
+
+def verify_disks(args: argparse.Namespace) -> int:
+    """Look at the disks of all instances that are to run, and activate those that are not open or connected.
+
+    What is missing is only told: gnt-instance replace-disks, or recreate-disks, makes it anew.
+    """
+    from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
+
+    with LuxiClient() as client:
+        result = run_job(client, args.op.opcode(args), args)
+        if args.dry_run or result is None:
+            return 0
+        is_well = True
+        closed: list[str] = []
+        for is_accepted, what in result["jobs"]:
+            if not is_accepted:
+                say(f"Not looked at: {what}")
+                is_well = False
+                continue
+            silent, some, missing = wait_for_result(client, int(what), is_quiet=True)[0]
+            closed += some
+            is_well = _told(silent, missing) and is_well
+        if not closed:
+            say("No disks need to be activated.")
+            return 0 if is_well else EXIT_FAILURE
+        jobs = [(name, OpInstanceActivateDisks(instance_name=name)) for name in closed]
+        say(f"Activating the disks of {', '.join(closed)}")
+        return 0 if run_jobs(client, jobs, args) and is_well else EXIT_FAILURE
+
+
+def _told(silent: dict[str, str], missing: dict[str, list[list[str]]]) -> bool:
+    """Show what cannot be mended here; whether there was nothing."""
+    for node, why in sorted(silent.items()):
+        say(f"{node} does not answer: {why}")
+    for instance, rows in sorted(missing.items()):
+        for node, disk in rows:
+            say(f"{instance}: {disk} is missing or broken on {node}")
+    return not silent and not missing
+
+
+def list_drbd(args: argparse.Namespace) -> int:
+    """List the DRBD devices of a node: those of instances, and those that nobody owns."""
+    rows = run_given(args)
+    if rows is not None:
+        cells = [[str(cell) for cell in row] for row in rows]
+        say("\n".join(format_table(_DRBD_TITLES, cells)))
+    return 0

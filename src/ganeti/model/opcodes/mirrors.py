@@ -1,0 +1,60 @@
+"""Opcodes that look at mirrored disks, and mend them."""
+
+from typing import Annotated, ClassVar
+
+from ganeti.model.fields import Field
+from ganeti.model.opcodes.base import EarlyRelease, OpCode
+from ganeti.model.opcodes.group import OnGroup
+from ganeti.model.opcodes.instance import OnInstance
+
+
+class OpClusterVerifyDisks(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY_DISKS"):
+    """Look at the disks of all instances: submits a job for each node group."""
+
+    group_name: Annotated[
+        str | None, Field("look at one group only", "! --node-group", "GROUP")
+    ] = None
+    is_strict: bool = False
+
+    host_changing: ClassVar[bool] = False
+
+
+class OpGroupVerifyDisks(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_VERIFY_DISKS"):
+    """Look at the disks of a group's instances.
+
+    The result is `[{node: why it does not answer}, [instance to activate], {instance: [[node, disk]]}]`:
+    what is missing comes last.
+    """
+
+    is_strict: bool = False
+
+    host_changing: ClassVar[bool] = False
+
+
+class OpInstanceDiskStatus(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_DISK_STATUS"):
+    """How each disk of an instance is on each of its nodes (S97): a list of objects, two a mirrored disk.
+
+    Fields: `disk`, `node`, `primary`, `status` (`ok`, `closed`, `degraded`, `syncing`, `split-brain`, `missing`,
+    `broken`, `unknown`), `path`, `size` in MiB, `percent`, `seconds_left`, `rate` in KiB/s, `state`, `problem`.
+    """
+
+    host_changing: ClassVar[bool] = False
+
+
+class OpInstanceRepair(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_REPAIR"):
+    """Make broken disks of a mirrored instance anew on its primary node, filled from the other one (S98)."""
+
+    early_release: EarlyRelease = False
+
+
+class OpNodeListDrbd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_LIST_DRBD"):
+    """The mirrored devices of a node, those of the configuration and those that it has: rows.
+
+    `[node, number, instance, disk/N, role, other node, state]`; instance and disk are empty for what nobody owns.
+    """
+
+    node_name: str
+    node_uuid: str | None = None
+
+    summary_field: ClassVar[str | None] = "node_name"
+    host_changing: ClassVar[bool] = False

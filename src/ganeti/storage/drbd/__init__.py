@@ -1,0 +1,1 @@
+"""DRBD 8.4: commands and reports as pure functions, the connection by netlink, the driver."""

@@ -1,0 +1,408 @@
+"""Disks that are mirrored over the network by DRBD 8.4: template `drbd`, over a volume for data and one for metadata.
+
+The resource in the kernel has the UUID of the disk as its name, so a minor tells whose it is. A node is
+promoted only where its data is known to be the newest, or it reads what it lacks from its peer (G13): after a
+handshake, or without one if the peer is marked offline. Copies that have parted are never reconciled here:
+both stay as they are, and the error says how a person chooses.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import HostError, StorageError
+from ganeti.base.process import Completed, Run, run
+from ganeti.model.disk_templates import DRBD, DiskTemplate
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
+from ganeti.rpc.procedures.disks import MirroredDevice, SyncStatus
+from ganeti.storage.drbd import commands, metadata, netlink, status
+from ganeti.storage.drbd.status import Resource, Settings
+from ganeti.storage.interface import BlockDevice
+
+HANDSHAKE_S = 30.0
+"""DRBD tries to connect every 10 s."""
+LOOK_EVERY_S = 0.2
+VERSION = "8.4"
+HELPER_OFF = ("/bin/true", "/usr/bin/true", "disabled")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """How the driver reaches DRBD."""
+
+    run: Run = run
+    connect: Callable[[netlink.Connection], None] = netlink.connect
+    proc: Path = Path("/proc/drbd")
+    helper: Path = Path("/sys/module/drbd/parameters/usermode_helper")
+
+    async def do(self, words: commands.Words, *, what: str, check: bool = True) -> Completed:
+        """Run one command; StorageError. Its output may hold a secret only where nobody shows it."""
+        try:
+            return await self.run(words, check=check)
+        except HostError as err:
+            raise StorageError(f"{what}: {err.message}") from err
+
+    async def resources(self) -> dict[str, Resource]:
+        """All resources of this node by their names."""
+        done = await self.do(commands.events(), what="the state of DRBD cannot be read")
+        return status.parse_events(done.stdout.decode(errors="replace"))
+
+    async def settings(self, resource: str) -> Settings:
+        """What a resource is made of."""
+        try:
+            done = await self.run(commands.show(resource))
+        except HostError:  # its text would have what was printed so far
+            raise StorageError(f"the settings of resource {resource} cannot be read") from None
+        return status.parse_show(done.stdout.decode(errors="replace"))
+
+    def check_module(self) -> None:
+        """Refuse another version, and helpers that would interfere; blocks."""
+        first = metadata.read_text(self.proc).partition("\n")[0]
+        if f"version: {VERSION}" not in first:
+            raise StorageError(f"DRBD {VERSION} is needed, this node has: {first[:80]}")
+        helper = metadata.read_text(self.helper).strip()
+        if helper not in HELPER_OFF:
+            raise StorageError(
+                f"DRBD would ask {helper!r:.60} what to do; say that nobody is asked:"
+                f" echo /bin/true >{self.helper}, and for the next boot the option usermode_helper=/bin/true"
+            )
+
+
+@dataclass(frozen=True)
+class _Layers:
+    data: BlockDevice
+    meta: BlockDevice
+    meta_spec: DiskSpec
+    data_spec: DiskSpec
+
+
+@dataclass
+class _Seen:
+    """What is in the kernel now."""
+
+    resource: Resource | None
+    settings: Settings = field(default_factory=Settings)
+
+
+class DrbdDisk(BlockDevice):
+    """One end of a mirrored disk."""
+
+    template: ClassVar[DiskTemplate] = DRBD
+
+    def __init__(
+        self,
+        disk: DiskSpec,
+        layer: Callable[[DiskSpec], BlockDevice],
+        *,
+        kernel: Kernel | None = None,
+    ) -> None:
+        self._disk, self._kernel = disk, kernel or Kernel()
+        match disk.own_id, disk.logical_id, disk.children, disk.peers:
+            case (int(minor),), (int(port), *_), (data, meta), (peer,):
+                self._minor, self._port, self._peer = minor, port, peer
+            case _:
+                raise StorageError(
+                    f"disk {disk.index} ({disk.uuid}): it must have a minor, a port, a peer, and volumes for"
+                    " data and metadata"
+                )
+        meta = replace(meta, wipe=False)  # DRBD writes all that it reads there
+        self._below = _Layers(layer(data), layer(meta), meta, data)
+        self.mirror = self
+
+    @property
+    def path(self) -> str:
+        return commands.device(self._minor)
+
+    @property
+    def _name(self) -> str:
+        return self._disk.uuid
+
+    # --- making and removing ---
+
+    async def create(self, size_mib: int) -> None:
+        """The volume for data comes last: with it, and the mark on the metadata, the disk is complete."""
+        await asyncio.to_thread(self._kernel.check_module)
+        await self._check_minor(await self._kernel.resources())
+        below = self._below
+        had = [await below.data.size_mib() is not None, await below.meta.size_mib() is not None]
+        try:
+            await below.meta.create(below.meta_spec.size)
+            await below.meta.open(DiskRole.PRIMARY)
+            if not (had[0] and await self._is_marked()):
+                await self._initialise()
+            await below.data.create(max(size_mib, below.data_spec.size))
+        except BaseException:
+            for layer, was_there in zip((below.data, below.meta), had, strict=True):
+                if not was_there:
+                    with contextlib.suppress(StorageError):
+                        await layer.remove()
+            raise
+
+    async def remove(self) -> None:
+        seen = await self._look(optional=True)
+        if seen.resource is not None:
+            await self._down()
+        await self._below.data.remove()
+        await self._below.meta.remove()
+
+    async def _initialise(self) -> None:
+        """Make metadata of a copy without data."""
+        meta = self._below.meta.path
+        await asyncio.to_thread(metadata.clear, meta)
+        await self._do(commands.create_md(self._minor, meta))
+        await asyncio.to_thread(metadata.set_mark, meta, self._name)
+
+    async def _is_marked(self) -> bool:
+        return await asyncio.to_thread(metadata.is_marked, self._below.meta.path, self._name)
+
+    # --- opening and closing ---
+
+    async def open(self, role: DiskRole) -> None:
+        await asyncio.to_thread(self._kernel.check_module)
+        await self._below.data.open(DiskRole.PRIMARY)
+        await self._below.meta.open(DiskRole.PRIMARY)
+        seen = await self._look()
+        seen = await self._attach(seen)
+        if role is DiskRole.SECONDARY:
+            await self._demote(seen)
+        await self._connect(seen)
+        if role is DiskRole.SECONDARY:
+            return
+        now = await self._settled()
+        if role is DiskRole.BOTH:
+            await self._allow_two(now)
+        await self._promote(now, role)
+        if role is DiskRole.PRIMARY and now.peer_role != status.PRIMARY:
+            await self._forbid_two()
+
+    async def _attach(self, seen: _Seen) -> _Seen:
+        data, meta = self._below.data.path, self._below.meta.path
+        found, wanted = seen.settings, (data, meta)
+        if seen.resource is None:
+            await self._do(commands.new_resource(self._name))
+        if seen.resource is None or seen.resource.minor is None:
+            await self._do(commands.new_minor(self._name, self._minor))
+        elif seen.resource.attached and (found.data, found.meta) == wanted:
+            await self._do(commands.disk_options(self._minor, self._disk.params))
+            return seen
+        elif seen.resource.attached:
+            await self._do(commands.detach(self._minor))
+        if not await self._is_marked():
+            await self._initialise()
+        block = await asyncio.to_thread(metadata.read_superblock, meta)
+        if block is None:
+            raise StorageError(
+                f"{self._what}: the metadata on {meta} is damaged; run replace-disks"
+            )
+        # It may have been grown by a job that broke off before the configuration followed.
+        size = max(self._below.data_spec.size, block.size_sectors // 2048)
+        await self._do(commands.apply_al(self._minor, meta))
+        await self._do(commands.attach(self._minor, data, meta, size, self._disk.params))
+        return await self._look()
+
+    async def _connect(self, seen: _Seen) -> None:
+        own, peer = self._ends()
+        has = seen.settings
+        connection = seen.resource.connection if seen.resource else status.STAND_ALONE
+        if (has.own, has.peer) == (own, peer) and connection != status.STAND_ALONE:
+            return
+        if has.own is not None and has.peer is not None:
+            await self._kernel.do(
+                commands.disconnect(has.own, has.peer), what=self._what, check=False
+            )
+        wanted = netlink.Connection(
+            resource=self._name,
+            own=own,
+            peer=peer,
+            protocol=str(self._disk.params.get("protocol", "C")),
+            secret=self._disk.secret,
+            options=commands.connection_options(self._disk.params),
+        )
+        await asyncio.to_thread(self._kernel.connect, wanted)
+
+    def _ends(self) -> tuple[commands.Endpoint, commands.Endpoint]:
+        return (self._disk.address, self._port), (self._peer.address, self._port)
+
+    async def _settled(self) -> Resource:
+        """The state after the handshake with the peer, which is waited for unless it is marked offline."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + HANDSHAKE_S
+        while True:
+            now = await self._resource()
+            # A peer that has just died is missed only after some seconds.
+            is_missed = not (self._peer.offline and now.peer_role == status.PRIMARY)
+            if now.settled and (is_missed or loop.time() >= end):
+                return now
+            if now.connection == status.STAND_ALONE:
+                raise StorageError(self._parted(now))
+            if self._peer.offline and now.connection != status.CONNECTED:
+                return now
+            if loop.time() >= end:
+                raise StorageError(
+                    f"{self._what}: {self._peer.name} does not answer ({now.words}). Both copies may have been"
+                    " written to (split brain): gnt-instance disk-status tells. If that node is dead, first say"
+                    f" so: gnt-node modify --offline=yes {self._peer.name}"
+                )
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _parted(self, now: Resource) -> str:
+        return (
+            f"{self._what}: it has dropped its connection to {self._peer.name} ({now.words}). Most likely both"
+            " copies were written to while they did not see each other (split brain); nothing was thrown away."
+            " Choose the primary node's copy with gnt-instance replace-disks --on-secondary; to take the other"
+            " one, fail the instance over first"
+        )
+
+    async def _promote(self, now: Resource, role: DiskRole) -> None:
+        if now.role == status.PRIMARY:
+            return
+        if now.peer_role == status.PRIMARY and role is not DiskRole.BOTH:
+            raise StorageError(f"{self._what}: {self._peer.name} writes to it")
+        is_new = await self._nobody_wrote(now)
+        has_all = now.disk == status.UP_TO_DATE
+        reads_there = now.settled and now.peer_disk == status.UP_TO_DATE
+        if not (is_new or has_all or reads_there):
+            raise StorageError(
+                f"{self._what}: no copy is known to have all that was written ({now.words});"
+                f" bring {self._peer.name} back"
+            )
+        await self._do(commands.primary(self._minor, force=is_new))
+
+    async def _nobody_wrote(self, now: Resource) -> bool:
+        """Two copies that were made and never used: connected, they would not agree if one had data."""
+        if not now.settled or (now.disk, now.peer_disk) != (status.INCONSISTENT,) * 2:
+            return False
+        done = await self._do(commands.generations(self._minor))
+        generations = status.parse_generations(done.stdout.decode(errors="replace"))
+        return generations[:1] == (status.JUST_CREATED,)
+
+    async def _demote(self, seen: _Seen) -> None:
+        if seen.resource is not None and seen.resource.role == status.PRIMARY:
+            await self._do(commands.secondary(self._minor))
+        await self._forbid_two()
+
+    async def _allow_two(self, now: Resource) -> None:
+        if now.connection == status.CONNECTED:
+            await self._do(commands.two_primaries(*self._ends(), allowed=True))
+
+    async def _forbid_two(self) -> None:
+        """Dual primary lasts only as long as a migration."""
+        settings = await self._kernel.settings(self._name)
+        if settings.two_primaries and settings.own and settings.peer:
+            await self._do(commands.two_primaries(settings.own, settings.peer, allowed=False))
+
+    async def close(self) -> None:
+        seen = await self._look(optional=True)
+        if seen.resource is not None:
+            await self._down()
+        await self._below.meta.close()
+        await self._below.data.close()
+
+    async def _down(self) -> None:
+        await self._do(commands.down(self._name))
+
+    # --- looking ---
+
+    @property
+    def _what(self) -> str:
+        return f"disk {self._disk.index} ({self.path})"
+
+    async def _do(self, words: commands.Words) -> Completed:
+        return await self._kernel.do(words, what=self._what)
+
+    async def _look(self, *, optional: bool = False) -> _Seen:
+        """What the kernel has of this disk; with `optional` DRBD need not be there at all."""
+        if optional and not await asyncio.to_thread(self._kernel.proc.exists):
+            return _Seen(None)
+        resources = await self._kernel.resources()
+        found = resources.get(self._name)
+        if optional:
+            if found is None:
+                return _Seen(None)
+        else:
+            await self._check_minor(resources)
+        if found is None:
+            return _Seen(None)
+        return _Seen(found, await self._kernel.settings(self._name))
+
+    async def _check_minor(self, resources: dict[str, Resource]) -> None:
+        """The minor that the configuration gave to this disk is not another's on this node (F25)."""
+        for other in resources.values():
+            if other.minor == self._minor and other.name != self._name:
+                raise StorageError(
+                    f"{self._what}: minor {self._minor} is that of resource {other.name}, which is no disk of the"
+                    f" cluster here; look at it, and end it: drbdsetup down {other.name}"
+                )
+        own = resources.get(self._name)
+        if own is not None and own.minor not in (None, self._minor):
+            raise StorageError(f"{self._what}: it is open as minor {own.minor}; close it first")
+
+    async def _resource(self) -> Resource:
+        found = (await self._kernel.resources()).get(self._name)
+        if found is None:
+            raise StorageError(f"{self._what}: it was closed meanwhile")
+        return found
+
+    async def grow(self, size_mib: int) -> None:
+        now = await self._resource()
+        if now.size_kib >= size_mib * 1024:
+            return
+        alone = self._peer.offline and now.connection != status.CONNECTED
+        await self._do(commands.resize(self._minor, size_mib, alone=alone))
+        if (await self._resource()).size_kib < size_mib * 1024:
+            raise StorageError(f"{self._what}: it did not grow to {size_mib} MiB")
+
+    async def size_mib(self) -> int | None:
+        sizes = [await self._below.data.size_mib(), await self._below.meta.size_mib()]
+        if sizes[0] is None or sizes[1] is None:
+            return None
+        seen = await self._look(optional=True)
+        if seen.resource is not None and seen.resource.attached:
+            return seen.resource.size_kib // 1024
+        return sizes[0]
+
+    async def check_identity(self) -> None:
+        await self._below.data.check_identity()
+        await self._below.meta.check_identity()
+        if not await self._is_marked():
+            raise StorageError(f"{self._what}: the metadata is not that of this disk")
+        await self._look()
+
+    async def sync_status(self) -> SyncStatus | None:
+        seen = await self._look(optional=True)
+        if seen.resource is None or seen.resource.minor is None:
+            return None
+        now = seen.resource
+        progress = None
+        if now.synchronising:
+            text = await asyncio.to_thread(metadata.read_text, self._kernel.proc)
+            progress = status.parse_progress(text, self._minor)
+        done = await self._do(commands.generations(self._minor)) if now.attached else None
+        percent = progress.percent if progress else 0.0 if now.synchronising else None
+        return SyncStatus(
+            up_to_date=now.disk == status.UP_TO_DATE,
+            connected=now.settled,
+            percent=percent,
+            seconds_left=progress.seconds_left if progress else None,
+            rate=progress.rate if progress else None,
+            state=now.words,
+            generations=status.parse_generations(done.stdout.decode()) if done else (),
+        )
+
+
+async def mirrored_devices(kernel: Kernel | None = None) -> list[MirroredDevice]:
+    """All devices of this node; none where DRBD is not loaded. StorageError."""
+    found = kernel or Kernel()
+    if not await asyncio.to_thread(found.proc.exists):
+        return []
+    return [
+        MirroredDevice(name=one.name, number=one.minor, state=one.words)
+        for one in (await found.resources()).values()
+        if one.minor is not None
+    ]

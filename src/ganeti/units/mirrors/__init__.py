@@ -1,0 +1,1 @@
+"""Looking at disks on all their nodes, and mending those that are mirrored."""

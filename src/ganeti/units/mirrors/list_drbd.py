@@ -1,0 +1,55 @@
+"""The mirrored devices of a node: those that it should have, and those that it has."""
+
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.executor import Outcome
+from ganeti.locking.requests import LockRequest
+from ganeti.model.disk_templates import TEMPLATES
+from ganeti.model.objects import Node, NodeUuid
+from ganeti.model.opcodes.mirrors import OpNodeListDrbd
+from ganeti.rpc.procedures.disks import MIRRORED_DEVICES
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.node_choice import check_online
+
+Row = list[str | int]
+
+
+def numbered(snapshot: Snapshot, node: Node) -> dict[str, Row]:
+    """By UUIDs of disks: the rows of what a node has by the configuration."""
+    here = NodeUuid(node.uuid)
+    found: dict[str, Row] = {}
+    for instance in snapshot.instances.values():
+        for at, disk in enumerate(instance.disks):
+            if here not in disk.parts or not TEMPLATES[disk.template].has_numbers:
+                continue
+            others = [snapshot.nodes[one].name for one in disk.parts if one != here]
+            role = "primary" if here == instance.primary_node else "secondary"
+            number = disk.parts[here][0]
+            found[disk.uuid] = [
+                *(node.name, number, instance.name, f"disk/{at}", role, ",".join(others), "-")
+            ]
+    return found
+
+
+class LUNodeListDrbd(LogicalUnit[OpNodeListDrbd, Node]):
+    """List them by their numbers."""
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        del snapshot
+        return []
+
+    async def check_prereq(self, ctx: UnitContext) -> Node:
+        node = resolve_node(ctx.snapshot, self.op.node_uuid or self.op.node_name)
+        check_online(node)
+        return node
+
+    async def execute(self, ctx: UnitContext, plan: Node) -> Outcome:
+        rows = numbered(ctx.snapshot, plan)
+        for device in await ctx.call(plan, MIRRORED_DEVICES, Nothing()):
+            row = rows.setdefault(
+                device.name, [plan.name, device.number, "", "", "nobody's", device.name, "-"]
+            )
+            row[-1] = device.state
+        return Outcome(sorted(rows.values(), key=lambda one: (one[1], one[2])))

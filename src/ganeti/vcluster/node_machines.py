@@ -1,0 +1,109 @@
+"""The nodes of a virtual cluster that are virtual machines: their volume group, how they join, commands in them."""
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
+from ganeti.base.terminal import say
+from ganeti.vcluster.layout import VirtualCluster, VirtualNode
+from ganeti.vcluster.machines import Machine, MachineAgent
+
+DISK = "/dev/vdd"
+JOIN_S = 900.0
+"""Under emulation everything takes ten times as long."""
+TOKEN_LENGTH = 100
+
+
+class Runner(Protocol):
+    """Runs commands as the master."""
+
+    @property
+    def cluster(self) -> VirtualCluster: ...
+
+    def run(self, node: VirtualNode, argv: Sequence[str], *, stdin: str | None = None) -> None: ...
+
+
+@dataclass
+class NodeMachine:
+    """A node that is a machine."""
+
+    node: VirtualNode
+    machine: Machine
+    _agent: MachineAgent | None = None
+
+    @property
+    def agent(self) -> MachineAgent:
+        """The connection to it, once it is up; made anew after its power was cut."""
+        if self._agent is None:
+            self._agent = self.machine.agent()
+        return self._agent
+
+    def forget(self) -> None:
+        """Give up the connection."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+    def cut_power(self) -> None:
+        """Kill -9."""
+        self.forget()
+        self.machine.cut_power()
+
+    def furnish(self, group: str) -> None:
+        """Give it its volume group."""
+        self.agent.run(f"pvcreate -q -y {DISK} && vgcreate -q {shlex.quote(group)} {DISK}")
+
+    def join(self, commands: Runner) -> None:
+        """Take it into the cluster by a token, as any node. ExecError."""
+        self.agent.run("ganeti-node-join >/run/join 2>&1 </dev/null & echo $! >/run/join.pid")
+        token = self._wait_token()
+        add = ["gnt-node", "add", "--token-file=-", self.node.name]
+        commands.run(commands.cluster.master, add, stdin=token + "\n")
+        self.forget()
+
+    def _wait_token(self) -> str:
+        end = time.monotonic() + JOIN_S
+        while time.monotonic() < end:
+            said = self.agent.run("cat /run/join")
+            for word in said.split():
+                if len(word) > TOKEN_LENGTH:
+                    return word
+            if self.agent.call("kill -0 $(cat /run/join.pid)")[0]:
+                break
+            time.sleep(0.5)
+        raise ExecError(f"ganeti-node-join on {self.node.name} gave no token: {said.strip()}")
+
+
+def node_machines(cluster: VirtualCluster) -> list[NodeMachine]:
+    """All nodes of a cluster that are machines, running or not."""
+    return [
+        NodeMachine(
+            node,
+            Machine(Path(node.root), node.name, node.address, node.tap, cluster.volumes_mib),
+        )
+        for node in cluster.machines
+    ]
+
+
+def run_in_machine(cluster: VirtualCluster, node: VirtualNode, words: Sequence[str]) -> int:
+    """Run a command in a machine and show what it says; its status. InputError without one."""
+    given = list(words[1:] if words[:1] == ["--"] else words)
+    if not given:
+        raise InputError(
+            f"{node.name} is a virtual machine: give a command to run there", "COMMAND"
+        )
+    (found,) = (one for one in node_machines(cluster) if one.node == node)
+    if found.machine.pid is None:
+        raise PrereqError(
+            f"{node.name} is switched off; run 'ganeti-vcluster up' again", ErrorCode.WRONG_STATE
+        )
+    sys.stdout.flush()
+    status, said = found.agent.call(shlex.join(given), 3600)
+    say(said, end="")
+    found.forget()
+    return status

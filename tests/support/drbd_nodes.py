@@ -1,0 +1,102 @@
+"""Model nodes whose disks are kept by the real driver of DRBD, over files, with a DRBD in memory below."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.paths import Paths
+from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, MirroredDevice
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.storage import assemble
+from ganeti.storage.assemble import device
+from ganeti.storage.drbd.driver import DrbdDisk, mirrored_devices
+from ganeti.storage.interface import BlockDevice
+from tests.support.memory_disks import NODES, WRITTEN, MemoryNode
+from tests.support.model_drbd import DrbdNode, DrbdWorld, FileLayer
+from tests.support.model_nodes import ModelNode, SharedDirectory
+
+GROUP = "xenvg"
+KERNELS: list["Kernels"] = []
+"""Those of the running test."""
+
+
+class CountedDisk(DrbdDisk):
+    """A disk that knows how a guest writes to it in this model."""
+
+    def __init__(self, disk: DiskSpec, layer: Callable[[DiskSpec], BlockDevice], node: DrbdNode):
+        super().__init__(disk, layer, kernel=node.kernel())
+        self._node, self._uuid = node, disk.uuid
+
+    @property
+    def content(self) -> int:
+        return WRITTEN.get(self._uuid, 0)
+
+    @content.setter
+    def content(self, value: int) -> None:
+        del value
+        self._node.write(self._uuid)
+
+
+class DrbdModelNode(MemoryNode):
+    """A node with a volume group."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.groups = {GROUP: self.local}
+
+    def handlers(self) -> Handlers:
+        found = super().handlers()
+        kernel = KERNELS[0].of(self.name).kernel()
+
+        async def devices(_args: Nothing, _call: Call) -> list[MirroredDevice]:
+            return await mirrored_devices(kernel)
+
+        found[MIRRORED_DEVICES.name] = devices
+        return found
+
+    def _units(self, asked: Sequence[StorageUnit]) -> list[tuple[StorageUnit, SharedDirectory]]:
+        return ModelNode._units(self, asked)
+
+    def _check_disk(self, disk: DiskSpec) -> None:
+        """The driver has opened it."""
+
+
+class Kernels:
+    """The DRBD of all nodes of a cluster."""
+
+    def __init__(self, directory: Path) -> None:
+        self.world, self._directory = DrbdWorld(), directory
+        self._nodes: dict[str, DrbdNode] = {}
+
+    def of(self, name: str) -> DrbdNode:
+        """The node with this name; made when it is first asked for."""
+        if name not in self._nodes:
+            number = len(self._nodes) + 1
+            self._nodes[name] = self.world.node(name, f"?{number}", self._directory / name)
+        return self._nodes[name]
+
+    def volumes(self, name: str) -> set[str]:
+        """The volumes that lie on a node."""
+        return {path.name for path in self.of(name).directory.iterdir()} - {"proc", "helper"}
+
+    def install(self, patch: pytest.MonkeyPatch) -> None:
+        """Let nodes keep `plain` in files and `drbd` here."""
+
+        def plain(paths: Paths, disk: DiskSpec) -> BlockDevice:
+            return FileLayer(self.of(paths.root.name).directory, disk)
+
+        def drbd(paths: Paths, disk: DiskSpec) -> BlockDevice:
+            node = self.of(paths.root.name)
+            node.address = disk.address
+            return CountedDisk(disk, partial(device, paths, ""), node)
+
+        KERNELS[:] = [self]
+        patch.setitem(assemble.DRIVERS, "plain", plain)
+        patch.setitem(assemble.DRIVERS, "drbd", drbd)
+        NODES.clear()
+        WRITTEN.clear()

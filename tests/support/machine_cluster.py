@@ -1,0 +1,86 @@
+"""A virtual cluster whose storage nodes are machines with LVM and DRBD; the master is outside."""
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ganeti.vcluster.layout import load
+from ganeti.vcluster.machine_image import build_image
+from ganeti.vcluster.node_machines import NodeMachine, node_machines
+from tests.support.local_cluster import VCLUSTER, LocalCluster, short_directory
+from tests.support.tiny_guest import build_tiny_guest
+
+UP_S = 1500
+
+
+class MachineCluster(LocalCluster):
+    """Node 1 is the master, a directory of this host; nodes 2 and 3 are machines."""
+
+    def machine(self, number: int) -> NodeMachine:
+        """The machine that is this node."""
+        found = self._machines.get(number)
+        if found is None:
+            found = node_machines(self.cluster)[number - 2]
+            self._machines[number] = found
+        return found
+
+    _machines: dict[int, NodeMachine]
+
+    def begin(self) -> None:
+        """Before the first use."""
+        self._machines = {}
+
+    def inside(self, number: int, script: str) -> str:
+        """What a script says in a machine, where it must succeed."""
+        return self.machine(number).agent.run(script)
+
+    def power_on(self, number: int) -> None:
+        """Switch a machine on again, and wait until its node daemon answers."""
+        one = self.machine(number)
+        one.machine.start(build_image(build_tiny_guest(), self.directory))
+        end = time.monotonic() + UP_S
+        name = self.node(number).name
+        while "serving at" not in self.inside(number, "cat /var/log/ganeti/node-daemon.log"):
+            assert time.monotonic() < end, f"{name} does not serve"
+            time.sleep(1)
+
+    def close(self) -> None:
+        """Give up the connections."""
+        for one in self._machines.values():
+            one.forget()
+
+
+@contextlib.contextmanager
+def machine_cluster(machines: int = 2) -> Iterator[MachineCluster]:
+    """A cluster of a master and some machines; nothing of it is left afterwards."""
+    guest = build_tiny_guest()
+    with short_directory() as parent:
+        directory = parent / "c"
+        options = ["--nodes", "1", "--storage-vms", str(machines), "--guest", str(guest)]
+        try:
+            _vcluster(directory, "up", *options)
+            made = load(directory)
+            assert made is not None
+            cluster = MachineCluster(made)
+            cluster.begin()
+            try:
+                yield cluster
+            finally:
+                cluster.close()
+        finally:
+            _vcluster(directory, "down")
+
+
+def _vcluster(directory: Path, *words: str) -> None:
+    done = subprocess.run(
+        [str(VCLUSTER), "--dir", str(directory), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=UP_S,
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,287 @@
+"""Instances on DRBD go through everything, by the real driver over a DRBD in memory."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.config.fill import instance_spec
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Instance
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.opcodes.instance import (
+    OpInstanceCreate,
+    OpInstanceQueryData,
+    OpInstanceRemove,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceReplaceDisks,
+)
+from ganeti.model.opcodes.mirrors import (
+    OpClusterVerifyDisks,
+    OpGroupVerifyDisks,
+    OpInstanceDiskStatus,
+    OpInstanceRepair,
+    OpNodeListDrbd,
+)
+from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
+from ganeti.units.undo.disks import removals
+from tests.support.drbd_nodes import DrbdModelNode, Kernels
+from tests.support.units_cluster import NODES as UUIDS
+from tests.support.units_cluster import Master, World, failed, node_name, succeeded
+from tests.unit.units.opcodes import NAME, create, migrate
+
+pytestmark = pytest.mark.virtual_time
+
+ONE, TWO, THREE = (node_name(number) for number in (1, 2, 3))
+
+
+@pytest.fixture
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernels:
+    made = Kernels(tmp_path)
+    made.install(monkeypatch)
+    return made
+
+
+@pytest.fixture
+async def master(kernels: Kernels) -> AsyncIterator[Master]:
+    del kernels
+    world = World(node_type=DrbdModelNode, enabled_disk_templates=("drbd", "plain", "diskless"))
+    one = await Master.begin(world)
+    yield one
+    await one.end()
+
+
+def mirrored(**fields: Any) -> OpInstanceCreate:
+    given: dict[str, Any] = {
+        "disk_template": "drbd",
+        "snode": TWO,
+        "disks": [DiskRequest(size=64), DiskRequest(size=32, params={"meta_size": 2})],
+    }
+    return create(**{**given, **fields})
+
+
+def check(master: Master, kernels: Kernels) -> None:
+    """On every node there are the volumes, devices and roles that the configuration says, and no others."""
+    for number, uuid in enumerate(UUIDS, 1):
+        volumes, devices = set(), {}
+        for instance in master.snapshot.instances.values():
+            if uuid not in instance.all_nodes:
+                continue
+            primary = uuid == instance.primary_node
+            for disk in instance.disks:
+                volumes |= {str(child.part(uuid)[1]) for child in disk.children}
+                if instance.admin_state is AdminState.UP:
+                    devices[disk.uuid] = (
+                        disk.parts[uuid][0],
+                        "Primary" if primary else "Secondary",
+                    )
+        node = kernels.of(node_name(number))
+        assert kernels.volumes(node_name(number)) == volumes
+        assert {name: (one.minor, one.role) for name, one in node.devices.items()} == devices
+        assert not any(one.two_primaries for one in node.devices.values())
+        assert {node.disk_state(one) for one in node.devices.values()} <= {"UpToDate"}
+
+
+async def made(master: Master, **fields: Any) -> Instance:
+    succeeded(await master.run(mirrored(**fields)))
+    return master.instance(NAME)
+
+
+def replaced(mode: str, **fields: Any) -> OpInstanceReplaceDisks:
+    return OpInstanceReplaceDisks(instance_name=NAME, mode=mode, **fields)
+
+
+@pytest.mark.requirement("S41", "S93", "G11")
+async def test_what_a_new_disk_has(master: Master, kernels: Kernels) -> None:
+    instance = await made(master)
+    first, second = instance.disks
+    assert first.parts == {UUIDS[0]: (0,), UUIDS[1]: (0,)}
+    assert second.parts == {UUIDS[0]: (1,), UUIDS[1]: (1,)}
+    assert first.logical_id != second.logical_id
+    assert [child.size for child in first.children] == [64, 128]
+    assert [child.size for child in second.children] == [32, 2]
+    assert {child.part(UUIDS[0])[0] for child in first.children} == {"xenvg"}
+    check(master, kernels)
+
+
+@pytest.mark.requirement("G23")
+async def test_no_job_has_the_secret(master: Master) -> None:
+    instance = await made(master)
+    secrets = {disk.secret for disk in instance.disks}
+    assert len(secrets) == 2
+    spec = instance_spec(master.snapshot, instance)
+    assert {disk.secret for disk in spec.disks} == secrets
+    for step in removals(UUIDS[0], spec):
+        assert not any(secret in repr(step) for secret in secrets)
+    shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME])))
+    assert not any(secret in repr(shown) for secret in secrets)
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    assert not any(secret in repr(master.world.disk.rows) for secret in secrets)
+
+
+STEPS: list[tuple[str, Callable[[], OpCode]]] = [
+    ("shutdown", lambda: OpInstanceShutdown(instance_name=NAME)),
+    ("startup", lambda: OpInstanceStartup(instance_name=NAME)),
+    ("failover", lambda: OpInstanceFailover(instance_name=NAME)),
+    ("migrate", lambda: migrate(target_node=None)),
+    ("grow", lambda: OpInstanceGrowDisk(instance_name=NAME, disk=1, amount=32)),
+    ("on primary", lambda: replaced("replace_on_primary")),
+    ("on secondary", lambda: replaced("replace_on_secondary", disks=[1])),
+    ("early", lambda: replaced("replace_on_secondary", early_release=True)),
+    ("new secondary", lambda: replaced("replace_new_secondary", remote_node=THREE)),
+    ("move", lambda: OpInstanceMove(instance_name=NAME, target_node=THREE)),
+    ("remove", lambda: OpInstanceRemove(instance_name=NAME)),
+]
+
+
+@pytest.mark.requirement("G11", "G13", "F23")
+@pytest.mark.parametrize("op", [op for _name, op in STEPS], ids=[name for name, _op in STEPS])
+async def test_each_thing_leaves_what_the_configuration_says(
+    master: Master, kernels: Kernels, op: Callable[[], OpCode]
+) -> None:
+    await made(master)
+    check(master, kernels)
+    succeeded(await master.run(op()))
+    check(master, kernels)
+
+
+@pytest.mark.requirement("G11", "F24", "F25")
+async def test_a_creation_that_fails_anywhere_leaves_nothing(
+    master: Master, kernels: Kernels
+) -> None:
+    for name in (TWO, ONE):
+        node = kernels.of(name)
+        for fail_at in range(80):
+            node.calls.clear()
+            node.fail_at = fail_at
+            view = await master.run(mirrored(disks=[DiskRequest(size=64)]))
+            node.fail_at = None
+            if NAME in {one.name for one in master.snapshot.instances.values()}:
+                if len(node.calls) <= fail_at:
+                    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+                    break
+                succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+            else:
+                failed(view)
+            await master.idle()
+            check(master, kernels)
+        else:
+            pytest.fail("it never went through")
+    assert master.snapshot.instances == {}
+    check(master, kernels)
+
+
+@pytest.mark.requirement("S95", "S97")
+async def test_the_status_has_a_row_for_each_disk_and_node(
+    master: Master, kernels: Kernels
+) -> None:
+    await made(master)
+    op = OpInstanceDiskStatus(instance_name=NAME)
+    rows = succeeded(await master.run(op))
+    assert [(row["disk"], row["node"], row["primary"], row["status"]) for row in rows] == [
+        (0, ONE, True, "ok"),
+        (0, TWO, False, "ok"),
+        (1, ONE, True, "ok"),
+        (1, TWO, False, "ok"),
+    ]
+    assert rows[0]["state"] == "Primary, UpToDate, peer Secondary, UpToDate, Established"
+    for volume in kernels.volumes(TWO):
+        (kernels.of(TWO).directory / volume).unlink()
+    assert {row["status"] for row in succeeded(await master.run(op)) if not row["primary"]} == {
+        "missing"
+    }
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    assert {row["status"] for row in succeeded(await master.run(op)) if row["primary"]} == {
+        "closed"
+    }
+
+
+@pytest.mark.requirement("S98")
+async def test_only_what_is_broken_on_the_primary_is_repaired(
+    master: Master, kernels: Kernels
+) -> None:
+    before = await made(master)
+    repair = OpInstanceRepair(instance_name=NAME)
+    assert succeeded(await master.run(repair))["jobs"] == []
+    secondary = str(before.disks[0].children[0].part(UUIDS[1])[1])
+    (kernels.of(TWO).directory / secondary).unlink()
+    assert succeeded(await master.run(repair))["jobs"] == []
+    primary = str(before.disks[0].children[0].part(UUIDS[0])[1])
+    (kernels.of(ONE).directory / primary).unlink()
+    _, (text, code) = failed(await master.run(repair))
+    assert (code, "nothing to mend it from" in text) == ("wrong_state", True)
+
+
+@pytest.mark.requirement("S98")
+async def test_a_broken_disk_on_the_primary_is_made_anew(master: Master, kernels: Kernels) -> None:
+    before = await made(master)
+    lost = str(before.disks[1].children[0].part(UUIDS[0])[1])
+    (kernels.of(ONE).directory / lost).unlink()
+    succeeded(await master.run(OpInstanceRepair(instance_name=NAME)))
+    await master.idle()
+    after = master.instance(NAME)
+    assert after.disks[0] == before.disks[0]
+    assert after.disks[1].children[0].part(UUIDS[0]) != before.disks[1].children[0].part(UUIDS[0])
+    check(master, kernels)
+
+
+async def test_disks_that_lost_their_connection_are_found_and_activated(
+    master: Master, kernels: Kernels
+) -> None:
+    await made(master)
+    verify = OpGroupVerifyDisks(group_name="default")
+    assert succeeded(await master.run(verify)) == [{}, [], {}]
+    node = kernels.of(TWO)
+    for name in list(node.devices):
+        node.drop(name, "StandAlone")
+    node.devices.clear()
+    assert succeeded(await master.run(verify)) == [{}, [NAME], {}]
+    succeeded(await master.run(OpInstanceActivateDisks(instance_name=NAME)))
+    assert succeeded(await master.run(verify)) == [{}, [], {}]
+    check(master, kernels)
+    lost = min(kernels.volumes(TWO))
+    (node.directory / lost).unlink()
+    silent, closed, missing = succeeded(await master.run(verify))
+    assert (silent, closed, list(missing)) == ({}, [], [NAME])
+    assert [row[0] for row in missing[NAME]] == [TWO]
+
+
+async def test_all_groups_are_looked_at(master: Master) -> None:
+    await made(master)
+    jobs = succeeded(await master.run(OpClusterVerifyDisks()))["jobs"]
+    assert [is_accepted for is_accepted, _id in jobs] == [True]
+    await master.idle()
+
+
+@pytest.mark.requirement("F25")
+async def test_the_devices_of_a_node_are_listed_also_those_of_nobody(
+    master: Master, kernels: Kernels
+) -> None:
+    await made(master)
+    node = kernels.of(TWO)
+    await node.run(["drbdsetup", "new-resource", "foreign"])
+    await node.run(["drbdsetup", "new-minor", "foreign", "7", "0"])
+    rows = succeeded(await master.run(OpNodeListDrbd(node_name=TWO)))
+    assert [row[:6] for row in rows] == [
+        [TWO, 0, NAME, "disk/0", "secondary", ONE],
+        [TWO, 1, NAME, "disk/1", "secondary", ONE],
+        [TWO, 7, "", "", "nobody's", "foreign"],
+    ]
+    assert rows[0][6].startswith("Secondary, UpToDate")
+
+
+@pytest.mark.requirement("S93")
+async def test_a_node_gets_another_name_without_a_change_of_any_disk(master: Master) -> None:
+    before = await made(master)
+    node = master.snapshot.nodes[UUIDS[1]]
+    await master.change(lambda draft: draft.put(replace(node, name="other.example.com")))
+    assert master.instance(NAME).disks == before.disks
+    assert before.disks[0].parts.keys() == {UUIDS[0], UUIDS[1]}
