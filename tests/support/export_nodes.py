@@ -1,11 +1,14 @@
 """Model nodes that also have exports, snapshots and streams of disks, for tests of backups."""
 
+import asyncio
 import hashlib
 from dataclasses import dataclass, field
 
+from ganeti.base import certificates
 from ganeti.base.errors import HostError, InputError, StorageError
 from ganeti.base.identifiers import host_name
 from ganeti.node.transfer_keys import check_key_name
+from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.exports import (
     ExportArgs,
     ExportContent,
@@ -31,6 +34,7 @@ from ganeti.rpc.procedures.streams import (
     TransferKeyArgs,
 )
 from tests.support.model_nodes import ModelNode, path_of
+from tests.support.virtual_time import LoopClock
 
 STREAM_PORT = 40200
 MIB = 1024 * 1024
@@ -52,7 +56,13 @@ def digest(content: str) -> str:
 class ExportNode(ModelNode):
     """A model node whose disks can be exported and imported."""
 
-    keys: set[str] = field(default_factory=set)
+    certificates: dict[str, str] = field(default_factory=dict)
+    """Name of a key -> its certificate."""
+    held: dict[str, StreamResult] = field(default_factory=dict)
+    """What was received and is not confirmed yet, by token."""
+    confirmed: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    """What was received, and then given up."""
     receiving: dict[str, ReceiveArgs] = field(default_factory=dict)
     exports: dict[str, Export] = field(default_factory=dict)
     unfinished: dict[str, Export] = field(default_factory=dict)
@@ -84,14 +94,16 @@ class ExportNode(ModelNode):
     # --- keys and streams ---
 
     def on_transfer_key_create(self, args: TransferKeyArgs) -> TransferCertificate:
-        self.keys.add(check_key_name(args.key_name))
-        return TransferCertificate(certificate=self._certificate(args.key_name))
+        name = check_key_name(args.key_name)
+        made = certificates.for_transfer(certificates.new_key(), name, LoopClock().time())
+        return TransferCertificate(certificate=self.certificates.setdefault(name, made.decode()))
 
-    def _certificate(self, key_name: str) -> str:
-        return f"certificate {key_name} of {self.name}"
+    @property
+    def keys(self) -> set[str]:
+        return set(self.certificates)
 
     def on_transfer_key_remove(self, args: TransferKeyArgs) -> Nothing:
-        self.keys.discard(check_key_name(args.key_name))
+        self.certificates.pop(check_key_name(args.key_name), None)
         return Nothing()
 
     def on_stream_receive(self, args: ReceiveArgs) -> Receiving:
@@ -111,8 +123,8 @@ class ExportNode(ModelNode):
         if self.stream_fails or wanted is None or args.port != STREAM_PORT:
             raise HostError(self.stream_fails or "nobody listens")
         if (args.peer, wanted.peer) != (
-            receiver._certificate(wanted.key_name),
-            self._certificate(args.key_name),
+            receiver.certificates[wanted.key_name],
+            self.certificates[args.key_name],
         ):
             raise HostError("the other end's certificate is another one")
         content = self._read(args)
@@ -120,15 +132,37 @@ class ExportNode(ModelNode):
             raise HostError("the receiver: the dump is damaged")
         receiver._write(wanted, content)
         del receiver.receiving[args.token]
+        if args.pack != wanted.unpack and None not in (args.disk, wanted.disk):
+            raise HostError("the sender's data is of another form")
         ends = [one.disk.os if one.disk else "" for one in (args, wanted)]
         self.carried.append((ends[0], ends[1], args.pack))
-        return StreamResult(
+        result = StreamResult(
             data_bytes=len(content),
             sha256=digest(content),
             wire_bytes=len(content),
             wire_sha256=digest(content),
             seconds=0.1,
         )
+        if wanted.hold:
+            receiver.held[args.token] = result
+        return result
+
+    def handlers(self) -> Handlers:
+        """A sender returns only when the receiver may keep what it has."""
+        found = super().handlers()
+        carry = found["stream_send"]
+
+        async def send(args: SendArgs, call: Call) -> StreamResult:
+            receiver = self.peers[args.address]
+            assert isinstance(receiver, ExportNode)
+            result: StreamResult = await carry(args, call)
+            while args.token in receiver.held and args.token not in receiver.confirmed:  # noqa: ASYNC110
+                await asyncio.sleep(1)
+            if args.token in receiver.lost:
+                raise HostError("the receiver ended")
+            return result
+
+        return {**found, "stream_send": send}
 
     def _check_key(self, name: str) -> None:
         if name not in self.keys:
@@ -155,11 +189,21 @@ class ExportNode(ModelNode):
             self._place(disk).contents[path_of(disk)] = content
 
     def on_stream_status(self, args: StreamArgs) -> StreamStatus:
+        if args.receives:
+            known = args.token in self.receiving or args.token in self.held
+            return StreamStatus(known=known, running=known, result=self.held.get(args.token))
         return StreamStatus(known=True, running=True, done=64 * MIB, total=512 * MIB)
 
     def on_stream_end(self, args: StreamArgs) -> Nothing:
         if args.receives:
             self.receiving.pop(args.token, None)
+            if self.held.pop(args.token, None) is not None:
+                self.lost.add(args.token)
+        return Nothing()
+
+    def on_stream_commit(self, args: StreamArgs) -> Nothing:
+        if self.held.pop(args.token, None) is not None:
+            self.confirmed.add(args.token)
         return Nothing()
 
     def on_script_output(self, args: OutputArgs) -> Output:

@@ -51,7 +51,7 @@ from ganeti.store.interface import (
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
-from ganeti.units.services import BuiltInAllocator, Services
+from ganeti.units.services import BuiltInAllocator, Services, no_secret
 from tests.support.model_nodes import ModelNode, SharedDirectory
 from tests.support.virtual_time import LoopClock
 
@@ -109,6 +109,7 @@ class World:
     built_in: BuiltInAllocator | None = None
     """None: also the allocator hail is a program of the master's node."""
     node_data_age_s: float = 0.0
+    domain_secret: str = ""
     node_type: type[ModelNode] = ModelNode
     enabled_disk_templates: tuple[str, ...] = ENABLED_BY_DEFAULT
 
@@ -271,6 +272,7 @@ class Master:
             self.candidates,
             built_in=world.built_in,
             node_data=NodeData(world.node_data_age_s),
+            domain_secret=lambda: world.domain_secret or no_secret(),
             pending_undo=lambda: self.queue.pending_undo(),  # noqa: PLW0108 - the queue comes later
         )
         self.processor = Processor(self.services)

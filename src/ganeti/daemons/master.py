@@ -58,7 +58,7 @@ from ganeti.store.worker import Worker
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 from ganeti.units.processor import Processor
-from ganeti.units.services import Services
+from ganeti.units.services import Services, no_secret
 
 NODE_DATA_AGE_S = 2.0
 """How old what nodes said may be when an allocator is asked."""
@@ -194,7 +194,16 @@ class Mastership:
             built_in=built_in,
             renewal=renewal,
             queries=lambda: self._queries,
+            domain_secret=self._domain_secret,
         )
+
+    def _domain_secret(self) -> str:
+        """The secret of the clusters that this one exchanges instances with."""
+        try:
+            found = self._paths.cluster_domain_secret.read_text("ascii").strip()
+        except (FileNotFoundError, UnicodeDecodeError):
+            found = ""
+        return found or no_secret()
 
     def _archive(self) -> ReplicatedArchive:
         """The archive of jobs, and what gives it to the other candidates; StoreError without one."""

@@ -57,8 +57,8 @@ class OpRun(Protocol):
         """
         ...
 
-    def log(self, message: str, kind: str = "message") -> None:
-        """Say something to whoever watches the job."""
+    def log(self, message: Any, kind: str = "message") -> None:
+        """Say something to whoever watches the job: a line of text, or data of another kind."""
         ...
 
     async def started(self) -> None:

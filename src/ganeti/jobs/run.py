@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -78,7 +79,7 @@ class Run:
             self.check_canceled()
         self.go()
 
-    def log(self, message: str, kind: str = "message") -> None:
+    def log(self, message: Any, kind: str = "message") -> None:
         self._dependencies.feedback.say(self._job, self.index, message, kind)
 
     async def started(self) -> None:

@@ -30,9 +30,11 @@ from ganeti.node.socat import TlsFiles, connector_words, has_caller, listener_wo
 from ganeti.node.stream_ends import ProgramFailed, Sink, Source, open_sink, open_source
 from ganeti.node.stream_frames import (
     CHUNK,
+    DUMP,
     Digest,
     FrameWriter,
     answer_of,
+    check_form,
     check_greeting,
     greeting,
     read_frames,
@@ -41,10 +43,10 @@ from ganeti.node.stream_frames import (
     writer,
 )
 
-WAIT_S = 60.0
-"""How long the receiver waits for its sender."""
 GREETING_S = 10.0
 """How long a caller may take until it has shown its certificate and said what it wants."""
+HOLD_LOOK_S, HOLD_SAY_S = 0.2, 20.0
+"""How often a held answer is looked for, and the sender told to wait."""
 SILENCE_S = 600.0
 """Who neither sends nor takes anything for so long is given up (A61)."""
 PROGRESS_EVERY_S = 1.0
@@ -66,6 +68,12 @@ class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 0
     compress: str = "none"
     sha256: str = ""
+    form: str = DUMP
+    """`raw`, `script` or `dump`."""
+    hold: bool = False
+    """Tell the sender only once we are told to (`.commit`): its data may be removed then."""
+    wait_s: float = 60.0
+    """How long the receiver waits for its sender."""
     token: str
     address: str
     port: int = 0
@@ -217,9 +225,11 @@ class _Sender:
         try:
             try:
                 with open_source(order.path, order.argv, order.size, own_environment()) as source:
-                    socat.write(greeting(order.token))
+                    socat.write(greeting(order.token, order.form, order.compress))
                     raw, sent = self._send(source, socat)
                 answer = answer_of(read_line(socat.read))
+                while "wait" in answer:
+                    answer = answer_of(read_line(socat.read))
             except (BrokenPipeError, HostError) as err:
                 if isinstance(err, ProgramFailed):
                     raise
@@ -290,6 +300,8 @@ class _Receiver:
     def __init__(self, order: StreamOrder, file: Path) -> None:
         self._order, self._file = order, file
         self._progress = _Progress(file, order.size)
+        self._theirs = "", ""
+        """What the sender says of its data."""
 
     def run(self) -> dict[str, Any]:
         """Wait for the sender, take and sync what it sends, then tell it."""
@@ -302,10 +314,24 @@ class _Receiver:
                 text = err.message if isinstance(err, GanetiError) else str(err)
                 self._tell(socat, {"error": text})
                 raise
+            result = {**result, "seconds": time.monotonic() - begun}
+            if self._order.hold:
+                self._hold(socat, result)
             self._tell(socat, {"sha256": result["wire_sha256"]})
         finally:
             socat.close()
-        return {**result, "seconds": time.monotonic() - begun}
+        return result
+
+    def _hold(self, socat: _Socat, result: dict[str, Any]) -> None:
+        """All is synced: say so here, and wait until the master has what it needs to keep it."""
+        received, commit = self._file.with_suffix(".received"), self._file.with_suffix(".commit")
+        write_atomically(received, json.dumps(result).encode())
+        said = time.monotonic()
+        while not commit.exists():
+            if time.monotonic() - said > HOLD_SAY_S:
+                said = time.monotonic()
+                socat.write(b'{"wait": true}\n')
+            time.sleep(HOLD_LOOK_S)
 
     @staticmethod
     def _tell(socat: _Socat, answer: dict[str, Any]) -> None:
@@ -315,14 +341,14 @@ class _Receiver:
     def _expected(self) -> _Socat:
         """The connection of the one sender that is meant; after any other caller it listens again."""
         order, port = self._order, 0
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + order.wait_s
         while time.monotonic() < end:
             socat = _Socat(listener_words(order.address, port, order.tls))
             try:
                 port = self._listens(socat, end)
                 self._await_caller(socat, end)
                 socat.silence_s = GREETING_S
-                check_greeting(read_line(socat.read), order.token)
+                self._theirs = check_greeting(read_line(socat.read), order.token)
             except (GanetiError, OSError) as err:
                 said = socat.reason() or str(err)
                 socat.close()
@@ -332,7 +358,7 @@ class _Receiver:
                 continue
             socat.silence_s = SILENCE_S
             return socat
-        raise HostError(f"nobody sent the data within {WAIT_S:g} s")
+        raise HostError(f"nobody sent the data within {order.wait_s:g} s")
 
     def _listens(self, socat: _Socat, end: float) -> int:
         with socat.news:
@@ -359,6 +385,7 @@ class _Receiver:
 
     def _receive(self, socat: _Socat) -> dict[str, Any]:
         order = self._order
+        check_form(self._theirs, order.form, order.compress)
         with open_sink(
             order.path,
             order.argv,

@@ -1,9 +1,10 @@
 """How the data of a disk travels: a greeting, frames, a digest at the end, and an answer.
 
-    sender -> receiver   one line of JSON: the magic word and the token of this transfer
+    sender -> receiver   one line of JSON: the magic word, the token of this transfer, how the data is made
     sender -> receiver   frames: kind and length; data follows, or the length of zeros is meant
     sender -> receiver   a last frame with the digest of all that was sent, zeros included
-    receiver -> sender   one line of JSON: the digest, once everything is synced; or an error
+    receiver -> sender   one line of JSON: the digest, once everything is synced; or an error; lines that
+                         say "wait" may come before
 
 Below lies TLS, which checks who the other end is; so a stream that is cut off, and one that is not
 what it should be, are told apart here from one that is whole.
@@ -24,6 +25,7 @@ from ganeti.base.errors import HostError
 MAGIC = "ganeti-stream-1"
 FRAME = struct.Struct(">BI")
 DATA, ZEROS, END = 1, 2, 3
+DUMP = "dump"
 CHUNK = 1024 * 1024
 PIECE = 64 * 1024
 """Zeros are found in pieces of this size."""
@@ -72,13 +74,14 @@ class Digest:
             self._hash.update(data)
 
 
-def greeting(token: str) -> bytes:
-    """The sender's first line."""
-    return json.dumps({"magic": MAGIC, "token": token}).encode() + b"\n"
+def greeting(token: str, form: str, pack: str) -> bytes:
+    """The sender's first line; `form` is raw, script or dump, `pack` the compression on the way."""
+    said = {"magic": MAGIC, "token": token, "form": form, "pack": pack}
+    return json.dumps(said).encode() + b"\n"
 
 
-def check_greeting(line: bytes, token: str) -> None:
-    """HostError unless the sender means this transfer."""
+def check_greeting(line: bytes, token: str) -> tuple[str, str]:
+    """The form and compression of who means this transfer; HostError if it does not."""
     try:
         found = json.loads(line)
     except ValueError as err:
@@ -87,6 +90,19 @@ def check_greeting(line: bytes, token: str) -> None:
         raise HostError("something else than a stream of Ganeti was sent")
     if not hmac.compare_digest(str(found.get("token", "")).encode(), token.encode()):
         raise HostError("the sender does not know the token of this disk")
+    return str(found.get("form")), str(found.get("pack"))
+
+
+def check_form(theirs: tuple[str, str], form: str, unpack: str) -> None:
+    """HostError unless both ends read the data alike.
+
+    What a dump has, only the master knows, who looked at both ends.
+    """
+    if DUMP not in (form, theirs[0]) and theirs != (form, unpack):
+        raise HostError(
+            f"the sender's data is of another form ({theirs[0]:.20}, compression {theirs[1]:.20}) than what is"
+            f" read here ({form}, {unpack}): both need the same scripts of the OS and the same compression"
+        )
 
 
 def split_zeros(data: bytes) -> Iterator[tuple[int, bytes]]:

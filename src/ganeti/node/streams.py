@@ -6,12 +6,14 @@ import hashlib
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
@@ -31,6 +33,7 @@ from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import (
     SCRIPT_OUTPUT,
+    STREAM_COMMIT,
     STREAM_END,
     STREAM_RECEIVE,
     STREAM_SEND,
@@ -54,6 +57,8 @@ MIB = 1024 * 1024
 STREAM_LIMIT_S = 24 * 3600.0
 LISTENING_S = 30.0
 LOOK_EVERY_S = 0.02
+COMMITTING_S = 40.0
+"""How long a receiver may take to tell its sender that it may let go."""
 KEPT = 200
 """Directories of ended streams that are kept at most."""
 
@@ -66,6 +71,7 @@ def handlers(streams: "Streams") -> Handlers:
         STREAM_RECEIVE.name: streams.receive,
         STREAM_SEND.name: streams.send,
         STREAM_STATUS.name: streams.status,
+        STREAM_COMMIT.name: streams.commit,
         STREAM_END.name: streams.end,
         SCRIPT_OUTPUT.name: streams.script_output,
     }
@@ -97,6 +103,8 @@ class Streams:
     keys: TransferKeys
     exports: ExportDirectory
     receiving: set[asyncio.Task[int]] = field(default_factory=set)
+    open: Counter[str] = field(default_factory=Counter)
+    """Instance -> how many streams use its disks."""
 
     async def create_key(self, args: TransferKeyArgs, _call: Call) -> TransferCertificate:
         made = await asyncio.to_thread(self.keys.create, args.key_name)
@@ -134,11 +142,11 @@ class Streams:
     async def send(self, args: SendArgs, call: Call) -> StreamResult:
         check_compression(args.pack, "pack")
         file = self._file(args.token, receives=False)
-        async with self.locks.of(args.instance_name), self._start(args, call) as start:
+        async with self._start(args, call) as start:
             self._order(file, args, call, start, compress=args.pack)
             if await self._run(file, call.key, start):
                 raise HostError(self._error(file))
-        return self._result(file)
+        return self._result(file.with_suffix(".result"))
 
     async def status(self, args: StreamArgs, _call: Call) -> StreamStatus:
         return await asyncio.to_thread(self._status, self._file(args.token, receives=args.receives))
@@ -152,15 +160,32 @@ class Streams:
             )
         except FileNotFoundError:
             found = _Progress()
-        if file.with_suffix(".result").exists():
-            result = self._result(file)
-            done = result.data_bytes
-            return StreamStatus(known=True, done=done, total=found.total, result=result)
         runs = file.with_suffix(".key").read_text() in self.tasks.running()
-        error = "" if runs else self._error(file)
-        return StreamStatus(
-            known=True, running=runs, done=found.done, total=found.total, error=error
-        )
+        status = StreamStatus(known=True, running=runs, done=found.done, total=found.total)
+        if file.with_suffix(".error").exists():  # also of what was received, and then not confirmed
+            return replace(status, error=self._error(file))
+        for end in (file.with_suffix(".result"), file.with_suffix(".received")):
+            if end.exists():
+                return replace(status, result=self._result(end))
+        return replace(status, error="" if runs else self._error(file))
+
+    async def commit(self, args: StreamArgs, _call: Call) -> Nothing:
+        """Let the sender hear that all is well, if the stream is known here."""
+        file = self._file(args.token, receives=args.receives)
+        if file.parent.exists():
+            await asyncio.to_thread(write_atomically, file.with_suffix(".commit"), b"")
+            await self._told(file, args.instance_name)
+            await asyncio.to_thread(shutil.rmtree, file.parent, ignore_errors=True)
+        return Nothing()
+
+    async def _told(self, file: Path, name: str) -> None:
+        """Return when the receiver has told its sender, and ended."""
+        try:
+            async with asyncio.timeout(COMMITTING_S):
+                while (await asyncio.to_thread(self._status, file)).running:  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_EVERY_S)
+        except TimeoutError as err:
+            raise HostError(f"the sender of {name} has not heard yet that all is well") from err
 
     async def end(self, args: StreamArgs, _call: Call) -> Nothing:
         """Let nothing of a stream run any more, and forget it."""
@@ -207,23 +232,40 @@ class Streams:
         if end.snapshot:  # the guest may run: its disks are not ours to open
             yield self._disk_start(end, disks.paths, call, receives=receives)
             return
-        async with disks.opened() as paths:
+        async with self._opened(disks, instance.name) as paths:
             await self.device(instance.name, instance.disks[end.index]).check_identity()
             yield self._disk_start(end, paths, call, receives=receives)
+
+    @contextlib.asynccontextmanager
+    async def _opened(self, disks: InstanceDisks, name: str) -> AsyncIterator[list[str]]:
+        """Have an instance's disks open until the last of its streams that go on beside each other has ended."""
+        async with self.locks.of(name):
+            paths = disks.paths if self.open.get(name) else await disks.open()
+            self.open[name] += 1
+        try:
+            yield paths
+        finally:
+            async with self.locks.of(name):
+                self.open[name] -= 1
+                if not self.open[name]:
+                    del self.open[name]
+                    await disks.close()
 
     def _disk_start(self, end: DiskEnd, paths: list[str], call: Call, *, receives: bool) -> _Start:
         spec = end.instance.disks[end.index]
         path = end.snapshot or paths[end.index]
         if not end.os:
             has_zeros = DISK_TEMPLATES[spec.template].in_files
-            part: dict[str, object] = {"path": path, "has_zeros": has_zeros}
+            part: dict[str, object] = {"path": path, "has_zeros": has_zeros, "form": "raw"}
             # What reads as something else than it has in the configuration would be sent in part.
             return _Start(part if receives else {**part, "size": spec.size * MIB})
         choice = OsChoice(end.os, end.osparams, force_variant=True)
         of_script = DiskOfScript(path, end.index, call.key, end.debug)
         make = self.scripts.import_command if receives else self.scripts.export_command
         command = make(choice, end.instance, paths, of_script)
-        return _Start({"argv": command.argv}, command.environment, command.log_path)
+        return _Start(
+            {"argv": command.argv, "form": "script"}, command.environment, command.log_path
+        )
 
     # --- the program ---
 
@@ -260,6 +302,7 @@ class Streams:
         }
         if isinstance(args, ReceiveArgs):
             given |= {"receives": True, "limit": args.limit, "sha256": args.sha256}
+            given |= {"hold": args.hold, "wait_s": float(args.wait_s)}
         else:
             given |= {"receives": False, "port": args.port}
         write_atomically(file.with_suffix(".key"), call.key.encode())
@@ -295,7 +338,7 @@ class Streams:
             task.exception()  # the sender has heard of it
 
     def _result(self, file: Path) -> StreamResult:
-        content = file.with_suffix(".result").read_bytes()
+        content = file.read_bytes()
         return wire.decode(content, StreamResult, what="the result of a stream")
 
     def _error(self, file: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from ganeti.base.clock import Clock
-from ganeti.base.errors import RpcError
+from ganeti.base.errors import ErrorCode, PrereqError, RpcError
 from ganeti.base.ids import IdSource
 from ganeti.config.config import Config
 from ganeti.jobs.pending_undo import PendingStep
@@ -110,6 +110,15 @@ class Renewal(Protocol):
         ...
 
 
+def no_secret() -> str:
+    """Where no other cluster is known."""
+    raise PrereqError(
+        "this cluster has no domain secret, which both clusters of a move must have; to make one:"
+        " gnt-cluster renew-crypto --new-cluster-domain-secret",
+        ErrorCode.WRONG_STATE,
+    )
+
+
 @dataclass(frozen=True)
 class Services:
     """The master's means."""
@@ -127,6 +136,8 @@ class Services:
     """Asks the servers of the state how they are."""
     pending_undo: Callable[[], Sequence[PendingStep]] = tuple
     """What ended jobs could not undo so far."""
+    domain_secret: Callable[[], str] = no_secret
+    """What clusters share that instances move between; PrereqError if there is none."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""

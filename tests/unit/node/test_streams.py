@@ -40,6 +40,7 @@ from ganeti.rpc.procedures.exports import (
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.streams import (
     SCRIPT_OUTPUT,
+    STREAM_COMMIT,
     STREAM_END,
     STREAM_RECEIVE,
     STREAM_SEND,
@@ -245,7 +246,14 @@ async def test_scripts_write_and_read_the_data_and_what_they_say_is_kept(
 
 
 @pytest.mark.requirement("S135")
-@pytest.mark.parametrize("tool", ["gzip", "zstd", "lz4"])
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "gzip",
+        pytest.param("zstd", marks=pytest.mark.soak),
+        pytest.param("lz4", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_compressed_dump_is_unpacked_by_an_import(
     nodes: tuple[Node, Node], tool: str
 ) -> None:
@@ -319,7 +327,7 @@ async def test_what_a_script_leaves_behind_is_ended_and_the_data_is_whole(
     data = nodes[0].fill(b"data")
     nodes[1].fill(b"")
     nodes[0].script("export", 'setsid sleep 600 & cat "$EXPORT_DEVICE"')
-    await carry(nodes, {"disk": BY_SCRIPT}, {"disk": RAW})
+    await carry(nodes, {"disk": BY_SCRIPT}, {"disk": BY_SCRIPT})
     assert nodes[1].disk().read_bytes() == data
     await nodes[0].idle()  # nothing holds the task's lock any more
     log = next((nodes[0].paths.log / "os").iterdir()).read_text()
@@ -453,3 +461,48 @@ async def test_no_name_leads_out_and_no_link_is_followed(
         await node.call(EXPORT_REMOVE, ExportArgs(export=name))
     assert list(node.paths.exports.iterdir()) == []
     assert (treasure / "file").read_text() == "gold"
+
+
+# --- moves between clusters ---
+
+
+@pytest.mark.requirement("G14")
+async def test_a_held_sender_hears_of_success_only_when_the_receiver_may_keep_it(
+    nodes: tuple[Node, Node],
+) -> None:
+    source, target = nodes
+    data = [source.fill(b"disk %d" % index, index) for index in range(2)]
+    certificates = await source.certificate("out"), await target.certificate("in")
+    sending = []
+    for index in range(2):
+        end, token = DiskEnd(instance=SPEC, index=index), f"token {index}"
+        args = receive(certificates[0], disk=end, token=token, hold=True, wait_s=30)
+        port = (await target.call(STREAM_RECEIVE, args)).port
+        order = send(certificates[1], port, disk=end, token=token)
+        sending.append(asyncio.create_task(source.call(STREAM_SEND, order)))
+    ends = [
+        StreamArgs(instance_name=NAME, token=f"token {index}", receives=True) for index in range(2)
+    ]
+    async with asyncio.timeout(40):
+        while not all([(await target.call(STREAM_STATUS, end)).result for end in ends]):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert [target.disk(index).read_bytes() for index in range(2)] == data
+    assert not any(one.done() for one in sending)
+    assert source.streams.open == {NAME: 2}
+    await target.call(STREAM_COMMIT, ends[0])
+    await target.call(STREAM_END, ends[1])
+    first, second = await asyncio.gather(*sending, return_exceptions=True)
+    assert isinstance(first, StreamResult)
+    assert isinstance(second, GanetiError)
+    assert source.streams.open == {}
+    await target.call(STREAM_COMMIT, ends[0])  # again: it is done
+    assert not (await target.call(STREAM_STATUS, ends[0])).known
+
+
+async def test_ends_that_read_data_differently_do_not_begin(nodes: tuple[Node, Node]) -> None:
+    source, target = nodes
+    before = target.disk().read_bytes()
+    source.fill(b"data")
+    with pytest.raises(GanetiError, match="both need the same scripts"):
+        await carry(nodes, {"disk": BY_SCRIPT}, {"disk": RAW})
+    assert target.disk().read_bytes() == before

@@ -16,14 +16,10 @@ from ganeti.model.opcodes.base import OpCode
 
 NOT_READ = {
     "comment": "is for whoever reads the job",
-    "helper_shutdown_timeout": "of moves from another cluster, which are refused by their mode",
-    "helper_startup_timeout": "of moves from another cluster, which are refused by their mode",
+    "helper_shutdown_timeout": "the source stops its guest by its own time",
     "ignore_hvversions": "versions are not compared; QEMU refuses what does not fit",
     "opportunistic_locking": "allocations lock no node alone",
-    "source_handshake": "of moves from another cluster, which are refused by their mode",
-    "source_instance_name": "of moves from another cluster, which are refused by their mode",
-    "source_shutdown_timeout": "of moves from another cluster, which are refused by their mode",
-    "source_x509_ca": "of moves from another cluster, which are refused by their mode",
+    "source_shutdown_timeout": "the source stops its guest by its own time",
 }
 """Fields that nothing on the master reads by name, and why."""
 WITHOUT_EFFECT = {

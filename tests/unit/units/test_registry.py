@@ -51,6 +51,7 @@ STORED = {
     "set_memory_of_guest": {"node", "change"},
     "remove_transfer_key": {"node", "instance", "key_name"},
     "end_stream": {"node", "instance", "token", "receives"},
+    "confirm_stream": {"node", "instance", "token"},
     "remove_export": {"node", "instance", "unfinished"},
     "drop_snapshot": {"node", "instance", "disk", "name"},
 }

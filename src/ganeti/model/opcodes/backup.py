@@ -10,6 +10,12 @@ from ganeti.model.opcodes.instance import DEFAULT_SHUTDOWN_TIMEOUT_S, OnInstance
 LOCAL, REMOTE = "local", "remote"
 
 
+class OpBackupPrepare(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_PREPARE"):
+    """What the other cluster needs for a move: nothing for `local`; a key and its signed certificate for `remote`."""
+
+    mode: str
+
+
 class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPORT"):
     """Write the disks of an instance into an export on a node, or send them to another cluster.
 

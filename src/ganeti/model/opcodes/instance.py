@@ -1,6 +1,6 @@
 """Opcodes about instances."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from ganeti.model.fields import Field, Form
 from ganeti.model.names import AdminStateSource, RebootType
@@ -97,7 +97,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     instance_communication: bool = False
     helper_startup_timeout: int | None = None
     helper_shutdown_timeout: int | None = None
-    source_handshake: list[str] | None = None
+    source_handshake: list[Any] | None = None
     source_instance_name: str | None = None
     source_shutdown_timeout: int = DEFAULT_SHUTDOWN_TIMEOUT_S
     source_x509_ca: str | None = None

@@ -67,6 +67,10 @@ class ReceiveArgs(_End, frozen=True, kw_only=True):
     sha256: str = ""
     limit: int
     """More bytes than this are refused, counted after unpacking."""
+    hold: bool = False
+    """Do not tell the sender that all is well before `stream_commit`: what it sent may be removed then (G14)."""
+    wait_s: int = 60
+    """How long to wait for the sender."""
 
 
 class Receiving(Message, frozen=True, kw_only=True):
@@ -159,6 +163,8 @@ STREAM_RECEIVE = Procedure("stream_receive", ReceiveArgs, Receiving, NORMAL_S, c
 STREAM_SEND = Procedure("stream_send", SendArgs, StreamResult, HOURS_S, changes=True, is_long=True)
 
 STREAM_STATUS = Procedure("stream_status", StreamArgs, StreamStatus, NORMAL_S, changes=False)
+
+STREAM_COMMIT = Procedure("stream_commit", StreamArgs, Nothing, NORMAL_S, changes=True)
 
 STREAM_END = Procedure("stream_end", StreamArgs, Nothing, NORMAL_S, changes=True)
 

@@ -20,8 +20,9 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.compression import NONE, check_compression
 from ganeti.model.instance_spec import InstanceSpec
-from ganeti.model.objects import Instance, Node, NodeUuid
-from ganeti.model.opcodes.backup import LOCAL, OpBackupExport
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
+from ganeti.model.opcodes.backup import LOCAL, REMOTE, OpBackupExport
 from ganeti.model.opcodes.instance import OpInstanceRemove
 from ganeti.protocols.export_description import (
     RAW,
@@ -49,6 +50,12 @@ from ganeti.rpc.procedures.streams import (
     StreamResult,
 )
 from ganeti.units.backup.query import all_exports
+from ganeti.units.backup.remote_export import (
+    RemotePlan,
+    check_remote_arguments,
+    plan_remote,
+    send_all,
+)
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import text
 from ganeti.units.instance.access import (
@@ -57,6 +64,7 @@ from ganeti.units.instance.access import (
     check_shutdown_timeout,
     is_running,
     primary_node,
+    set_admin_state,
 )
 from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.failover import run_again, shut_down_source
@@ -94,26 +102,25 @@ class _Work:
     """Number of a disk -> the path of its snapshot."""
 
 
-class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
-    """Write the disks of an instance and its description to a node; all of it, or nothing."""
+class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
+    """Write the disks of an instance and its description to a node, or send them to another cluster; all, or nothing."""
 
     hook = "instance-export"
 
     def check_arguments(self) -> None:
         op = self.op
-        if op.mode != LOCAL:
-            raise InputError(f"{op.mode!r:.20} is not a way to export here; known: {LOCAL}", "mode")
-        for name in ("x509_key_name", "destination_x509_ca"):
-            if getattr(op, name) is not None:
-                raise InputError("is for moves to another cluster", name)
+        if op.mode not in (LOCAL, REMOTE):
+            raise InputError(f"must be {LOCAL} or {REMOTE}", "mode")
         for name in NOT_POSSIBLE:
             if getattr(op, name):
                 raise InputError(
                     "this version does not write to the guest's disks; zeros are left out anyway",
                     name,
                 )
-        if not isinstance(op.target_node_uuid or op.target_node, str):
-            raise InputError("say on which node the export is to be (--node)", "target_node")
+        if op.mode == REMOTE:
+            check_remote_arguments(op)
+        else:
+            self._check_local_arguments()
         check_compression(op.compress)
         check_shutdown_timeout(op.shutdown_timeout, "shutdown_timeout")
         if op.remove_instance and not op.shutdown:
@@ -124,15 +131,43 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
         if op.ignore_remove_failures and not op.remove_instance:
             raise InputError("only with remove_instance", "ignore_remove_failures")
 
+    def _check_local_arguments(self) -> None:
+        op = self.op
+        for name in ("x509_key_name", "destination_x509_ca"):
+            if getattr(op, name) is not None:
+                raise InputError("is for moves to another cluster", name)
+        if not isinstance(op.target_node_uuid or op.target_node, str):
+            raise InputError("say on which node the export is to be (--node)", "target_node")
+
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        if self.op.mode == REMOTE:
+            return super().declare_locks(snapshot)
         # Older exports of it, on any node, are removed.
         return [
             lock(Level.INSTANCE, self.instance(snapshot).name),
             lock(Level.NODE, ALL, Mode.SHARED),
         ]
 
-    async def check_prereq(self, ctx: UnitContext) -> ExportPlan:
+    def hook_variables(
+        self, snapshot: Snapshot, instance: Instance, plan: ExportPlan | RemotePlan
+    ) -> dict[str, str]:
+        del snapshot, instance
+        target = plan.target.name if isinstance(plan, ExportPlan) else ""
+        return {
+            "EXPORT_MODE": self.op.mode,
+            "EXPORT_NODE": target,
+            "EXPORT_DO_SHUTDOWN": text(self.op.shutdown),
+            "SHUTDOWN_TIMEOUT": text(self.op.shutdown_timeout),
+            "REMOVE_INSTANCE": text(self.op.remove_instance),
+        }
+
+    def hook_nodes(self, plan: ExportPlan | RemotePlan) -> Iterable[NodeUuid]:
+        return [NodeUuid(plan.target.uuid)] if isinstance(plan, ExportPlan) else []
+
+    async def check_prereq(self, ctx: UnitContext) -> ExportPlan | RemotePlan:
         op, instance = self.op, self.instance(ctx.snapshot)
+        if op.mode == REMOTE:
+            return await plan_remote(ctx, op, instance)
         check_not_migrating(instance)
         source = primary_node(ctx, instance)
         check_online(source)
@@ -184,22 +219,23 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
                 ErrorCode.NO_RESOURCES,
             )
 
-    def hook_nodes(self, plan: ExportPlan) -> Iterable[NodeUuid]:
-        return [plan.target.uuid]
+    async def execute(self, ctx: UnitContext, plan: ExportPlan | RemotePlan) -> Outcome:
+        if isinstance(plan, RemotePlan):
+            return await self._send(ctx, plan)
+        return await self._write(ctx, plan)
 
-    def hook_variables(
-        self, snapshot: Snapshot, instance: Instance, plan: ExportPlan
-    ) -> dict[str, str]:
-        op = self.op
-        return {
-            "EXPORT_MODE": op.mode,
-            "EXPORT_NODE": plan.target.name,
-            "EXPORT_DO_SHUTDOWN": text(op.shutdown),
-            "SHUTDOWN_TIMEOUT": text(op.shutdown_timeout),
-            "REMOVE_INSTANCE": text(op.remove_instance),
-        }
+    async def _send(self, ctx: UnitContext, plan: RemotePlan) -> Outcome:
+        """Send it away; what the other cluster has may run there, so here it stays down, or goes."""
+        await send_all(ctx, self.op, plan)
+        result = [True, [True] * len(plan.disks)]
+        if self.op.remove_instance:
+            return await self._remove(ctx, plan.instance, result)
+        if plan.was_running:
+            ctx.info(f"{plan.instance.name} stays down here, since the other cluster has it")
+        down = set_admin_state(InstanceUuid(plan.instance.uuid), AdminState.DOWN)
+        return Outcome(result, change=down)
 
-    async def execute(self, ctx: UnitContext, plan: ExportPlan) -> Outcome:
+    async def _write(self, ctx: UnitContext, plan: ExportPlan) -> Outcome:
         instance = plan.instance
         must_start = plan.was_running and self.op.shutdown
         try:
@@ -221,7 +257,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
         await self._remove_others(ctx, plan)
         result = [True, [True] * len(instance.disks)]
         if self.op.remove_instance:
-            return await self._remove(ctx, plan, result)
+            return await self._remove(ctx, instance, result)
         if must_start:
             await run_again(ctx, instance)
         return Outcome(result)
@@ -334,12 +370,12 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan]):
                 old = RemoveExport(node=node.uuid, instance=name, unfinished=False)
                 undo.commit(then=[old])
 
-    async def _remove(self, ctx: UnitContext, plan: ExportPlan, result: list[Any]) -> Outcome:
-        ctx.step(f"removing instance {plan.instance.name}")
+    async def _remove(self, ctx: UnitContext, instance: Instance, result: list[Any]) -> Outcome:
+        ctx.step(f"removing instance {instance.name}")
         op = OpInstanceRemove(
-            instance_name=plan.instance.name,
+            instance_name=instance.name,
             ignore_failures=self.op.ignore_remove_failures,
             shutdown_timeout=self.op.shutdown_timeout,
         )
-        removed = await LUInstanceRemove(op).execute(ctx, plan.instance)
+        removed = await LUInstanceRemove(op).execute(ctx, instance)
         return Outcome(result, change=removed.change)

@@ -59,6 +59,13 @@ from ganeti.units.instance.nic_checks import (
 )
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.power import start_instance
+from ganeti.units.instance.remote_import import (
+    REMOTE_IMPORT,
+    RemoteSource,
+    check_source,
+    plan_remote_import,
+    receive_disks,
+)
 from ganeti.units.instance.requests import check_disks, check_template
 from ganeti.units.node_choice import (
     check_can_host,
@@ -83,6 +90,8 @@ class CreatePlan:
     start: bool
     imported: ImportPlan | None = None
     """Where the data of its disks comes from, instead of an installation."""
+    remote: RemoteSource | None = None
+    """The instance in another cluster that it is."""
     why_not: tuple[tuple[str, str], ...] = ()
     """Other nodes and why they were not chosen, if that was asked for."""
     adopted: Mapping[str, str] = field(default_factory=dict)
@@ -122,6 +131,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         if found is not None:
             self.op = filled(ctx, self.op, found.description)
             check_create_arguments(self.op)
+        certificate = check_source(ctx, self.op) if self.op.mode == REMOTE_IMPORT else ""
         op, snapshot = self.op, ctx.snapshot
         if snapshot.instance_by_name(op.instance_name):
             raise PrereqError(f"instance {op.instance_name} exists already", ErrorCode.EXISTS)
@@ -153,14 +163,18 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         ctx.check_change(lambda draft: _add(draft, instance))
         await self._check_resources(ctx, nodes, instance, adopted)
         imported = await plan_import(ctx, found, instance.os, node) if found else None
-        has_script = imported is None or imported.by_script
+        remote = await plan_remote_import(ctx, op, certificate, node) if certificate else None
+        by_script = [one.by_script for one in (imported, remote) if one is not None]
+        has_script = all(by_script)
         await self._check_on_node(ctx, node, instance, has_script=has_script)
         instance = await with_pinned_hardware(ctx, node, instance)
         if op.no_install:
             ctx.info("No-installation mode selected, disabling startup")
         install = not op.no_install and template.has_disks and not adopted
         why_not = tuple(self._why_not)
-        return CreatePlan(instance, nodes, install, self._starts, imported, why_not, adopted)
+        return CreatePlan(
+            instance, nodes, install, self._starts, imported, remote, why_not, adopted
+        )
 
     async def _with_adopted_sizes(
         self, ctx: UnitContext, instance: Instance, adopted: Mapping[str, str]
@@ -168,7 +182,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         given = self._given(ctx.snapshot)
         if not adopted:
             return instance
-        if self.op.mode == IMPORT:
+        if self.op.mode != "create":
             raise InputError("an import would overwrite what is adopted", "disks")
         if not given:
             raise InputError("say on which node lies what is adopted (--node)", "pnode")
@@ -268,6 +282,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             leftovers: list[Step] = []
             if plan.imported is not None:
                 leftovers = await self._import(ctx, undo, plan, plan.imported)
+            elif plan.remote is not None:
+                leftovers = await self._receive(ctx, undo, plan, plan.remote)
             elif plan.install:
                 ctx.step("running the instance OS create scripts")
                 async with copies_open(ctx, plan.instance):
@@ -293,7 +309,29 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
     ) -> list[Step]:
         osparams = self._osparams(ctx, plan.instance)
         left = await import_disks(ctx, undo, plan.instance, imported, op=self.op, osparams=osparams)
-        await tell_name(ctx, plan.instance, imported, osparams, self.op.debug_level)
+        await tell_name(
+            ctx,
+            plan.instance,
+            imported.found.description.name,
+            osparams,
+            has_script=imported.renames,
+            debug=self.op.debug_level,
+        )
+        return left
+
+    async def _receive(
+        self, ctx: UnitContext, undo: UndoLog, plan: CreatePlan, remote: RemoteSource
+    ) -> list[Step]:
+        osparams = self._osparams(ctx, plan.instance)
+        left = await receive_disks(ctx, undo, plan.instance, remote, op=self.op, osparams=osparams)
+        await tell_name(
+            ctx,
+            plan.instance,
+            remote.name,
+            osparams,
+            has_script=remote.renames,
+            debug=self.op.debug_level,
+        )
         return left
 
     async def _install(self, ctx: UnitContext, plan: CreatePlan) -> None:

@@ -17,6 +17,7 @@ from ganeti.units.instance.disks import JobNames
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.importing import IMPORT, check_import_arguments
 from ganeti.units.instance.nic_changes import new_nic
+from ganeti.units.instance.remote_import import REMOTE_IMPORT, check_remote_import_arguments
 from ganeti.units.instance.requests import (
     build_disk,
     check_disks,
@@ -25,7 +26,7 @@ from ganeti.units.instance.requests import (
 )
 from ganeti.units.job_source import check_may_set
 
-MODES = ("create", IMPORT)
+MODES = ("create", IMPORT, REMOTE_IMPORT)
 FILE_DRIVERS = (None, "loop")
 NOT_POSSIBLE = ("forthcoming", "commit", "instance_communication")
 """Wishes of other versions that change what is created, so that ignoring them would be wrong."""
@@ -39,6 +40,7 @@ def check_create_arguments(op: OpInstanceCreate) -> None:
             "mode",
         )
     check_import_arguments(op)
+    check_remote_import_arguments(op)
     if host_name(op.instance_name, "instance_name") != op.instance_name:
         raise InputError("must be in lower case", "instance_name")
     for field in NOT_POSSIBLE:
@@ -84,7 +86,7 @@ def _check_secondary(op: OpInstanceCreate, template: DiskTemplate) -> None:
 def _check_os(op: OpInstanceCreate) -> None:
     if op.os_type is not None:
         os_name(op.os_type, "os_type")
-    elif not op.no_install and op.mode != IMPORT:
+    elif not op.no_install and op.mode == "create":
         raise InputError(
             "say which OS to install (--os-type), or ask for no installation (--no-install)",
             "os_type",

@@ -267,18 +267,24 @@ async def import_disks(
 
 
 async def tell_name(
-    ctx: UnitContext, instance: Instance, plan: ImportPlan, osparams: dict[str, str], debug: int
+    ctx: UnitContext,
+    instance: Instance,
+    old_name: str,
+    osparams: dict[str, str],
+    *,
+    has_script: bool,
+    debug: int,
 ) -> None:
     """Tell the imported system its name; it is there in any case (S217)."""
-    if not plan.renames or not instance.disks:
-        if plan.found.description.name != instance.name:
+    if not has_script or not instance.disks:
+        if old_name != instance.name:
             ctx.info("its system is not told its new name: the OS has no script rename")
         return
     ctx.step(f"running the OS rename script of {instance.os}")
     args = OsRenameArgs(
         instance=instance_spec(ctx.snapshot, instance),
         os=instance.os,
-        old_name=plan.found.description.name,
+        old_name=old_name,
         osparams=osparams,
         debug=int(debug > 0),
     )

@@ -15,7 +15,13 @@ from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMem
 from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StopInstance
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.step import Concerned, Step
-from ganeti.units.undo.transfers import DropSnapshot, EndStream, RemoveExport, RemoveTransferKey
+from ganeti.units.undo.transfers import (
+    ConfirmStream,
+    DropSnapshot,
+    EndStream,
+    RemoveExport,
+    RemoveTransferKey,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +30,7 @@ STEPS: dict[str, type[Step]] = {
     for step in (
         *(RemoveDisk, SetDiskRole, ForgetInstance, StopInstance, ForgetNvram),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
-        *(RemoveTransferKey, EndStream, RemoveExport, DropSnapshot),
+        *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot),
     )
 }
 

@@ -5,6 +5,7 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.rpc.procedures.exports import EXPORT_REMOVE, ExportArgs
 from ganeti.rpc.procedures.streams import (
     SNAPSHOT_DROP,
+    STREAM_COMMIT,
     STREAM_END,
     TRANSFER_KEY_REMOVE,
     SnapshotArgs,
@@ -59,6 +60,19 @@ class EndStream(_OnNode, frozen=True, kw_only=True):
         """It may still read it, or write to it."""
         del disk
         return True
+
+
+class ConfirmStream(_OnNode, frozen=True, kw_only=True):
+    """Tell the sender, in another cluster, that what it sent is kept here (G14)."""
+
+    kind = "confirm_stream"
+
+    token: str
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = StreamArgs(instance_name=self.instance, token=self.token, receives=True)
+            await services.rpc.call(node, STREAM_COMMIT, args, key=key)
 
 
 class RemoveExport(_OnNode, frozen=True, kw_only=True):
