@@ -119,11 +119,6 @@ class Paths:
         return self.data / "disk-copies"
 
     @property
-    def cluster_domain_secret(self) -> Path:
-        """What clusters share that instances move between; only on master candidates."""
-        return self.data / "cluster-domain-secret"
-
-    @property
     def transfer_keys(self) -> Path:
         """Keys of transfers between nodes, each in a directory of its own; a reboot forgets them."""
         return self.run / "crypto"

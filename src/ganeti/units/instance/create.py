@@ -132,15 +132,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             self.op = filled(ctx, self.op, found.description)
             check_create_arguments(self.op)
         certificate = check_source(ctx, self.op) if self.op.mode == REMOTE_IMPORT else ""
+        await self._check_names(ctx)
         op, snapshot = self.op, ctx.snapshot
-        if snapshot.instance_by_name(op.instance_name):
-            raise PrereqError(f"instance {op.instance_name} exists already", ErrorCode.EXISTS)
-        if op.group_name:
-            self.op = op = replace(op, group_name=resolve_group(snapshot, op.group_name).name)
-        ctx.config.reservations.take_name(ctx.job_id, op.instance_name)
-        await name_lookup.check_name(
-            op.instance_name, name_check=op.name_check, ip_check=op.ip_check
-        )
         template = check_template(op.disk_template, snapshot.cluster)
         check_disks(op.disks, template)
         unplaced = new_instance(ctx, op, template)
@@ -174,6 +167,18 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         why_not = tuple(self._why_not)
         return CreatePlan(
             instance, nodes, install, self._starts, imported, remote, why_not, adopted
+        )
+
+    async def _check_names(self, ctx: UnitContext) -> None:
+        op = self.op
+        if ctx.snapshot.instance_by_name(op.instance_name):
+            raise PrereqError(f"instance {op.instance_name} exists already", ErrorCode.EXISTS)
+        if op.group_name:
+            group = resolve_group(ctx.snapshot, op.group_name)
+            self.op = replace(op, group_name=group.name)
+        ctx.config.reservations.take_name(ctx.job_id, op.instance_name)
+        await name_lookup.check_name(
+            op.instance_name, name_check=op.name_check, ip_check=op.ip_check
         )
 
     async def _with_adopted_sizes(
