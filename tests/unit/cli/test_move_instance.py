@@ -1,0 +1,137 @@
+"""move-instance: what it asks of both clusters, in which order, and what becomes of failures."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import ExecError, GanetiError, InputError
+from ganeti.cli import move_instance
+from ganeti.cli.move_instance import COMPRESSIONS, News, Wishes, door, move, run
+from ganeti.model import compression
+
+NAME = "web1.example.com"
+INSTANCE: dict[str, Any] = {
+    "name": NAME,
+    "config_state": "up",
+    "disk_template": "file",
+    "disks": [{"size": 512, "mode": "rw", "name": None}],
+    "nics": [
+        {"mac": "aa:00:00:00:00:01", "ip": None, "name": None, "network": None,
+         "mode": "bridged", "link": "br0", "vlan": ""},
+    ],
+    "os": "tiny",
+    "os_instance": {"ns1": "a"},
+    "hypervisor": "kvm",
+    "hv_instance": {"acpi": False},
+    "be_instance": {"maxmem": 256},
+    "tags": ["blue"],
+}  # fmt: skip
+PREPARED = {"handshake": [0, "d", "s"], "x509_key_name": ["k", "d", "s"], "x509_ca": "source"}
+SAID = {"disks": [["192.0.2.1", 4000, "m", "d", "s"]], "x509_ca": "target"}
+
+
+class FakeDoor:
+    """A cluster that answers each kind of opcode; an exception is how its job fails."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.ops: list[Any] = []
+
+    def submit(self, op: Any) -> int:
+        self.ops.append(op)
+        return len(self.ops)
+
+    def watch(self, job_id: int) -> Iterator[News]:
+        op = self.ops[job_id - 1].op_id()
+        if op == "OP_INSTANCE_CREATE" and not isinstance(self.answers.get("said"), Exception):
+            yield News("running", [("message", "* creating"), ("remote-import", SAID)])
+        yield News("success", [])
+
+    def result(self, job_id: int) -> Any:
+        op = self.ops[job_id - 1].op_id()
+        answer = self.answers.get("said") if op == "OP_INSTANCE_CREATE" else self.answers[op]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    @property
+    def kinds(self) -> list[str]:
+        return [op.op_id() for op in self.ops]
+
+
+def source(**more: Any) -> FakeDoor:
+    return FakeDoor(
+        {
+            "OP_INSTANCE_QUERY_DATA": {NAME: INSTANCE},
+            "OP_BACKUP_PREPARE": PREPARED,
+            "OP_BACKUP_EXPORT": [True, [True]],
+            **more,
+        }
+    )
+
+
+def test_the_compressions_are_those_that_there_are() -> None:
+    assert tuple(compression.COMPRESSIONS) == COMPRESSIONS
+
+
+@pytest.mark.requirement("S203", "S212", "S215")
+def test_the_source_is_prepared_then_the_target_waits_then_the_data_goes() -> None:
+    one, other, said = source(), FakeDoor({}), list[str]()
+    move(one, other, "web1", Wishes(compress="zstd"), said.append)
+    assert one.kinds == ["OP_INSTANCE_QUERY_DATA", "OP_BACKUP_PREPARE", "OP_BACKUP_EXPORT"]
+    [made] = other.ops
+    assert (made.instance_name, made.mode, made.start) == (NAME, "remote-import", True)
+    assert (made.source_handshake, made.source_x509_ca) == (PREPARED["handshake"], "source")
+    assert (made.disks[0].size, made.nics[0].mac, made.tags) == (512, "aa:00:00:00:00:01", ["blue"])
+    assert (made.hvparams, made.beparams, made.osparams) == (
+        *({"acpi": False}, {"maxmem": 256}),
+        {"ns1": "a"},
+    )
+    export = one.ops[-1]
+    assert (export.target_node, export.destination_x509_ca) == (SAID["disks"], "target")
+    assert (export.x509_key_name, export.remove_instance) == (PREPARED["x509_key_name"], True)
+    assert (export.compress, made.compress) == ("zstd", "zstd")
+    assert said[-1] == "moved"
+
+
+@pytest.mark.requirement("S221", "S217")
+def test_the_destination_may_be_another_in_what_was_said() -> None:
+    one, other = source(), FakeDoor({})
+    wishes = Wishes(True, "web9.example.com", "node1:node2", None, "drbd", "none", start=False)
+    move(one, other, NAME, wishes, lambda _text: None)
+    [made] = other.ops
+    assert (made.instance_name, made.pnode, made.snode) == ("web9.example.com", "node1", "node2")
+    assert (made.disk_template, made.start, made.nics[0].mac) == ("drbd", False, "auto")
+    assert made.source_instance_name == NAME
+    assert one.ops[-1].remove_instance is False
+
+
+def test_a_destination_that_refuses_lets_nothing_be_sent() -> None:
+    one, other = source(), FakeDoor({"said": ExecError("no memory")})
+    with pytest.raises(GanetiError, match="no memory"):
+        move(one, other, NAME, Wishes(), lambda _text: None)
+    assert "OP_BACKUP_EXPORT" not in one.kinds
+
+
+def test_several_are_moved_and_one_failure_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doors = {"/one": source(), "/other": FakeDoor({})}
+    monkeypatch.setattr(move_instance, "door", doors.__getitem__)
+    assert run(["/one", "/other", "--parallel=2", NAME]) == 0
+    doors["/one"].answers["OP_BACKUP_EXPORT"] = ExecError("the link is down")
+    assert run(["/one", "/other", NAME, NAME]) == 1
+    assert "was not moved: the link is down" in capsys.readouterr().err
+
+
+def test_wrong_words_are_refused() -> None:
+    with pytest.raises(InputError, match="socket"):
+        door("cluster.example.com")
+    for words in (
+        ["/a", "/b", "x", "y", "--dest-instance-name=z"],
+        ["/a", "/b", "x", "--dest-secondary-node=n"],
+        ["/a", "/b", "x", "--parallel=0"],
+    ):
+        with pytest.raises(InputError):
+            run(words)
