@@ -1,10 +1,13 @@
 """Real daemons under users of their own: who they are, what they may, and who may ask them."""
 
+import base64
 import os
 import re
 import secrets
 import select
 import shutil
+import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -17,10 +20,19 @@ import aiohttp
 import pytest
 
 import ganeti
-from ganeti.base.paths import Paths
+from ganeti.base.paths import RAPI_PORT, Paths
 from ganeti.base.permissions import problems
 from ganeti.base.users import ServiceUsers, users_file
-from ganeti.bootstrap.daemons import CONFD, CONFD_VARIABLE, MASTERD, NODED, Daemons
+from ganeti.bootstrap.daemons import (
+    CONFD,
+    CONFD_VARIABLE,
+    MASTERD,
+    NODED,
+    RAPI,
+    RAPI_VARIABLE,
+    Daemons,
+)
+from tests.support.local_cluster import wait_until
 
 pytestmark = [
     pytest.mark.cluster,
@@ -30,6 +42,7 @@ pytestmark = [
 
 SOURCE = str(Path(ganeti.__file__).parents[1])
 IMPORTS = os.pathsep.join((SOURCE, str(Path(aiohttp.__file__).parents[1])))
+ADDRESS = "127.77.7.7"
 STRANGER = 61950
 """A user id that is nobody's."""
 TRY = "import os, msgspec, aiohttp, cryptography, ganeti.daemons.masterd"
@@ -82,7 +95,8 @@ class Separated:
             "PYTHONPATH": IMPORTS,
             "GANETI_ROOTDIR": str(self.root),
             "GANETI_HOSTNAME": "node1.example",
-            "GANETI_ADDRESS": "127.77.7.7",
+            "GANETI_ADDRESS": ADDRESS,
+            RAPI_VARIABLE: "1",
             CONFD_VARIABLE: "1",
         }
 
@@ -140,7 +154,7 @@ def separated(python: str) -> Iterator[Separated]:
         yield made
     finally:
         made.run("ganeti.cli.gnt_cluster", "destroy", "--yes-do-it")
-        for name in (CONFD, MASTERD, NODED):
+        for name in (RAPI, CONFD, MASTERD, NODED):
             process = Daemons(made.paths).status(name).process
             if process is not None:
                 os.kill(process.pid, 9)
@@ -163,6 +177,41 @@ def test_the_master_has_no_rights_of_root_and_the_node_daemon_has(separated: Sep
     assert set(map(int, found["Groups"].split())) == wanted
     assert int(found["CapEff"], 16) == int(found["CapPrm"], 16) == 0
     assert set(rights(separated.pid(NODED))["Uid"].split()) == {"0"}
+
+
+@pytest.mark.requirement("S225", "S227")
+def test_the_rest_server_has_read_its_key_and_then_given_roots_rights_up(
+    separated: Separated,
+) -> None:
+    wait_until(lambda: Daemons(separated.paths).status(RAPI).process is not None, "it serves")
+    account = separated.users.accounts["rapi"]
+    found = rights(separated.pid(RAPI))
+    assert set(found["Uid"].split()) == {str(account.uid)}
+    assert set(found["Gid"].split()) == {str(separated.users.daemons)}
+    assert int(found["CapEff"], 16) == int(found["CapPrm"], 16) == 0
+    certificate = separated.paths.rapi_certificate
+    assert (certificate.stat().st_uid, stat.S_IMODE(certificate.stat().st_mode)) == (0, 0o600)
+    words = as_user(account.uid, account.gid, ["test", "-r", str(certificate)])
+    assert subprocess.run(words, check=False).returncode != 0
+    users = separated.paths.rapi_users
+    users.write_text("anna secret read\n")
+    os.chown(users, account.uid, separated.users.daemons)
+    users.chmod(0o600)
+    context = ssl.create_default_context(cafile=certificate)
+    address = (ADDRESS, RAPI_PORT)
+
+    def nodes() -> bytes:
+        with (
+            socket.create_connection(address, 10) as plain,
+            context.wrap_socket(plain, server_hostname=ADDRESS) as line,
+        ):
+            login = base64.b64encode(b"anna:secret").decode()
+            head = f"GET /2/nodes HTTP/1.1\r\nHost: x\r\nAuthorization: Basic {login}\r\n"
+            line.sendall(f"{head}Connection: close\r\n\r\n".encode())
+            return b"".join(iter(lambda: line.recv(4096), b""))
+
+    wait_until(lambda: b"node1.example" in nodes(), "it has read its users, and asks the master")
+    assert problems(separated.paths, separated.users) == []
 
 
 @pytest.mark.requirement("S51", "G25")

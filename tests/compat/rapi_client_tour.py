@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Every call of Ganeti's own REST client, run by the system's Python; what came of each, as JSON lines.
 
-Arguments: address, port, password. It knows nothing of this project.
+Arguments: address, port, password, a file that the OS definition may write. It knows nothing of this project.
 """
 
 import json
@@ -10,7 +10,7 @@ import time
 
 from ganeti.rapi import client as rapi
 
-ADDRESS, PORT, PASSWORD = sys.argv[1:4]
+ADDRESS, PORT, PASSWORD, RECORD = sys.argv[1:5]
 NODE, OTHER = "node1.vcluster.test", "node2.vcluster.test"
 ONE, RENAMED = "tour1.example.com", "tour2.example.com"
 CLIENT = rapi.GanetiRapiClient(ADDRESS, int(PORT), username="tour", password=PASSWORD)
@@ -104,7 +104,9 @@ def tour():
     step("ActivateInstanceDisks", ONE, ignore_size=True, wait=True)
     step("DeactivateInstanceDisks", ONE, wait=True)
     step("RecreateInstanceDisks", ONE, wait=True)
-    step("ReinstallInstance", ONE, os="noop", no_startup=True, wait=True)
+    step(
+        "ReinstallInstance", ONE, os="noop", no_startup=True, osparams={"record": RECORD}, wait=True
+    )
     step("StartupInstance", ONE, wait=True)
     step("FailoverInstance", ONE, wait=True)
     step("MigrateInstance", ONE, wait=True)
@@ -129,6 +131,7 @@ def tour():
     step("SetNodeRole", OTHER, "drained", force=True, wait=True)
     step("EvacuateNode", OTHER, mode="primary-only", accept_old=True, wait=True)
     step("MigrateNode", OTHER, wait=True)
+    step("SetNodeRole", OTHER, "regular", force=True, wait=True)
     step("SetNodeRole", OTHER, "master-candidate", force=True, wait=True)
     step("CreateNetwork", "tournet", "10.99.0.0/24", wait=True)
     step("ConnectNetwork", "tournet", "default", "bridged", "br0", wait=True)

@@ -50,6 +50,7 @@ class OpNetworkAdd(NetworkParams, frozen=True, kw_only=True, tag="OP_NETWORK_ADD
     tags: Annotated[
         list[str], Field("tags of the network", metavar="TAG,...", form=Form.WORDS)
     ] = []
+    null_is_default: ClassVar[tuple[str, ...]] = (*OpCode.null_is_default, "tags")
 
 
 class OpNetworkRemove(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_REMOVE"):
