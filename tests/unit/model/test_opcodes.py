@@ -137,4 +137,6 @@ _SOUND = {
     "new_name": "y",
     "output_fields": [],
     "changes": {},
+    "fields": [],
+    "node_names": [],
 }
