@@ -14,6 +14,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it publishes no types
 
 from tests.support.fast_files import DISK, fast_directory
+from tests.support.fork_server import fork_server
 from tests.support.strict_loop import StrictLoop
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -68,6 +69,25 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays to the end: no look for garbage need go through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def fork_server_variables() -> Iterator[dict[str, str]]:
+    with fork_server() as variables:
+        yield variables
+
+
+@pytest.fixture(scope="module", autouse=True)
+def daemons_start_by_forks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where daemons are real, their starts share one import of all their code, but for who measures one."""
+    is_real = request.node.nodeid.startswith(REAL)
+    if not is_real or request.node.get_closest_marker("whole_starts"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in request.getfixturevalue("fork_server_variables").items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture

@@ -17,6 +17,9 @@ from ganeti.model.objects import GroupUuid, Node, NodeUuid
 from ganeti.rpc.client import RpcClient
 from ganeti.rpc.transport import HttpsTransport
 
+BEFORE_MASTER = init.STEPS[: init.STEPS.index(init.start_master)]
+"""What `gnt-cluster init` does up to the node daemon."""
+
 
 @dataclass(frozen=True)
 class TestNode:
@@ -100,7 +103,7 @@ class Nodes:
         """A node that has made a cluster and runs its node daemon, without a master daemon."""
         node = self.new()
         founded = await init.init_cluster(
-            self.options(node), paths=node.paths, daemons=node.daemons, steps=init.STEPS[:-1]
+            self.options(node), paths=node.paths, daemons=node.daemons, steps=BEFORE_MASTER
         )
         return node, founded
 

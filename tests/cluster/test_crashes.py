@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 SEED = 20261121
 CRASHES = 10
+ENOUGH = 100
+"""Acknowledged jobs: a slow machine gets further load after the last crash."""
 SUBMITTERS = 3
 BATCH = 6
 CREATE = "OP_INSTANCE_CREATE"
@@ -113,7 +115,7 @@ class Aftermath:
 
     load: Load
     greatest: list[int]
-    """The greatest acknowledged id at each crash."""
+    """The greatest acknowledged id at each crash, and at the end."""
     jobs: dict[int, Job]
     jobs_after_restart: dict[int, Job]
     instances: set[str]
@@ -162,6 +164,8 @@ def after() -> Iterator[Aftermath]:
                 cluster.kill(MASTERD)
                 greatest.append(max(load.acknowledged, default=0))
                 cluster.start(MASTERD)
+            wait_until(lambda: len(load.acknowledged) > ENOUGH, "enough jobs are acknowledged", 90)
+            greatest.append(max(load.acknowledged))
         wait_until(lambda: have_ended(cluster), "all jobs end", 60)
         wait_until(lambda: not script_runs(cluster), "all create scripts have ended")
         jobs = all_jobs(cluster)
@@ -187,7 +191,6 @@ def script_runs(cluster: LocalCluster) -> bool:
 @pytest.mark.requirement("G1")
 def test_every_acknowledged_job_exists_with_its_opcodes(after: Aftermath) -> None:
     assert not after.load.problems
-    assert len(after.load.acknowledged) > 100
     for job_id, ops in after.load.acknowledged.items():
         stored = after.jobs[job_id]["ops"]
         assert len(stored) == len(ops)
@@ -201,7 +204,7 @@ def test_job_ids_increase_and_are_never_used_again(after: Aftermath) -> None:
     for order in after.load.orders:
         assert order == sorted(set(order))
     assert after.greatest == sorted(after.greatest)
-    assert after.greatest[-1] > after.greatest[0] > 0
+    assert after.greatest[-1] > after.greatest[0]
 
 
 @pytest.mark.requirement("G7")

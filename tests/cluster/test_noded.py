@@ -46,9 +46,13 @@ from ganeti.rpc.procedures.host import (
 from ganeti.rpc.procedures.mastership import REGISTER_PROMISE, REGISTER_READ, PromiseArgs
 from ganeti.rpc.procedures.programs import OS_CREATE, OsCreateArgs
 from ganeti.store.register import PromiseRequest, RegisterFile
-from tests.cluster.nodes import Nodes, TestNode
+from tests.cluster.nodes import BEFORE_MASTER, Nodes, TestNode
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(60),
+    pytest.mark.whole_starts("memory is measured"),
+]
 
 EPOCH = 1
 
@@ -481,7 +485,7 @@ async def test_a_second_cluster_on_a_node_is_refused(world: World) -> None:
             world.nodes.options(world.master),
             paths=world.master.paths,
             daemons=world.master.daemons,
-            steps=init.STEPS[:-1],
+            steps=BEFORE_MASTER,
         )
     assert world.master.paths.register.read_bytes() == before
     assert world.master.daemons.status(NODED).process is not None
@@ -495,7 +499,7 @@ def traces(directory: Path) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("number", range(len(init.STEPS) - 1))
+@pytest.mark.parametrize("number", range(len(BEFORE_MASTER)))
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_an_init_that_fails_at_any_step_leaves_nothing(
     tmp_path: Path, number: int, after: bool
@@ -505,10 +509,10 @@ async def test_an_init_that_fails_at_any_step_leaves_nothing(
 
     async def failing(new: init.InitContext) -> None:
         if after:
-            await init.STEPS[number](new)
+            await BEFORE_MASTER[number](new)
         raise HostError("injected")
 
-    steps = [*init.STEPS[:number], failing, *init.STEPS[number + 1 : -1]]
+    steps = [*BEFORE_MASTER[:number], failing, *BEFORE_MASTER[number + 1 :]]
     with pytest.raises(HostError, match="injected"):
         await init.init_cluster(
             nodes.options(node), paths=node.paths, daemons=node.daemons, steps=steps
@@ -522,7 +526,7 @@ async def test_an_init_that_fails_at_any_step_leaves_nothing(
     _, founded = (
         node,
         await init.init_cluster(
-            nodes.options(node), paths=node.paths, daemons=node.daemons, steps=init.STEPS[:-1]
+            nodes.options(node), paths=node.paths, daemons=node.daemons, steps=BEFORE_MASTER
         ),
     )
     assert founded.fingerprint == node.certificate

@@ -26,7 +26,11 @@ from tests.cluster.conversations import (
 from tests.cluster.processes import threads
 from tests.support.local_cluster import NOOP, LocalCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120),
+    pytest.mark.whole_starts("memory is measured"),
+]
 
 BUSY_JOBS = 100
 SCRIPTS = 15
