@@ -12,7 +12,7 @@ TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables 
 	swtpm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install packages format lint unit check test test-host soak bench requirements pins \
+.PHONY: help setup install deb packages format lint unit check test test-host soak bench requirements pins \
 	demo demo-down clean
 
 help: ## print this list
@@ -27,6 +27,9 @@ $(STAMP): requirements/dev.txt requirements/run.in pyproject.toml scripts/make_v
 
 install: ## install on this host: programs in PREFIX (/opt/ganeti), links, systemd units
 	@scripts/install $(PYTHON) $(PREFIX)
+
+deb: $(STAMP) ## build the Debian package in dist/
+	@scripts/build_deb $(abspath $(BIN)/python) dist
 
 packages: ## install the system packages that real virtual machines need
 	@scripts/system_packages $(TEST_PACKAGES)

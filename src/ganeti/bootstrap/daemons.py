@@ -39,8 +39,8 @@ STOP_LIMIT_S = 30.0
 LOOK_INTERVAL_S = 0.02
 OUTPUT_TAIL = 2000
 SYSTEMD_RUNS = Path("/run/systemd/system")
-UNITS = Path("/etc/systemd/system")
-"""Where `make install` puts the daemons' units; without them a host is started as any other."""
+UNITS = (Path("/etc/systemd/system"), Path("/lib/systemd/system"))
+"""Where `make install` and the package put the daemons' units; without them a host is started as any other."""
 PASSED_ON = ("PATH", "GANETI_", "PYTHON")
 """Variables (or their beginnings) that a daemon inherits from the command that starts it."""
 
@@ -69,7 +69,7 @@ class Daemons:
         self._environment = daemon_environment(os.environ if environment is None else environment)
         self._run = run
         is_host = paths.root == Path("/") and SYSTEMD_RUNS.is_dir()
-        is_host = is_host and (UNITS / f"{NODED}.service").exists()
+        is_host = is_host and any((place / f"{NODED}.service").exists() for place in UNITS)
         self._systemd = is_host if systemd is None else systemd
 
     @property

@@ -31,7 +31,6 @@ from ganeti.bootstrap.membership import (
     make_storage_directories,
     write_identity,
 )
-from ganeti.bootstrap.renew_files import new_secret
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.confd.keys import keep_key, new_key
 from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
@@ -129,7 +128,6 @@ async def make_identity(new: InitContext) -> None:
     )
     write_atomically(new.paths.authority_key, authority_key, mode=0o600)
     keep_key(new.paths, new_key())
-    write_atomically(new.paths.cluster_domain_secret, new_secret(), mode=0o600)
     write_identity(new.paths, key, new.certificate, authority)
 
 

@@ -13,6 +13,7 @@ from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import ROOT, begin_as
 from ganeti.base.pidfile import holding_pid_file, pid_file
+from ganeti.base.systemd import notify
 from ganeti.base.terminal import Parser, say
 from ganeti.daemons.watchdog import StallGuard
 
@@ -82,7 +83,12 @@ class DaemonProgram:
                 )
                 guard = StallGuard(log)
                 opened.enter_context(guard.armed())
-                return asyncio.run(_until_the_end(serve, ready, guard))
+
+                def serves() -> None:
+                    ready()
+                    notify("READY=1")
+
+                return asyncio.run(_until_the_end(serve, serves, guard))
         except (GanetiError, OSError) as err:
             return self.refuse(str(err), getattr(err, "exit_code", 1))
 
@@ -92,5 +98,8 @@ async def _until_the_end(serve: Serve, ready: Callable[[], None], guard: StallGu
     ending = Ending()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.end)
-    await serve(ready, ending)
+    try:
+        await serve(ready, ending)
+    finally:
+        notify("STOPPING=1")
     return 1 if await ending.wait() else 0

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from ganeti.base.systemd import notify
+
 _log = logging.getLogger(__name__)
 
 LIMIT_S = 0.05
@@ -177,4 +179,5 @@ class StallGuard:
     def watch(self) -> None:
         """Begin with the running loop: each turn of this callback moves the deadline."""
         faulthandler.dump_traceback_later(self._limit_s, exit=True, file=self._descriptor)
+        notify("WATCHDOG=1")  # the service manager's own deadline, for a process that is stopped
         asyncio.get_running_loop().call_later(self._tick_s, self.watch)

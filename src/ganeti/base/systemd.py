@@ -1,0 +1,21 @@
+"""What a service tells systemd: that it is ready, that it is alive. Nothing where nobody listens."""
+
+import contextlib
+import os
+import socket
+
+SOCKET_VARIABLE = "NOTIFY_SOCKET"
+
+
+def notify(state: str) -> bool:
+    """Tell the service manager, as `READY=1` or `WATCHDOG=1`; whether there was one that took it."""
+    address = os.environ.get(SOCKET_VARIABLE, "")
+    if not address.startswith(("/", "@")):
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(address)
+        sender.send(state.encode())
+        return True
+    return False

@@ -1,0 +1,87 @@
+"""What the package brings besides the programs: units, manual pages, maintainer scripts."""
+
+import configparser
+import importlib.util
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+UNITS = sorted((TOP / "packaging" / "systemd").glob("*.service"))
+
+
+def page(text: str, fallback: str) -> tuple[str, str, str]:
+    """What scripts/roff_pages.py makes of a page."""
+    spec = importlib.util.spec_from_file_location("roff_pages", TOP / "scripts" / "roff_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made: tuple[str, str, str] = module.page(text, fallback)
+    return made
+
+
+def unit(path: Path) -> configparser.ConfigParser:
+    found = configparser.ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str  # type: ignore[assignment, method-assign] # names as they are
+    found.read(path)
+    return found
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+def test_every_unit_runs_a_program_of_the_project(path: Path) -> None:
+    scripts = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["scripts"]
+    service = unit(path)["Service"]
+    place, _, name = service["ExecStart"].rpartition("/")
+    assert place == "@PREFIX@/bin"
+    assert name in scripts
+    if service.get("Type") == "oneshot":
+        return
+    # It says itself that it serves, and is ended where it stands still.
+    assert (service["Type"], service["NotifyAccess"]) == ("notify", "main")
+    assert int(service["WatchdogSec"]) > 60
+    if path.stem != "ganeti-noded":
+        assert service["NoNewPrivileges"] == "yes"
+        assert service["ProtectSystem"] in ("full", "strict")
+
+
+def test_pages_are_made_for_man() -> None:
+    name, section, roff = page(
+        "# thing(1): does it\n\nWith `--an-option` and **care**,\n.see [that](x.md).\n\n## Files\n\n"
+        "| | |\n|---|---|\n| `/a\\|b` | one |\n\n- first\n- second\n\n    $ thing '-x'\n",
+        "other",
+    )
+    assert (name, section) == ("thing", "1")
+    lines = roff.split("\n")
+    assert "thing \\- does it" in lines
+    assert "With \\fB\\-\\-an\\-option\\fR and \\fBcare\\fR," in lines
+    assert "\\&.see that." in lines
+    assert ".SH Files" in lines
+    assert lines[lines.index(".TP") + 1 :][:2] == ["\\fB/a|b\\fR", "one"]
+    assert lines.count(".IP \\(bu 4") == 2
+    assert "$ thing \\(aq\\-x\\(aq" in lines
+
+
+@pytest.mark.parametrize(
+    "path", sorted((TOP / "docs" / "man").glob("*.md")), ids=lambda path: path.stem
+)
+def test_every_page_has_a_name_and_a_summary(path: Path) -> None:
+    name, section, roff = page(path.read_text(), "")
+    assert name == path.stem
+    assert section in "178"
+    summary = roff.split(".SH NAME\n")[1].split("\n")[0].partition("\\- ")[2]
+    assert 5 < len(summary) < 300
+
+
+@pytest.mark.parametrize("name", ["debian/postinst", "debian/prerm", "debian/postrm"])
+def test_maintainer_scripts_are_sound(name: str) -> None:
+    subprocess.run(["sh", "-n", str(TOP / "packaging" / name)], check=True)
+
+
+def test_removing_the_package_keeps_what_belongs_to_a_cluster() -> None:
+    text = (TOP / "packaging" / "debian" / "postrm").read_text()
+    removed = [line for line in text.splitlines() if "rm -rf" in line]
+    assert removed == ["    rm -rf /var/log/ganeti"]
+    assert "/var/lib/ganeti/node.pem" in text
