@@ -61,6 +61,12 @@ def _switch(ops: Sequence[Any]) -> str | None:
     return f"{what} {nodes}? Whatever runs there is lost." if what else None
 
 
+def _repair(ops: Sequence[Any]) -> str | None:
+    if not ops[0].ignore_consistency:
+        return None  # it is refused where data would be lost
+    return f"Give up what lay on lost devices of {ops[0].name} on {ops[0].node_name}?"
+
+
 def _names(ops: Sequence[Any]) -> str:
     return ", ".join(op.instance_name for op in ops)
 
@@ -78,6 +84,7 @@ LOSSES: Mapping[str, Loss] = {
     "OP_INSTANCE_RECREATE_DISKS": Loss("disks on a node that is given up", _recreate),
     "OP_NODE_POWERCYCLE": Loss("the memory of the node's guests", _powercycle),
     "OP_OOB_COMMAND": Loss("the memory of the nodes' guests", _switch),
+    "OP_REPAIR_NODE_STORAGE": Loss("what lay on lost devices", _repair),
 }
 
 NOTHING_LOST: Mapping[str, str] = {
@@ -94,6 +101,7 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_CLUSTER_REDIST_CONF": "writes files of the cluster's own",
     "OP_CLUSTER_RENAME": "a name and an address; the command asks for its clients' sake",
     "OP_CLUSTER_RENEW_CRYPTO": "keys, which count until the new ones do; the command asks",
+    "OP_CLUSTER_REPAIR_DISK_SIZES": "records sizes; disks stay as they are",
     "OP_CLUSTER_SET_PARAMS": "changes parameters; disks stay where they are",
     "OP_CLUSTER_VERIFY": "reads",
     "OP_CLUSTER_VERIFY_CONFIG": "reads",
@@ -105,6 +113,7 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_NODE_LIST_DRBD": "reads",
     "OP_CLUSTER_ACTIVATE_MASTER_IP": "an address",
     "OP_CLUSTER_DEACTIVATE_MASTER_IP": "an address; the command asks for its clients' sake",
+    "OP_EXT_STORAGE_DIAGNOSE": "reads",
     "OP_GROUP_ADD": "makes an entry",
     "OP_GROUP_ASSIGN_NODES": "changes entries",
     "OP_GROUP_EVACUATE": "moves instances, whole",
@@ -136,6 +145,9 @@ NOTHING_LOST: Mapping[str, str] = {
     "OP_NODE_ADD": "a host that belongs to a cluster is refused",
     "OP_NODE_EVACUATE": "moves instances, whole",
     "OP_NODE_MIGRATE": "moves instances, whole",
+    "OP_NODE_MODIFY_STORAGE": "a directory, if it is empty",
+    "OP_NODE_QUERYVOLS": "reads",
+    "OP_NODE_QUERY_STORAGE": "reads",
     "OP_NODE_REMOVE": "a node without instances",
     "OP_NODE_RENAME": "changes an entry",
     "OP_NODE_SET_PARAMS": "changes an entry",

@@ -9,7 +9,7 @@ from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_given
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import JOB_OPTIONS, NODE, NODES, QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.options import FORCE, JOB_OPTIONS, NODE, NODES, QUERY_JOB_OPTIONS, TABLE_OPTIONS
 from ganeti.cli.output import format_table, format_value, wanted_fields
 
 _UNITS = option(
@@ -71,6 +71,7 @@ def add_storage_commands(table: CommandTable) -> None:
         _KIND,
         _NAME,
         OpOptions("storage.OpRepairNodeStorage"),
+        FORCE,
         *JOB_OPTIONS,
     )(repair_storage)
     table.command(

@@ -79,7 +79,18 @@ class _Transfers:
         async with self.locks.of(args.instance_name):
             path = await self._disk(args.instance_name, args.disk)
             file = self._file(args.token, SEND)
-            self._order(file, args.disk, path, args, port=args.port, compress=args.compress)
+            sparse = args.leaves_out_zeros
+            if sparse is None:
+                sparse = DISK_TEMPLATES[args.disk.template].in_files
+            self._order(
+                file,
+                args.disk,
+                path,
+                args,
+                port=args.port,
+                compress=args.compress,
+                leaves_out_zeros=sparse,
+            )
             if await self._run(SEND, file, call.key):
                 raise HostError(f"disk {args.disk.index} was not copied: {self._said(file)}")
         result = file.with_suffix(".result").read_bytes()
@@ -121,7 +132,6 @@ class _Transfers:
             address=args.address,
             peer=args.peer,
             token=args.token,
-            leaves_out_zeros=DISK_TEMPLATES[disk.template].in_files,
             certificate=str(self.paths.node_certificate),
             key=str(self.paths.node_key),
             authority=str(self.paths.authority_certificate),

@@ -42,6 +42,9 @@ DESTROYING: dict[str, list[tuple[CommandTable, str, str]]] = {
         (gnt_node, "power off node2", "--force"),
         (gnt_node, "power cycle --all", "--force"),
     ],
+    "OP_REPAIR_NODE_STORAGE": [
+        (gnt_node, "repair-storage --ignore-consistency node1 lvm-vg xenvg", "--force")
+    ],
     "OP_NODE_POWERCYCLE": [(gnt_node, "powercycle node2", "--force")],
 }
 """Command lines that destroy something, and the option without which nothing happens."""

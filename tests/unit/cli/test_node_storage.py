@@ -59,7 +59,7 @@ def test_a_change_of_nothing_is_refused(master: FakeMaster, run: Run) -> None:
 
 def test_a_repair_names_the_unit(master: FakeMaster, run: Run) -> None:
     master.job()
-    words = ["--ignore-consistency", "node1", "lvm-vg", "xenvg"]
+    words = ["--ignore-consistency", "-f", "node1", "lvm-vg", "xenvg"]
     assert run(table, "repair-storage", *words)[0] == 0
     op = submitted(master)
     assert (op["OP_ID"], op["name"]) == ("OP_REPAIR_NODE_STORAGE", "xenvg")

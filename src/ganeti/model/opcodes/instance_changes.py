@@ -69,16 +69,23 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     hotplug_if_possible: Annotated[
         bool, Field("change the running guest at once where that is possible; the default")
     ] = False
-    # Clients of Ganeti name these too; what has a value is refused.
-    disk_template: str | None = None
-    ext_params: Params = {}
+    disk_template: Annotated[str | None, Field(
+        "keep the disks in another way; they are made anew, and their data is copied", "-t", "TEMPLATE"
+    )] = None  # fmt: skip
+    ext_params: Annotated[Params, Field(
+        "with -t: parameters of the new disks, as vg=fast or provider=NAME", "! -e --ext-params",
+        "k=v,...", Form.KEY_VALUES
+    )] = {}  # fmt: skip
     file_driver: str | None = None
     file_storage_dir: Annotated[
         str | None, Field("subdirectory for new disks in files", metavar="NAME")
     ] = None
+    # Clients of Ganeti name these too; what has a value is refused.
     pnode: str | None = None
     pnode_uuid: str | None = None
-    remote_node: str | None = None
+    remote_node: Annotated[str | None, Field(
+        "with -t: node of the second copy of mirrored disks", "! -n --node", "NODE", names="node"
+    )] = None  # fmt: skip
     remote_node_uuid: str | None = None
     iallocator: str | None = None
     instance_communication: bool | None = None

@@ -56,3 +56,11 @@ class OpNodeQueryvols(OpCode, frozen=True, kw_only=True, tag="OP_NODE_QUERYVOLS"
     nodes: list[str] = []
 
     host_changing: ClassVar[bool] = False
+
+
+class OpClusterRepairDiskSizes(
+    OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REPAIR_DISK_SIZES"
+):
+    """Record the sizes that disks really have: of these instances, or of all."""
+
+    instances: list[str] = []

@@ -34,6 +34,8 @@ class DiskSendArgs(Message, frozen=True, kw_only=True):
     peer: str
     token: str
     compress: str = "none"
+    leaves_out_zeros: bool | None = None
+    """Whether the new disk is sure to read as zeros where nothing is sent; None: as disks of this template do."""
 
 
 class DiskSent(Message, frozen=True, kw_only=True):

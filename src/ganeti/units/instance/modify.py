@@ -15,7 +15,8 @@ from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.places import holders
-from ganeti.locking.requests import LockRequest
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.confinement import DOMAIN, MODEL
 from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.instance_spec import DiskSpec
@@ -43,6 +44,13 @@ from ganeti.units.instance.access import (
     spec_of,
 )
 from ganeti.units.instance.confinement import check_confinement
+from ganeti.units.instance.convert import (
+    ConvertPlan,
+    check_conversion,
+    convert,
+    other_node,
+    plan_conversion,
+)
 from ganeti.units.instance.device_changes import parse_changes, text_or_none
 from ganeti.units.instance.disk_changes import changed_disks
 from ganeti.units.instance.disks import create_disks, open_secondaries, wait_for_sync
@@ -61,10 +69,11 @@ from ganeti.units.undo.disks import removals
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 
 NOT_POSSIBLE = (
-    "disk_template", "ext_params", "file_driver", "pnode", "pnode_uuid", "remote_node",
-    "remote_node_uuid", "iallocator", "instance_communication",
+    "pnode", "pnode_uuid", "instance_communication",
 )  # fmt: skip
-"""Wishes of other versions that change where or how disks are kept."""
+"""Wishes of other versions that change where disks are kept."""
+OF_CONVERSIONS = ("ext_params", "file_driver", "remote_node", "remote_node_uuid", "iallocator")
+"""What means something only together with another disk template."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ class ModifyPlan:
     """What the running guest gets at its next start."""
 
 
-class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
+class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | ConvertPlan]):
     """Change an instance; its running guest follows at once where it can and may."""
 
     hook = "instance-modify"
@@ -98,6 +107,11 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
                 raise InputError("this version cannot change that", field)
         parse_changes(op.disks, "disks")
         parse_changes(op.nics, "nics")
+        if op.disk_template is not None:
+            check_conversion(op)
+        for field in OF_CONVERSIONS if op.disk_template is None else ():
+            if getattr(op, field):
+                raise InputError("means something only with another disk template (-t)", field)
         if op.hotplug and op.hotplug_if_possible:
             raise InputError("cannot be given beside hotplug", "hotplug_if_possible")
         if op.runtime_mem is not None and op.runtime_mem < 1:
@@ -108,11 +122,17 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         asked = [one.params.get("network") for one in parse_changes(self.op.nics, "nics")]
         names = [text_or_none(one, "nics.network") for one in asked]
         known = [nic.network for nic in before.nics] if self.op.nics else []
-        return [*super().declare_locks(snapshot), *network_locks(snapshot, [*names, *known])]
+        locks = [*super().declare_locks(snapshot), *network_locks(snapshot, [*names, *known])]
+        other = other_node(self.op, snapshot)
+        if other is not None:
+            locks[1] = lock(Level.NODE, {*before.all_nodes, other.uuid}, Mode.SHARED)
+        return locks
 
-    async def check_prereq(self, ctx: UnitContext) -> ModifyPlan:
+    async def check_prereq(self, ctx: UnitContext) -> ModifyPlan | ConvertPlan:
         op, before = self.op, self.instance(ctx.snapshot)
         check_not_migrating(before)
+        if op.disk_template is not None:
+            return await plan_conversion(ctx, before, op)
         check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
         after, changes = self._after(ctx, before)
@@ -275,8 +295,10 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
             )
         return state.memory, wanted
 
-    async def execute(self, ctx: UnitContext, plan: ModifyPlan) -> Outcome:
+    async def execute(self, ctx: UnitContext, plan: ModifyPlan | ConvertPlan) -> Outcome:
         """Make new disks, change the guest, then the configuration, then remove old disks; or change nothing."""
+        if isinstance(plan, ConvertPlan):
+            return await convert(ctx, plan, wait=self.op.wait_for_sync)
         async with ctx.undo_log() as undo:
             await self._create_disks(ctx, undo, plan)
             for step in plan.hot:
@@ -349,7 +371,9 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan]):
         if result.memory != wanted:
             ctx.warn(f"the guest uses {result.memory} MiB so far; it may still follow")
 
-    def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan) -> Any:
+    def dry_run_result(self, ctx: UnitContext, plan: ModifyPlan | ConvertPlan) -> Any:
+        if isinstance(plan, ConvertPlan):
+            return [["disk_template", plan.after.disk_template]]
         return _reported(plan)
 
 

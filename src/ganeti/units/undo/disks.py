@@ -73,6 +73,33 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
         return None
 
 
+class CloseDisk(Step, frozen=True, kw_only=True):
+    """Close a disk on a node that was opened while it was no instance's yet."""
+
+    kind = "close_disk"
+
+    node: str
+    instance: str
+    disk: DiskSpec
+
+    async def run(self, services: Services, key: str) -> None:
+        if node := node_of(services, self.node):
+            args = DiskArgs(instance_name=self.instance, disk=self.disk)
+            await services.rpc.call(node, BLOCKDEV_SHUTDOWN, args, key=key)
+
+    def superseded(self, snapshot: Snapshot) -> bool:
+        """By then it may be the disk of an instance that runs."""
+        return any(
+            layer.uuid == self.disk.uuid
+            for instance in snapshot.instances.values()
+            for layer in _layers(instance)
+        )
+
+    def concerns(self, snapshot: Snapshot) -> Concerned:
+        del snapshot
+        return Concerned({self.instance}, {self.node})
+
+
 def _layers(instance: Instance) -> Iterator[Disk]:
     for disk in instance.disks:
         yield from disk.layers()

@@ -10,7 +10,7 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.job import UndoStep
 from ganeti.model.objects import NodeUuid
 from ganeti.units.services import Services
-from ganeti.units.undo.disks import RemoveDisk, SetDiskRole
+from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 from ganeti.units.undo.instances import ForgetInstance, ForgetNvram, StopInstance
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 STEPS: dict[str, type[Step]] = {
     step.kind: step
     for step in (
-        *(RemoveDisk, SetDiskRole, ForgetInstance, StopInstance, ForgetNvram),
+        *(RemoveDisk, CloseDisk, SetDiskRole, ForgetInstance, StopInstance, ForgetNvram),
         *(ReconcileMigration, EndSource, ChangeDisk, ChangeNic, ChangeMedium, SetMemory),
         *(RemoveTransferKey, EndStream, ConfirmStream, RemoveExport, DropSnapshot),
     )

@@ -1,0 +1,88 @@
+"""Making the configuration say what sizes disks really have."""
+
+from msgspec.structs import replace
+
+from ganeti.base.errors import RpcError
+from ganeti.config.resolve import resolve_instance
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Change, Outcome
+from ganeti.layouts.registry import PLANNERS
+from ganeti.locking.levels import Level, Mode
+from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.objects import Instance, InstanceUuid
+from ganeti.model.opcodes.storage import OpClusterRepairDiskSizes
+from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
+from ganeti.units.base import LogicalUnit
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.disks import disks_on
+
+Sizes = dict[tuple[InstanceUuid, int], int]
+"""(instance, index of a disk) -> MiB that it really has."""
+
+
+class LUClusterRepairDiskSizes(LogicalUnit[OpClusterRepairDiskSizes, list[Instance]]):
+    """Ask the primary nodes how large disks are, and record what differs; no disk is changed."""
+
+    def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
+        chosen = self._chosen(snapshot)
+        names = sorted(one.name for one in chosen) if self.op.instances else ALL
+        nodes = sorted({one.primary_node for one in chosen}) if self.op.instances else ALL
+        return [lock(Level.INSTANCE, names), lock(Level.NODE, nodes, Mode.SHARED)]
+
+    def _chosen(self, snapshot: Snapshot) -> list[Instance]:
+        if not self.op.instances:
+            return list(snapshot.instances.values())
+        return [resolve_instance(snapshot, name) for name in self.op.instances]
+
+    async def check_prereq(self, ctx: UnitContext) -> list[Instance]:
+        return sorted(self._chosen(ctx.snapshot), key=lambda one: one.name)
+
+    async def execute(self, ctx: UnitContext, plan: list[Instance]) -> Outcome:
+        found: Sizes = {}
+        changed = []
+        for instance in plan:
+            for index, (old, new) in (await _sizes(ctx, instance)).items():
+                if new != old:
+                    found[InstanceUuid(instance.uuid), index] = new
+                    changed.append([instance.name, index, "size", new])
+                    ctx.info(
+                        f"disk {index} of {instance.name} has {new} MiB, {old} MiB were recorded"
+                    )
+        return Outcome(changed, change=_recorded(found) if found else None)
+
+
+async def _sizes(ctx: UnitContext, instance: Instance) -> dict[int, tuple[int, int]]:
+    """Index -> recorded and real size, of the disks that could be looked at."""
+    node = ctx.snapshot.nodes[instance.primary_node]
+    if node.offline:
+        ctx.warn(f"node {node.name} is marked offline; disks of {instance.name} are left out")
+        return {}
+    found = {}
+    for disk in disks_on(ctx, instance, instance.primary_node):
+        what = DiskArgs(instance_name=instance.name, disk=disk)
+        try:
+            info = await ctx.call(node, BLOCKDEV_INFO, what)
+        except RpcError as err:
+            ctx.warn(f"disk {disk.index} of {instance.name} is left out: {err}")
+            continue
+        if not info.exists or info.size <= 0:
+            why = info.problem or "it is missing"
+            ctx.warn(f"disk {disk.index} of {instance.name} is left out: {why}")
+            continue
+        found[disk.index] = (disk.size, info.size)
+    return found
+
+
+def _recorded(found: Sizes) -> Change:
+    def change(draft: Draft) -> None:
+        for uuid in dict.fromkeys(uuid for uuid, _index in found):
+            instance = draft.instances[uuid]
+            planner = PLANNERS[instance.disk_template]
+            disks = tuple(
+                planner.grown(disk, size) if (size := found.get((uuid, index))) else disk
+                for index, disk in enumerate(instance.disks)
+            )
+            draft.put(replace(instance, disks=disks))
+
+    return change

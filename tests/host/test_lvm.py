@@ -1,0 +1,142 @@
+"""Debian's LVM, real, with the driver and the kinds of storage units; only device-mapper is stood in for."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import StorageError
+from ganeti.base.paths import Paths
+from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.instance_spec import DiskSpec
+from ganeti.model.names import DiskRole
+from ganeti.storage.lvm.commands import VolumeName
+from ganeti.storage.lvm.groups import VolumeGroups
+from ganeti.storage.lvm.physical import PhysicalVolumes
+from ganeti.storage.lvm.volume import LogicalVolume
+from tests.support.host_lvm import MIB, HostLvm, unpacked_lvm
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not Path("/dev/loop-control").exists(),
+        reason="loop devices need root",
+    ),
+]
+SECRET = b"another tenant's secret"
+UUID = "11111111-0000-4000-8000-000000000000"
+
+
+class ShowingVolume(LogicalVolume):
+    """A volume whose device appears when LVM would activate it."""
+
+    host: HostLvm
+
+    async def _finish(self) -> None:
+        volume = await self._volume()
+        if volume is not None:
+            await self.host.show(self._name)
+        await super()._finish()
+
+
+@pytest.fixture
+def host(disk_path: Path) -> Iterator[HostLvm]:
+    one = HostLvm(disk_path, unpacked_lvm())
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+async def new_group(host: HostLvm) -> tuple[str, list[str]]:
+    """A volume group on two devices that are full of old data."""
+    group = f"gnttest{os.getpid()}"
+    devices = [host.device(96, SECRET) for _ in range(2)]
+    for device in devices:
+        await host.lvm.act(["pvcreate", "-y", device])
+    await host.lvm.act(["vgcreate", "-s", "4m", "--", group, *devices])
+    return group, devices
+
+
+def disk(host: HostLvm, group: str, uuid: str = UUID, size: int = 24) -> LogicalVolume:
+    spec = DiskSpec(
+        uuid=uuid, index=0, size=size, template="plain", logical_id=(group, f"{uuid}.disk0")
+    )
+    made = ShowingVolume(Paths(), spec, lvm=host.lvm, devices=host)
+    made.host = host
+    return made
+
+
+async def content(host: HostLvm, group: str, uuid: str = UUID) -> bytes:
+    device = await host.show(VolumeName(group, f"{uuid}.disk0"))
+    return await asyncio.to_thread(Path(device).read_bytes)
+
+
+def write(device: str, data: bytes) -> None:
+    with Path(device).open("r+b") as file:
+        file.write(data)
+
+
+@pytest.mark.requirement("G11", "G12", "F26", "A48")
+async def test_a_volume_lives_through_everything(host: HostLvm) -> None:
+    group, _devices = await new_group(host)
+    mine = disk(host, group)
+    await mine.create(24)
+    assert await content(host, group) == bytes(24 * MIB)
+    device = await host.show(VolumeName(group, f"{UUID}.disk0"))
+    await asyncio.to_thread(write, device, b"the guest's own")
+    await mine.create(24)
+    await mine.grow(40)
+    data = await content(host, group)
+    assert data.startswith(b"the guest's own")
+    assert data[24 * MIB :] == bytes(16 * MIB)
+    assert await mine.size_mib() == 40
+    await mine.open(DiskRole.PRIMARY)
+    other = disk(host, group, UUID.replace("1", "2"))
+    assert await other.size_mib() is None
+    await other.remove()
+    await mine.remove()
+    await mine.remove()
+    assert await host.lvm.volumes(group) == []
+
+
+@pytest.mark.requirement("A48")
+async def test_a_volume_is_adopted_with_its_data_and_given_back(host: HostLvm) -> None:
+    group, _devices = await new_group(host)
+    await host.lvm.act(["lvcreate", "-an", "-Zn", "-Wn", "-L", "16m", "-n", "data1", "--", group])
+    mine = disk(host, group, size=16)
+    assert await mine.adoptable_mib("data1") == 16
+    await mine.adopt("data1")
+    assert (await content(host, group)).startswith(SECRET)
+    await mine.check_identity()
+    with pytest.raises(StorageError, match="there is none of this name"):
+        await disk(host, group, UUID.replace("1", "2")).adopt("data1")
+    await mine.give_back("data1")
+    [one] = await host.lvm.volumes(group)
+    assert (one.name, one.tags) == ("data1", ())
+
+
+@pytest.mark.requirement("S2", "S3", "S4", "S6")
+async def test_units_are_listed_closed_and_repaired(host: HostLvm) -> None:
+    group, devices = await new_group(host)
+    groups, physical = VolumeGroups(host.lvm), PhysicalVolumes(host.lvm)
+    unit = StorageUnit(kind="lvm-vg", key=group)
+    await disk(host, group).create(24)
+    [state] = [one for one in await groups.units(Paths()) if one.name == group]
+    assert (state.size, state.used, state.problem) == (184, 24, "")
+    await physical.set_allocatable(Paths(), devices[1], allocatable=False)
+    [closed] = [one for one in await physical.units(Paths()) if one.name == devices[1]]
+    assert closed.allocatable is False
+    assert (await groups.space(Paths(), unit)).free == 68
+    with pytest.raises(StorageError, match=r"[Ii]nsufficient"):
+        await disk(host, group, UUID.replace("1", "2")).create(80)
+    await asyncio.to_thread(host.lose, devices[1])
+    assert "lacks 1 physical volumes" in await groups.check(Paths(), group)
+    assert (await groups.repair(Paths(), group))[0].startswith("1 physical volumes")
+    assert await groups.check(Paths(), group) == ""
+    assert await content(host, group) == bytes(24 * MIB)
+    [part] = [one for one in await host.lvm.parts(group) if one.name == f"{UUID}.disk0"]
+    assert part.devices == (devices[0],)
