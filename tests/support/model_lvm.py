@@ -184,6 +184,8 @@ class ModelLvm:
         striped = (_option(words, "--stripes"), _option(words, "--stripesize"))
         stripes = striped if striped[0] else None
         made = ModelVolume(size, tags, stripes=stripes, on=tuple(operands[1:]))
+        for device in operands[1:]:
+            self.devices[device].used += size // len(operands[1:])
         self._new(words, operands[0], name, made)
         self._fill(operands[0], name, 0, size)
         return b""
@@ -205,6 +207,7 @@ class ModelLvm:
             raise _failed(words, "Insufficient free space")
         self._fill(group, name, one.size, size)
         one.size = size
+        one.on = tuple(_operands(words)[1:]) or one.on
         return b""
 
     def _lvremove(self, words: list[str]) -> bytes:

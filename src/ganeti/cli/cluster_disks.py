@@ -9,7 +9,7 @@ from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import INSTANCES, JOB_OPTIONS
 
 
-def add_disk_commands(table: CommandTable) -> None:
+def add_size_commands(table: CommandTable) -> None:
     """Put the commands about disks of all instances into the table of gnt-cluster."""
     table.command(
         "repair-disk-sizes",

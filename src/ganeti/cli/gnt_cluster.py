@@ -13,7 +13,7 @@ from ganeti.cli.cluster_audit import add_audit_command
 from ganeti.cli.cluster_backup import add_backup_commands
 from ganeti.cli.cluster_changes import add_change_commands
 from ganeti.cli.cluster_crypto import add_crypto_commands
-from ganeti.cli.cluster_disks import add_disk_commands
+from ganeti.cli.cluster_disks import add_size_commands
 from ganeti.cli.cluster_nodes import add_node_commands
 from ganeti.cli.cluster_placement import add_placement_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
@@ -366,7 +366,7 @@ def queue(args: argparse.Namespace) -> int:
 add_change_commands(table)
 add_crypto_commands(table)
 add_placement_commands(table)
-add_disk_commands(table)
+add_size_commands(table)
 add_backup_commands(table)
 add_disk_commands(table)
 add_cluster_command(table)

@@ -162,7 +162,13 @@ def _layer_spec(
         mode=layer.mode,
         params=_diskparams(snapshot, instance, layer),
         wipe=snapshot.cluster.prealloc_wipe_disks,
+        exclusive=_is_exclusive(snapshot, node),
     )
+
+
+def _is_exclusive(snapshot: View, node: NodeUuid) -> bool:
+    found = snapshot.nodes.get(node)
+    return found is not None and bool(filled_ndparams(snapshot, found)["exclusive_storage"])
 
 
 def _diskparams(snapshot: View, instance: Instance, disk: Disk) -> Params:

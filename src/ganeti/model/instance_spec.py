@@ -37,6 +37,8 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Where this node is to be found by its peers."""
     secret: str = ""
     """By which they know each other; see `public`."""
+    exclusive: bool = False
+    """Whether it shares no physical device of the node with another disk."""
 
     @property
     def own_id(self) -> tuple[str | int, ...]:

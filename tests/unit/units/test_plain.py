@@ -111,3 +111,8 @@ async def test_volumes_that_are_missing_or_nobodys_are_found(master: Master) -> 
     assert findings(own, swap, lost) == [
         f"ENODEORPHANLV: the volume fast/{name} (1 MiB) belongs to no instance"
     ]
+
+
+async def test_a_group_is_named_beside_the_size_as_clients_of_ganeti_do(master: Master) -> None:
+    succeeded(await master.run(plain(DiskRequest(size=512, vg="fast"))))
+    assert master.instance(NAME).disks[0].logical_id[0] == "fast"

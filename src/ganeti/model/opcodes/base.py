@@ -63,6 +63,22 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     adopt: str | None = None
     """What lies on the node already and becomes the disk, its data kept: a volume, a device."""
     params: Params = {}
+    # Clients of Ganeti say these beside the others.
+    vg: str | None = None
+    metavg: str | None = None
+    provider: str | None = None
+    access: str | None = None
+
+    @property
+    def all_params(self) -> Params:
+        """The parameters of its template, wherever they were said."""
+        beside = {
+            "vg": self.vg,
+            "metavg": self.metavg,
+            "provider": self.provider,
+            "access": self.access,
+        }
+        return {**{name: one for name, one in beside.items() if one is not None}, **self.params}
 
 
 class NicRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

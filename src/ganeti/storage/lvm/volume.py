@@ -19,6 +19,7 @@ from ganeti.storage.interface import Adoption, BlockDevice, Snapshots
 from ganeti.storage.lvm import commands
 from ganeti.storage.lvm.commands import VolumeName, Words
 from ganeti.storage.lvm.devices import DeviceMapper, VolumeDevices, opened
+from ganeti.storage.lvm.exclusive import devices_alone
 from ganeti.storage.lvm.reports import DISK_TAG, SNAPSHOT_TAG, UNWIPED_TAG, WAS_TAG, Volume
 from ganeti.storage.lvm.tools import Lvm
 from ganeti.storage.wipe import in_stoppable_thread, wipe
@@ -83,8 +84,8 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
         """Make the volume and clear it; on a failure nothing remains."""
         wipes = self._disk.wipe
         tags = [self._tag, f"{UNWIPED_TAG}0"] if wipes else [self._tag]
-        stripes = await self._stripes()
-        words = commands.create(self._name, size, tags, stripes=stripes, clear=not wipes)
+        stripes, on = await self._stripes(), await self._alone(size)
+        words = commands.create(self._name, size, tags, stripes=stripes, clear=not wipes, on=on)
         try:
             await self._lvm.act(words)
             await self._finish()
@@ -99,6 +100,15 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             usable = [one for one in await self._lvm.physical() if one.group == self._name.group]
             wanted = max(1, min(wanted, sum(one.is_allocatable for one in usable)))
         return wanted, int(self._disk.params.get("stripe_size", 64))
+
+    async def _alone(self, size: int) -> list[str]:
+        """The physical volumes that the disk must have for itself; empty if it may lie anywhere."""
+        if not self._disk.exclusive:
+            return []
+        parts = await self._lvm.parts(self._name.group)
+        own = [one.devices for one in parts if one.name == self._name.name]
+        devices = await self._lvm.physical()
+        return devices_alone(devices, self._name.group, size, own[0] if own else ())
 
     async def _forget(self) -> None:
         """Remove what a failed creation has left; what fails here is for the next call of `remove`."""
@@ -133,11 +143,12 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             volume = self._whole(await self._own())
             if volume.size >= size_mib * MIB:
                 return
+            on = await self._alone(size_mib * MIB)
             if self._disk.wipe:
                 # Said before there is any new space, so that no crash can leave some unnoticed.
                 mark = f"{UNWIPED_TAG}{volume.size}"
                 await self._lvm.act(commands.retag(self._name, add=[mark]))
-            await self._lvm.act(commands.extend(self._name, size_mib * MIB))
+            await self._lvm.act(commands.extend(self._name, size_mib * MIB, on))
             await self._finish()
 
     async def size_mib(self) -> int | None:

@@ -157,7 +157,7 @@ async def convert(ctx: UnitContext, plan: ConvertPlan, *, wait: bool) -> Outcome
         await create_disks(ctx, undo, after)
         for uuid in holders(after):
             for disk in disks_on(ctx, after, uuid):
-                await undo.push(CloseDisk(node=uuid, instance=after.name, disk=disk))
+                await undo.push(CloseDisk(node=uuid, instance=after.name, disk=disk.public))
         async with (
             _opened(ctx, before, plan.node),
             _opened(ctx, after, plan.node),
