@@ -256,7 +256,9 @@ def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = 30.0) ->
 
 
 def _lives(pid: int) -> bool:
+    """Whether a thread of it still runs: until the last one has ended, its files are locked."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in ("Z", "X") or len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except OSError:
         return False

@@ -64,9 +64,9 @@ def test_add_takes_disks_interfaces_and_parameters(master: FakeMaster, run: Run)
     assert op["snode"] == "n2"
     assert [disk["size"] for disk in op["disks"]] == [10240, 512]
     assert op["disks"][1]["mode"] == "ro"
-    assert op["nics"] == [
-        {"mac": "auto", "ip": None, "mode": None, "link": "br1", "vlan": None, "name": None}
-    ]
+    (nic,) = op["nics"]
+    given = {name: value for name, value in nic.items() if value is not None}
+    assert given == {"mac": "auto", "link": "br1"}
     assert op["hypervisor"] == "kvm"
     assert op["hvparams"] == {"kernel_path": "/k", "acpi": False}
     assert op["osparams"] == {"a": "1"}

@@ -172,7 +172,7 @@ def test_a_file_of_instances_is_created_by_a_job_for_each(
     assert "x        7   success\n" in out
     first, second = submitted(cluster)
     assert (first["OP_ID"], first["iallocator"]) == ("OP_INSTANCE_CREATE", "hail")
-    assert first["disks"] == [{"size": 1024, "mode": "rw", "name": None, "params": {}}]
+    assert [(disk["size"], disk["adopt"]) for disk in first["disks"]] == [(1024, None)]
     assert (second["pnode"], second["iallocator"]) == ("n1", None)
 
 

@@ -587,7 +587,7 @@ async def test_programs_of_the_administrator_are_run_where_that_is_allowed(bench
 
 async def test_no_line_of_shell_is_run_unasked(bench: Bench) -> None:
     line = ShellArgs(line="exit 0")
-    assert await error_of(bench.node.call(SHELL_COMMAND, line)) == "PrereqError"
+    assert await error_of(bench.node.call(SHELL_COMMAND, line)) == "OpPrereqError"
 
 
 async def test_hooks_are_listed_and_run(bench: Bench) -> None:

@@ -19,6 +19,8 @@ NOT_READ = {
     "helper_shutdown_timeout": "the source stops its guest by its own time",
     "ignore_hvversions": "versions are not compared; QEMU refuses what does not fit",
     "opportunistic_locking": "allocations lock no node alone",
+    "ssh_key_bits": "no node has keys for ssh from the cluster",
+    "ssh_key_type": "no node has keys for ssh from the cluster",
     "source_shutdown_timeout": "the source stops its guest by its own time",
 }
 """Fields that nothing on the master reads by name, and why."""

@@ -212,16 +212,17 @@ def backend_nodes(disk: DiskSpec, backend: DiskBackend, hvparams: Params) -> lis
     """The file below, and the format above it: named as raw, never probed. As `blockdev-add` takes them."""
     read_only = disk.mode == "ro"
     cache = {"direct": backend.direct, "no-flush": False}
+    if backend.remote is not None:
+        where = backend.remote
+    else:
+        driver = "host_device" if backend.is_block else "file"
+        where = {"driver": driver, "filename": backend.path, "locking": "auto"}
     lower: dict[str, Any] = {
+        **where,
         "node-name": node_name("file", disk),
         "read-only": read_only,
         "cache": cache,
     }
-    if backend.remote is not None:
-        lower |= backend.remote
-    else:
-        driver = "host_device" if backend.is_block else "file"
-        lower |= {"driver": driver, "filename": backend.path, "locking": "auto"}
     upper = {
         "driver": "raw",
         "node-name": node_name("disk", disk),

@@ -129,10 +129,10 @@ def test_disks_are_raw_by_name_and_locked() -> None:
     lower, upper = values(words, "-blockdev")
     assert parsed(lower) == [
         "driver=file",
-        "node-name=file-0b7d5e0a9c0f4f6e8a520a1b",
         "filename=/d",
-        "read-only=off",
         "locking=auto",
+        "node-name=file-0b7d5e0a9c0f4f6e8a520a1b",
+        "read-only=off",
         "cache.direct=on",
         "cache.no-flush=off",
     ]
