@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ganeti
+from ganeti.bootstrap.daemons import MODULES
 
 VARIABLE = "PYTHON_FORK_SERVER"
 BIN = Path(sys.executable).parent
@@ -163,7 +164,7 @@ def _is_known(asked: Asked) -> bool:
     """Whether it is one of our programs, in an environment that finds the same modules."""
     words, _, environment, _ = asked
     program = Path(words[1])
-    is_ours = words[1] == "-m" and words[2].startswith("ganeti.daemons.")
+    is_ours = words[1] == "-m" and words[2] in MODULES.values()
     is_ours |= program.parent == BIN and program.name.startswith(("gnt-", "ganeti-"))
     ours = {key: value for key, value in os.environ.items() if _matters(key)}
     theirs = {key: value for key, value in environment.items() if _matters(key)}

@@ -112,13 +112,13 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[str, Any], dict[str,
 
 def _describe(kind: type[OpCode], schema: dict[str, Any]) -> None:
     """Say of each field what people are told of it."""
-    for name, (field, _type) in fields_of(kind).items():
-        if field.help and name in schema["properties"]:
-            schema["properties"][name] = {**schema["properties"][name], "description": field.help}
     schema["properties"]["priority"] |= {"minimum": PRIORITY_HIGHEST, "maximum": PRIORITY_LOWEST}
     for name in kind.null_is_default:
         if "type" in (one := schema["properties"].get(name, {})):
             schema["properties"][name] = {"anyOf": [one, {"type": "null"}]}
+    for name, (field, _type) in fields_of(kind).items():
+        if field.help and name in schema["properties"]:
+            schema["properties"][name] = {**schema["properties"][name], "description": field.help}
 
 
 def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
