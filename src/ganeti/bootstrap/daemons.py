@@ -139,9 +139,12 @@ class Daemons:
         loop = asyncio.get_running_loop()
         end = loop.time() + START_LIMIT_S
         while loop.time() < end:
-            if process := self.status(name).process:
-                return process
-            if not self._systemd and (started is None or identity_of(started.pid) != started):
+            status = self.status(name)
+            if status.process:
+                return status.process
+            # While somebody else's start is under way, ours ends: there is one of each daemon.
+            is_ours = not self._systemd and not status.is_starting
+            if is_ours and (started is None or identity_of(started.pid) != started):
                 raise HostError(f"{name} ended as it started: {self._said(name)}")
             await asyncio.sleep(LOOK_INTERVAL_S)
         if started is not None:

@@ -25,6 +25,7 @@ root = Path(os.environ["GANETI_ROOTDIR"])
 if "fail" in sys.argv:
     sys.exit("no luck: " + os.environ.get("SECRET", "nothing inherited"))
 with holding_pid_file(pid_file(root / "var/run/ganeti", "test-daemon"), "test-daemon") as ready:
+    stop.wait(0.3 if "slow" in sys.argv else 0)
     ready()
     stop.wait()
 """
@@ -51,6 +52,14 @@ async def test_a_daemon_is_started_once_found_and_stopped(daemons: Daemons) -> N
     await daemons.stop("test-daemon")
     assert daemons.status("test-daemon").process is None
     assert identity_of(process.pid) is None
+    await daemons.stop("test-daemon")
+
+
+async def test_two_who_start_a_daemon_at_the_same_time_get_the_same_one(daemons: Daemons) -> None:
+    one, other = await asyncio.gather(
+        daemons.start("test-daemon", ["slow"]), daemons.start("test-daemon", ["slow"])
+    )
+    assert one == other
     await daemons.stop("test-daemon")
 
 
