@@ -25,7 +25,7 @@ root = Path(os.environ["GANETI_ROOTDIR"])
 if "fail" in sys.argv:
     sys.exit("no luck: " + os.environ.get("SECRET", "nothing inherited"))
 with holding_pid_file(pid_file(root / "var/run/ganeti", "test-daemon"), "test-daemon") as ready:
-    stop.wait(0.3 if "slow" in sys.argv else 0)
+    stop.wait(0.6 if "slow" in sys.argv else 0)
     ready()
     stop.wait()
 """
