@@ -88,6 +88,13 @@ def without_rights() -> Iterator[None]:
         os.setegid(0)
 
 
+async def stands_still(pid: int) -> None:
+    """Return when a stop signal has reached the process."""
+    async with asyncio.timeout(30):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 async def test_the_collectors_of_the_monitoring_daemon_know_the_guest_without_any_right(
     node: Node, guest: Path, disk: Path
 ) -> None:
@@ -110,6 +117,7 @@ async def test_the_collectors_of_the_monitoring_daemon_know_the_guest_without_an
     pid = node.record(instance).pid
     os.kill(pid, signal.SIGSTOP)
     try:
+        await stands_still(pid)
         found = await told(KVM_STATUS)
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -5,7 +5,6 @@ driver on the node (`ganeti.storage`).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -34,8 +33,7 @@ class StorageUnit(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {self.key}"
 
 
-@dataclass(frozen=True)
-class StorageFacts:
+class StorageFacts(msgspec.Struct, frozen=True):
     """Where a template takes its space from: a field of the cluster, a disk parameter, or the one unless the other is set."""
 
     kind: str
@@ -45,8 +43,7 @@ class StorageFacts:
     """The option of `gnt-cluster init` that sets the field."""
 
 
-@dataclass(frozen=True)
-class DiskTemplate:
+class DiskTemplate(msgspec.Struct, frozen=True):
     """What a caller may want to know about a way of keeping disks."""
 
     name: str
@@ -72,7 +69,7 @@ class DiskTemplate:
     """Whether a disk can be made of something that is there already."""
     only_adopts: bool = False
     """Whether that is the only way."""
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Disk parameters and their defaults. Rates are KiB/s, delays tenths of a second, stripes KiB."""
     open_params: bool = False
     """Whether a disk may have parameters that are not in the row: those of whoever keeps it."""

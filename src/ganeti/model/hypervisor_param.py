@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import ip_address
 
 from ganeti.base.identifiers import is_absolute_path
@@ -36,8 +35,7 @@ _USB = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class HypervisorParam(Param):
+class HypervisorParam(Param, frozen=True):
     """A parameter of a hypervisor."""
 
     is_global: bool = False

@@ -1,15 +1,15 @@
 """What one parameter is, whatever it belongs to, and whether a value fits it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 
 
-@dataclass(frozen=True)
-class Param:
+class Param(msgspec.Struct, frozen=True):
     """One parameter. The type of `default` is the type of every value."""
 
     name: str

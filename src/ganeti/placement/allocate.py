@@ -6,8 +6,8 @@ place wins that costs the fewest further instances, see `dedicated`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -125,7 +125,7 @@ class ArraySearch:
             self._pairs(fits)
         elif self.rules.dedicated and state.exclusive[self.open].any():
             # Debian's hail allocates on exclusive storage even if the cluster is not redundant then.
-            self.rules = replace(self.rules, capacity=False)
+            self.rules = msgspec.structs.replace(self.rules, capacity=False)
             self._dedicated(fits)
         else:
             scores = added_scores(self.chunk)[0]

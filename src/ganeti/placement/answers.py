@@ -111,10 +111,12 @@ def _rules(state: State, request: Request, settings: Settings) -> Rules:
     rules = settings.rules
     group, only = request.get("group_name"), request.get("restrict-to-nodes")
     if only is not None and rules.only_nodes is None:
-        rules = replace(rules, only_nodes=frozenset(messages.names(request, "restrict-to-nodes")))
+        rules = msgspec.structs.replace(
+            rules, only_nodes=frozenset(messages.names(request, "restrict-to-nodes"))
+        )
     if group is not None:
         groups = groups_named(state, [str(group)])
-        rules = replace(rules, groups=groups, allow_unallocable=True)
+        rules = msgspec.structs.replace(rules, groups=groups, allow_unallocable=True)
     return rules if rules.before is not None else _knowing_trouble(state, rules)
 
 
@@ -126,7 +128,7 @@ def _knowing_trouble(state: State, rules: Rules) -> Rules:
     """
     if not rules.capacity or len(state.groups) < 2:  # noqa: PLR2004 - several
         return rules
-    return replace(rules, before=Trouble(state.copy(), rules.exempt))
+    return msgspec.structs.replace(rules, before=Trouble(state.copy(), rules.exempt))
 
 
 def _allocate(state: State, request: Request, settings: Settings) -> tuple[str, Any]:

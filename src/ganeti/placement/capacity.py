@@ -8,7 +8,7 @@ are not checked for it one by one; their failover is reserved at their secondary
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -61,10 +61,10 @@ def fill(
 ) -> Filled:
     """Place instances like `wanted`, named new-0 and so on, until one finds no place; `state` stays."""
     open_ = open_nodes(state) if open_ is None else open_
-    rules = replace(rules, dedicated=False)
+    rules = msgspec.structs.replace(rules, dedicated=False)
     filled = Filled(state.copy(), [], [], Counter())
     is_mirrored = facts(wanted.template).mirror is Mirror.INTERNAL
-    unchecked = replace(rules, capacity=False)
+    unchecked = msgspec.structs.replace(rules, capacity=False)
     steps = [] if is_mirrored or not rules.capacity else [_guess(state, wanted), SMALL_STEP]
     for size in steps:
         while _add(filled, wanted, unchecked, open_, _least(size, _left(filled, limit))):
@@ -144,7 +144,11 @@ class _Tiers:
     """Going on with ever smaller instances; what gains nothing is taken back, and another resource is shrunk."""
 
     def __init__(self, state: State, rules: Rules, limit: int | None, open_: Bools) -> None:
-        self.rules, self.limit, self.open = replace(rules, dedicated=False), limit, open_
+        self.rules, self.limit, self.open = (
+            msgspec.structs.replace(rules, dedicated=False),
+            limit,
+            open_,
+        )
         groups = sorted(set(state.group[open_].tolist()))
         self.policies = [state.groups[group].policy for group in groups]
 
@@ -187,7 +191,9 @@ class _Tiers:
 
     def _unchecked(self, filled: Filled, wanted: Instance) -> Place:
         """Where it would go if the cluster need not be redundant."""
-        return allocate_on(filled.state, wanted, self.open, replace(self.rules, capacity=False))
+        return allocate_on(
+            filled.state, wanted, self.open, msgspec.structs.replace(self.rules, capacity=False)
+        )
 
     def _shrunk(self, filled: Filled, wanted: Instance) -> tuple[Instance, Instance | None]:
         """The last size, smaller in what most places lack, that changes nothing; the first that does, if any.
@@ -242,7 +248,7 @@ class _Tiers:
         def fits(one: Instance, rules: Rules) -> bool:
             return bool(allocate_on(filled.state, one, self.open, rules, suspects).nodes)
 
-        by_room = replace(self.rules, by_room=True)
+        by_room = msgspec.structs.replace(self.rules, by_room=True)
         start = _first(sizes, lambda one: fits(one, by_room))
         if start is None:
             return None

@@ -5,11 +5,12 @@ earlier ones went. Instances that cannot go are reported and do not keep the oth
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from ganeti.base.errors import ErrorCode, PrereqError
@@ -101,7 +102,7 @@ def change_group(
     sources = {int(state.group[state.primary[index]]) for index in which}
     groups = (set(targets) or set(range(len(state.groups)))) - sources
     result = Evacuation()
-    rules = replace(rules or Rules(), groups=groups)
+    rules = msgspec.structs.replace(rules or Rules(), groups=groups)
 
     def leave(index: int) -> list[Step]:
         wanted = state.descriptions[index]

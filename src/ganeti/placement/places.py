@@ -3,8 +3,9 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
 
 from ganeti.placement.description import Failure, Group, Node
 from ganeti.placement.digits import digits
@@ -43,8 +44,7 @@ class Exempt(NamedTuple):
 NOBODY = Exempt()
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """What is checked beyond hard limits, and where; the defaults are `hail`'s."""
 
     capacity: bool = True
@@ -64,17 +64,16 @@ class Rules:
     """The primary node is this one."""
 
 
-@dataclass
-class Place:
+class Place(msgspec.Struct):
     """An answer: the nodes and the score then, or none and why; counts are of places."""
 
     group: int
     nodes: tuple[int, ...] = ()
     score: float = math.inf
     successes: int = 0
-    failures: Counter[Failure] = field(default_factory=Counter)
+    failures: Counter[Failure] = msgspec.field(default_factory=Counter)
     note: str = ""
-    doomed: dict[int, int] = field(default_factory=dict)
+    doomed: dict[int, int] = msgspec.field(default_factory=dict)
     """By primary node: one whose loss speaks against it, NO_NODE for the last one found."""
     scores: "Floats | None" = None
     """By node (or by primary and secondary): the score, infinite where the instance cannot be."""

@@ -1,14 +1,14 @@
 """Instance policies: which sizes a node group allows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ganeti.placement.description import Failure, Instance, Policy
 
 
-@dataclass(frozen=True)
-class InstanceSize:
+class InstanceSize(msgspec.Struct, frozen=True):
     """What an instance policy limits; sizes in MiB."""
 
     memory: int

@@ -1,7 +1,5 @@
 """A secondary node for an instance that has none yet (its template is about to become a mirrored one)."""
 
-from dataclasses import replace
-
 import msgspec
 
 from ganeti.base.errors import ErrorCode, PrereqError
@@ -21,7 +19,7 @@ def allocate_secondary(state: State, index: int, rules: Rules) -> Place:
     wanted = msgspec.structs.replace(one, template="drbd", primary="", secondary="")
     open_ = (state.group == state.group[primary]) & ~state.offline
     open_[primary] = True
-    place = allocate_on(state, wanted, open_, replace(rules, only_primary=primary))
+    place = allocate_on(state, wanted, open_, msgspec.structs.replace(rules, only_primary=primary))
     if not place.nodes:
         raise PrereqError(place.note or place.describe(state), ErrorCode.NO_RESOURCES)
     state.primary[index], state.secondary[index] = place.pair
