@@ -98,7 +98,9 @@ def test_a_guest_misses_no_heartbeat_while_it_is_migrated_there_and_back(
     assert max(written) >= heard[-1]
 
 
-@pytest.mark.parametrize(("daemon", "node"), [(MASTERD, 1), (NODED, 1), (NODED, 2)])
+@pytest.mark.parametrize(
+    ("daemon", "node"), [(MASTERD, 1), (NODED, 1), pytest.param(NODED, 2, marks=pytest.mark.soak)]
+)
 @pytest.mark.requirement("G5", "F20")
 def test_a_daemon_killed_during_a_migration_leaves_one_guest_that_goes_on(
     cluster: LocalCluster, name: str, daemon: str, node: int

@@ -102,7 +102,7 @@ def lost(disk: Path, said: list[int]) -> list[int]:
     return sorted(set(said) - set(disk_heartbeats(disk)))
 
 
-@pytest.mark.parametrize("words", [[], ["--non-live"]])
+@pytest.mark.parametrize("words", [[], pytest.param(["--non-live"], marks=pytest.mark.soak)])
 def test_a_guest_migrates_with_its_disk_there_and_back(
     cluster: LocalCluster, name: str, words: list[str]
 ) -> None:

@@ -188,7 +188,7 @@ async def pci_devices(node: Node, instance: InstanceSpec) -> list[str]:
 
 
 @pytest.mark.requirement("S75")
-@pytest.mark.parametrize("machine", ["pc", "q35"])
+@pytest.mark.parametrize("machine", [pytest.param("pc", marks=pytest.mark.soak), "q35"])
 async def test_disks_and_nics_come_grow_and_go_in_a_running_guest(
     nodes: list[Node], guest: Path, tmp_path: Path, bridge: str, machine: str
 ) -> None:
@@ -229,7 +229,7 @@ async def test_disks_and_nics_come_grow_and_go_in_a_running_guest(
     await node.waits_for(instance, "cat /proc/partitions", r"8192 vd\w\b")
 
 
-@pytest.mark.parametrize("machine", ["pc", "q35"])
+@pytest.mark.parametrize("machine", ["pc", pytest.param("q35", marks=pytest.mark.soak)])
 async def test_a_guest_moves_with_the_devices_that_it_has_and_changes_there(
     nodes: list[Node], guest: Path, tmp_path: Path, bridge: str, machine: str
 ) -> None:

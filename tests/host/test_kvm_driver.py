@@ -249,7 +249,7 @@ async def test_a_new_node_daemon_sees_and_ends_the_guests_of_the_old_one(
     assert nothing_is_left(node, instance)
 
 
-@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("soft", [False, pytest.param(True, marks=pytest.mark.soak)])
 async def test_a_reboot_keeps_the_process_and_boots_the_guest_again(
     node: Node, guest: Path, disk: Path, *, soft: bool
 ) -> None:

@@ -65,7 +65,7 @@ def holds_all(disk: Path, shown: list[int]) -> bool:
     return are_consecutive(written) and set(shown) <= set(written)
 
 
-@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("live", [True, pytest.param(False, marks=pytest.mark.soak)])
 async def test_a_guest_takes_its_disk_along(
     nodes: list[Node], guest: Path, disk: Path, copy: Path, *, live: bool
 ) -> None:

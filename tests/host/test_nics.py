@@ -82,7 +82,7 @@ def test_bridged_guests_reach_each_other(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.requirement("S76", "S81", "S82")
-@pytest.mark.parametrize("link", ["main", TABLE])
+@pytest.mark.parametrize("link", [pytest.param("main", marks=pytest.mark.soak), TABLE])
 def test_routed_guests_reach_each_other(cluster: LocalCluster, link: str) -> None:
     names = (f"routed1-{link}.example.com", f"routed2-{link}.example.com")
     for number, name in enumerate(names, 1):
