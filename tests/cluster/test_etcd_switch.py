@@ -45,6 +45,11 @@ def moved(cluster: LocalCluster, kind: str) -> None:
             )
 
 
+def at_the_head(cluster: LocalCluster) -> int | None:
+    """The node that follows no other, if there is one at this moment."""
+    return next((node for node in NODES if not is_follower(cluster, node)), None)
+
+
 def killed_after(cluster: LocalCluster, kind: str, seconds: float) -> None:
     """Begin to move the state, and die."""
     node = cluster.node(master_of(cluster))
@@ -66,7 +71,9 @@ def test_the_state_moves_to_etcd_and_back_under_load(cluster: LocalCluster, seco
         load = Load(cluster, 2)
         if seconds:
             killed_after(cluster, kind, seconds)
-            master = next(node for node in NODES if not is_follower(cluster, node))
+            # For a moment all may follow: a master is being elected.
+            wait_until(lambda: at_the_head(cluster) is not None, "a node leads", SETTLED_S)
+            master = at_the_head(cluster) or NODES[0]
             done = cluster.run(
                 "gnt-cluster", "modify", f"--state={kind}", node=master, timeout_s=200
             )
