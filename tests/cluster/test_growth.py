@@ -13,7 +13,11 @@ from tests.cluster.conversations import connected, delay, ended, submit_many
 from tests.cluster.processes import descriptors, peak_mib, resident_mib, threads
 from tests.support.local_cluster import LocalCluster, local_cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(120),
+    pytest.mark.whole_starts("memory is measured"),
+]
 
 ARCHIVED = 5_000
 QUEUED = 10_000

@@ -339,7 +339,12 @@ class JobQueue:
 
     def _observe(self, jobs: Iterable[LiveJob]) -> None:
         for job in jobs:
-            job.watch.observer = partial(self._changed, job)
+            # By its id: a job that refers to itself would stay until garbage is looked for.
+            job.watch.observer = partial(self._changed_by_id, job.id)
+
+    def _changed_by_id(self, job_id: int) -> None:
+        if (job := self._jobs.get(job_id)) is not None:
+            self._changed(job)
 
     def _changed(self, job: LiveJob) -> None:
         if self.on_change is not None:
