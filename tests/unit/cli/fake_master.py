@@ -33,7 +33,7 @@ class FakeMaster:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(8)
-        self._conversations: list[threading.Thread] = []
+        self._conversations: list[tuple[threading.Thread, socket.socket]] = []
         self._thread = threading.Thread(target=self._serve, name="fake-master")
         self._thread.start()
 
@@ -67,7 +67,9 @@ class FakeMaster:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knock:
             knock.connect(str(self.path))
         self._thread.join()
-        for conversation in self._conversations:
+        for conversation, connection in self._conversations:
+            with contextlib.suppress(OSError):  # a client may not have closed its end yet
+                connection.shutdown(socket.SHUT_RDWR)
             conversation.join()
         self._listener.close()
 
@@ -80,7 +82,7 @@ class FakeMaster:
                 connection.close()
                 return
             conversation = threading.Thread(target=self._converse_to_end, args=(connection,))
-            self._conversations.append(conversation)
+            self._conversations.append((conversation, connection))
             conversation.start()
 
     def _converse_to_end(self, connection: socket.socket) -> None:
