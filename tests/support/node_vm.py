@@ -13,10 +13,11 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ganeti.vcluster.machine_image import archive, copy_file, copy_tree, libraries
 from tests.support.tiny_guest import CHECKOUT, build_tiny_guest
 
 NOT_NEEDED = ("test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "*.a")
@@ -72,7 +73,7 @@ def build(directory: Path, program: str) -> Images:
     make_disk(root, size, tree)
     shutil.rmtree(tree)
     initrd = directory / "initrd"
-    initrd.write_bytes((guest / "initrd").read_bytes() + _archive({"node-init": INIT.encode()}))
+    initrd.write_bytes((guest / "initrd").read_bytes() + archive({"node-init": INIT.encode()}))
     return Images(guest / "vmlinuz", initrd, root)
 
 
@@ -95,57 +96,24 @@ def _fill(tree: Path) -> None:
     (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (tree / "etc/group").write_text("root:x:0:\n")
     (tree / "etc/hosts").write_text("127.0.0.1 localhost node1\n")
-    _copy_tree(CHECKOUT / "src", tree, ())
-    _copy_tree(Path(sysconfig.get_path("stdlib")), tree, NOT_NEEDED)
+    copy_tree(CHECKOUT / "src", tree, ())
+    copy_tree(Path(sysconfig.get_path("stdlib")), tree, NOT_NEEDED)
     for site in _site_packages():
-        _copy_tree(Path(site), tree, ("mypy*", "ruff*", "pip", "hypothesis*"))
+        copy_tree(Path(site), tree, ("mypy*", "ruff*", "pip", "hypothesis*"))
     programs_here = Path(sys.executable).parent
     commands = [*programs_here.glob("python*"), *programs_here.glob("g[an]*-*")]
     for file in (Path(sys.executable).resolve(), Path(sys.prefix) / "pyvenv.cfg", *commands):
         if file.exists():
-            _copy_file(file, tree)
+            copy_file(file, tree)
     host = [Path(found) for name in HOST_PROGRAMS if (found := shutil.which(name))]
     for program in host:
-        _copy_file(program, tree)
-    for library in sorted(_libraries([Path(sys.executable).resolve(), *host, *tree.rglob("*.so")])):
-        _copy_file(Path(library), tree)
+        copy_file(program, tree)
+    for library in sorted(libraries([Path(sys.executable).resolve(), *host, *tree.rglob("*.so")])):
+        copy_file(Path(library), tree)
 
 
 def _site_packages() -> list[str]:
     return [path for path in sys.path if path.endswith("site-packages")]
-
-
-def _copy_tree(place: Path, tree: Path, skipped: Sequence[str]) -> None:
-    target = tree / place.relative_to("/")
-    ignore = shutil.ignore_patterns(*skipped)
-    shutil.copytree(place, target, ignore=ignore, dirs_exist_ok=True, symlinks=True)
-
-
-def _copy_file(path: Path, tree: Path) -> None:
-    target = tree / path.relative_to("/")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
-        shutil.copy2(path, target)
-
-
-def _libraries(files: list[Path]) -> set[str]:
-    done = subprocess.run(
-        ["ldd", *map(str, files)], check=False, capture_output=True, text=True, timeout=120
-    )
-    return set(re.findall(r"(?:=> |\t)(/\S+) \(0x", done.stdout))
-
-
-def _archive(files: dict[str, bytes]) -> bytes:
-    """A cpio archive in the form that the kernel unpacks; what comes later replaces what was there."""
-    out = bytearray()
-    for number, (name, data) in enumerate([*files.items(), ("TRAILER!!!", b"")], start=900001):
-        mode = 0o100755 if data else 0
-        encoded = name.encode() + b"\0"
-        fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(encoded), 0)
-        out += b"070701" + b"".join(b"%08X" % value for value in fields) + encoded
-        out += bytes(-len(out) % 4) + data
-        out += bytes(-len(out) % 4)
-    return bytes(out) + bytes(-len(out) % 512)
 
 
 class NodeVm:

@@ -4,7 +4,6 @@ It reads the candidate's own copy of the state and contacts nobody to answer, so
 master is dead. Key and database are opened first; then the rights of root are given up.
 """
 
-import argparse
 import asyncio
 import contextlib
 import logging
@@ -16,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ganeti.api.confd_server import ConfdServer, bound_socket
-from ganeti.base.addresses import address_of_environment
 from ganeti.base.errors import ConfigurationError, GanetiError, HostError
 from ganeti.base.paths import CONFD_PORT, Paths
 from ganeti.base.permissions import CONFD_LOG
@@ -42,7 +40,7 @@ class Copy(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
-    args = _parser().parse_args(argv)
+    args = PROGRAM.listening_parser(CONFD_PORT).parse_args(argv)
     paths = Paths.from_environment()
     if not (paths.confd_key.exists() and (paths.state.exists() or paths.state_settings.exists())):
         return PROGRAM.refuse("this host is no master candidate", EXIT_NOT_A_NODE)
@@ -117,19 +115,6 @@ async def _follow(copy: Copy, ending: Ending) -> None:
     except Exception as err:
         log.exception("a fault of this program while it followed the state")
         ending.end(str(HostError(f"following the state failed: {err}")))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = PROGRAM.parser()
-    parser.add_argument(
-        "-b",
-        "--bind-address",
-        default=address_of_environment(),
-        metavar="ADDRESS",
-        help="listen only at this address (default: at all)",
-    )
-    parser.add_argument("-p", "--port", type=int, default=CONFD_PORT, help="port to listen at")
-    return parser
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from ganeti.api.monitoring_server import MonitoringServer, serving
-from ganeti.base.addresses import address_of_environment
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.paths import MOND_PORT, Paths
 from ganeti.base.permissions import MOND_LOG
@@ -30,7 +29,7 @@ log = logging.getLogger(__name__)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
-    args = _parser().parse_args(argv)
+    args = PROGRAM.listening_parser(MOND_PORT).parse_args(argv)
     paths = Paths.from_environment()
     if not paths.node_certificate.exists():
         return PROGRAM.refuse(
@@ -71,19 +70,6 @@ async def _serve(
         for task in sampling:
             task.cancel()
         await asyncio.gather(*sampling, return_exceptions=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = PROGRAM.parser()
-    parser.add_argument(
-        "-b",
-        "--bind-address",
-        default=address_of_environment(),
-        metavar="ADDRESS",
-        help="listen only at this address (default: at all)",
-    )
-    parser.add_argument("-p", "--port", type=int, default=MOND_PORT, help="port to listen at")
-    return parser
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ganeti.base import tls
-from ganeti.base.addresses import address_of_environment
 from ganeti.base.clock import SystemClock
 from ganeti.base.errors import HostError
 from ganeti.base.paths import NODED_PORT, Paths
@@ -83,15 +82,7 @@ async def _serve(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = PROGRAM.parser()
-    parser.add_argument(
-        "-b",
-        "--bind-address",
-        default=address_of_environment(),
-        metavar="ADDRESS",
-        help="listen only at this address (default: at all)",
-    )
-    parser.add_argument("-p", "--port", type=int, default=NODED_PORT, help="port to listen at")
+    parser = PROGRAM.listening_parser(NODED_PORT)
     parser.add_argument(
         "--no-mlock",
         dest="mlock",

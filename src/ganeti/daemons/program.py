@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from ganeti.base.addresses import address_of_environment
 from ganeti.base.errors import GanetiError
 from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import Paths
@@ -58,6 +59,19 @@ class DaemonProgram:
         )
         parser.add_argument("--log-level", choices=LEVELS, default="info", help="what is logged")
         parser.add_argument("-d", "--debug", action="store_true", help="log everything")
+        return parser
+
+    def listening_parser(self, port: int) -> argparse.ArgumentParser:
+        """The options of a daemon that others call, by default at `port`."""
+        parser = self.parser()
+        parser.add_argument(
+            "-b",
+            "--bind-address",
+            default=address_of_environment(),
+            metavar="ADDRESS",
+            help="listen only at this address (default: at all)",
+        )
+        parser.add_argument("-p", "--port", type=int, default=port, help="port to listen at")
         return parser
 
     def refuse(self, why: str, code: int) -> int:

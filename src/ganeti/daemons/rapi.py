@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ganeti.base import certificates
-from ganeti.base.addresses import address_of_environment
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import RAPI_PORT, Paths, hostname
@@ -136,15 +135,7 @@ def _version(path: Path) -> tuple[int, int]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = PROGRAM.parser()
-    parser.add_argument(
-        "-b",
-        "--bind-address",
-        default=address_of_environment(),
-        metavar="ADDRESS",
-        help="listen only at this address (default: at all)",
-    )
-    parser.add_argument("-p", "--port", type=int, default=RAPI_PORT, help="port to listen at")
+    parser = PROGRAM.listening_parser(RAPI_PORT)
     parser.add_argument(
         "--max-connections",
         type=int,
