@@ -92,7 +92,9 @@ async def test_programs_that_resist_are_ended_by_force_with_their_children(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_processes, "POLITE_S", 0.2)
-    script = "trap '' TERM; (trap '' TERM; setsid sleep 1000) & echo begun; sleep 1000; wait"
+    # The shell never ends by itself, also where what it waits for is killed first.
+    forever = "while :; do sleep 1000; done"
+    script = f"trap '' TERM; (trap '' TERM; setsid sleep 1000) & echo begun; {forever}"
     caller = bench.start(script)
     await bench.began()
     assert (await bench.end(KEY)).unfinished == []
