@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
+from ganeti.vcluster.machine_image import make_disk
 from tests.support.local_cluster import local_cluster, short_directory
-from tests.support.node_vm import Images, NodeVm, build, make_disk, running
+from tests.support.node_vm import Images, NodeVm, build, running
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(900)]
 
-CUTS = 2
 BOOT_S = 400
 FINAL = {"success"}
 PROGRAM = """
@@ -98,12 +98,13 @@ def listed(machine: NodeVm) -> tuple[dict[int, str], int]:
 
 
 @pytest.mark.requirement("G1", "G2", "G6", "G8")
+@pytest.mark.parametrize("cuts", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_what_was_acknowledged_is_there_after_power_cuts(
-    images: Images, state: tuple[Path, Path]
+    images: Images, state: tuple[Path, Path], cuts: int
 ) -> None:
     promised: list[int] = []
     noted = 0
-    for _ in range(CUTS + 1):
+    for _ in range(cuts + 1):
         with running(images, *state) as machine:
             known, kept = listed(machine)
             assert {known.get(job) for job in promised} <= FINAL

@@ -4,6 +4,7 @@ Its power can be cut (kill -9 of its QEMU): then only what was synced to its dis
 what it has to say on its serial line, and runs one program.
 """
 
+import compileall
 import contextlib
 import os
 import re
@@ -11,19 +12,21 @@ import selectors
 import shutil
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ganeti.vcluster.machine_image import archive, copy_file, copy_tree, libraries
+from ganeti.vcluster.machine_image import (
+    archive,
+    copy_python,
+    copy_tree,
+    make_disk,
+    prepare_tree,
+    site_packages,
+)
 from tests.support.tiny_guest import CHECKOUT, build_tiny_guest
 
-NOT_NEEDED = ("test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "*.a")
-HOST_PROGRAMS = ("sh", "ip")
-MERGED = ("bin", "sbin", "lib", "lib64")
-"""Directories that are links into /usr on Debian."""
 INIT = r"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -61,7 +64,7 @@ def build(directory: Path, program: str) -> Images:
     tree = directory / "root"
     _fill(tree)
     (tree / "program.py").write_text(program)
-    paths = os.pathsep.join((str(CHECKOUT / "src"), *_site_packages()))
+    paths = os.pathsep.join((str(CHECKOUT / "src"), *site_packages()))
     programs = os.pathsep.join((str(Path(sys.executable).parent), "/usr/bin", "/usr/sbin"))
     environment = {"PYTHONPATH": paths, "PATH": programs, "HOME": "/root", "TMPDIR": "/run"}
     words = ["#!" + sys.executable, "import os", f"os.environ.update({environment!r})"]
@@ -77,43 +80,13 @@ def build(directory: Path, program: str) -> Images:
     return Images(guest / "vmlinuz", initrd, root)
 
 
-def make_disk(path: Path, mib: int, content: Path | None = None) -> Path:
-    """A file system in a file; without checksums, for which the small kernel has no module."""
-    with path.open("wb") as file:
-        file.truncate(mib * 2**20)
-    words = ["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^64bit"]
-    words += ["-d", str(content)] if content else []
-    subprocess.run([*words, str(path)], check=True, capture_output=True)
-    return path
-
-
 def _fill(tree: Path) -> None:
-    for name in ("usr", "tmp", "run", "proc", "sys", "dev", "root", "etc", "var"):
-        (tree / name).mkdir(parents=True)
-    for name in MERGED:
-        (tree / "usr" / name).mkdir()
-        (tree / name).symlink_to(f"usr/{name}")
-    (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-    (tree / "etc/group").write_text("root:x:0:\n")
+    prepare_tree(tree)
     (tree / "etc/hosts").write_text("127.0.0.1 localhost node1\n")
+    # What is compiled here need not be compiled at each start of a machine, whose disk keeps nothing.
+    compileall.compile_dir(CHECKOUT / "src", quiet=1)
     copy_tree(CHECKOUT / "src", tree, ())
-    copy_tree(Path(sysconfig.get_path("stdlib")), tree, NOT_NEEDED)
-    for site in _site_packages():
-        copy_tree(Path(site), tree, ("mypy*", "ruff*", "pip", "hypothesis*"))
-    programs_here = Path(sys.executable).parent
-    commands = [*programs_here.glob("python*"), *programs_here.glob("g[an]*-*")]
-    for file in (Path(sys.executable).resolve(), Path(sys.prefix) / "pyvenv.cfg", *commands):
-        if file.exists():
-            copy_file(file, tree)
-    host = [Path(found) for name in HOST_PROGRAMS if (found := shutil.which(name))]
-    for program in host:
-        copy_file(program, tree)
-    for library in sorted(libraries([Path(sys.executable).resolve(), *host, *tree.rglob("*.so")])):
-        copy_file(Path(library), tree)
-
-
-def _site_packages() -> list[str]:
-    return [path for path in sys.path if path.endswith("site-packages")]
+    copy_python(tree, ("mypy*", "ruff*", "pip", "hypothesis*"))
 
 
 class NodeVm:

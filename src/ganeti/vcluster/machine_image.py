@@ -206,7 +206,7 @@ def copy_python(tree: Path, skipped: Sequence[str]) -> None:
     host = [Path(found) for name in HOST_PROGRAMS if (found := shutil.which(name))]
     for program in host:
         copy_file(program, tree)
-    for library in sorted(libraries([Path(sys.executable).resolve(), *host, *tree.rglob("*.so")])):
+    for library in sorted(_libraries([Path(sys.executable).resolve(), *host, *tree.rglob("*.so")])):
         copy_file(Path(library), tree)
 
 
@@ -316,8 +316,7 @@ def copy_file(path: Path, tree: Path) -> None:
         shutil.copy2(path, target)
 
 
-def libraries(files: list[Path]) -> set[str]:
-    """The shared libraries that these programs and libraries need, by their paths here."""
+def _libraries(files: list[Path]) -> set[str]:
     done = subprocess.run(
         ["ldd", *map(str, files)], check=False, capture_output=True, text=True, timeout=120
     )
