@@ -1,6 +1,7 @@
 """Query daemons of real candidates: what they answer, when they are there, and what they never do."""
 
 import contextlib
+import functools
 import re
 import secrets
 import signal
@@ -47,6 +48,8 @@ OP_ADD = {
 @pytest.fixture(scope="module")
 def answering() -> Iterator[LocalCluster]:
     with local_cluster("--confd") as cluster:
+        for node in (1, 2, 3):
+            wait_until(functools.partial(cluster.runs, CONFD, node), f"confd of node {node} serves")
         yield cluster
 
 

@@ -44,7 +44,7 @@ def add_node_commands(table: CommandTable) -> None:
         NODES,
         option("--on", action="store_true", help="switch on again what was switched off"),
         option("--all", action="store_true", help="all nodes but the master"),
-        option("--groups", action="store_true", help="the names are those of node groups"),
+        option("--groups", action="store_true", help="the names are names of node groups"),
         option("--show-all", action="store_true", help="accepted, without effect"),
         option("--shutdown-timeout", type=int, default=120, metavar="SECONDS",
                help="how long guests may take to shut down (120)"),
@@ -59,7 +59,7 @@ def command(args: argparse.Namespace) -> int:
     """Run a line of shell as root on nodes that allow it.
 
     A node allows it where an empty file `/etc/ganeti/shell-commands-allowed` belongs to root. The line is kept with the job: put no
-    secret into it. Only for the master's own users, never for those of the REST interface.
+    secret into it. Only for the master's own users, never for users of the REST interface.
     """
     from ganeti.model.opcodes.commands import OpClusterCommand
 
@@ -98,7 +98,7 @@ def copyfile(args: argparse.Namespace) -> int:
 
 
 def _chosen(client: LuxiClient, args: argparse.Namespace) -> list[str]:
-    """The nodes that were named, or those of a group; none for all that are online."""
+    """The nodes that were named, or all of a group; none: all that are online."""
     if not args.group:
         return list(args.nodes)
     rows = client.rows("Nodes", args.nodes, ["name", "group", "offline"])

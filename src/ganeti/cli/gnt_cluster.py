@@ -40,7 +40,7 @@ INIT = OpOptions("cluster.OpClusterSetParams", without=("add_uids", "remove_uids
 
 @table.command(
     "init",
-    Argument("cluster_name", "name of the cluster: a host name, not that of a node"),
+    Argument("cluster_name", "name of the cluster: a host name that no node has"),
     INIT,
     option("--master-ip", metavar="ADDRESS",
            help="the cluster's own address; without it, what its name resolves to"),
@@ -181,7 +181,7 @@ def _plain(value: Any, _found: dict[str, Any]) -> Any:
 
 
 def _sorted(value: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Parameters in order of their names; those of several things one below the other."""
+    """Parameters in order of their names; several things stand one below the other."""
     if any(isinstance(one, dict) for one in value.values()):
         return {name: _sorted(one, found) for name, one in value.items()}
     return dict(sorted(value.items()))

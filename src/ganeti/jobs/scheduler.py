@@ -56,7 +56,7 @@ class Scheduler:
         ] = {}  # heaps: who waits for a place in a bucket
 
     def add(self, job_id: int, priority: int, needs: Dependencies, ruling: Ruling = FREE) -> None:
-        """A job was submitted; `needs` are only those of its dependencies that have not ended."""
+        """A job was submitted; `needs` are its dependencies that have not ended."""
         if ruling != FREE:
             self._rulings[job_id] = ruling
         self._queued[job_id] = _Queued(priority, dict(needs))
@@ -217,8 +217,8 @@ class Scheduler:
         pairs = {(need, job_id) for job_id in waiting for need in self._queued[job_id].needs}
         rules = {
             "nobody is both queued and running": not self._queued.keys() & self._running,
-            "whoever needs nothing is in the heap": ready - held <= set(self._ready),
-            "whoever waits for a place waits for one that is taken": not stuck,
+            "jobs that need nothing are in the heap": ready - held <= set(self._ready),
+            "jobs that wait for a place wait for one that is taken": not stuck,
             "places in buckets are counted": used == self._used,
             "rulings are of jobs that are there": self._rulings.keys()
             <= self._queued.keys() | self._running,

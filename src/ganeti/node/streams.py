@@ -29,6 +29,7 @@ from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.instance_locks import InstanceLocks
 from ganeti.node.tasks import Tasks
 from ganeti.node.transfer_keys import TransferKeys
+from ganeti.node.transfers import written_port
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import (
@@ -55,7 +56,6 @@ from ganeti.rpc.procedures.streams import (
 
 MIB = 1024 * 1024
 STREAM_LIMIT_S = 24 * 3600.0
-LISTENING_S = 30.0
 LOOK_EVERY_S = 0.02
 COMMITTING_S = 40.0
 """How long a receiver may take to tell its sender that it may let go."""
@@ -321,15 +321,8 @@ class Streams:
 
     async def _port(self, file: Path, receiving: "asyncio.Task[int]") -> int:
         """The port, once the program has written it down."""
-        port = file.with_suffix(".port")
-        try:
-            async with asyncio.timeout(LISTENING_S):
-                while not receiving.done():
-                    with contextlib.suppress(FileNotFoundError):
-                        return int(port.read_text())
-                    await asyncio.sleep(LOOK_EVERY_S)
-        except TimeoutError:
-            pass
+        if (port := await written_port(file, receiving)) is not None:
+            return port
         raise HostError(f"nothing listens for the data: {self._error(file)}")
 
     def _ended(self, task: "asyncio.Task[int]") -> None:

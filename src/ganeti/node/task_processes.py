@@ -21,17 +21,18 @@ POLL_S = 0.05
 async def end_processes(lock: Path, supervisor_file: Path) -> bool:
     """Whether nobody holds the lock any more."""
     await asyncio.to_thread(_signal_program, lock, supervisor_file, signal.SIGTERM)
-    if await _is_free(lock, POLITE_S):
+    if await is_free(lock, POLITE_S):
         return True
     # What began meanwhile is found by looking again.
     for _ in range(int(FORCE_S)):
         await asyncio.to_thread(_signal_program, lock, supervisor_file, signal.SIGKILL)
-        if await _is_free(lock, 1.0):
+        if await is_free(lock, 1.0):
             return True
     return False
 
 
-async def _is_free(lock: Path, limit_s: float) -> bool:
+async def is_free(lock: Path, limit_s: float) -> bool:
+    """Whether nobody holds a task's lock any more, after at most so many seconds."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limit_s
     while is_locked(lock):

@@ -29,11 +29,13 @@ from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import is_locked, write_atomically
 from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.model import wire
-from ganeti.node.task_processes import end_processes, left_behind
+from ganeti.node.task_processes import end_processes, is_free, left_behind
 
 RECORD_LIFETIME_S = 7 * 24 * 3600.0
 KILL_DELAY_S = 10
 """From asking a program to end at its deadline to ending it by force."""
+KILLED_TOGETHER_S = 1.0
+"""How long after its supervisor a program may go that was killed with it."""
 TIMED_OUT = 124
 """The status of a program that was ended at its deadline."""
 
@@ -314,7 +316,7 @@ async def _end_of(files: _Files, key: str) -> int:
         return int(await asyncio.to_thread(files.status.read_text))
     except (FileNotFoundError, ValueError):
         pass
-    if is_locked(files.lock):
+    if not await is_free(files.lock, KILLED_TOGETHER_S):
         why = "its supervisor was ended from outside, but its program still runs"
         raise HostError(f"task {key}: {why}; end the program by hand")
     why = (

@@ -149,15 +149,8 @@ class _Transfers:
 
     async def _port(self, file: Path, waiting: "asyncio.Task[int]") -> int:
         """The port, once the program has written it down."""
-        port = file.with_suffix(".port")
-        try:
-            async with asyncio.timeout(LISTENING_S):
-                while not waiting.done():
-                    with contextlib.suppress(FileNotFoundError):
-                        return int(port.read_text())
-                    await asyncio.sleep(LOOK_EVERY_S)
-        except TimeoutError:
-            pass
+        if (port := await written_port(file, waiting)) is not None:
+            return port
         raise StorageError(f"nothing listens for the disk: {self._said(file)}")
 
     def _ended(self, task: "asyncio.Task[int]") -> None:
@@ -180,3 +173,15 @@ def _forget_old(directory: Path) -> None:
             ages.append((path.stat().st_mtime, path))
     for _, path in sorted(ages)[:-KEPT]:
         path.unlink(missing_ok=True)
+
+
+async def written_port(file: Path, program: "asyncio.Task[int]") -> int | None:
+    """The port that a program listens at, once it has written it down; None if it ends or takes too long."""
+    port = file.with_suffix(".port")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LISTENING_S):
+            while not program.done():
+                with contextlib.suppress(FileNotFoundError):
+                    return int(port.read_text())
+                await asyncio.sleep(LOOK_EVERY_S)
+    return None

@@ -80,14 +80,14 @@ class RunningCalls:
     async def run(
         self, procedure: str, call: Call, work: Coroutine[Any, Any, Any], *, instance: str = ""
     ) -> Any:
-        """Carry a call out; `work` goes on if the one who waits is cancelled."""
+        """Carry a call out; `work` continues if its caller is cancelled."""
         task = asyncio.create_task(work, name=f"call {procedure} {call.key}")
         self._running[task] = RunningCall(procedure, call, instance)
         task.add_done_callback(self._ended)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """End what still runs; long work goes on in its own scope."""
+        """End what still runs; long work continues in its own scope."""
         tasks = list(self._running)
         for task in tasks:
             task.cancel()
@@ -96,7 +96,7 @@ class RunningCalls:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         del self._running[task]
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may be left
+            task.exception()  # its caller has it, if one is left
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class StateBackend(Protocol):
         """End the lease, if any: what was built on it cannot go on (R13).
 
         The role is Follower(why) before the first wait. What waits is then written or refused;
-        whoever waits gets the receipt, Refused, NotMaster or CommitUnknown before this returns.
+        each waiting caller gets the receipt, Refused, NotMaster or CommitUnknown before this returns.
         A back end that elects by itself lets another candidate be elected first, if one is there.
         """
         ...
@@ -168,7 +168,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Restoration:
-    """Where a restored state goes on: one position, beyond all that anybody may have used (R10)."""
+    """The position where a restored state continues, beyond all that anybody may have used (R10)."""
 
     position: Position
     digest: bytes

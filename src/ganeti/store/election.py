@@ -47,7 +47,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Where a history ends; that of a fenced member will take nothing older any more."""
+    """Where a history ends; a fenced member takes nothing older any more."""
 
     position: Position
     digest: bytes
@@ -309,7 +309,7 @@ def choose_source(
             ),
             frozenset(holders),
         )
-    # In one epoch there is one master, so whoever has more of it has all that the others have.
+    # An epoch has one master, so the member with more of it has all that the others have.
     return own if own in holders or mine > greatest else holders[0]
 
 
@@ -335,7 +335,7 @@ def first_registration(
     tails: Mapping[NodeUuid, Tail],
     ceiling: int,
 ) -> Accepted:
-    """What a new master registers: itself and those of the last set that have it all, target size 3.
+    """What a new master registers: itself and the members of the last set that have it all, target size 3.
 
     `tails` has the candidate's own as it is after copying.
     """

@@ -66,7 +66,7 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         "ipolicy",
         "InstancePolicy",
         ValueKind.OTHER,
-        "Limits for instances, with those of the cluster",
+        "Limits for instances, including the cluster's",
         lambda r: fill.filled_ipolicy(r.context.snapshot.cluster, r.group),
     ),
     Field(
@@ -80,7 +80,7 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         "ndparams",
         "NDParams",
         ValueKind.OTHER,
-        "Node parameters, with those of the cluster",
+        "Node parameters, including the cluster's",
         _ndparams,
     ),
     Field(
@@ -94,7 +94,7 @@ _FIELDS: tuple[Field[GroupRow], ...] = (
         "diskparams",
         "DiskParameters",
         ValueKind.OTHER,
-        "Disk parameters, with those of the cluster",
+        "Disk parameters, including the cluster's",
         lambda r: fill.all_diskparams(r.context.snapshot.cluster, r.group),
     ),
     Field(
