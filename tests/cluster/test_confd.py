@@ -15,6 +15,7 @@ import pytest
 
 from ganeti.base.paths import CONFD_PORT
 from ganeti.bootstrap.daemons import CONFD, MASTERD
+from ganeti.node.files import candidates_only
 from ganeti.protocols.confd import (
     Answer,
     NodeRole,
@@ -129,6 +130,11 @@ def test_it_comes_and_goes_with_the_candidates_role(
     answering.ok("gnt-node", "modify", "--master-candidate=no", "-f", "node3")
     wait_until(lambda: not answering.runs(CONFD, 3), "confd of node 3 has ended")
     wait_until(lambda: not key.exists(), "node 3 has no key")
+    of_candidates = candidates_only(answering.node(3).paths)
+    wait_until(
+        lambda: not any(path.exists() for path in of_candidates),
+        "node 3 has no other secret of candidates",
+    )
     assert asking.is_silent(3)
     role = asking.ask(1, QueryType.NODE_ROLE_BY_NAME, "node3.vcluster.test")
     assert role.answer == NodeRole.REGULAR
@@ -136,6 +142,12 @@ def test_it_comes_and_goes_with_the_candidates_role(
     wait_until(lambda: answering.runs(CONFD, 3), "confd of node 3 serves")
     wait_until(lambda: not asking.is_silent(3), "node 3 answers")
     assert key.read_bytes() == asking.key
+    secrets_of = [
+        [path.read_bytes() for path in candidates_only(answering.node(node).paths) if path.exists()]
+        for node in (1, 3)
+    ]
+    assert secrets_of[0] == secrets_of[1]
+    assert len(secrets_of[0]) >= 2
 
 
 @pytest.mark.requirement("S63")
@@ -244,9 +256,7 @@ def test_keys_and_certificates_are_renewed_while_the_cluster_works(answering: Lo
 
     shared = ("ca.pem", "ca.key", "hmac.key", "cluster-domain-secret")
     own = ("node.pem", "node.key")
-    assert not [one for one in paths if one.cluster_domain_secret.exists()]
-    before = {name: content(name) for name in (*shared[:-1], *own)}
-    before[shared[-1]] = []
+    before = {name: content(name) for name in (*shared, *own)}
     words = ["new-cluster-certificate", "new-confd-hmac-key", "new-cluster-domain-secret"]
     words += ["new-rapi-certificate", "new-spice-certificate"]
     answering.ok("gnt-cluster", "renew-crypto", "--force", *(f"--{word}" for word in words))

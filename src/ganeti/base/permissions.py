@@ -5,7 +5,7 @@ Where all daemons run as root the owners do not matter, and only secrets are che
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +82,8 @@ def table(paths: Paths) -> list[Rule]:
         Rule(paths.node_certificate, MASTERD, DAEMONS, 0o644),
         Rule(paths.authority_certificate, MASTERD, DAEMONS, 0o644),
         Rule(paths.rapi_certificate, ROOT, DAEMONS, 0o600, is_secret=True),
-        Rule(paths.cluster_domain_secret, ROOT, DAEMONS, 0o600, is_secret=True),
+        Rule(paths.cluster_domain_secret, MASTERD, DAEMONS, 0o600, is_secret=True),
+        Rule(paths.spice_certificate, ROOT, DAEMONS, 0o600, is_secret=True),
         Rule(paths.rapi_users, RAPI, DAEMONS, 0o600, is_secret=True),
         Rule(paths.tasks, ROOT, ROOT, 0o700),
         Rule(paths.log, ROOT, DAEMONS, 0o750),
@@ -118,13 +119,17 @@ def problems(paths: Paths, users: ServiceUsers | None) -> list[str]:
     return found
 
 
-def mend(paths: Paths, users: ServiceUsers | None) -> list[str]:
-    """Give every existing path its owner and mode, without a service user those of root; what was done.
+def mend(
+    paths: Paths, users: ServiceUsers | None, only: Collection[Path] | None = None
+) -> list[str]:
+    """Give every existing path (or `only` these) its owner and mode, without a service user those of root; what was done.
 
     HostError if something is not what it should be, such as a link: nothing of it is followed.
     """
     done = []
     for rule, _status in _existing(paths):
+        if only is not None and rule.path not in only:
+            continue
         try:
             if _mend(rule, (0, 0) if users is None else _owner(rule, users)):
                 done.append(f"{rule.path} belongs to {rule.owner}:{rule.group} again")

@@ -31,6 +31,7 @@ from ganeti.bootstrap.membership import (
     make_storage_directories,
     write_identity,
 )
+from ganeti.bootstrap.renew_files import make_first_files
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.confd.keys import keep_key, new_key
 from ganeti.config.cluster_params import changed_cluster, check_cluster_wish
@@ -162,6 +163,11 @@ async def make_state(new: InitContext) -> None:
     ssconf.write_set(new.paths, config.snapshot.position, ssconf_values(config.snapshot))
 
 
+async def make_shared_files(new: InitContext) -> None:
+    """The domain secret and the certificate of the REST interface, which all candidates will have."""
+    make_first_files(new.paths, new.clock.time())
+
+
 async def make_storage_list(new: InitContext) -> None:
     """The directories in which this node lets disks be kept, unless the administrator has said."""
     if not new.paths.file_storage_paths.exists():
@@ -196,6 +202,7 @@ STEPS: tuple[Step, ...] = (
     make_identity,
     begin_state,
     make_state,
+    make_shared_files,
     make_storage_list,
     start_node_daemon,
     start_master,

@@ -1,19 +1,23 @@
 """Keys and certificates that are files of the master, and reach other nodes as such (`gnt-cluster redist-conf`).
 
-Each is written as a whole, 0600; running it again makes or takes it again.
+A new cluster has those that its candidates share. Each is written as a whole, 0600; running it again makes or
+takes it again.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base import certificates
+from ganeti.base.domain_secret import new_secret
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.files import write_atomically
-from ganeti.base.paths import Paths
+from ganeti.base.paths import Paths, hostname
+from ganeti.ssconf import SimpleStore
 
 LIFETIME_S = 5 * 365 * certificates.DAY_S
 FILE_LIMIT = 64 * 1024
-SECRET_BYTES = 20
+LEAST_SECRET = 20
+"""Characters of a secret that is taken from a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +57,14 @@ def renew_files(paths: Paths, wanted: FileRenewal, cluster_name: str, now: float
     wanted.check()
     contents: list[tuple[Path, bytes, str]] = []
     if wanted.rapi:
-        pair = _own_pair(cluster_name, now)
+        pair = rest_pair(paths, now)
         contents.append((paths.rapi_certificate, pair, "certificate of the REST interface"))
     if wanted.rapi_file:
         pair = _given_pair(wanted.rapi_file)
         contents.append((paths.rapi_certificate, pair, "certificate of the REST interface"))
     contents += _spice(paths, wanted, cluster_name, now)
     if wanted.domain_secret:
-        contents.append((paths.cluster_domain_secret, new_secret(), "cluster domain secret"))
+        contents.append((paths.cluster_domain_secret, _new_secret(), "cluster domain secret"))
     if wanted.domain_secret_file:
         secret = read_secret(wanted.domain_secret_file)
         contents.append((paths.cluster_domain_secret, secret, "cluster domain secret"))
@@ -76,21 +80,37 @@ def renew_files(paths: Paths, wanted: FileRenewal, cluster_name: str, now: float
     return said
 
 
-def new_secret() -> bytes:
-    """A cluster domain secret: the SHA-1 of 20 random bytes, a line (S206)."""
-    import hashlib  # noqa: PLC0415 - rarely needed
-    import secrets  # noqa: PLC0415 - the same
+def make_first_files(paths: Paths, now: float) -> None:
+    """What the candidates of a new cluster share from the beginning; OSError, HostError without ssconf."""
+    write_atomically(paths.cluster_domain_secret, _new_secret(), mode=0o600)
+    ensure_rest_pair(paths, now)
 
-    random = secrets.token_bytes(SECRET_BYTES)
-    return hashlib.sha1(random, usedforsecurity=False).hexdigest().encode() + b"\n"
+
+def ensure_rest_pair(paths: Paths, now: float) -> None:
+    """Make a key and a certificate of the REST interface, unless there is one; OSError."""
+    if not paths.rapi_certificate.exists():
+        write_atomically(paths.rapi_certificate, rest_pair(paths, now), mode=0o600)
+
+
+def rest_pair(paths: Paths, now: float) -> bytes:
+    """A key and a certificate for the cluster's name and address, and this host's name."""
+    values = SimpleStore(paths)
+    names = [values.read("cluster_name").strip(), hostname()]
+    address = values.read("master_ip").strip()
+    key = certificates.new_key()
+    return key + certificates.for_rest(key, names, [address] if address else [], now)
+
+
+def _new_secret() -> bytes:
+    return new_secret().encode() + b"\n"
 
 
 def read_secret(name: str) -> bytes:
     """The secret of another cluster of the same owner, as its file has it; PrereqError."""
     content = _read(name)
-    if not SECRET_BYTES <= len(content.strip()) <= FILE_LIMIT or not content.isascii():
+    if not LEAST_SECRET <= len(content.strip()) <= FILE_LIMIT or not content.isascii():
         raise PrereqError(
-            f"{name} has no domain secret: text of at least {SECRET_BYTES} characters",
+            f"{name} has no domain secret: text of at least {LEAST_SECRET} characters",
             ErrorCode.WRONG_INPUT,
         )
     return content.strip() + b"\n"

@@ -140,6 +140,7 @@ class MembershipKeeper:
     async def promote(self, node: Node) -> None:
         """Give a node the key and a daemon, before the configuration calls it a candidate; RpcError."""
         self._started.discard(node.uuid)  # what fails is tried again
+        self._leaving.discard(node.uuid)
         await self._begin(node, await self._servers.admit(node))
         await self._servers.settle(node)
         self._started.add(node.uuid)

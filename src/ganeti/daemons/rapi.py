@@ -15,14 +15,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ganeti.base import certificates
 from ganeti.base.errors import GanetiError, HostError
-from ganeti.base.files import write_atomically
-from ganeti.base.paths import RAPI_PORT, Paths, hostname
+from ganeti.base.paths import RAPI_PORT, Paths
 from ganeti.base.permissions import AUDIT_LOG, REST_LOG
 from ganeti.base.users import RAPI
+from ganeti.bootstrap.renew_files import ensure_rest_pair
 from ganeti.daemons.program import EXIT_NOT_A_NODE, DaemonProgram, Ending
-from ganeti.ssconf import SimpleStore
 from ganeti.web.application import Application
 from ganeti.web.audit import Audit
 from ganeti.web.events import EventHub
@@ -51,25 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     try:
-        ensure_certificate(paths, time.time())
+        ensure_rest_pair(paths, time.time())
         context = tls_context(paths.rapi_certificate)
     except (GanetiError, OSError) as err:
         return PROGRAM.refuse(str(err), 1)
     return PROGRAM.run(
         args, paths, lambda ready, ending: _serve(args, paths, context, ready, ending)
     )
-
-
-def ensure_certificate(paths: Paths, now: float) -> None:
-    """Make a key and a certificate for the cluster's name, unless there is one."""
-    if paths.rapi_certificate.exists():
-        return
-    values = SimpleStore(paths)
-    names = [values.read("cluster_name").strip(), hostname()]
-    address = values.read("master_ip").strip()
-    key = certificates.new_key()
-    certificate = certificates.for_rest(key, names, [address] if address else [], now)
-    write_atomically(paths.rapi_certificate, key + certificate, mode=0o600)
 
 
 async def _serve(

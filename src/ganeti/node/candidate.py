@@ -11,6 +11,7 @@ from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, RAPI, Daemons
 from ganeti.confd.keys import forget_keys, keep_key
+from ganeti.node.files import candidates_only
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import (
@@ -144,9 +145,9 @@ def _keep_state(paths: Paths, settings: StateSettings, server: ServerSettings | 
 
 
 def _forget(paths: Paths) -> None:
-    """The key and the state go; another member would be trusted with them only as a candidate."""
+    """Keys, the files of candidates and the state go; a node is trusted with them only as a candidate."""
     state = [paths.state.with_name(paths.state.name + end) for end in ("", "-wal", "-shm", ".lock")]
-    for path in (paths.authority_key, *state):
+    for path in (paths.authority_key, *candidates_only(paths), *state):
         path.unlink(missing_ok=True)
     forget_etcd(paths)
     forget_keys(paths)

@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ganeti.base import permissions
 from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.base.users import MASTERD, ServiceUsers
 from ganeti.hypervisor.interface import Hypervisor
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.files import (
@@ -71,7 +73,7 @@ def _name(paths: Paths, path: Path) -> str:
     return "/" + str(path.relative_to(paths.root))
 
 
-def _candidates_only(paths: Paths) -> tuple[Path, ...]:
+def candidates_only(paths: Paths) -> tuple[Path, ...]:
     """Secrets that every candidate must have, and nobody else."""
     return paths.rapi_certificate, paths.rapi_users, paths.cluster_domain_secret
 
@@ -80,7 +82,7 @@ def shared_files(paths: Paths, needed: Sequence[str]) -> SharedFiles:
     """What other nodes must have as this one has it; `needed` is of hypervisors. Blocks."""
     own_list = _name(paths, paths.distributed_files)
     listed = listed_paths(paths.distributed_files)
-    secret = [_name(paths, path) for path in _candidates_only(paths)]
+    secret = [_name(paths, path) for path in candidates_only(paths)]
     files, problems = [], []
     for path in dict.fromkeys([own_list, *listed, *needed, *secret][:FILES_LIMIT]):
         try:
@@ -143,7 +145,7 @@ def _check_path(path: str) -> None:
 
 def is_allowed(paths: Paths, path: str, needed: Sequence[str]) -> bool:
     """Whether the master may write this file here."""
-    ours = (paths.distributed_files, *_candidates_only(paths))
+    ours = (paths.distributed_files, *candidates_only(paths))
     if path in needed or path in [_name(paths, one) for one in ours]:
         return True  # what this node's own programs name
     pure = PurePosixPath(path)
@@ -166,13 +168,22 @@ def write_file(paths: Paths, file: NodeFile, needed: Sequence[str]) -> None:
             f" its administrator can list it in {_name(paths, paths.allowed_uploads)}",
             ErrorCode.WRONG_STATE,
         )
+    users = ServiceUsers.of_node(paths)
     names = file.path.strip("/").split("/")
-    with _opened(paths.root, names[:-1]) as directory:
+    with _opened(paths.root, names[:-1], _trusted(users)) as directory:
         _replace(directory, names[-1], file)
+    if users is not None:
+        permissions.mend(paths, users, [paths.below(file.path)])
+
+
+def _trusted(users: ServiceUsers | None) -> frozenset[int]:
+    """Whose directories are written in: root's, ours, and the master daemon's, whose orders these are."""
+    masters = {users.accounts[MASTERD].uid} if users else set()
+    return frozenset((0, os.geteuid(), *masters))
 
 
 @contextlib.contextmanager
-def _opened(root: Path, names: Sequence[str]) -> Iterator[int]:
+def _opened(root: Path, names: Sequence[str], trusted: frozenset[int]) -> Iterator[int]:
     """The directory that `names` lead to from `root`, no link followed; missing ones are refused."""
     descriptor = os.open(root, _DIRECTORY)
     try:
@@ -181,7 +192,7 @@ def _opened(root: Path, names: Sequence[str]) -> Iterator[int]:
             os.close(descriptor)
             descriptor = below
             status = os.fstat(descriptor)
-            if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022:
+            if status.st_uid not in trusted or status.st_mode & 0o022:
                 raise PrereqError(
                     f"others may write in the directory {name}, so nothing is put there",
                     ErrorCode.ENVIRONMENT,

@@ -6,11 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
+from ganeti import ssconf
 from ganeti.base import certificates
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.renew_files import FileRenewal, new_secret, renew_files
+from ganeti.bootstrap.renew_files import (
+    FileRenewal,
+    ensure_rest_pair,
+    make_first_files,
+    renew_files,
+)
 
 NOW = 1_700_000_000.0
 
@@ -19,6 +26,7 @@ NOW = 1_700_000_000.0
 def paths(tmp_path: Path) -> Paths:
     made = Paths(tmp_path)
     made.data.mkdir(parents=True)
+    ssconf.write_set(made, 1, {"cluster_name": "cluster.example.com", "master_ip": "192.0.2.7"})
     return made
 
 
@@ -42,6 +50,25 @@ def test_new_ones_can_be_used_and_are_for_root_alone(paths: Paths) -> None:
 
 
 @pytest.mark.requirement("S206")
+def test_a_new_cluster_has_a_secret_and_a_certificate_for_its_name_and_address(
+    paths: Paths,
+) -> None:
+    make_first_files(paths, NOW)
+    assert re.fullmatch(rb"[0-9a-f]{40}\n", paths.cluster_domain_secret.read_bytes())
+    assert paths.cluster_domain_secret.stat().st_mode & 0o777 == 0o600
+    first = paths.rapi_certificate.read_bytes()
+    assert loads(paths.rapi_certificate)
+    ensure_rest_pair(paths, NOW)
+    assert paths.rapi_certificate.read_bytes() == first
+    renew_files(paths, FileRenewal(rapi=True), "unused", NOW)
+    for pair in (first, paths.rapi_certificate.read_bytes()):
+        found = x509.load_pem_x509_certificate(pair[pair.index(b"-----BEGIN CERT") :])
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert "cluster.example.com" in names.get_values_for_type(x509.DNSName)
+        assert [str(one) for one in names.get_values_for_type(x509.IPAddress)] == ["192.0.2.7"]
+
+
+@pytest.mark.requirement("S206")
 def test_those_of_somebody_else_are_taken_as_they_are(paths: Paths, tmp_path: Path) -> None:
     key = certificates.new_key()
     pair = tmp_path / "pair.pem"
@@ -49,7 +76,7 @@ def test_those_of_somebody_else_are_taken_as_they_are(paths: Paths, tmp_path: Pa
     authority = tmp_path / "authority.pem"
     authority.write_bytes(certificates.self_signed(key, "x", NOW, 1e9))
     secret = tmp_path / "secret"
-    secret.write_bytes(new_secret())
+    secret.write_bytes(b"0123456789abcdef0123456789abcdef01234567\n")
     wanted = FileRenewal(
         rapi_file=str(pair),
         spice_file=str(pair),
@@ -95,6 +122,7 @@ def test_what_cannot_be_used_changes_nothing(
         name: str(tmp_path / value) if value in contents else value
         for name, value in fields.items()
     }
+    before = sorted(paths.data.iterdir())
     with pytest.raises(error):
         renew_files(paths, FileRenewal(**given), "c", NOW)
-    assert list(paths.data.iterdir()) == []
+    assert sorted(paths.data.iterdir()) == before

@@ -23,7 +23,7 @@ from ganeti.daemons.membership import (
 )
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
-from ganeti.rpc.fake import FakeRpc
+from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP
 from ganeti.store.faulty import FaultyStore, MemoryDisk
@@ -186,6 +186,27 @@ async def test_a_candidate_that_is_none_any_more_when_all_know_it_stays_none(
     await asyncio.sleep(2 * SETTLE_S)
     members = await kept.store.members()
     assert NODES[1] not in members.voters | members.candidates
+    await kept.keeper.close()
+
+
+@pytest.mark.virtual_time
+async def test_who_could_not_be_told_to_go_and_comes_back_is_not_told_any_more(
+    tmp_path: Path,
+) -> None:
+    async def settle(_limit_s: float) -> list[str]:
+        return []
+
+    kept = await begin(tmp_path, settle)
+    await kept.becomes(master_candidate=True)
+    await asyncio.sleep(1)
+    kept.rpc.fail(1, Fault.REFUSED)
+    await kept.becomes(master_candidate=False)
+    await asyncio.sleep(1)
+    await kept.becomes(master_candidate=True)
+    await asyncio.sleep(3 * LOOK_S)
+    told = [call.procedure for call in kept.rpc.changing_calls if call.node_name[4] == "2"]
+    assert told == [CANDIDATE_START.name, CANDIDATE_STOP.name, CANDIDATE_START.name]
+    assert await kept.candidates() == set(NODES[:2])
     await kept.keeper.close()
 
 

@@ -1,16 +1,20 @@
 """Which files the master may write on a node, and how they are written."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ganeti.base.errors import HostError, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.base.users import Account, ServiceUsers
 from ganeti.hypervisor.abilities import Options
 from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.node.files import checksums_of, handlers, shared_files, write_file
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.files import NodeFile, SharedFilesArgs
+
+DAEMON_UIDS = {"masterd": 61801, "rapi": 61802, "confd": 61803}
 
 
 class Needy(FakeHypervisor):
@@ -173,3 +177,26 @@ def test_checksums_name_what_is_here(paths: Paths) -> None:
     assert checksums_of(paths, ["/etc/own.conf", "/etc/gone", "nonsense"]) == {
         "/etc/own.conf": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     }
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.requirement("S224", "F40")
+def test_secrets_of_candidates_are_for_the_daemons_that_need_them(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = {role: Account(role, uid, 61810, (61810,)) for role, uid in DAEMON_UIDS.items()}
+    users = ServiceUsers(accounts, daemons=61810, admin=61811)
+    monkeypatch.setattr(ServiceUsers, "of_node", lambda _paths: users)
+    os.chown(paths.data, DAEMON_UIDS["masterd"], 61810)
+    for path, owner in (
+        (paths.cluster_domain_secret, "masterd"),
+        (paths.rapi_users, "rapi"),
+        (paths.rapi_certificate, None),
+    ):
+        write_file(paths, new(f"/{path.relative_to(paths.root)}", mode=0o644), [])
+        status = path.stat()
+        assert status.st_uid == (DAEMON_UIDS[owner] if owner else 0)
+        assert (status.st_gid, status.st_mode & 0o777) == (61810, 0o600)
+    os.chown(paths.data, DAEMON_UIDS["confd"], 61810)
+    with pytest.raises(PrereqError, match="others may write"):
+        write_file(paths, new("/var/lib/ganeti/rapi_users"), [])
