@@ -137,6 +137,9 @@ class Keys:
             raise NotMaster("not any more")
         await self._store.change_members(self._lease, change)
 
+    def answer_at_once(self, request: Request, caller: Caller) -> Answer | None:
+        raise NotImplementedError
+
     async def answer(self, request: Request, caller: Caller) -> Answer:
         raise NotImplementedError
 

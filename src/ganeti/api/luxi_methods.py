@@ -6,9 +6,8 @@ that cannot be met get the error's name and arguments.
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -49,11 +48,12 @@ REASON_SOURCE, REST_SOURCE = "gnt:luxi", "gnt:rest"
 BACKUP = "BackupState"
 
 
-@dataclass(frozen=True)
-class _Method:
+class _Method(NamedTuple):
     handler: Callable[[Arguments, Caller], Awaitable[Any]]
     least: int
     most: int
+    at_once: Callable[[Arguments], Any] | None = None
+    """What the handler would answer, or None where that needs time."""
 
 
 class LuxiMethods:
@@ -95,7 +95,7 @@ class LuxiMethods:
             "ArchiveJob": _Method(self._archive, 1, 1),
             "AutoArchiveJobs": _Method(self._auto_archive, 2, 2),
             "ChangeJobPriority": _Method(self._change_priority, 2, 2),
-            "Query": _Method(self._query, 2, 3),
+            "Query": _Method(self._query, 2, 3, self._query_at_once),
             "QueryFields": _Method(self._query_fields, 1, 2),
             "QueryJobs": _Method(self._query_jobs, 2, 2),
             "QueryInstances": _Method(self._old_query("instance"), 2, 3),
@@ -126,6 +126,15 @@ class LuxiMethods:
     def is_abandonable(self, method: str) -> bool:
         """Waiting for news, or making a file, is of no use to a client that has hung up."""
         return method in ("WaitForJobChange", "WaitForEvents", BACKUP)
+
+    def answer_at_once(self, request: Request, _caller: Caller) -> Answer | None:
+        """The answer to what asks for little of the configuration; None for all else, and for what is wrong."""
+        method = self._methods.get(request.method)
+        if method is None or method.at_once is None:
+            return None
+        args = Arguments(request.method, request.args, least=method.least, most=method.most)
+        result = method.at_once(args)
+        return None if result is None else Answer(True, result, degraded=self._config.degraded)
 
     async def answer(self, request: Request, caller: Caller) -> Answer:
         """Carry out one request."""
@@ -258,6 +267,10 @@ class LuxiMethods:
         await self._filters.delete(args.text(0))
 
     # --- queries ---
+
+    def _query_at_once(self, args: Arguments) -> dict[str, Any] | None:
+        result = self._queries.query_at_once(args.text(0), args.texts(1), args.raw(2))
+        return None if result is None else result.to_wire()
 
     async def _query(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
         result = await self._queries.query(args.text(0), args.texts(1), args.raw(2))

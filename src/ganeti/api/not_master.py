@@ -24,6 +24,11 @@ class NotMasterMethods:
         del method
         return False
 
+    def answer_at_once(self, request: Request, caller: Caller) -> Answer | None:
+        """Nothing is."""
+        del request, caller
+        return None
+
     async def answer(self, request: Request, caller: Caller) -> Answer:
         """Carry out a take-over; refuse all else."""
         del caller

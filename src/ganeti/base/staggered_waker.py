@@ -13,9 +13,10 @@ A_TURN = 12
 
 
 class StaggeredWaker:
-    """Gives futures their results, `A_TURN` at each turn of the loop."""
+    """Gives futures their results, so many at each turn of the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, a_turn: int = A_TURN) -> None:
+        self._a_turn = a_turn
         self._ready: deque[tuple[asyncio.Future[Any], Any]] = deque()
         self._at_once = 0
 
@@ -25,12 +26,18 @@ class StaggeredWaker:
         if len(self._ready) == 1:
             asyncio.get_running_loop().call_soon(self._wake_some)
 
+    def goes_on(self) -> bool:
+        """Whether the caller may go on at once, as few have gone on in this turn of the loop."""
+        if self._ready or self._at_once >= self._a_turn:
+            return False
+        self._at_once += 1
+        if self._at_once == 1:
+            asyncio.get_running_loop().call_soon(self._begin_anew)
+        return True
+
     async def turn(self) -> None:
-        """Go on when it is the caller's turn: at once if few have gone on in this turn of the loop."""
-        if not self._ready and self._at_once < A_TURN:
-            self._at_once += 1
-            if self._at_once == 1:
-                asyncio.get_running_loop().call_soon(self._begin_anew)
+        """Go on when it is the caller's turn."""
+        if self.goes_on():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.resolve(future, None)
@@ -40,7 +47,7 @@ class StaggeredWaker:
         self._at_once = 0
 
     def _wake_some(self) -> None:
-        for _ in range(min(A_TURN, len(self._ready))):
+        for _ in range(min(self._a_turn, len(self._ready))):
             future, result = self._ready.popleft()
             if not future.done():
                 future.set_result(result)

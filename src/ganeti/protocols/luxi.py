@@ -42,6 +42,8 @@ class MessageBuffer:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that `data` completes; MessageTooLongError beyond the limit."""
+        if not self._parts and data.find(END) == len(data) - 1 < self._limit:
+            return [data[:-1]]
         *ends, rest = data.split(END)
         messages = []
         for end in ends:

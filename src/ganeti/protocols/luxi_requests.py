@@ -4,14 +4,15 @@ from ganeti.base.errors import InputError
 from ganeti.model import wire
 from ganeti.protocols.luxi import END, Answer, Request
 
+_KEYS = frozenset(("method", "args", "version"))
+
 
 def parse_request(data: bytes) -> Request:
     """A client's message, mistrusted; InputError says what is wrong with it."""
     value = wire.parse_foreign(data, what="request")
     if not isinstance(value, dict):
         raise InputError("must be an object with method and args", "request")
-    unknown = sorted(value.keys() - {"method", "args", "version"})
-    if unknown:
+    if unknown := sorted(value.keys() - _KEYS):
         raise InputError(f"unknown key {unknown[0]!r:.40}", "request")
     method, args = value.get("method"), value.get("args")
     if not isinstance(method, str):

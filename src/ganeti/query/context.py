@@ -75,12 +75,15 @@ class LiveData:
         return found
 
 
+NOTHING_SAID = LiveData()
+
+
 @dataclass
 class QueryContext:
     """The data that the rows of one query are made from."""
 
     snapshot: Snapshot
-    live: LiveData = field(default_factory=LiveData)
+    live: LiveData = NOTHING_SAID
     jobs: Sequence[JobRow] = ()
     archived: frozenset[int] = frozenset()
     """Ids of those `jobs` that are archived."""
@@ -98,9 +101,14 @@ class QueryContext:
             return self.ordered.all(self.snapshot, kind)
         return self.ordered.named(self.snapshot, kind, self.named)
 
+    @cached_property
+    def nodes(self) -> Mapping[str, Node]:
+        """The nodes by UUID."""
+        return self.snapshot.nodes
+
     def node_name(self, uuid: str) -> str:
         """The name of a node, or its UUID if the configuration lacks it."""
-        node = self.snapshot.nodes.get(uuid)
+        node = self.nodes.get(uuid)
         return uuid if node is None else node.name
 
     @cached_property

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
 
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.yield_every import YieldEvery
@@ -32,11 +33,14 @@ from ganeti.query.fields.lock import LOCK_FIELDS
 from ganeti.query.fields.network import NETWORK_FIELDS, NetworkRow
 from ganeti.query.fields.node import NODE_FIELDS, NodeRow
 from ganeti.query.fields.os import OS_FIELDS, os_rows
-from ganeti.query.filter import CompiledFilter, compile_filter
+from ganeti.query.filter import EVERYTHING, CompiledFilter, compile_filter
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import OrderedTables
 
 FIELDS_LIMIT = 1_000
+NAMES_AT_ONCE = 4
+"""A query of more names than that is one for a task."""
+PLANS_KEPT = 256
 SLICE = 100
 """Rows that are worked on before others on the loop get their turn."""
 
@@ -62,8 +66,7 @@ class ClusterFacts:
     """Until when the watcher is to rest."""
 
 
-@dataclass(frozen=True)
-class QueryResult:
+class QueryResult(NamedTuple):
     """`fields` are definitions, `data` rows of `[status, value]`."""
 
     fields: list[dict[str, str]]
@@ -125,6 +128,29 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+class _Columns(NamedTuple):
+    """The columns of a query."""
+
+    definitions: list[dict[str, str]]
+    getters: tuple[Callable[[Any], Any], ...]
+    needs: frozenset[Need]
+
+    def cells(self, row: Any) -> list[list[Any]]:
+        """A row of the answer."""
+        return [
+            [_NORMAL, value]
+            if type(value := get(row)) is not Missing
+            else [value.status.value, None]
+            for get in self.getters
+        ]
+
+
+_NORMAL = ResultStatus.NORMAL.value
+_CONFIGURED = frozenset(("instance", "node", "group", "network"))
+"""Kinds whose rows are made of the configuration alone."""
+_NO_SUCH_FIELD = Missing(ResultStatus.UNKNOWN)
+
+
 class QueryExecutor:
     """Answers questions about the acknowledged state; never waits for a writer."""
 
@@ -146,9 +172,8 @@ class QueryExecutor:
     async def query(self, kind: str, names: Sequence[str], raw_filter: Any = None) -> QueryResult:
         """The rows that pass the filter; an unknown field is a column of `[1, null]`."""
         found = kind_of(kind)
-        _check_count(names)
+        columns = _columns(kind, names)
         compiled: CompiledFilter[Any] = compile_filter(raw_filter, found.fields, found.key)
-        fields = [found.fields.get(name) for name in names]
         context = await self._context(kind, compiled)
         first = (compiled.needs | found.needs) - {Need.CONSOLES}
         if first:
@@ -156,13 +181,27 @@ class QueryExecutor:
         rows = await _worked_on(
             found.rows(context), lambda row: row if compiled.passes(row) else None
         )
-        await self._add_live(context, fields, rows)
-        data = await _worked_on(rows, lambda row: [_cell(field, row) for field in fields])
-        return QueryResult(definitions(found, names), data)
+        await self._add_live(context, columns.needs, rows)
+        return QueryResult(columns.definitions, await _worked_on(rows, columns.cells))
+
+    def query_at_once(self, kind: str, names: Sequence[str], raw_filter: Any) -> QueryResult | None:
+        """The same, of what a few names of the configuration say; None for a query that needs more."""
+        if kind not in _CONFIGURED:
+            return None
+        found = KINDS[kind]
+        columns = _columns(kind, names)
+        if columns.needs or raw_filter is None:
+            return None
+        compiled: CompiledFilter[Any] = compile_filter(raw_filter, found.fields, found.key)
+        if compiled.named is None or len(compiled.named) > NAMES_AT_ONCE or compiled.needs:
+            return None
+        context = QueryContext(self._snapshot(), named=compiled.named, ordered=self._ordered)
+        rows = [row for row in found.rows(context) if compiled.passes(row)]
+        return QueryResult(columns.definitions, [columns.cells(row) for row in rows])
 
     async def config_values(self, names: Sequence[str]) -> list[Any]:
         """Values of the cluster by the names of its fields; null for what is unknown or not there."""
-        context = await self._context("cluster", CompiledFilter(lambda _row: True))
+        context = await self._context("cluster", EVERYTHING)
         fields = [CLUSTER_FIELDS.get(name) for name in names]
         return [None if field is None else _plain(field, context) for field in fields]
 
@@ -181,7 +220,8 @@ class QueryExecutor:
             rows = [by_uuid[one.uuid] for one in meant]
         else:
             rows = list(found.rows(context))
-        await self._add_live(context, fields, rows)
+        needs = frozenset(need for field in fields for need in field.needs)
+        await self._add_live(context, needs, rows)
         return await _worked_on(rows, lambda row: [_plain(field, row) for field in fields])
 
     async def exports(self, names: Sequence[str]) -> dict[str, list[str] | bool]:
@@ -246,9 +286,8 @@ class QueryExecutor:
         return context
 
     async def _add_live(
-        self, context: QueryContext, fields: Sequence[Field[Any] | None], rows: Sequence[Any]
+        self, context: QueryContext, needs: frozenset[Need], rows: Sequence[Any]
     ) -> None:
-        needs = frozenset(need for field in fields if field for need in field.needs)
         if needs and rows:
             instances = [row.instance for row in rows if isinstance(row, InstanceRow)]
             context.live = await self._live.gather(context.snapshot, needs, instances)
@@ -293,13 +332,29 @@ def job_row(fields: Sequence[Field[Any]], context: JobContext) -> list[Any]:
     return [_plain(field, context) for field in fields]
 
 
-def _cell(field: Field[Any] | None, row: Any) -> list[Any]:
-    if field is None:
-        return [ResultStatus.UNKNOWN.value, None]
-    value = field.value(row)
-    if isinstance(value, Missing):
-        return [value.status.value, None]
-    return [ResultStatus.NORMAL.value, value]
+def _columns(kind: str, names: Sequence[str]) -> _Columns:
+    """The columns of these names; they are kept where all are known, so that nobody fills the memory with others."""
+    _check_count(names)
+    if KINDS[kind].fields.keys() >= set(names):
+        return _known_columns(kind, tuple(names))
+    return _made_columns(kind, names)
+
+
+def _made_columns(kind: str, names: Sequence[str]) -> _Columns:
+    found = KINDS[kind]
+    fields = [found.fields.get(name) for name in names]
+    return _Columns(
+        definitions(found, names),
+        tuple(_no_such_field if field is None else field.value for field in fields),
+        frozenset(need for field in fields if field for need in field.needs),
+    )
+
+
+_known_columns = lru_cache(maxsize=PLANS_KEPT)(_made_columns)
+
+
+def _no_such_field(_row: Any) -> Missing:
+    return _NO_SUCH_FIELD
 
 
 def _plain(field: Field[Any], row: Any) -> Any:

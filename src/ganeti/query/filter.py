@@ -13,8 +13,7 @@ A value that is not there (offline, no data) passes no comparison.
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
@@ -30,8 +29,7 @@ SIZE_LIMIT = 100_000
 Predicate = Callable[[R], bool]
 
 
-@dataclass(frozen=True)
-class CompiledFilter(Generic[R]):
+class CompiledFilter(NamedTuple, Generic[R]):
     """A filter that can be applied to rows."""
 
     passes: Predicate[R]
@@ -40,10 +38,13 @@ class CompiledFilter(Generic[R]):
     """The only values of the key field that can pass, where the filter lists them."""
 
 
+EVERYTHING = CompiledFilter[Any](lambda _row: True)
+
+
 def compile_filter(raw: Any, fields: Mapping[str, Field[R]], key: str) -> CompiledFilter[R]:
     """What a client sent, ready to use; InputError says what is wrong with it (A23)."""
     if raw is None:
-        return CompiledFilter(lambda _row: True)
+        return EVERYTHING
     compiler = _Compiler(fields)
     predicate = compiler.predicate(raw, 0)
     return CompiledFilter(predicate, frozenset(compiler.needs), _named(raw, key))
@@ -83,6 +84,8 @@ class _Compiler(Generic[R]):
         if self._size > SIZE_LIMIT:
             raise InputError(f"has more than {SIZE_LIMIT} operators", "filter")
         match raw:
+            case [str(word), str(name), operand] if word not in ("&", "|"):
+                return self._comparison(word, self._field(name), operand)
             case ["&", *parts]:
                 return self._all(parts, depth)
             case ["|", *parts]:
@@ -92,8 +95,6 @@ class _Compiler(Generic[R]):
                 return lambda row: not inner(row)
             case ["?", str(name)]:
                 return self._test(self._field(name), bool)
-            case [str(word), str(name), operand]:
-                return self._comparison(word, self._field(name), operand)
         raise InputError(f"{raw!r:.60} is not an operator with its operands", "filter")
 
     def _all(self, parts: list[Any], depth: int) -> Predicate[R]:
@@ -153,9 +154,13 @@ def _same_text_equality(parts: list[Any]) -> tuple[str, frozenset[str]] | None:
     return (names.pop(), frozenset(values)) if len(names) == 1 else None
 
 
+_PLAIN_VALUES = (str, int, float, type(None))
+_SEVERAL = (list, tuple)
+
+
 def _typed(field: Field[Any], operand: Any) -> Any:
     """The operand in the type of the field's values; text from a command line is understood."""
-    if not isinstance(operand, str | int | float | bool | None):
+    if not isinstance(operand, _PLAIN_VALUES):
         raise InputError(f"{operand!r:.40} is not a value", "filter")
     if field.kind is ValueKind.TEXT:
         return operand if operand is None or isinstance(operand, str) else str(operand)
@@ -186,7 +191,7 @@ def _equals(field: Field[Any], wanted: Any) -> Callable[[Any], bool]:
             return True
         return prefix is not None and isinstance(value, str) and value.startswith(prefix)
 
-    return lambda value: any(map(same, value)) if isinstance(value, list | tuple) else same(value)
+    return lambda value: any(map(same, value)) if isinstance(value, _SEVERAL) else same(value)
 
 
 def _order(compare: Callable[[Any, Any], bool], limit: Any) -> Callable[[Any], bool]:
@@ -212,7 +217,7 @@ def _matches(word: str, field: Field[Any], text: str) -> Callable[[Any], bool]:
         test = glob_pattern(text, is_name=field.is_host_name).full_match
 
     def matches(value: Any) -> bool:
-        if isinstance(value, list | tuple):
+        if isinstance(value, _SEVERAL):
             return any(isinstance(one, str) and test(one) for one in value)
         return isinstance(value, str) and test(value)
 

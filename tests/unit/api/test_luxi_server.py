@@ -33,6 +33,13 @@ class Echo:
     def is_abandonable(self, method: str) -> bool:
         return method == "Wait"
 
+    def answer_at_once(self, request: Request, _caller: Caller) -> Answer | None:
+        if request.method == "Blunder":
+            raise ZeroDivisionError
+        if request.method == "Soon":
+            return Answer(True, ["Soon", request.args])
+        return Answer(True, "x" * 8_000_000) if request.method == "HugeSoon" else None
+
     async def answer(self, request: Request, caller: Caller) -> Answer:
         self.callers.append(caller)
         self.working += 1
@@ -278,10 +285,35 @@ async def test_a_large_message_is_read_beside_the_loop(start: Start) -> None:
     await client.close()
 
 
-async def test_an_answer_that_nobody_reads_is_given_up(start: Start) -> None:
+async def test_what_can_be_answered_at_once_is_in_its_order_and_without_a_task(
+    start: Start, echo: Echo
+) -> None:
+    server = await start()
+    async with wire_to(server) as (reader, writer):
+        soon = [encode_request("Soon", [number]) for number in range(200)]
+        writer.write(b"".join(soon))
+        for number in range(200):
+            assert (await read_answer(reader))["result"] == ["Soon", [number]]
+        writer.write(soon[0] + encode_request("Work", []) + soon[1] + b"{" + END + soon[2])
+        assert (await read_answer(reader))["result"] == ["Soon", [0]]
+        await until(lambda: echo.working == 1)
+        echo.gate.set()
+        assert (await read_answer(reader))["result"] == ["Work", []]
+        assert echo.callers[-1] == Caller(os.geteuid(), os.getegid(), os.getpid())
+
+
+async def test_a_failure_at_once_is_left_to_the_task_that_says_it(start: Start) -> None:
+    server = await start()
+    async with wire_to(server) as (reader, writer):
+        writer.write(encode_request("Blunder", []))
+        assert (await read_answer(reader))["result"] == ["Blunder", []]
+
+
+@pytest.mark.parametrize("method", ["Huge", "HugeSoon"])
+async def test_an_answer_that_nobody_reads_is_given_up(start: Start, method: str) -> None:
     server = await start(drain_s=0.05)
     async with wire_to(server) as (_reader, writer):
-        writer.write(encode_request("Huge", []))
+        writer.write(encode_request(method, []))
         await until(lambda: len(server.connections) == 1)
         writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket's transport
         await until(lambda: not server.connections)

@@ -99,6 +99,9 @@ class Services:
             await asyncio.sleep(0)
         self.is_open = False
 
+    def answer_at_once(self, request: Request, caller: Caller) -> Answer | None:
+        raise NotImplementedError
+
     async def answer(self, request: Request, caller: Caller) -> Answer:
         raise NotImplementedError
 

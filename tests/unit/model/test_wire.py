@@ -61,6 +61,34 @@ JSON = st.recursive(
 )
 
 
+@given(JSON, st.booleans())
+def test_flat_requests_are_read_as_json_reads_them(value: object, is_compact: bool) -> None:
+    request = {"method": "M", "args": [value, [value]], "version": 3}
+    text = json.dumps(request, separators=(",", ":") if is_compact else None)
+    assert parse_foreign(text.encode()) == request
+
+
+@pytest.mark.requirement("A11")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"method":"M","args":[9223372036854775808]}',
+        b'{"method":"M","args":[1e999]}',
+        b'{"method":"M","args":[],"args":[1]}',
+        b'{"method":"M","method":"N:"}',
+        b'{"method":"M","args":["\\u0000"]}',
+        b'{"method":"M","args":["\\ud800"]}',
+        b'{"method":"M","args":[NaN]}',
+        b'{"method":"M","args":["\x00"]}',
+        b'{"method":"M","args":[] } x',
+        b'{"args":' + b"[" * DEPTH_LIMIT + b"]" * DEPTH_LIMIT + b"}",
+    ],
+)
+def test_dangerous_requests_are_refused(data: bytes) -> None:
+    with pytest.raises(InputError):
+        parse_foreign(data)
+
+
 @given(JSON)
 def test_ordinary_documents_are_read_as_json_reads_them(value: object) -> None:
     assert parse_foreign(json.dumps(value).encode()) == value

@@ -73,3 +73,41 @@ async def test_looking_up_names_gives_what_looking_at_every_row_gives(raw: list[
     # Twice negated, a filter names nothing that could be looked up.
     assert (await executor.query("instance", ["name"], ["!", ["!", raw]])).data == found
     assert found
+    at_once = executor.query_at_once("instance", ["name"], raw)
+    assert at_once is None or at_once.data == found
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("fields", [["name", "pnode", "nosuch"], ["tags", "admin_state", "snodes"]])
+async def test_a_few_names_are_answered_at_once_as_otherwise(fields: list[str]) -> None:
+    snapshot = shown()
+    executor = QueryExecutor(
+        lambda: snapshot, FakeJobs(), locks, LiveSource(FakeNodes(), LoopClock())
+    )
+    for raw in (["=", "name", "web2"], ["|", ["=", "name", "db"], ["=", "name", "nosuch"]]):
+        assert executor.query_at_once("instance", fields, raw) == await executor.query(
+            "instance", fields, raw
+        )
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("kind", "fields", "raw"),
+    [
+        ("instance", ["status"], ["=", "name", "db"]),
+        ("instance", ["name"], None),
+        ("instance", ["name"], ["=", "pnode", "node1"]),
+        ("instance", ["name"], ["&", ["=", "name", "db"], ["=", "status", "running"]]),
+        ("instance", ["name"], ["|", *[["=", "name", f"db{number}"] for number in range(9)]]),
+        ("job", ["id"], ["=", "id", 1]),
+        ("nosuch", ["id"], ["=", "id", 1]),
+    ],
+)
+async def test_what_takes_nodes_jobs_or_many_rows_is_not_answered_at_once(
+    kind: str, fields: list[str], raw: Any
+) -> None:
+    snapshot = shown()
+    executor = QueryExecutor(
+        lambda: snapshot, FakeJobs(), locks, LiveSource(FakeNodes(), LoopClock())
+    )
+    assert executor.query_at_once(kind, fields, raw) is None
