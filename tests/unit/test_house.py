@@ -208,6 +208,7 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "cli/gnt_os.py": "shows and changes what the cluster has for one OS",
     "confd/facts.py": "rows are read by the few fields that are answered",
     "config/cluster_params.py": "rules between two parameters",
+    "config/merging/parameters.py": "those that are compared by what they give to single objects",
     "config/os_summary.py": "fields of OS definitions",
     "layouts/files.py": "an instance's own directory",
     "model/disk_templates.py": "which parameter says where a template takes space from",

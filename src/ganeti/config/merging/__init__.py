@@ -1,0 +1,8 @@
+"""Merging the configurations of other clusters into ours, offline (S40, S41, S49).
+
+    plan = merge(ours, [theirs, ...], MergeOptions(...))
+    plan.snapshot    # our configuration with all that they had
+    plan.findings    # what stops it, what was decided, what is good to know
+
+It is pure: `Snapshot`s in, a `MergePlan` out. `docs/design/merge.md` has the rules.
+"""

@@ -1,0 +1,211 @@
+"""Taking the nodes and instances of other clusters into ours (S40, S41)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from ganeti.config.index import index_of
+from ganeti.config.kinds import entry_of, kind_of, problems_of, tables_of
+from ganeti.config.merging.findings import Findings, some
+from ganeti.config.merging.parameters import (
+    kept_groups,
+    kept_instances,
+    kept_nodes,
+    merged_cluster,
+)
+from ganeti.config.merging.places import Groups, Networks, merged_groups, merged_networks
+from ganeti.config.merging.plan import MergeOptions, MergePlan, Part
+from ganeti.config.reservations import PORT, PORTS
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.disk_templates import TEMPLATES
+from ganeti.model.job_filter import JobFilter
+from ganeti.model.objects import Cluster, Disk, Instance, Node
+from ganeti.model.stored import Stored
+
+_SHOWN_PROBLEMS = 20
+
+
+def merge(
+    ours: Snapshot, others: Sequence[Snapshot], options: MergeOptions | None = None
+) -> MergePlan:
+    """Our configuration with all nodes, groups, networks and instances of the others, one after the other.
+
+    UUIDs stay. New nodes are no candidates and are marked offline until they are added again; DRBD disks
+    get new ports (S41), displays where theirs is taken. Nothing raises: what stops it is in the plan.
+    """
+    plan = MergePlan(ours)
+    for theirs in others:
+        plan = _with(plan, theirs, options or MergeOptions())
+    return plan
+
+
+def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan:
+    ours = plan.snapshot
+    findings = Findings(theirs.cluster.name, options)
+    if _is_entangled(ours, theirs, findings):
+        return _with_findings(plan, findings)
+    cluster = merged_cluster(ours, theirs, findings)
+    networks = merged_networks(ours, theirs, findings)
+    groups = kept_groups(
+        theirs, cluster, merged_groups(ours, theirs, cluster, networks, findings), findings
+    )
+    online = [node for node in theirs.nodes_by_name() if not node.offline]
+    nodes = [
+        _joining(node, cluster, groups) for node in kept_nodes(theirs, cluster, groups, findings)
+    ]
+    _say_of_nodes(theirs, findings)
+    instances = [_placed(one, networks) for one in kept_instances(theirs, cluster, findings)]
+    instances = _with_ports(ours, instances, findings)
+    filters = _merged_filters(theirs, findings)
+    changed = [cluster, *networks.values(), *groups.values(), *nodes, *instances, *filters]
+    snapshot = _snapshot(ours, cluster, changed, findings)
+    return MergePlan(
+        snapshot,
+        (*plan.findings, *findings.all),
+        (*plan.joining, *(node.uuid for node in online)),
+        (*plan.drained, *(node.uuid for node in online if node.drained)),
+    )
+
+
+def _with_findings(plan: MergePlan, findings: Findings) -> MergePlan:
+    """The plan with more findings, and nothing else."""
+    return MergePlan(plan.snapshot, (*plan.findings, *findings.all), plan.joining, plan.drained)
+
+
+def _is_entangled(ours: Snapshot, theirs: Snapshot, findings: Findings) -> bool:
+    """Whether there are objects that both have, by UUID: then nothing more can be said."""
+    mine = {thing.uuid for thing in ours.objects()}
+    both = [f"{kind_of(one)} {one.name}" for one in theirs.objects() if one.uuid in mine]
+    if both:
+        findings.error(f"is here already, by its UUID: {some(both)}; was it merged before?")
+    return bool(both)
+
+
+# Nodes
+
+
+def _joining(node: Node, cluster: Cluster, groups: Groups) -> Node:
+    """A node that does not belong to us yet, whatever the configuration says."""
+    return replace(
+        node,
+        group=groups[node.group].uuid if node.group in groups else node.group,
+        master_candidate=False,
+        offline=True,
+        drained=False,
+        next_certificate="",
+        certificate_generation=cluster.certificate_generation,
+    )
+
+
+def _say_of_nodes(theirs: Snapshot, findings: Findings) -> None:
+    absent = [node.name for node in theirs.nodes_by_name() if node.offline]
+    if absent:
+        findings.note(
+            f"offline, so not added again: {some(absent)}; when one is back, run"
+            " 'gnt-node add --readd' for it"
+        )
+    unsettled = [one.name for one in theirs.instances.values() if one.migrating_to]
+    if unsettled:
+        findings.error(
+            f"the migration of {some(unsettled)} is not settled; run 'gnt-instance migrate --cleanup'"
+            " there first"
+        )
+
+
+# Instances
+
+
+def _placed(instance: Instance, networks: Networks) -> Instance:
+    """With its interfaces in the networks as they are afterwards."""
+    nics = tuple(
+        replace(nic, network=networks[nic.network].uuid) if nic.network in networks else nic
+        for nic in instance.nics
+    )
+    return replace(instance, nics=nics)
+
+
+def _with_ports(ours: Snapshot, instances: list[Instance], findings: Findings) -> list[Instance]:
+    """New ports for all DRBD disks, and for displays where another has the port (S41).
+
+    Minors stay: they are a node's own, and no node is in two clusters.
+    """
+    is_taken = {
+        port
+        for port in PORTS
+        if ours.index.owner(PORT, str(port)) is not None
+        or any(one.network_port == port for one in instances)
+    }
+    free = (port for port in PORTS if port not in is_taken)
+    merged = []
+    for instance in instances:
+        before = instance.network_port
+        if before is not None and ours.index.owner(PORT, str(before)) is not None:
+            port = next(free, None)
+            findings.decision(f"the display of {instance.name} moves from port {before} to {port}")
+            instance = replace(instance, network_port=port)  # noqa: PLW2901 - the same, changed
+        disks = tuple(_with_new_port(disk, free, findings) for disk in instance.disks)
+        if disks != instance.disks:
+            ports = ", ".join(str(disk.logical_id[0]) for disk in disks if _has_port(disk))
+            findings.decision(f"the DRBD disks of {instance.name} get the ports {ports}")
+        merged.append(replace(instance, disks=disks))
+    return merged
+
+
+def _with_new_port(disk: Disk, free: Iterator[int], findings: Findings) -> Disk:
+    if not _has_port(disk):
+        return disk
+    port = next(free, None)
+    if port is None:
+        findings.error(
+            f"no port from {PORTS.start} to {PORTS.stop - 1} is left for the disk {disk.uuid}"
+        )
+        return disk
+    return replace(disk, logical_id=(port, *disk.logical_id[1:]))
+
+
+def _has_port(disk: Disk) -> bool:
+    row = TEMPLATES.get(disk.template)
+    return row is not None and row.has_port and bool(disk.logical_id)
+
+
+# The rest
+
+
+def _merged_filters(theirs: Snapshot, findings: Findings) -> list[JobFilter]:
+    filters = list(theirs.table(JobFilter).values())
+    if not filters:
+        return []
+    text = f"{len(filters)} job filters there"
+    if not findings.differs(Part.FILTERS, text, keep="they hold for new jobs of all of us"):
+        return []
+    return [replace(one, watermark=findings.options.watermark) for one in filters]
+
+
+def _snapshot(
+    ours: Snapshot, cluster: Cluster, changed: Iterable[Stored], findings: Findings
+) -> Snapshot:
+    """All of ours, with what is new or changed; what both claim and what breaks a rule are errors."""
+    things = {thing.uuid: thing for thing in ours.objects()}
+    new = {thing.uuid: thing for thing in changed if things.get(thing.uuid) != thing}
+    tables = tables_of({**things, **new}.values())
+    index, conflicts = index_of(
+        entry_of(cluster, thing) for table in tables.values() for thing in table.values()
+    )
+    snapshot = Snapshot(ours.position, cluster, tables, index)
+    for conflict in conflicts[:_SHOWN_PROBLEMS]:
+        findings.error(_conflict(snapshot, *conflict))
+    problems = [text for thing in new.values() for _code, text in problems_of(snapshot, thing)]
+    for text in problems[:_SHOWN_PROBLEMS]:
+        findings.error(text)
+    more = len(conflicts) + len(problems) - 2 * _SHOWN_PROBLEMS
+    if more > 0:
+        findings.error(f"and about {more} more conflicts")
+    return snapshot
+
+
+def _conflict(snapshot: Snapshot, claim: tuple[str, str], claimant: str, owner: str) -> str:
+    what, value = claim
+    one, two = snapshot.find(claimant), snapshot.find(owner)
+    names = " and ".join(f"{kind_of(thing)} {thing.name}" for thing in (two, one) if thing)
+    advice = "; rename one of them first" if what.endswith("name") else "; change one of them first"
+    return f"the {what} {value} is used by {names}{advice}"
