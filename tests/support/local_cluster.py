@@ -63,13 +63,17 @@ class LocalCluster:
         """Node 1 is the master."""
         return self.cluster.nodes[number - 1]
 
+    def environment(self, number: int) -> dict[str, str]:
+        """What a command or a daemon of a node runs with."""
+        return self.node(number).environment()
+
     def run(
         self, *argv: str, node: int = 1, stdin: str | None = None, timeout_s: float = 60
     ) -> Done:
         """Run a command as an administrator on a node would."""
         done = subprocess.run(
             self.node(node).words([*argv]),
-            env=self.node(node).environment(),
+            env=self.environment(node),
             input=stdin if stdin is not None else "",
             capture_output=True,
             text=True,
@@ -97,7 +101,7 @@ class LocalCluster:
         """A command that runs beside the test, and is ended with it."""
         with subprocess.Popen(
             self.node(1).words([*argv]),
-            env=self.node(1).environment(),
+            env=self.environment(1),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -183,7 +187,7 @@ class LocalCluster:
                 "-B", "memory=16m", "--no-nics"]  # fmt: skip
 
     def _daemons(self, node: int) -> Daemons:
-        return Daemons(self.node(node).paths, environment=self.node(node).environment())
+        return Daemons(self.node(node).paths, environment=self.environment(node))
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ JOBS_LIMIT = 20_000
 """Jobs in one SubmitManyJobs."""
 OPCODES_LIMIT = 1_000
 """Opcodes in one job."""
-JOB_BYTES_LIMIT = 512 * 1024
+JOB_BYTES_LIMIT = WATCHER_MEMORY_LIMIT = 512 * 1024
 """A job must fit into one transaction, with room for what it will say."""
 WAIT_LIMIT_S = 60.0
 """A waiting client is told to go on waiting at least this often (S195)."""
@@ -111,6 +111,8 @@ class LuxiMethods:
             "QueryTags": _Method(self._query_tags, 2, 2),
             "SetDrainFlag": _Method(self._set_drain_flag, 1, 1),
             "SetWatcherPause": _Method(self._set_watcher_pause, 1, 1),
+            "QueryWatcherMemory": _Method(self._query_watcher_memory, 0, 0),
+            "SetWatcherMemory": _Method(self._set_watcher_memory, 1, 1),
             "QueryPendingUndo": _Method(self._query_pending_undo, 0, 0),
             "AbandonUndo": _Method(self._abandon_undo, 2, 2),
             "InstanceScreenshot": _Method(self._screenshot, 1, 1),
@@ -351,6 +353,15 @@ class LuxiMethods:
         until = None if args.raw(0) is None else args.number(0)
         await self._watcher_pause.set(until)
         return until
+
+    async def _query_watcher_memory(self, _args: Arguments, _caller: Caller) -> str:
+        return self._queue.watcher_memory
+
+    async def _set_watcher_memory(self, args: Arguments, _caller: Caller) -> None:
+        text = args.text(0)
+        if len(text) > WATCHER_MEMORY_LIMIT:
+            raise InputError(f"has more than {WATCHER_MEMORY_LIMIT} characters", "memory")
+        await self._queue.keep_watcher_memory(text)
 
 
 def _lost(job_id: int) -> JobLost:

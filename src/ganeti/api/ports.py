@@ -69,6 +69,13 @@ class Queue(Protocol):
 
     async def set_drained(self, drained: bool, /) -> None: ...  # noqa: FBT001 - a plain setter
 
+    @property
+    def watcher_memory(self) -> str:
+        """What the watcher has kept."""
+        ...
+
+    async def keep_watcher_memory(self, text: str, /) -> None: ...
+
     def ids(self) -> list[int]: ...
 
     def view(self, job_id: int, /) -> JobRow | None: ...

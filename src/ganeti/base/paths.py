@@ -203,11 +203,6 @@ class Paths:
         return self.data / "watcher.pause"
 
     @property
-    def watcher_memory(self) -> Path:
-        """What one run of the watcher leaves to the next."""
-        return self.data / "watcher.data"
-
-    @property
     def log(self) -> Path:
         return self.below("/var/log/ganeti")
 

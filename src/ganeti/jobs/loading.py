@@ -15,6 +15,7 @@ from ganeti.jobs.record import (
     KINDS,
     LOG_KIND,
     QUEUE_KIND,
+    WATCHER_KEY,
     LiveJob,
     StoredLogEntry,
 )
@@ -31,6 +32,7 @@ class Loaded:
 
     jobs: dict[int, LiveJob] = field(default_factory=dict)
     is_drained: bool = False
+    watcher_memory: str = ""
     orphans: list[Operation] = field(default_factory=list)
 
 
@@ -55,7 +57,10 @@ def _take(loaded: Loaded, row: Row) -> None:
             raise StoreError(f"job {stored.id} was written by a newer version; start that one")
         loaded.jobs[stored.id] = LiveJob(_in_this_format(stored))
     elif row.kind == QUEUE_KIND:
-        loaded.is_drained = loaded.is_drained or row.key == DRAINED_KEY
+        if row.key == DRAINED_KEY:
+            loaded.is_drained = True
+        elif row.key == WATCHER_KEY:
+            loaded.watcher_memory = row.value.decode()
     else:
         owner = row.value.decode() if row.kind == KEY_KIND else row.key.partition("/")[0]
         job = loaded.jobs.get(int(owner))

@@ -30,7 +30,7 @@ from ganeti.jobs.journal import Journal
 from ganeti.jobs.keys import Keys
 from ganeti.jobs.loading import load_queue
 from ganeti.jobs.pending_undo import PendingStep, PendingUndo
-from ganeti.jobs.record import DRAINED_KEY, QUEUE_KIND, LiveJob
+from ganeti.jobs.record import DRAINED_KEY, QUEUE_KIND, WATCHER_KEY, LiveJob
 from ganeti.jobs.recovery import Recovery
 from ganeti.jobs.rules import MakeRulebook, no_rules
 from ganeti.jobs.run import Dependencies
@@ -101,6 +101,7 @@ class JobQueue:
         self._pump_is_due = False
         self._rejecting: set[int] = set()
         self._is_drained = False
+        self._watcher_memory = ""
         self.on_lost: Callable[[GanetiError], None] | None = None
         """Called once if the store cannot be written any more, or does not know what was (R13)."""
         self.on_change: Callable[[LiveJob], None] | None = None
@@ -115,6 +116,7 @@ class JobQueue:
         self._jobs.update(loaded.jobs)
         self._observe(loaded.jobs.values())
         self._is_drained = loaded.is_drained
+        self._watcher_memory = loaded.watcher_memory
         self._keys.remember(loaded.jobs.values())
         self._delete_orphans(loaded.orphans)
         members = await self._store.members()
@@ -203,6 +205,17 @@ class JobQueue:
         row = Put(QUEUE_KIND, DRAINED_KEY, b"1") if drained else Delete(QUEUE_KIND, DRAINED_KEY)
         await self._journal.commit([row])
         self._is_drained = drained
+
+    @property
+    def watcher_memory(self) -> str:
+        """What the watcher has kept, here or at an earlier master; '' if nothing."""
+        return self._watcher_memory
+
+    async def keep_watcher_memory(self, text: str) -> None:
+        """Keep it for the watcher's next run, durably; nothing is written if it says the same."""
+        if text != self._watcher_memory:
+            await self._journal.commit([Put(QUEUE_KIND, WATCHER_KEY, text.encode())])
+            self._watcher_memory = text
 
     # Changing
 

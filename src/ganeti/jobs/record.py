@@ -19,6 +19,7 @@ LOG_KIND = "joblog"
 KEY_KIND = "jobkey"
 QUEUE_KIND = "jobqueue"
 DRAINED_KEY = "drained"
+WATCHER_KEY = "watcher"
 
 KINDS = frozenset({JOB_KIND, LOG_KIND, KEY_KIND, QUEUE_KIND})
 

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from ganeti.base.errors import GanetiError
 from ganeti.watcher.decide import Job, after_verification, decide
 from ganeti.watcher.facts import Facts, Instance, Memory, Node
-from ganeti.watcher.records import read_memory, write_memory
+from ganeti.watcher.records import memory_text, read_memory
 
 ARCHIVE_LIMIT_S = 89
 """How long one run spends on archiving jobs."""
@@ -45,7 +44,6 @@ class MasterRound:
     """One run on the master; `say` gets what an administrator may want to know."""
 
     client: Client
-    path: Path
     say: Callable[[str], None]
     wishes: Wishes = Wishes()
     now: Callable[[], float] = time.time
@@ -57,17 +55,20 @@ class MasterRound:
         )
         if archived or left:
             self.say(f"{archived} jobs were archived, {left} are left for the next run")
-        memory = read_memory(self.path)
+        memory = read_memory(await self.client.call("QueryWatcherMemory"))
         facts, verified = await self._look(memory)
         done = decide(facts, memory, self.now(), verify_disks=self.wishes.verify_disks)
-        write_memory(self.path, done.memory)
+        await self._keep(done.memory)
         for remark in done.remarks:
             self.say(remark)
         memory = await self._submit(done.memory, done.jobs)
         verified += await self._await_checks(memory)
         needed = [name for result in verified for name in _not_in_use(result)]
         memory = await self._submit(memory, after_verification(facts, memory, needed))
-        write_memory(self.path, memory)
+        await self._keep(memory)
+
+    async def _keep(self, memory: Memory) -> None:
+        await self.client.call("SetWatcherMemory", memory_text(memory))
 
     async def _submit(self, memory: Memory, jobs: Iterable[Job]) -> Memory:
         """The memory with the jobs; one that is refused was no try."""
@@ -87,7 +88,7 @@ class MasterRound:
                 if kind != "verify":
                     self.say(f"{job.text} (job {running[job.about]})")
         memory = msgspec.structs.replace(memory, jobs=running, starts=starts)
-        write_memory(self.path, memory)
+        await self._keep(memory)
         return memory
 
     async def _look(self, memory: Memory) -> tuple[Facts, list[Any]]:

@@ -129,7 +129,7 @@ async def _look_after_all(paths: Paths, wishes: Wishes) -> int:
     try:
         client = await AsyncLuxiClient.connect(socket_path(paths))
         try:
-            await MasterRound(client, paths.watcher_memory, _tell, wishes).run()
+            await MasterRound(client, _tell, wishes).run()
         finally:
             await client.close()
     except NotMaster:

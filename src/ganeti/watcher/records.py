@@ -1,21 +1,18 @@
-"""What the watcher keeps between its runs: `/var/lib/ganeti/watcher.data`, a whole file or none."""
-
-from pathlib import Path
+"""What the watcher keeps between its runs: a text in the cluster's state, so that the next master has it."""
 
 import msgspec
 
-from ganeti.base.files import write_atomically
 from ganeti.watcher.facts import Memory
 
 
-def read_memory(path: Path) -> Memory:
-    """What was written last; nothing if there is none, or none that can be read."""
+def read_memory(text: str) -> Memory:
+    """What was kept last; nothing if there is none, or none that can be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Memory)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(text.encode(), type=Memory)
+    except (msgspec.DecodeError, UnicodeError):
         return Memory()
 
 
-def write_memory(path: Path, memory: Memory) -> None:
-    """Keep it durably; OSError."""
-    write_atomically(path, msgspec.json.encode(memory) + b"\n")
+def memory_text(memory: Memory) -> str:
+    """What `read_memory` reads; the same for the same memory."""
+    return msgspec.json.Encoder(order="deterministic").encode(memory).decode()

@@ -56,6 +56,7 @@ class FakeQueue(FakeJobs):
     """Takes jobs and remembers them; `news` answers those who wait."""
 
     is_drained: bool = False
+    watcher_memory: str = ""
     undo: FakeUndo = field(default_factory=FakeUndo)
     submitted: list[Sequence[OpCode]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
@@ -115,6 +116,9 @@ class FakeQueue(FakeJobs):
 
     async def set_drained(self, drained: bool, /) -> None:
         self.is_drained = drained
+
+    async def keep_watcher_memory(self, text: str, /) -> None:
+        self.watcher_memory = text
 
     async def wait_for_change(
         self,

@@ -245,6 +245,16 @@ async def test_the_watcher_can_be_paused(master: Master) -> None:
     assert await result(master, "SetWatcherPause", None) is None
 
 
+async def test_the_watcher_leaves_something_to_its_next_run(master: Master) -> None:
+    assert await result(master, "QueryWatcherMemory") == ""
+    assert await result(master, "SetWatcherMemory", '{"starts":{}}') is None
+    assert await result(master, "QueryWatcherMemory") == '{"starts":{}}'
+    for wrong in ("x" * (luxi_methods.WATCHER_MEMORY_LIMIT + 1), None, 7):
+        answer = await ask(master, "SetWatcherMemory", wrong)
+        assert not answer.success
+    assert await result(master, "QueryWatcherMemory") == '{"starts":{}}'
+
+
 async def test_cluster_info_has_what_the_h_tools_read(master: Master) -> None:
     found = await result(master, "QueryClusterInfo")
     assert found["name"] == "cluster.example.com"

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +10,9 @@ import pytest
 from ganeti.model.opcodes import parse_opcode
 from ganeti.query.execute import QueryExecutor
 from ganeti.query.live import LiveSource
+from ganeti.watcher.facts import Memory
 from ganeti.watcher.master import MasterRound, Wishes
+from ganeti.watcher.records import read_memory
 from tests.support.units_cluster import Master, World
 from tests.support.virtual_time import LoopClock
 
@@ -36,6 +37,10 @@ class WatcherClient:
         if method == "Query":
             answer = await queries.query(args[0], args[1], args[2])
             return msgspec.to_builtins({"data": answer.data})
+        if method == "QueryWatcherMemory":
+            return master.queue.watcher_memory
+        if method == "SetWatcherMemory":
+            return await master.queue.keep_watcher_memory(*args)
         assert method == "AutoArchiveJobs"
         return [0, 0]
 
@@ -45,13 +50,16 @@ class Watcher:
     """Runs of the watcher on one master; `said` is what it told."""
 
     master: Master
-    path: Path
     wishes: Wishes = field(default_factory=Wishes)
     said: list[str] = field(default_factory=list)
 
+    @property
+    def memory(self) -> Memory:
+        return read_memory(self.master.queue.watcher_memory)
+
     async def run(self) -> None:
         client = WatcherClient(self.master)
-        await MasterRound(client, self.path, self.said.append, self.wishes, LoopClock().time).run()
+        await MasterRound(client, self.said.append, self.wishes, LoopClock().time).run()
 
 
 @pytest.fixture
@@ -67,5 +75,5 @@ async def master(world: World) -> AsyncIterator[Master]:
 
 
 @pytest.fixture
-def watcher(master: Master, tmp_path: Path) -> Watcher:
-    return Watcher(master, tmp_path / "watcher.data", Wishes(verify_disks=False))
+def watcher(master: Master) -> Watcher:
+    return Watcher(master, Wishes(verify_disks=False))

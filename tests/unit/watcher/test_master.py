@@ -13,7 +13,6 @@ from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.instance_changes import OpInstanceActivateDisks
 from ganeti.watcher.decide import MOST_STARTS
 from ganeti.watcher.master import Wishes
-from ganeti.watcher.records import read_memory
 from tests.support.units_cluster import Master, World, said, succeeded
 from tests.unit.units.opcodes import NAME, create
 from tests.unit.watcher.conftest import Watcher
@@ -67,6 +66,26 @@ async def test_eight_hours_of_a_crashing_guest(
     assert len([text for text in watcher.said if "left alone" in text]) == 1
 
 
+@pytest.mark.requirement("G20", "F28")
+async def test_tries_go_on_being_counted_under_the_next_master(
+    world: World,
+) -> None:
+    watcher = Watcher(await Master.begin(world), Wishes(verify_disks=False))
+    await running(watcher.master)
+    made = 0
+    for _ in range(9):
+        for _ in range(11):
+            crash(world)
+            await watcher.run()
+            await watcher.master.idle()
+            await asyncio.sleep(RUN_S)
+        made += starts(watcher.master)
+        await watcher.master.end()
+        watcher.master = await Master.begin(world)
+    assert made == MOST_STARTS + 1  # eight hours and a quarter: the first does not count any more
+    await watcher.master.end()
+
+
 @pytest.mark.requirement("G20", "F27", "F28")
 async def test_a_long_job_holds_an_instance_under_ten_runs(
     master: Master, world: World, watcher: Watcher
@@ -80,7 +99,7 @@ async def test_a_long_job_holds_an_instance_under_ten_runs(
         await watcher.run()
         await asyncio.sleep(RUN_S)
     assert len(master.queue.ids()) == before, "no job waits in the queue"
-    assert read_memory(watcher.path).starts == {}, "and none of the tries is used up"
+    assert watcher.memory.starts == {}, "and none of the tries is used up"
     master.locks.release(holder)
     await watcher.run()
     await master.idle()
@@ -186,7 +205,7 @@ async def test_a_run_that_dies_after_it_has_decided_has_counted_its_tries(
     monkeypatch.setattr(master.queue, "submit", broken)
     with pytest.raises(ConnectionResetError):
         await watcher.run()
-    assert len(read_memory(watcher.path).starts[NAME]) == 1
+    assert len(watcher.memory.starts[NAME]) == 1
 
 
 async def test_a_start_that_the_queue_refuses_is_no_try(
@@ -196,7 +215,7 @@ async def test_a_start_that_the_queue_refuses_is_no_try(
     crash(world)
     await master.queue.set_drained(True)
     await watcher.run()
-    assert read_memory(watcher.path).starts == {NAME: []}
+    assert watcher.memory.starts == {NAME: []}
     assert "refused" in watcher.said[-1]
 
 
