@@ -52,7 +52,7 @@ check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many lik
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
 
 test: packages lint ## everything, with real daemons and real virtual machines
-	$(PYTEST) -n 3 --dist loadgroup -m 'not soak'
+	$(PYTEST) -n 3 --dist loadgroup -m 'not soak' --durations=12
 
 test-host: packages $(STAMP) ## only the tests with real virtual machines
 	$(PYTEST) -m host
