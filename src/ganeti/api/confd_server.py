@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def bound_socket(address: str, port: int) -> socket.socket:
     """The socket at an address, '' for all; OSError. As root it gets room for a flood."""
-    where = address or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")  # noqa: S104 - whoever has the key may ask
+    where = address or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")  # noqa: S104 - every holder of the key may ask
     family = socket.AF_INET6 if ":" in where else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:

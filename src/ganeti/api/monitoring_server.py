@@ -1,4 +1,4 @@
-"""The HTTP face of the monitoring daemon: reports of the node's collectors, for whoever may reach it.
+"""The HTTP face of the monitoring daemon: reports of the node's collectors, for all that may reach it.
 
     GET /                                  [1], the versions of this interface
     GET /1                                 null

@@ -65,7 +65,7 @@ def authority_context(authority: Path) -> ssl.SSLContext:
 
 
 def one_shot_server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.3 for a join's listener: whoever calls proves itself by the secret, inside."""
+    """TLS 1.3 for a join's listener: the caller proves itself by the secret, inside."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)

@@ -19,7 +19,7 @@ STORAGE_LIST_HEADER = "# Directories below which disks may be kept as files, one
 
 
 def own_identity(paths: Paths) -> Identity:
-    """Which node this is, by its certificate, and of which cluster, by its register."""
+    """This node by its certificate, and its cluster by its register."""
     node_uuid, _name = certificates.node_identity(paths.node_certificate.read_bytes())
     register = RegisterFile(paths.register).read()
     if register is None:

@@ -193,7 +193,7 @@ def connect(args: argparse.Namespace) -> int:
     "disconnect", NETWORK, GROUPS, OpOptions("network.OpNetworkDisconnect"), *JOB_OPTIONS
 )
 def disconnect(args: argparse.Namespace) -> int:
-    """Take a network from groups of which no instance uses it; a job for each group."""
+    """Disconnect a network from groups where no instance uses it; a job for each group."""
     with LuxiClient() as client:
         return _for_groups(client, args)
 

@@ -79,7 +79,7 @@ class OpOptions(NamedTuple):
                 )
 
     def given(self, args: argparse.Namespace) -> dict[str, Any]:
-        """The fields of which the command line says something."""
+        """The fields that the command line gives."""
         found: dict[str, Any] = {}
         for name, (field, _type) in fields_of(self.kind).items():
             if name in self.without or not field.help:

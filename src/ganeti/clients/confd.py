@@ -1,6 +1,6 @@
 """A client of confd: asks some master candidates, takes the answer of the highest serial (S52, S55).
 
-For whoever has the cluster's key, thus programs of root on a candidate.
+For holders of the cluster's key: programs of root on a candidate.
 """
 
 import asyncio

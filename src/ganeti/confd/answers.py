@@ -19,7 +19,7 @@ from ganeti.protocols.confd import (
 CONFIG_VERSION = 3_000_000
 """What a ping is answered with: the version of the configuration whose clients understand these answers."""
 NAMES_LIMIT = 40_000
-"""Characters of names in one answer; whoever wants more asks for those that follow."""
+"""Characters of names in one answer; a client that wants more asks for those that follow."""
 
 Reply = tuple[Status, Any]
 UNKNOWN: Reply = (Status.ERROR, ErrorDetail.UNKNOWN_ENTRY)

@@ -190,7 +190,7 @@ class TlsChannel:
             raise ChannelClosed("the connection is closed")
         message, size = await self._ahead.get()
         if isinstance(message, ChannelClosed):
-            self._ahead.put_nowait((message, 0))  # for whoever asks again
+            self._ahead.put_nowait((message, 0))  # for the next call
             raise ChannelClosed(str(message))
         self._ahead_bytes -= size
         self._has_room.set()
@@ -204,7 +204,7 @@ class TlsChannel:
         self._writer.close()
 
     async def _read(self) -> None:
-        """Take what arrives ahead of whoever receives, so that much of it can share a sync."""
+        """Read ahead of the receiver, so that many messages can share a sync."""
         why = "the other end closed the connection"
         try:
             while True:

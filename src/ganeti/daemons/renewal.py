@@ -2,7 +2,7 @@
 
 The configuration says what is wanted: `Cluster.authorities`, the newest first, all accepted until each node has
 a certificate of the first; `certificate_generation` of the cluster, which each node's follows. Every step may be
-repeated, so whoever is the master next goes on where the last one ended:
+repeated, so the next master goes on where the last one ended:
 
     authorities to all nodes -> each node: request, sign; accept both; switch; accept the new one
                              -> once no node is left: the first authority alone

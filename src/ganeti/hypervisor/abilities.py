@@ -14,7 +14,7 @@ from ganeti.rpc.procedures.agent import AgentInfo
 
 
 class PinsMachine(abc.ABC):
-    """Knows virtual hardware in versions, of which an instance keeps the one that it was made with."""
+    """Knows versions of virtual hardware; an instance keeps the one it was made with."""
 
     @abc.abstractmethod
     async def pinned(self, hvparams: Params) -> Params:

@@ -41,7 +41,7 @@ class Hypervisor(abc.ABC):
 
     @abc.abstractmethod
     async def running(self) -> list[RunningInstance]:
-        """The instances that are here now, whoever started them."""
+        """All instances that are here now, including those that others started."""
 
     async def one_running(self, instance_uuid: str) -> RunningInstance | None:
         """One entry of `running`, which most drivers find without looking at all; None if it is not here."""

@@ -58,7 +58,7 @@ class OpRun(Protocol):
         ...
 
     def log(self, message: Any, kind: str = "message") -> None:
-        """Say something to whoever watches the job: a line of text, or data of another kind."""
+        """Tell the watchers of the job: a line of text, or data of another kind."""
         ...
 
     async def started(self) -> None:

@@ -1,7 +1,7 @@
 """Undo steps of jobs that have ended: what could not be undone is tried again until it can (G11, F23).
 
 A step fails when its node does not answer or the state's disk is full. It stays recorded with its
-job, which stays in the queue as long as that is so, and is run again by whoever is the master then:
+job, which stays in the queue as long as that is so, and is run again by the master of that time:
 when it becomes the master, and at growing intervals.
 """
 

@@ -200,7 +200,7 @@ class LockManager:
         self._sets[level].remove(names, owner=owner)
 
     def owned(self, owner: Owner) -> dict[Level, dict[str, Mode]]:
-        """What `owner` has, by level; levels of which it has nothing are left out."""
+        """What `owner` has, by level, without empty levels."""
         by_level = {level: locks.owned(owner) for level, locks in self._sets.items()}
         return {level: names for level, names in by_level.items() if names}
 

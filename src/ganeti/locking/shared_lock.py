@@ -171,7 +171,7 @@ class SharedLock:
         return True
 
     def delete_owned(self, owner: Owner) -> None:
-        """Delete the lock, which `owner` owns exclusively; whoever waits gets LockDeleted."""
+        """Delete the lock, which `owner` owns exclusively; its waiters get LockDeleted."""
         self._require_exclusive(owner, "delete")
         self._is_deleted = True
         self._is_exclusive = False

@@ -72,7 +72,7 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     params: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Disk parameters and their defaults. Rates are KiB/s, delays tenths of a second, stripes KiB."""
     open_params: bool = False
-    """Whether a disk may have parameters that are not in the row: those of whoever keeps it."""
+    """Whether a disk may have parameters that are not in the row: its provider's own."""
     fixed_params: tuple[str, ...] = ()
     """Parameters that say where a disk is, and so never change once it is made."""
 

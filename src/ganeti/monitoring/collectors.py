@@ -1,6 +1,6 @@
 """The collectors of a node: what each is, and how it gets its data.
 
-Reports are kept for a collector's interval, so that whoever asks more often makes no work. Two
+Reports are kept for a collector's interval, so that asking more often makes no work. Two
 collectors need figures over time: `sample` takes them, `rest_s` says when it is due again.
 """
 

@@ -37,7 +37,7 @@ SOFTWARE_LENGTH = 64
 DISK_S = 2.0
 """How long the disk may take to answer when the node is to be restarted."""
 UNSEEN = Voter(master_capable=False)
-"""A node of which only the register was looked at."""
+"""A node whose register alone was read."""
 NO_EPOCH = "a changing call needs the epoch and the UUID of the master"
 
 

@@ -1,7 +1,7 @@
 """The words of the programs that carry a stream, pure; TLS is `socat`'s (S204).
 
 Each end has a key that was made for this transfer, and its trust is one file with the other's
-certificate: no other certificate is accepted, whoever signed it.
+certificate: no other certificate is accepted, even one of the same authority.
 """
 
 import re

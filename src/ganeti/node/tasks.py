@@ -162,7 +162,7 @@ class Tasks:
         }
 
     async def end(self, key: str) -> bool:
-        """Let nothing of a task run any more, nor begin later; False if something still runs."""
+        """End a task and keep it from starting later; False if a process of it still runs."""
         files = self._files(key)
         async with self._beginning:
             if not await asyncio.to_thread(self._refuse, files, key):
@@ -201,7 +201,7 @@ class Tasks:
     def _ended(self, key: str, task: asyncio.Task[int]) -> None:
         del self._waiting[key]
         if not task.cancelled():
-            task.exception()  # whoever waited has it; nobody may be left
+            task.exception()  # its waiters have the error; there may be none
 
     async def _run(self, key: str, digest: str, start: "_Start") -> int:
         files = self._files(key)

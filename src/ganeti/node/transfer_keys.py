@@ -33,7 +33,7 @@ class TransferKeys:
         return certificate.read_text("ascii")
 
     def remove(self, name: str) -> None:
-        """Forget a key, if it is there; whoever uses it has read it already, or fails."""
+        """Forget a key, if it exists; its users have read it already, or fail."""
         shutil.rmtree(self._place(name), ignore_errors=True)
 
     def files(self, name: str, peer: str, beside: Path) -> TlsFiles:

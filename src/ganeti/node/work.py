@@ -46,7 +46,7 @@ class NodeWork:
 
         origins = await asyncio.to_thread(self.tasks.origins)
         chosen = {key for key, one in origins.items() if is_to_end(key, one.epoch)}
-        # Keys of which nothing runs are ended too: a call that is on its way must not begin.
+        # Keys without a process are ended too: a call in flight must not begin.
         ordered = sorted(chosen | keys)
         results = await asyncio.gather(*(self.tasks.end(key) for key in ordered))
         resisting = [key for key, is_over in zip(ordered, results, strict=True) if not is_over]

@@ -42,7 +42,7 @@ def explain(
 
 
 class _Comparison:
-    """Nodes that are possible, against what was chosen (by whoever) or would be chosen by the rules."""
+    """Nodes that are possible, against what was chosen, or would be chosen by the rules."""
 
     def __init__(
         self, state: State, wanted: Instance, rules: Rules, chosen: tuple[int, ...]

@@ -58,7 +58,7 @@ def policy_failure(policy: Policy, one: Instance, *, exclusive: bool = False) ->
     """What of an instance the policy of a group forbids, in one word.
 
     With exclusive storage the disks' spindles count in place of the instance's share. Interfaces are not
-    counted: whoever creates the instance does that (`policy_violations`).
+    counted: that is for the instance's creation (`policy_violations`).
     """
     if one.template not in policy.get("disk-templates", (one.template,)):
         return Failure.DISK

@@ -1,6 +1,6 @@
 """What the nodes say now, for the fields that need it.
 
-Queries that come together share one round of calls: a round is used by whoever asks within
+Queries that come together share one round of calls: a round serves all that ask within
 `MAX_AGE_S` of its beginning, if it knows no later configuration and no call has changed anything on a
 node since: a query never shows an instance as it was before the job that has just changed it. At most one round a need runs.
 """

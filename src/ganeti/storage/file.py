@@ -140,7 +140,7 @@ class FileDisk(BlockDevice):
         os.fsync(descriptor)
 
     def _reserve(self, descriptor: int, size: int, missing: int) -> None:
-        """Take the space of which so much is missing now; where preallocation does not exist, the look at what is free must do."""
+        """Preallocate what is missing; where that is not supported, only check the free space."""
         space = os.fstatvfs(descriptor)
         free = space.f_bavail * space.f_frsize
         try:

@@ -199,7 +199,7 @@ class Leader:
         for _, done in self._waiting:
             if not done.done():
                 done.set_exception(CommitUnknown(f"perhaps written: {why}"))
-                done.exception()  # whoever waited may be gone
+                done.exception()  # its waiters may be gone
         self._waiting.clear()
 
     # Registering

@@ -277,7 +277,7 @@ class RegisterFile:
             raise StoreError(f"cannot keep the register {self._path}: {error}") from error
 
     def _settle(self) -> None:
-        """What is answered must be on disk: whoever put it in place may have died before it was."""
+        """An answer must be on disk: its writer may have died after the rename, before the sync."""
         try:
             now = self._file_now()
             if now == self._durable:

@@ -24,7 +24,7 @@ class StoredTail:
 def read_stored_tail(path: Path) -> StoredTail | None:
     """What is in the file now; None where there is no state, or it cannot be read at this moment.
 
-    It is only a hint: whoever writes the file may be about to write more.
+    It is only a hint: the writer may be about to write more.
     """
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""What every logical unit is: four phases, of which only the last one changes anything."""
+"""What every logical unit is: four phases; only the last one changes anything."""
 
 import abc
 from collections.abc import Sequence

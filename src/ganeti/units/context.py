@@ -64,7 +64,7 @@ class UnitContext:
         return self.run.job_id
 
     def log(self, message: str) -> None:
-        """Tell whoever watches the job."""
+        """Tell the watchers of the job."""
         self.run.log(message)
 
     def step(self, message: str) -> None:

@@ -105,7 +105,7 @@ def _failover(op: OpCode) -> OpCode:
 
 
 def _released(op: OpCode, *, early: bool) -> OpCode:
-    """The opcode as whoever evacuates wants old copies of disks to go: at the end, or at once."""
+    """The opcode with the caller's choice when old copies of disks are removed: at the end, or early."""
     if not isinstance(op, OpInstanceReplaceDisks):
         return op
     return replace(op, early_release=early)

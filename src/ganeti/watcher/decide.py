@@ -70,7 +70,7 @@ def decide(facts: Facts, memory: Memory, now: float, *, verify_disks: bool = Tru
 
 
 def after_verification(facts: Facts, memory: Memory, needs_activation: Iterable[str]) -> list[Job]:
-    """What is done about disks of which a check has said that they are not in use, but should be."""
+    """What to do about disks that a check found inactive, but that should be active."""
     named = set(needs_activation)
     return [
         _activation(one.name, "a disk is not in use")
@@ -136,7 +136,7 @@ def _records(facts: Facts, memory: Memory) -> Iterator[Job]:
 
 
 def _activations(facts: Facts, memory: Memory) -> Iterator[Job]:
-    """Disks of which a rebooted node has a copy are opened there again; guests that were on it are started."""
+    """A rebooted node's copies of disks are activated again; guests that ran on it are started."""
     rebooted = {node.name for node in facts.nodes if _has_rebooted(node.name, node.boot_id, memory)}
     for one in facts.instances:
         if rebooted & {*one.secondaries} and _may_be_touched(facts, memory, one, "disks"):

@@ -172,7 +172,7 @@ def _is_master(paths: Paths) -> bool:
 
 
 def _tell(text: str) -> None:
-    """For the log, and for whoever has started the run."""
+    """For the log and for the caller."""
     log.info("%s", text)
     say(text)
 

@@ -160,7 +160,7 @@ def _argument(one: Argument) -> dict[str, Any]:
 
 
 def _idempotency() -> dict[str, Any]:
-    text = "a word of the client's; the same one gives the same job, whoever is the master then"
+    text = "a word of the client's; the same one gives the same job, also under another master"
     schema = {"type": "string", "pattern": "^[!-~]{1,255}$"}
     return {"name": "Idempotency-Key", "in": "header", "description": text, "schema": schema}
 

@@ -495,7 +495,7 @@ class KvmHypervisor(
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def _ended_if_half_accepted(self, guest: Guest) -> bool:
-        """End a QEMU of which nobody was ever told where it waits: an earlier daemon died over it."""
+        """End a QEMU that waits at an address nobody was told: an earlier daemon died before it could."""
         if not guest.record.is_incoming or guest.record.port:
             return False
         await self._guests.end(guest)

@@ -114,7 +114,7 @@ class Guests:
         return GuestFiles.of(self._paths, instance_uuid)
 
     def lock(self, files: GuestFiles) -> asyncio.Lock:
-        """Held by whoever starts, ends or moves this guest."""
+        """Held while this guest is started, ended or moved."""
         return self._locks.setdefault(files.short_uuid, asyncio.Lock())
 
     def known(self) -> Iterator[GuestFiles]:

@@ -18,7 +18,7 @@ from ganeti.rpc.procedures.migration import MigrationInfo, MigrationResult
 
 LOOK_EVERY_S = 0.05
 NO_PROGRESS_S = 30.0
-"""A migration of which nothing moves for so long is given up: the other node is out of reach."""
+"""A migration without progress for so long is given up: the other node is out of reach."""
 HOPELESS_PASSES, HOPELESS_S = 50, 60.0
 """A guest that after so many passes, and so long, still writes faster than it is sent never gets there."""
 ARRIVAL_S = 10.0

@@ -223,7 +223,7 @@ def _root_of(guest: Guest) -> Path:
 
 
 def _owner(process: Path) -> tuple[int, int]:
-    """The user and group with whose rights a process opens files, whoever started it."""
+    """The user and group with whose rights a process opens files."""
     found = re.findall(
         r"^[UG]id:(?:\s+\d+){3}\s+(\d+)$", (process / "status").read_text(), re.MULTILINE
     )

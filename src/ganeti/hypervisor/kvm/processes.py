@@ -75,7 +75,7 @@ class HostProcesses:
                 )
         except OSError as err:
             raise HypervisorError(f"{argv[0]} cannot be started: {err.strerror}") from err
-        # It outlives this object, and this daemon: whoever sees its end waits for it (`_reap`).
+        # It outlives this object, and this daemon; `_reap` waits for its end.
         child.returncode = 0
         fields = _stat_fields(child.pid)
         return ProcessId(child.pid, int(fields[_START_TICKS]) if fields else 0)

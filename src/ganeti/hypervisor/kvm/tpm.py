@@ -154,7 +154,7 @@ def _opened(directory: Path, owner: tuple[int, int], *, is_new: bool) -> Iterato
 
 
 def _give(directory: int, owner: tuple[int, int]) -> None:
-    """Give a directory to a user; whoever had it before may have put anything there."""
+    """Give a directory to a user; its former owner may have put anything there."""
     for name in os.listdir(directory):
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:

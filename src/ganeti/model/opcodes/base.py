@@ -31,7 +31,7 @@ class OpCode(
     summary_field: ClassVar[str | None] = None
     """The field that a job list shows in brackets behind the opcode's name."""
     null_is_default: ClassVar[tuple[str, ...]] = ("debug_level", "reason")
-    """Fields of which clients of Ganeti say null where they mean nothing."""
+    """Fields that clients of Ganeti set to null to leave them out."""
     secret_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that are never stored, logged or shown (G23)."""
     nested_field: ClassVar[str | None] = None

@@ -88,6 +88,6 @@ class OpNetworkConnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_CON
 
 
 class OpNetworkDisconnect(OnNetwork, frozen=True, kw_only=True, tag="OP_NETWORK_DISCONNECT"):
-    """Take a network from a group of which no instance uses it."""
+    """Disconnect a network from a group where no instance uses it."""
 
     group_name: str

@@ -64,7 +64,7 @@ def _live(
 
 
 def _storage(row: NodeRow) -> StorageSpace | Missing:
-    """The space for the first enabled disk template of which the node said anything."""
+    """The space for the first enabled disk template that the node reported."""
     info = row.context.node_info(row.node)
     if isinstance(info, Missing):
         return info

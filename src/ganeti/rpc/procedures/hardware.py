@@ -13,7 +13,7 @@ class Screenshot(Message, frozen=True, kw_only=True):
 
 
 class Nvram(Message, frozen=True, kw_only=True):
-    """What a guest's board remembers, of which only one node knows; None if there is nothing."""
+    """A guest's NVRAM, which only one node has; None if there is none."""
 
     content: bytes | None = None
 

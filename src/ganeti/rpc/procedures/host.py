@@ -48,7 +48,7 @@ class VerifyArgs(Message, frozen=True, kw_only=True):
     nodes: list[tuple[str, str, int]] = []
     """(name, address, port) of nodes that this one must reach."""
     files: list[str] = []
-    """Files of which the checksums are wanted."""
+    """Files to compute the checksums of."""
 
 
 class VerifyReport(Message, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from ganeti.rpc.procedures.form import NORMAL_S, QUICK_S, Message, Nothing, Proc
 
 
 class KeyRequest(Message, frozen=True, kw_only=True):
-    """A node's next key, of which only this request leaves the node."""
+    """The certificate request for a node's next key; the key itself stays on the node."""
 
     fingerprint: str
     """Of the certificate that the node has now."""

@@ -17,7 +17,7 @@ UNWIPED_TAG = "ganeti.unwiped."
 WAS_TAG = "ganeti.was."
 """Before the name that an adopted volume had."""
 SNAPSHOT_TAG = "ganeti.snapshot."
-"""Before the UUID of the disk of which it is a snapshot."""
+"""Before the UUID of the snapshot's origin."""
 
 _TYPE, _STATE, _OPEN, _HEALTH = 0, 4, 5, 8
 """Places in lv_attr."""

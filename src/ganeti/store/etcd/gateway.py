@@ -57,7 +57,7 @@ A = TypeVar("A")
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """An answer of which nothing but its coming matters."""
+    """An answer without content that matters."""
 
 
 class GatewayError(StoreError):

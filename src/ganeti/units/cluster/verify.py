@@ -104,7 +104,7 @@ class LUClusterVerify(LogicalUnit[OpClusterVerify, list[list[OpCode]]]):
 
 
 def check_codes(codes: Iterable[str]) -> None:
-    """Refuse codes that no finding has: whoever gives one means another."""
+    """Refuse codes that no finding has: a misspelt one would hide nothing."""
     known = set(VerifyCode.__members__)
     unknown = sorted(set(codes) - known)
     if unknown:

@@ -1,6 +1,6 @@
 """The variables of hooks, from objects of the configuration (interfaces.md, section 6); pure.
 
-Values go to programs as they are: whoever writes a hook quotes them. Nothing secret is among them (G23).
+Values go to programs as they are: the author of a hook quotes them. Nothing secret is among them (G23).
 """
 
 from collections.abc import Iterable, Mapping

@@ -109,7 +109,7 @@ class OperationHooks:
         return isinstance(listed, frozenset) and (hook, phase) in listed
 
     def _unanswered(self, nodes: Sequence[Node]) -> list[NodeResults]:
-        """Nodes of which it is not known whether they have hooks; those that are offline are not meant."""
+        """Online nodes that have not said yet whether they have hooks."""
         answers = ((node, self._listed.get(node.uuid)) for node in nodes)
         return [
             NodeResults(node.name, error=said)

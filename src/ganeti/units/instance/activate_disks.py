@@ -70,7 +70,7 @@ class LUInstanceActivateDisks(InstanceUnit[OpInstanceActivateDisks, DisksPlan]):
 
 
 class LUInstanceDeactivateDisks(InstanceUnit[OpInstanceDeactivateDisks, DisksPlan]):
-    """Give the disks up; by force also those of which a node does not know whether they are in use."""
+    """Deactivate the disks; by force also where a node does not know whether they are in use."""
 
     async def check_prereq(self, ctx: UnitContext) -> DisksPlan:
         instance = self.instance(ctx.snapshot)

@@ -36,7 +36,7 @@ CHANGES = ("allocatable", "present")
 
 
 def default_kind(snapshot: Snapshot) -> str:
-    """What is listed if nobody says of which kind."""
+    """The kind that is listed by default."""
     return "lvm-vg" if snapshot.cluster.vg_name else "file"
 
 

@@ -1,6 +1,6 @@
 """What every kind of undo step can say and do; one class a kind, in the file of its subject.
 
-A step is recorded before the act that it undoes, and is run by whoever is the master then, from the
+A step is recorded before the act that it undoes, and is run by the master of that time, from the
 record alone: at once, while the locks of its job are held (`run`), or *deferred*, after the job has
 ended and others have worked on the same things (`run_deferred`).
 """
