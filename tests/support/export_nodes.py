@@ -16,6 +16,7 @@ from ganeti.rpc.procedures.exports import (
     FinishExportArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.images import ConvertArgs, ImageArgs
 from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.rpc.procedures.streams import (
     CanSnapshot,
@@ -66,6 +67,11 @@ class ExportNode(ModelNode):
     receiving: dict[str, ReceiveArgs] = field(default_factory=dict)
     exports: dict[str, Export] = field(default_factory=dict)
     unfinished: dict[str, Export] = field(default_factory=dict)
+    images: dict[str, Export] = field(default_factory=dict)
+    """Images of machines by their paths, as the exports that they become."""
+    image_changes: bool = False
+    packed: list[str] = field(default_factory=list)
+    pack_fails: bool = False
     export_space: int = 100_000
     has_snapshots: bool = False
     snapshots: dict[str, str] = field(default_factory=dict)
@@ -235,6 +241,29 @@ class ExportNode(ModelNode):
 
     def on_export_remove(self, args: ExportArgs) -> Nothing:
         (self.unfinished if args.unfinished else self.exports).pop(args.export, None)
+        return Nothing()
+
+    # --- images ---
+
+    def on_image_info(self, args: ImageArgs) -> ExportContent:
+        found = self.images.get(args.path)
+        if found is None:
+            raise HostError(f"{args.path} is not below a directory that this node allows")
+        return ExportContent(
+            config=found.config, files={name: len(one) for name, one in found.files.items()}
+        )
+
+    def on_image_convert(self, args: ConvertArgs) -> Nothing:
+        found = self.images[args.path]
+        if found.config != args.config or self.image_changes:
+            raise HostError("image: was changed since it was looked at")
+        self.unfinished[args.export].files.update(found.files)
+        return Nothing()
+
+    def on_export_pack(self, args: ExportArgs) -> Nothing:
+        if self.pack_fails:
+            raise HostError("no space left on device")
+        self.packed.append(args.export)
         return Nothing()
 
     # --- snapshots ---

@@ -36,6 +36,11 @@ class Paths:
         return self.etc / "file-storage-paths"
 
     @property
+    def image_paths(self) -> Path:
+        """The list of directories below which images of machines may lie, one a line."""
+        return self.etc / "image-paths"
+
+    @property
     def distributed_files(self) -> Path:
         """The master's list of files that all nodes must have, one a line (S68)."""
         return self.etc / "distributed-files"

@@ -3,6 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
+from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
@@ -25,6 +26,7 @@ NODE = option(
     help="node that is to have the export",
 )  # fmt: skip
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
+IMAGE_FORMATS = ("auto", "raw", "qcow2", "vmdk", "ova", "ovf")
 
 
 @table.command("export", INSTANCE, NODE, OpOptions("backup.OpBackupExport"), *JOB_OPTIONS)
@@ -34,7 +36,8 @@ def export(args: argparse.Namespace) -> int:
     Where the storage has snapshots, the guest is down only while they are taken; else until all is
     written. An earlier export of the instance is replaced once the new one is whole. The export script
     of its OS makes the data; without one, disks are copied as they are. With --compress=none, Ganeti
-    2 and 3 can import it.
+    2 and 3 can import it. With --ova other hypervisors can: NAME.ova is in the export's directory, has
+    the disks as VMDK, memory, processors and the number of network interfaces, and goes with the export.
     """
     with LuxiClient() as client:
         name = client.rows("Instances", [args.instance_name], ["name"])[0][0]
@@ -58,6 +61,10 @@ def export(args: argparse.Namespace) -> int:
            help="node that has the export; looked for on all without"),
     option("--src-dir", dest="src_path", metavar="NAME",
            help="name of the export, or /srv/ganeti/export/NAME; the instance's name without"),
+    option("--image", dest="image", metavar="FILE", completion="file",
+           help="make it of an image of a machine, on --src-node below a directory of image-paths"),
+    option("--format", dest="src_format", choices=IMAGE_FORMATS,
+           help="of the image; by its header without"),
     option("--identify-defaults", dest="identify_defaults", action="store_true",
            help="let the instance follow the cluster where the export has the cluster's values"),
     option("--compress", dest="compress", choices=COMPRESSIONS, default="none",
@@ -70,10 +77,19 @@ def import_(args: argparse.Namespace) -> int:
     What is not said here is as it was exported: disks, network interfaces, OS, parameters, tags. MAC
     addresses are kept only under the exported name. The digest of each disk is compared with the one
     that the export has. The OS is told its name by its rename script.
+
+    With --image the machine comes from elsewhere: an OVA or OVF with the images of its disks (memory, processors,
+    number of network interfaces and disks are taken from it), or one image of a disk, raw, qcow2 or
+    VMDK. It lies on --src-node (the master without) below a directory that this node's /etc/ganeti/image-paths lists
+    one a line, or below /srv/ganeti/images if there is no such file. Its format is read in its header, or named
+    by --format, and never guessed by the tool that converts it, which runs confined. Images with backing
+    files or data elsewhere are refused. A whole disk is converted on --src-node first, so it needs room for it.
     """
     from ganeti.model.opcodes.base import DiskRequest
 
     primary, _, secondary = (args.node or "").partition(":")
+    if args.src_format and not args.image:
+        raise InputError("only with --image", "--format")
     given: dict[str, Any] = {
         "mode": "import",
         "start": False,
@@ -84,10 +100,20 @@ def import_(args: argparse.Namespace) -> int:
     given["hypervisor"], given["hvparams"] = hypervisor
     if args.os_size:
         given["disks"] = [DiskRequest(size=parse_mib(args.os_size, "os_size"))]
+    if args.image:
+        if args.src_path:
+            raise InputError("is an export; --image is not", "--src-dir")
+        given["src_path"], given["src_format"] = args.image, args.src_format or "auto"
+        given["src_node"] = args.src_node or _master()
     result = run_opcode(args.op.opcode(args, **given), args)
     if args.dry_run:
         say(f"The instance would be on: {', '.join(result)}")
     return 0
+
+
+def _master() -> str:
+    with LuxiClient() as client:
+        return str(client.cluster_info()["master"])
 
 
 @table.command(

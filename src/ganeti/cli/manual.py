@@ -17,6 +17,7 @@ PROGRAMS = (
     "gnt-filter",
     "gnt-os",
     "gnt-backup",
+    "ovfconverter",
     "gnt-storage",
     "gnt-job",
     "gnt-debug",

@@ -80,6 +80,11 @@ class ExportDirectory:
                 raise HostError(f"{file} of export {name} is not a regular file of its own")
         return self.path / _directory_name(name, unfinished=False) / file
 
+    def directory(self, name: str, *, unfinished: bool) -> Path:
+        """The directory of an export that is there, for programs of ours."""
+        with self._opened(name, unfinished=unfinished):
+            return self.path / _directory_name(name, unfinished=unfinished)
+
     def finish(self, name: str, config: str) -> None:
         """Write the description, and let the export take the place of an earlier one."""
         final, new = (_directory_name(name, unfinished=one) for one in (False, True))

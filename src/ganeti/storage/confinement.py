@@ -1,4 +1,4 @@
-"""Keeping file storage below the directories that the node's administrator allowed (F37, A41).
+"""Keeping file storage, and images, below the directories that the node's administrator allowed (F37, A41).
 
 The list is a file of the node (`paths.file_storage_paths`): one absolute path a line, `#` comments.
 Below an allowed directory every component is opened from the one above it, without following
@@ -86,16 +86,18 @@ class AllowedDirectories:
     """Lines that are not used, and why."""
 
     @classmethod
-    def read(cls, paths: Paths, *, shared: bool) -> "AllowedDirectories":
-        """The list of this node; without the file nothing is allowed.
+    def read(
+        cls, paths: Paths, *, shared: bool, source: Path | None = None, default: str = ""
+    ) -> "AllowedDirectories":
+        """The list of this node, or the one in `source`; without the file only `default` is allowed.
 
         What is shared is the same place on every node, so a virtual cluster does not prefix it.
         """
-        source = paths.file_storage_paths
+        source = source or paths.file_storage_paths
         try:
             lines = source.read_text("utf-8", "replace").splitlines()
         except FileNotFoundError:
-            lines = []
+            lines = [default]
         except OSError as err:
             raise StorageError(f"cannot read {source}: {err.strerror}") from err
         entries, problems = [], []

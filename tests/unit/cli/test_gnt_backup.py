@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from ganeti.cli.gnt_backup import COMPRESSIONS, table
+from ganeti.cli.gnt_backup import COMPRESSIONS, IMAGE_FORMATS, table
+from ganeti.cli.ovfconverter import FORMATS
+from ganeti.images import package
 from ganeti.model import compression
 from tests.unit.cli.fake_master import FakeMaster, Run
 
@@ -50,6 +52,18 @@ def test_an_import_leaves_the_rest_to_the_export(master: FakeMaster, run: Run) -
     assert op["identify_defaults"] is True
     assert not op.get("disks")
     assert not op.get("nics")
+
+
+def test_an_image_is_on_the_master_unless_said(master: FakeMaster, run: Run) -> None:
+    master.job()
+    master.replies["QueryClusterInfo"] = {"master": "node1.example.com"}
+    assert run(table, "import", "--image=/srv/ganeti/images/a.ova", "web2")[0] == 0
+    op = submitted(master)
+    assert (op["src_path"], op["src_format"]) == ("/srv/ganeti/images/a.ova", "auto")
+    assert op["src_node"] == "node1.example.com"
+    for words in (["--format=raw"], ["--image=/a", "--src-dir=web1"]):
+        assert run(table, "import", *words, "web2")[0] == 1
+    assert package.SOURCE_FORMATS == IMAGE_FORMATS == FORMATS
 
 
 def test_an_import_may_have_one_larger_disk(master: FakeMaster, run: Run) -> None:

@@ -48,7 +48,8 @@ def submitted(master: FakeMaster) -> dict[str, Any]:
 def test_add_sends_the_opcode_of_the_original(master: FakeMaster, run: Run) -> None:
     master.job(result=["peernode1"])
     assert run(table, *ADD.split())[0] == 0
-    assert submitted(master) == {**CAPTURED_ADD, "start": False, "explain": False}
+    ours = {"explain": False, "src_format": None}
+    assert submitted(master) == {**CAPTURED_ADD, "start": False, **ours}
 
 
 def test_add_takes_disks_interfaces_and_parameters(master: FakeMaster, run: Run) -> None:

@@ -25,6 +25,9 @@ class OpBackupExport(OnInstance, frozen=True, kw_only=True, tag="OP_BACKUP_EXPOR
     compress: Annotated[str, Field(
         "compress the dumps; Ganeti reads only none", choices=tuple(COMPRESSIONS)
     )] = "none"  # fmt: skip
+    ova: Annotated[bool, Field(
+        "pack the export as NAME.ova in its directory, too; disks are copied as they are then"
+    )] = False  # fmt: skip
     shutdown_timeout: ShutdownTimeout = DEFAULT_SHUTDOWN_TIMEOUT_S
     target_node: str | list[Any] | None = None
     target_node_uuid: str | None = None

@@ -104,6 +104,8 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     src_node: str | None = None
     src_node_uuid: str | None = None
     src_path: str | None = None
+    src_format: str | None = None
+    """Of an image of a machine at `src_path`, which is no export then; `auto` is what its header says."""
     tags: Annotated[list[str], Field("tags", metavar="TAG,...", form=Form.WORDS)] = []
 
     summary_field: ClassVar[str | None] = "instance_name"

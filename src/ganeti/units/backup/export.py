@@ -40,6 +40,7 @@ from ganeti.rpc.procedures.exports import (
     FinishExportArgs,
 )
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.images import EXPORT_PACK
 from ganeti.rpc.procedures.streams import (
     SNAPSHOT_POSSIBLE,
     SNAPSHOT_TAKE,
@@ -122,6 +123,10 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         else:
             self._check_local_arguments()
         check_compression(op.compress)
+        if op.ova and (op.mode == REMOTE or op.compress != NONE):
+            raise InputError(
+                "only for an export to a node, with dumps that are not compressed", "ova"
+            )
         check_shutdown_timeout(op.shutdown_timeout, "shutdown_timeout")
         if op.remove_instance and not op.shutdown:
             raise InputError(
@@ -181,9 +186,9 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                 " exported; try again without --noshutdown",
                 ErrorCode.WRONG_STATE,
             )
-        by_script = "export" in await scripts_of(ctx, source, instance.os)
+        by_script = not op.ova and "export" in await scripts_of(ctx, source, instance.os)
         await self._check_space(ctx, instance, target)
-        if instance.disks and not by_script:
+        if instance.disks and not by_script and not op.ova:
             ctx.info(
                 f"OS {instance.os or '(none)'} has no script export: disks are copied as they are"
             )
@@ -250,6 +255,12 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                         await run_again(ctx, instance)
                 await self._export(ctx, undo, plan, work)
                 undo.commit(then=work.leftovers)
+            if must_start and not self.op.remove_instance:
+                must_start = False
+                await run_again(ctx, instance)
+            if self.op.ova:
+                ctx.step(f"packing the export as {instance.name}.ova")
+                await ctx.call(plan.target, EXPORT_PACK, ExportArgs(export=instance.name))
         except GanetiError:
             if must_start:
                 await run_again(ctx, instance)
@@ -258,8 +269,6 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
         result = [True, [True] * len(instance.disks)]
         if self.op.remove_instance:
             return await self._remove(ctx, instance, result)
-        if must_start:
-            await run_again(ctx, instance)
         return Outcome(result)
 
     async def _take_snapshots(

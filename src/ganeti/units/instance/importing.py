@@ -14,7 +14,7 @@ from ganeti.base.errors import (
     RpcError,
     RpcFailed,
 )
-from ganeti.base.identifiers import host_name
+from ganeti.base.identifiers import host_name, is_absolute_path
 from ganeti.config.fill import cluster_hvparams, instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.jobs.undo_log import UndoLog
@@ -32,8 +32,17 @@ from ganeti.protocols.export_description import (
     ExportedDisk,
     parse_description,
 )
-from ganeti.rpc.procedures.exports import EXPORT_INFO, EXPORT_LIST, ExportArgs, ExportContent
+from ganeti.rpc.procedures.exports import (
+    EXPORT_BEGIN,
+    EXPORT_FINISH,
+    EXPORT_INFO,
+    EXPORT_LIST,
+    ExportArgs,
+    ExportContent,
+    FinishExportArgs,
+)
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.images import IMAGE_CONVERT, IMAGE_INFO, ConvertArgs, ImageArgs
 from ganeti.rpc.procedures.programs import OS_RENAME, OsRenameArgs
 from ganeti.rpc.procedures.streams import DiskEnd, DumpEnd
 from ganeti.units.context import UnitContext
@@ -41,11 +50,12 @@ from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import run_script, scripts_of
 from ganeti.units.transfers import Load, carry, make_route
 from ganeti.units.undo.step import Step
+from ganeti.units.undo.transfers import RemoveExport
 
 IMPORT = "import"
 EXPORT_DIRECTORY = "/srv/ganeti/export"
 MIB = 1024 * 1024
-_SOURCE_FIELDS = ("src_node", "src_node_uuid", "src_path", "identify_defaults")
+_SOURCE_FIELDS = ("src_node", "src_node_uuid", "src_path", "src_format", "identify_defaults")
 _SIZES = ("minmem", "maxmem")
 
 
@@ -57,6 +67,8 @@ class FoundExport:
     name: str
     content: ExportContent
     description: ExportDescription
+    image: ImageArgs | None = None
+    """What the export is yet to be made of."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,12 @@ def check_import_arguments(op: OpInstanceCreate) -> None:
             if getattr(op, name):
                 raise InputError(f"only with mode {IMPORT}", name)
         return
-    if op.src_path is not None:
+    if op.src_format is not None:
+        if op.src_path is None or not is_absolute_path(op.src_path):
+            raise InputError("say where the image is, by an absolute path", "src_path")
+        if not (op.src_node or op.src_node_uuid):
+            raise InputError("say which node has the image (--src-node)", "src_node")
+    elif op.src_path is not None:
         export_name(op.src_path)
 
 
@@ -92,7 +109,9 @@ def export_name(path: str) -> str:
 
 
 async def find_export(ctx: UnitContext, op: OpInstanceCreate) -> FoundExport:
-    """The export that is asked for, on the node that is named or on the one that has it."""
+    """The export that is asked for, on the node that is named or on the one that has it; or an image."""
+    if op.src_format is not None:
+        return await _find_image(ctx, op, op.src_format)
     name = export_name(op.src_path or op.instance_name)
     given = op.src_node_uuid or op.src_node
     node = resolve_node(ctx.snapshot, given) if given else await _holder(ctx, name)
@@ -110,6 +129,37 @@ async def find_export(ctx: UnitContext, op: OpInstanceCreate) -> FoundExport:
                 ErrorCode.WRONG_INPUT,
             )
     return FoundExport(node, name, content, description)
+
+
+async def _find_image(ctx: UnitContext, op: OpInstanceCreate, form: str) -> FoundExport:
+    """The export that an image of a machine will be, as the node describes it."""
+    node = resolve_node(ctx.snapshot, str(op.src_node_uuid or op.src_node))
+    image = ImageArgs(path=str(op.src_path), format=form)
+    try:
+        content = await ctx.call(node, IMAGE_INFO, image)
+    except RpcFailed as err:
+        raise PrereqError(str(err), ErrorCode.WRONG_INPUT) from err
+    except RpcError as err:
+        raise PrereqError(str(err), ErrorCode.ENVIRONMENT) from err
+    name = f"import-{ctx.ids.token(8)}"
+    return FoundExport(node, name, content, parse_description(content.config), image)
+
+
+async def _convert(ctx: UnitContext, undo: UndoLog, found: FoundExport, image: ImageArgs) -> Step:
+    """Make an export of an image, for this import only; returns what removes it."""
+    ctx.step(f"converting {image.path} on {found.node.name}")
+    steps = [
+        RemoveExport(node=found.node.uuid, instance=found.name, unfinished=one)
+        for one in (True, False)
+    ]
+    for step in steps:
+        await undo.push(step)
+    await ctx.call(found.node, EXPORT_BEGIN, ExportArgs(export=found.name))
+    config = found.content.config
+    wanted = ConvertArgs(export=found.name, path=image.path, format=image.format, config=config)
+    await ctx.call(found.node, IMAGE_CONVERT, wanted)
+    await ctx.call(found.node, EXPORT_FINISH, FinishExportArgs(export=found.name, config=config))
+    return steps[-1]
 
 
 async def _holder(ctx: UnitContext, name: str) -> Node:
@@ -235,13 +285,15 @@ async def import_disks(
 ) -> list[Step]:
     """Fill the new disks from the dumps; the steps that forget what that needed."""
     export, node = plan.found.description, ctx.snapshot.nodes[instance.primary_node]
+    image = plan.found.image
+    made = [] if image is None else [await _convert(ctx, undo, plan.found, image)]
     route = await make_route(ctx, undo, instance.name, plan.found.node, node)
     spec = instance_spec(ctx.snapshot, instance)
     is_packed = export.compression != NONE
     async with copies_open(ctx, instance):
         for index, disk in enumerate(export.disks):
             if not disk.dump:
-                ctx.warn(f"the export has no data for disk {index}: it is empty")
+                ctx.warn(f"there is no data for disk {index}: it is empty")
                 continue
             ctx.step(f"importing disk {index} ({disk.size} MiB) from {plan.found.node.name}")
             end = DiskEnd(
@@ -263,7 +315,7 @@ async def import_disks(
                 sha256=disk.sha256,
             )
             await carry(ctx, undo, route, load)
-    return route.leftovers
+    return [*route.leftovers, *made]
 
 
 async def tell_name(

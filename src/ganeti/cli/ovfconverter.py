@@ -1,0 +1,122 @@
+"""ovfconverter: images of machines from elsewhere become exports, and exports become OVA files."""
+
+import argparse
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from ganeti.base.errors import ErrorCode, HostError, PrereqError
+from ganeti.base.files import sync_directory, write_atomically
+from ganeti.base.identifiers import host_name
+from ganeti.base.paths import Paths
+from ganeti.base.terminal import say
+from ganeti.cli.command import Argument, CommandTable, option
+
+table = CommandTable(
+    "ovfconverter",
+    "Converts machines between OVF and the exports of gnt-backup, on one host and without a cluster.",
+)
+
+FORMATS = ("auto", "raw", "qcow2", "vmdk", "ova", "ovf")
+NAME = option("-n", "--name", metavar="NAME", help="name of the machine, a host name")
+
+
+@table.command(
+    "import",
+    Argument("source", "an OVA, an OVF with its files beside it, or an image of a disk", completion="file"),
+    NAME,
+    option("--format", choices=FORMATS, default="auto", help="of the source; by its header without"),
+    option("--output-dir", dest="output_dir", metavar="DIR", completion="file",
+           help="where the export is made, in a directory of its name; /srv/ganeti/export without"),
+)  # fmt: skip
+def import_(args: argparse.Namespace) -> int:
+    """Make an export that `gnt-backup import` takes.
+
+    Backing files, data in other files, links and what does not fit its description are refused; qemu-img converts
+    as a user of its own, confined. `gnt-backup import --image` does both steps at once.
+    """
+    from ganeti.images.convert import convert_package, describe, description_text
+    from ganeti.images.package import open_beside, opened_package
+
+    source = Path(args.source)
+    output = Path(args.output_dir) if args.output_dir else Paths.from_environment().exports
+    with (
+        _directory(source.parent) as beside,
+        opened_package(lambda name: open_beside(beside, name), source.name, args.format) as found,
+    ):
+        export = describe(found, host_name(args.name, "--name") if args.name else "")
+        with _new_export(output, export.name) as directory:
+            convert_package(found, directory)
+            write_atomically(directory / "config.ini", description_text(export).encode())
+    say(f"{output / export.name}: {len(export.disks)} disks; import it with"
+        f" gnt-backup import --src-node ... --src-dir {export.name}")  # fmt: skip
+    return 0
+
+
+@table.command(
+    "export",
+    Argument("export", "the directory of an export, or its config.ini", completion="file"),
+    NAME,
+    option("--output-dir", dest="output_dir", metavar="DIR", completion="file",
+           help="where NAME.ova is written; the present directory without"),
+    option("--ova", action="store_true", help="accepted: what is written is an OVA in any case"),
+)  # fmt: skip
+def export(args: argparse.Namespace) -> int:
+    """Write an OVA that other hypervisors read, of an export whose dumps are plain images of disks."""
+    from ganeti.images.ova import CONFIG, pack, read_export
+
+    source = Path(args.export)
+    directory = source.parent if source.name == CONFIG else source
+    described = read_export(directory)
+    name = host_name(args.name, "--name") if args.name else described.name
+    target = Path(args.output_dir or ".") / f"{name}.ova"
+    if target.exists():
+        raise PrereqError(
+            f"{target} exists already; remove it, or choose a --name", ErrorCode.EXISTS
+        )
+    pack(directory, described, target, name)
+    say(f"{target}: {target.stat().st_size} bytes")
+    return 0
+
+
+@contextlib.contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as err:
+        raise HostError(f"{path} cannot be read: {err.strerror}") from err
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _new_export(output: Path, name: str) -> Iterator[Path]:
+    """A directory that appears under its name when the block ends well, and not at all otherwise."""
+    final, new = output / name, output / f"{name}.new"
+    if final.exists():
+        raise PrereqError(
+            f"{final} exists already; remove it, or choose a --name", ErrorCode.EXISTS
+        )
+    try:
+        output.mkdir(mode=0o750, parents=True, exist_ok=True)
+        new.mkdir(mode=0o700)
+    except OSError as err:
+        raise HostError(f"{new} cannot be made: {err.strerror}") from err
+    try:
+        yield new
+        sync_directory(new)
+        new.rename(final)
+        sync_directory(output)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+
+
+def main() -> NoReturn:
+    """The program."""
+    table.main()

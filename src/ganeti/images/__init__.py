@@ -1,0 +1,1 @@
+"""Images of machines from elsewhere: looked at, converted, and made."""

@@ -1,0 +1,254 @@
+"""Images become raw disks: what a package has, written into a directory as the dumps of an export.
+
+What is converted is a copy that nobody else can change, looked at again; the tool that reads it is confined
+(`confined.py`). A raw image is only copied.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+from ganeti.base.errors import HostError, InputError
+from ganeti.base.identifiers import host_name
+from ganeti.base.process import CLEAN_ENVIRONMENT
+from ganeti.images import confined
+from ganeti.images.package import DiskImage, Member, Package
+from ganeti.model.params import BACKEND_DEFAULTS
+from ganeti.protocols.export_description import (
+    RAW as RAW_DATA,
+)
+from ganeti.protocols.export_description import (
+    ExportDescription,
+    ExportedDisk,
+    ExportedNic,
+    format_description,
+)
+from ganeti.protocols.image_headers import RAW, ImageFacts, inspect_image
+from ganeti.uidpool import ReleaseUid, RequestUnusedUid
+
+QEMU_IMG = "/usr/bin/qemu-img"
+UIDS = range(61184, 65520)
+"""Ids that systemd keeps for services without a user of their own, and that nobody else may have."""
+MEMORY_LIMIT = 2 << 30
+TIME_LIMIT_S = 12 * 3600
+MIB = 1 << 20
+CHUNK = 256 * 1024
+_SAID_BYTES = 2000
+_WORK, _SOURCE, _RESULT, _SAID = ".work", "source", "result", "messages"
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]+")
+
+
+def describe(package: Package, name: str = "") -> ExportDescription:
+    """The export that a package becomes; without a machine, what it leaves open is for the cluster to say."""
+    machine = package.machine
+    beparams: dict[str, str] = {}
+    if machine is not None and machine.memory is not None:
+        beparams |= {"maxmem": str(machine.memory), "minmem": str(machine.memory)}
+    if machine is not None and machine.processors is not None:
+        beparams |= {"vcpus": str(machine.processors)}
+    disks = [
+        ExportedDisk(size=-(-size // MIB), dump=dump_name(number) if image else "")
+        for number, (image, size) in enumerate(zip(package.disks, package.sizes, strict=True))
+    ]
+    return ExportDescription(
+        name=name or _plain_host_name(machine.name if machine else ""),
+        data=RAW_DATA,
+        disks=tuple(disks),
+        nics=(ExportedNic(),) * (machine.nics if machine else 1),
+        beparams=beparams,
+    )
+
+
+def description_text(export: ExportDescription) -> str:
+    """As `config.ini`; what is not known about memory is as in a new cluster, for readers that need a number."""
+    numbers = {
+        name: int(export.beparams.get(name, BACKEND_DEFAULTS[name]))
+        for name in ("maxmem", "minmem", "vcpus")
+    }
+    return format_description(export, numbers)
+
+
+def dump_name(number: int) -> str:
+    """The file of a disk, by its number."""
+    return f"disk{number}.raw"
+
+
+def _plain_host_name(text: str) -> str:
+    """A host name made of any text."""
+    plain = _NOT_IN_NAMES.sub("-", text.lower())
+    labels = [label.strip("-")[:63].strip("-") for label in plain.split(".")]
+    try:
+        return host_name(".".join(label for label in labels if label), "name")
+    except InputError:
+        return "imported"
+
+
+def convert_package(package: Package, directory: Path) -> None:
+    """Write the dump of each disk into a directory of ours; on an error some may be there."""
+    for number, image in enumerate(package.disks):
+        if image is not None:
+            convert_image(image, directory / dump_name(number))
+
+
+def convert_image(image: DiskImage, target: Path) -> None:
+    """Make `target`, which does not exist, the raw disk of an image; HostError or InputError if it cannot be."""
+    if image.facts.format == RAW:
+        with _new_file(target) as file:
+            _copy(image, file.fileno())
+            os.ftruncate(file.fileno(), image.facts.size)
+            os.fsync(file.fileno())
+        return
+    with _work_directory(target.parent) as (work, uid):
+        copy = work / _SOURCE
+        with _new_file(copy) as file:
+            _copy(image, file.fileno())
+            os.chown(file.fileno(), uid, uid)
+        _check_again(copy, image.facts)
+        _qemu_img(work, uid, image.facts)
+        result = os.open(work / _RESULT, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(result)
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or status.st_nlink != 1
+                or status.st_size != image.facts.size
+            ):
+                raise HostError(
+                    f"{image.member.name}: qemu-img did not make a disk of {image.facts.size} bytes"
+                )
+            if os.geteuid() == 0:
+                os.fchown(result, 0, 0)
+            os.fchmod(result, 0o600)
+            os.fsync(result)
+        finally:
+            os.close(result)
+        (work / _RESULT).rename(target)
+
+
+def _new_file(path: Path) -> IO[bytes]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "w+b")
+
+
+def _copy(image: DiskImage, target: int) -> None:
+    """Copy the bytes of an image; what is zero leaves a hole. The digest that it must have is compared."""
+    member = image.member
+    digest = hashlib.new(image.digest[0], usedforsecurity=False) if image.digest else None
+    for offset, data in pieces(member, with_holes=digest is not None):
+        if digest is not None:
+            digest.update(data)
+        if data.strip(b"\0"):
+            _write(target, data, offset)
+    os.ftruncate(target, member.length)
+    if digest is not None and image.digest is not None and digest.hexdigest() != image.digest[1]:
+        raise InputError(f"{member.name} is damaged: its digest is not that of the manifest", "OVA")
+
+
+def pieces(member: Member, *, with_holes: bool = False) -> Iterator[tuple[int, bytes]]:
+    """Offset and bytes, in order; without holes unless they are asked for. HostError if it gets shorter."""
+    offset = 0
+    while offset < member.length:
+        if not with_holes:
+            offset = _next_data(member, offset)
+            if offset >= member.length:
+                return
+        data = member.read(offset, CHUNK)
+        if not data:
+            raise HostError(f"{member.name} became shorter while it was read")
+        yield offset, data
+        offset += len(data)
+
+
+def _next_data(member: Member, offset: int) -> int:
+    try:
+        found = os.lseek(member.descriptor, member.offset + offset, os.SEEK_DATA) - member.offset
+    except OSError as err:
+        if err.errno == errno.ENXIO:
+            return member.length
+        raise
+    return max(offset, found // CHUNK * CHUNK)
+
+
+def _write(target: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(target, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _check_again(path: Path, facts: ImageFacts) -> None:
+    """The copy is what was looked at."""
+    with path.open("rb") as file:
+
+        def read(offset: int, length: int) -> bytes:
+            return os.pread(file.fileno(), length, offset)
+
+        if inspect_image(read, os.fstat(file.fileno()).st_size, facts.format) != facts:
+            raise InputError("was changed while it was copied", "image")
+
+
+@contextlib.contextmanager
+def _work_directory(parent: Path) -> Iterator[tuple[Path, int]]:
+    """A directory for a user that nobody else is; root makes one, others are themselves."""
+    work = parent / _WORK
+    shutil.rmtree(work, ignore_errors=True)
+    with contextlib.ExitStack() as stack:
+        uid = os.getuid()
+        if uid == 0:
+            locked = RequestUnusedUid(UIDS)
+            stack.callback(ReleaseUid, locked)
+            uid = int(locked)
+        work.mkdir(mode=0o700)
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        os.chown(work, uid, uid if uid != os.getuid() else -1)
+        yield work, uid
+
+
+def _qemu_img(work: Path, uid: int, facts: ImageFacts) -> None:
+    argv = [QEMU_IMG, "convert", "-f", facts.format, "-O", "raw", f"./{_SOURCE}", f"./{_RESULT}"]
+    status, said = run_confined(argv, work, uid, file_size=facts.size)
+    if status:
+        raise HostError(f"qemu-img cannot convert the image ({status}): {said}")
+
+
+def run_confined(argv: list[str], work: Path, uid: int, *, file_size: int) -> tuple[int, str]:
+    """Run a program in `work` with nothing else that it may touch; its exit status and the end of what it says."""
+    if not Path(argv[0]).exists():
+        raise HostError(f"the program {argv[0]} is not on this node; install qemu-utils")
+    limits = [str(one) for one in (uid, MEMORY_LIMIT, file_size, TIME_LIMIT_S)]
+    said = work / _SAID
+    with _new_file(said) as output:
+        try:
+            status = subprocess.run(
+                [sys.executable, "-P", "-m", confined.__name__, *limits, *argv],
+                check=False,
+                cwd=work,
+                env={**CLEAN_ENVIRONMENT, **_python()},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=TIME_LIMIT_S,
+                close_fds=False,  # the lock of the task that this may be
+            ).returncode
+        except subprocess.TimeoutExpired as err:
+            raise HostError(f"{argv[0]} did not end within {TIME_LIMIT_S // 3600} hours") from err
+    with said.open("rb") as file:
+        file.seek(max(0, said.stat().st_size - _SAID_BYTES))
+        text = file.read(_SAID_BYTES).decode(errors="replace")
+    return status, "".join(
+        letter for letter in text if letter.isprintable() or letter == "\n"
+    ).strip()
+
+
+def _python() -> Mapping[str, str]:
+    """How this process found this package."""
+    return {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}

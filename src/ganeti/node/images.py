@@ -1,0 +1,139 @@
+"""Answers calls about images of machines: what one is, make an export of it, make an OVA of an export.
+
+Images lie below the directories of `/etc/ganeti/image-paths`, or `/srv/ganeti/images`. The work is done by this
+module as a program (`python -m ganeti.node.images WORD ...`), which is a task of the node.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ganeti.base.errors import GanetiError, HostError, InputError
+from ganeti.base.paths import Paths
+from ganeti.base.terminal import say
+from ganeti.guest_os.scripts import read_tail
+from ganeti.images.convert import convert_package, describe, description_text
+from ganeti.images.ova import pack, read_export
+from ganeti.images.package import OpenFile, Package, opened_package
+from ganeti.node.export_directory import ExportDirectory
+from ganeti.node.tasks import Tasks
+from ganeti.rpc.calls import Call, Handlers
+from ganeti.rpc.procedures.exports import ExportArgs, ExportContent
+from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.images import (
+    EXPORT_PACK,
+    IMAGE_CONVERT,
+    IMAGE_INFO,
+    ConvertArgs,
+    ImageArgs,
+)
+from ganeti.storage.confinement import AllowedDirectories
+
+DEFAULT_DIRECTORY = "/srv/ganeti/images"
+WORK_LIMIT_S = 24 * 3600.0
+_CONVERT, _PACK = "convert", "pack"
+_LOG = ".messages"
+
+
+def handlers(paths: Paths, tasks: Tasks, exports: ExportDirectory) -> Handlers:
+    """The answers to all calls about images."""
+    images = _Images(paths, tasks, exports)
+    return {
+        IMAGE_INFO.name: images.info,
+        IMAGE_CONVERT.name: images.convert,
+        EXPORT_PACK.name: images.pack,
+    }
+
+
+@dataclass(frozen=True)
+class _Images:
+    paths: Paths
+    tasks: Tasks
+    exports: ExportDirectory
+
+    async def info(self, args: ImageArgs, _call: Call) -> ExportContent:
+        return await asyncio.to_thread(_described, self.paths, args.path, args.format)
+
+    async def convert(self, args: ConvertArgs, call: Call) -> Nothing:
+        directory = self.exports.directory(args.export, unfinished=True)
+        digest = hashlib.sha256(args.config.encode()).hexdigest()
+        await self._work(call, directory, _CONVERT, args.format, args.path, digest)
+        return Nothing()
+
+    async def pack(self, args: ExportArgs, call: Call) -> Nothing:
+        await self._work(call, self.exports.directory(args.export, unfinished=False), _PACK)
+        return Nothing()
+
+    async def _work(self, call: Call, directory: Path, *words: str) -> None:
+        log_path = directory / _LOG
+        status = await self.tasks.run(
+            call.key,
+            [sys.executable, "-m", __name__, str(self.paths.root), str(directory), *words],
+            env={name: value for name, value in os.environ.items() if name.startswith("PYTHON")},
+            log_path=log_path,
+            timeout_s=WORK_LIMIT_S,
+        )
+        said = await asyncio.to_thread(read_tail, log_path)
+        await asyncio.to_thread(log_path.unlink, missing_ok=True)
+        if status:
+            raise HostError(said or f"the work on {directory} ended with status {status}")
+
+
+@contextlib.contextmanager
+def opened_image(paths: Paths, path: str) -> Iterator[OpenFile]:
+    """The directory of an image, if it lies below an allowed one; StorageError if not."""
+    allowed = AllowedDirectories.read(
+        paths, shared=False, source=paths.image_paths, default=DEFAULT_DIRECTORY
+    )
+    with allowed.enter(path) as place:
+        yield lambda name: replace(place, name=name).open_file(os.O_RDONLY)
+
+
+def _described(paths: Paths, path: str, form: str) -> ExportContent:
+    with (
+        opened_image(paths, path) as beside,
+        opened_package(beside, Path(path).name, form) as found,
+    ):
+        return _content(found)
+
+
+def _content(package: Package) -> ExportContent:
+    export = describe(package)
+    files = {
+        disk.dump: size for disk, size in zip(export.disks, package.sizes, strict=True) if disk.dump
+    }
+    return ExportContent(config=description_text(export), files=files)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do one piece of work in a directory of exports; what is wrong is said on standard error."""
+    root, directory, word, *rest = argv
+    try:
+        if word == _CONVERT:
+            _convert(Paths(Path(root)), Path(directory), *rest)
+        else:
+            export = read_export(Path(directory))
+            pack(Path(directory), export, Path(directory) / f"{export.name}.ova")
+    except (GanetiError, OSError) as err:
+        say(str(err), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _convert(paths: Paths, directory: Path, form: str, path: str, digest: str) -> None:
+    with (
+        opened_image(paths, path) as beside,
+        opened_package(beside, Path(path).name, form) as found,
+    ):
+        if hashlib.sha256(_content(found).config.encode()).hexdigest() != digest:
+            raise InputError("was changed since it was looked at; try again", "image")
+        convert_package(found, directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,33 @@
+"""Procedures about images of machines that come from elsewhere, and exports that go there."""
+
+from ganeti.rpc.procedures.exports import ExportArgs, ExportContent
+from ganeti.rpc.procedures.form import HOURS_S, NORMAL_S, Message, Nothing, Procedure
+
+
+class ImageArgs(Message, frozen=True, kw_only=True):
+    """A file below a directory that the node allows for images, and its format (`auto`: by its header)."""
+
+    path: str
+    format: str
+
+
+class ConvertArgs(Message, frozen=True, kw_only=True):
+    """Write an image's disks into an export that is being made; `config` is what it was described as."""
+
+    export: str
+    path: str
+    format: str
+    config: str
+
+    @property
+    def instance_name(self) -> str:
+        return self.export
+
+
+IMAGE_INFO = Procedure("image_info", ImageArgs, ExportContent, NORMAL_S, changes=False)
+
+IMAGE_CONVERT = Procedure(
+    "image_convert", ConvertArgs, Nothing, HOURS_S, changes=True, is_long=True
+)
+
+EXPORT_PACK = Procedure("export_pack", ExportArgs, Nothing, HOURS_S, changes=True, is_long=True)
