@@ -2,8 +2,8 @@
 
 import os
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 NODED_PORT = 1811
 CONFD_PORT = 1814
@@ -11,8 +11,7 @@ MOND_PORT = 1815
 RAPI_PORT = 5080
 
 
-@dataclass(frozen=True)
-class Paths:
+class Paths(NamedTuple):
     """Where a node keeps its things; `root` is `/` except in a virtual cluster."""
 
     root: Path = Path("/")

@@ -2,7 +2,6 @@
 
 import errno
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -257,7 +256,7 @@ async def test_two_virtual_nodes_see_the_same_shared_disk(
     )
     disks = []
     for name in ("node1", "node2"):
-        paths = replace(Paths(), root=tmp_path_factory.mktemp(name))
+        paths = Paths(tmp_path_factory.mktemp(name))
         paths.etc.mkdir(parents=True)
         paths.file_storage_paths.write_text(f"{disk_path}\n")
         disks.append(SharedFileDisk(paths, spec))
