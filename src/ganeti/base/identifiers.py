@@ -17,6 +17,7 @@ _OS = re.compile(
 )
 _VOLUME = re.compile(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]{0,126}", re.ASCII)
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", re.ASCII)
+_TAG = re.compile(r"[A-Za-z0-9.+*/:@_-]{1,128}", re.ASCII)
 _MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}", re.ASCII)
 
 
@@ -94,3 +95,12 @@ def mac_address(text: str, field: str) -> str:
     if not _MAC.fullmatch(lowered) or int(lowered[:2], 16) & 1:
         raise InputError(f"{text!r:.80} is not a unicast MAC address", field)
     return lowered
+
+
+def tag_text(text: str, field: str) -> str:
+    """`text`, if it can be a tag; else InputError."""
+    if not _TAG.fullmatch(text):
+        raise InputError(
+            f"{text!r:.60} is not a tag: 1 to 128 letters, digits or any of .+*/:@_-", field
+        )
+    return text

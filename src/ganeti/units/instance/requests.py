@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 
 from ganeti.base.errors import InputError
-from ganeti.base.identifiers import mac_address, plain_name
+from ganeti.base.identifiers import mac_address, plain_name, tag_text
 from ganeti.base.ids import IdSource
 from ganeti.layouts.planner import Names, NewDisk, Planner, Site
 from ganeti.model.disk_params import check_disk_params
@@ -19,22 +19,14 @@ MAX_DISKS, MAX_NICS = 16, 8
 MAX_DISK_MIB = 64 * 1024 * 1024
 POOL = "pool"
 """In place of an address: any that is free in the network."""
-TAG_LIMIT = 128
 SOURCE_LIMIT = 1023
 """Characters of what names something to be adopted."""
-_TAG_CHARACTERS = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+*/:@_-"
-)
 
 
 def check_tags(tags: Sequence[str]) -> None:
     """Refuse what cannot be a tag."""
     for tag in tags:
-        if not 1 <= len(tag) <= TAG_LIMIT or not _TAG_CHARACTERS.issuperset(tag):
-            raise InputError(
-                f"{tag!r:.60} is not a tag: 1 to {TAG_LIMIT} letters, digits or any of .+*/:@_-",
-                "tags",
-            )
+        tag_text(tag, "tags")
 
 
 def check_template(name: str | None, cluster: Cluster) -> DiskTemplate:

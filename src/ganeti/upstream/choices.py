@@ -1,0 +1,108 @@
+"""What an administrator has said about an import, and decisions by it."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.model.params import Params
+from ganeti.upstream.report import Judge
+
+RENAMED_KINDS = ("cluster", "group", "instance", "network", "node")
+NOTHING: tuple[Any, ...] = (None, "", (), [], {}, False, 0)
+"""Values that say nothing, where a field is not known."""
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9.-]+")
+
+Check = Callable[[str, str], str]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Options of an import."""
+
+    keep_unknown: bool = False
+    names: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Kind and old name -> new name."""
+    hypervisors: Mapping[str, str] = field(default_factory=dict)
+    """Hypervisor -> the one that its instances get."""
+
+
+def parse_names(given: Collection[str]) -> dict[tuple[str, str], str]:
+    """`KIND:OLD=NEW` each, as a command has them; InputError."""
+    found = {}
+    for text in given:
+        kind, colon, rest = text.partition(":")
+        old, equals, new = rest.rpartition("=")
+        if kind not in RENAMED_KINDS or not colon or not equals or not old or not new:
+            raise InputError(
+                f"{text!r:.80} is not KIND:OLD=NEW with a kind of {', '.join(RENAMED_KINDS)}",
+                "rename",
+            )
+        found[kind, old] = new
+    return found
+
+
+def parse_hypervisors(given: Collection[str], known: Collection[str]) -> dict[str, str]:
+    """`OLD=NEW` each; InputError."""
+    found = {}
+    for text in given:
+        old, equals, new = text.partition("=")
+        if not equals or not old or new not in known:
+            raise InputError(
+                f"{text!r:.80} is not OLD=NEW with a new one of {', '.join(known)}", "hypervisor"
+            )
+        found[old] = new
+    return found
+
+
+class Reading(Judge):
+    """An import that goes on."""
+
+    def __init__(self, choices: Choices) -> None:
+        super().__init__(keep_unknown=choices.keep_unknown)
+        self.choices = choices
+
+    def name(self, kind: str, old: Any, check: Check) -> str:
+        """The name here; one that no object can have is refused, and comes back as it is."""
+        new = self.choices.names.get((kind, str(old)), old)
+        try:
+            fit, why = check(str(new), "name"), "must be in lower case"
+        except InputError as err:
+            fit, why = None, err.message
+        if fit != new:
+            wish = _NOT_IN_NAMES.sub("-", str(old)).strip("-.").lower() or kind
+            self.refuse(
+                f"{kind} {old}",
+                "name",
+                why,
+                f"another name: --rename='{kind}:{old}={wish}'",
+            )
+        elif new != old:
+            self.change(f"{kind} {old}", "name", f"is {new} now")
+        return str(new)
+
+    def rest(self, what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+        """Judge the fields that nobody knows; those that say nothing are nothing."""
+        for name in given.keys() - known:
+            if given[name] not in NOTHING:
+                self.unknown(what, name, "there is no such field here")
+
+    def params(
+        self, what: str, field: str, given: Any, check: Callable[[dict[str, Any]], Params]
+    ) -> Params:
+        """Those parameters that the check takes, as they are stored; the others are judged one by one."""
+        if not isinstance(given, Mapping):
+            if given not in NOTHING:
+                self.refuse(what, field, "must be an object")
+            return {}
+        found: Params = {}
+        for name, value in given.items():
+            if value is None:
+                continue
+            try:
+                found |= check({name: value})
+            except InputError as err:
+                if value not in NOTHING:
+                    self.unknown(what, f"{field}.{name}", err.message)
+        return found

@@ -1,0 +1,223 @@
+"""Disks, in and out.
+
+A mirrored disk of the original names nodes, port, minors and secret in its `logical_id`, and both nodes
+call the volumes below alike. Here the port is what all share, each node has parts of its own, and volumes
+that were made here have another name on each node.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import is_absolute_path, is_uuid, plain_name, volume_name
+from ganeti.model import wire
+from ganeti.model.disk_params import check_disk_params
+from ganeti.model.disk_templates import (
+    ADOPTED_DRIVER,
+    BLOCK_DEVICE_ROOT,
+    DISK_TEMPLATES,
+    FILE_DRIVER,
+    TEMPLATES,
+)
+from ganeti.model.objects import Disk, Instance, NodeUuid
+from ganeti.model.params import Params, layered
+from ganeti.upstream.choices import Reading
+from ganeti.upstream.forms import Document
+from ganeti.upstream.report import Judge
+
+_READ = {
+    *("uuid", "dev_type", "logical_id", "children", "size", "mode", "params", "name"),
+    *("iv_name", "nodes", "serial_no", "ctime", "mtime", "dynamic_params"),
+}
+_SLOTS = {"pci", "hvinfo"}
+"""Places of devices in a running guest: those of the next start are found anew."""
+_STRIPES = ("data-stripes", "meta-stripes")
+"""Parameters of the volumes below a mirrored disk."""
+_NOT_IN_PARAMS = ("vg", "pool", "provider", "stripes")
+"""What the original says in the `logical_id` or in the parameters of the cluster."""
+_SECRET_CHARACTERS = 64
+_PORTS, _MINORS = range(1, 1 << 16), range(1 << 20)
+
+Layers = Callable[[str], Params]
+"""Template -> its parameters where the disk is, all layers together."""
+
+
+class NotOurs(InputError):
+    """A disk that this version cannot have."""
+
+
+def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> Disk:
+    """One disk; NotOurs if this version has no such thing."""
+    kind = str(given.get("dev_type"))
+    if kind not in DISK_TEMPLATES:
+        raise NotOurs(f"this version does not have disks of {kind}")
+    if any(not is_uuid(str(one.get("uuid"))) for one in (given, *given["children"])):
+        raise NotOurs("a disk, or a part of one, has no UUID")
+    reading.rest(what, given, _READ | _SLOTS)
+    checked = reading.params(
+        what, "params", given.get("params"), lambda one: check_disk_params(kind, one, "")
+    )
+    own = {name: value for name, value in checked.items() if name not in _STRIPES}
+    parts = _mirrored if kind == "drbd" else _single
+    disk: Disk = wire.convert(
+        {
+            "uuid": given.get("uuid"),
+            "size": given.get("size"),
+            "template": kind,
+            "mode": given.get("mode") or "rw",
+            "name": given.get("name") or None,
+            "params": own,
+            **parts(given, layers),
+        },
+        Disk,
+        what=what,
+    )
+    return disk
+
+
+def _single(given: Document, layers: Layers) -> dict[str, Any]:
+    kind, words = given["dev_type"], given.get("logical_id")
+    if not isinstance(words, list) or len(words) != 2 or not all(isinstance(w, str) for w in words):  # noqa: PLR2004 - driver and name
+        raise NotOurs(f"{words!r:.80} does not name a disk of {kind}")
+    first, second = words
+    own: Params = {}
+    if kind == "plain":
+        volume_name(first, "logical_id"), volume_name(second, "logical_id")
+        own = {"vg": first}
+    elif DISK_TEMPLATES[kind].in_files:
+        _check_path(second, "/")
+        first = FILE_DRIVER
+    elif kind == "blockdev":
+        _check_path(second, BLOCK_DEVICE_ROOT)
+        first = ADOPTED_DRIVER
+    elif kind == "rbd":
+        plain_name(second, "logical_id")
+        own = {"pool": str(layers(kind)["pool"])}
+    elif kind == "ext":
+        plain_name(second, "logical_id")
+        own = {"provider": plain_name(first, "logical_id")}
+    return {"logical_id": (first, second), "params": {**(given.get("params") or {}), **own}}
+
+
+def _check_path(path: str, below: str) -> None:
+    if not is_absolute_path(path) or not path.startswith(below):
+        raise NotOurs(f"{path!r:.200} is not a path below {below}")
+
+
+def _mirrored(given: Document, layers: Layers) -> dict[str, Any]:
+    match given.get("logical_id"), given.get("children"):
+        case [
+            [str(first), str(second), int(port), int(minor), int(other), str(secret)],
+            [{"dev_type": "plain"} as data, {"dev_type": "plain"} as meta],
+        ] if (
+            port in _PORTS
+            and minor in _MINORS
+            and other in _MINORS
+            and secret.isalnum()
+            and len(secret) <= _SECRET_CHARACTERS
+            and first != second
+        ):
+            params = layers("drbd")
+            below = [
+                _volume(one, (first, second), int(params[name]))
+                for one, name in zip((data, meta), _STRIPES, strict=True)
+            ]
+            return {
+                "logical_id": (port,),
+                "parts": {first: (minor,), second: (other,)},
+                "children": below,
+                "secret": secret,
+            }
+    raise NotOurs("is not two nodes, a port, two minors and a secret over two volumes")
+
+
+def _volume(given: Document, nodes: Iterable[str], stripes: int) -> Document:
+    words = given.get("logical_id") or ("", "")
+    group, volume = (volume_name(str(word), "logical_id") for word in words)
+    return {
+        "uuid": given.get("uuid"),
+        "size": given.get("size"),
+        "template": "plain",
+        "parts": dict.fromkeys(nodes, (group, volume)),
+        "params": {"vg": group, "stripes": stripes},
+    }
+
+
+def disk_layers(
+    of_cluster: Mapping[str, Params], of_group: Mapping[str, Params]
+) -> Callable[[str], Params]:
+    """The parameters of a template, with our defaults below those of cluster and group."""
+
+    def layers(name: str) -> Params:
+        return layered(TEMPLATES[name].params, of_cluster.get(name, {}), of_group.get(name, {}))
+
+    return layers
+
+
+def written_disk(
+    judge: Judge, instance: Instance, index: int, names: Mapping[NodeUuid, str]
+) -> Document:
+    """A disk in the form of 3.0."""
+    disk = instance.disks[index]
+    nodes = _nodes_of(instance, disk)
+    found = {
+        **_written_layer(disk, nodes, instance),
+        "iv_name": f"disk/{index}",
+        "mode": disk.mode,
+        "logical_id": list(disk.logical_id),
+    }
+    if disk.name is not None:
+        found["name"] = disk.name
+    if disk.template == "drbd":
+        minors = [disk.part(node)[0] for node in nodes]
+        found["logical_id"] = [*nodes, disk.logical_id[0], *minors, disk.secret]
+        found["children"] = [
+            {**_written_layer(child, nodes, instance), "logical_id": list(child.part(nodes[0]))}
+            for child in disk.children
+        ]
+        for child in disk.children:
+            _judge_names(judge, f"instance {instance.name}", child, nodes, names)
+    return found
+
+
+def _written_layer(layer: Disk, nodes: list[NodeUuid], instance: Instance) -> Document:
+    return {
+        "uuid": layer.uuid,
+        "dev_type": layer.template,
+        "size": layer.size,
+        "params": {
+            name: value for name, value in layer.params.items() if name not in _NOT_IN_PARAMS
+        },
+        "nodes": list(nodes),
+        "serial_no": 1,
+        "ctime": instance.ctime,
+        "mtime": instance.ctime,
+    }
+
+
+def _nodes_of(instance: Instance, disk: Disk) -> list[NodeUuid]:
+    if DISK_TEMPLATES[disk.template].shared:
+        return []
+    others = [node for node in disk.parts if node != instance.primary_node]
+    return [instance.primary_node, *others]
+
+
+def _judge_names(
+    judge: Judge, what: str, volume: Disk, nodes: list[NodeUuid], names: Mapping[NodeUuid, str]
+) -> None:
+    """Both nodes have to call a volume alike; the original cannot have two names for it."""
+    first = volume.part(nodes[0])
+    for node in nodes[1:]:
+        group, old = volume.part(node)
+        if (group, old) == first:
+            continue
+        judge.change(
+            what,
+            "disks",
+            f"its volume {group}/{old} on {names[node]} must be called {first[1]} there",
+            f"before the original starts, on {names[node]}: lvrename {group} {old} {first[1]}",
+        )
+        if group != first[0]:
+            judge.refuse(
+                what, "disks", f"its volumes are in {first[0]} and {group}, not in one group"
+            )

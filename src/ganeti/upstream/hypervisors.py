@@ -1,0 +1,155 @@
+"""Hypervisor parameters in and out: names are the same on both sides, defaults and some values are not."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.model.hypervisor_param import CD_DRIVES, EMPTY_DRIVE, unfit_for_images
+from ganeti.model.hypervisor_params import (
+    HYPERVISOR_PARAMS,
+    check_hypervisor_params,
+    hypervisor_defaults,
+)
+from ganeti.model.objects import Cluster, Instance
+from ganeti.model.params import Params
+from ganeti.upstream.choices import Reading
+from ganeti.upstream.report import Judge
+
+KVM = "kvm"
+DEFAULTS: Mapping[str, Params] = {
+    KVM: {
+        "kernel_path": "/boot/vmlinuz-3-kvmU",
+        "kvm_path": "/usr/bin/kvm",
+        "scsi_controller_type": "lsi",
+        "vnc_password_file": "",
+    }
+}
+"""Where the original's defaults are not ours."""
+OURS = ("accelerator", "firmware", "image_directories", "tpm")
+"""Parameters that the original does not have."""
+_GUEST_NEEDS = {"firmware": "bios", "tpm": False}
+"""Those without which a guest is another machine, and the values with which it is not."""
+_IMAGES = (*CD_DRIVES, "floppy_image_path")
+_DIRECTORIES = "image_directories"
+
+
+def read_of_cluster(reading: Reading, given: Any, *, shutdown_counts: bool) -> dict[str, Params]:
+    """Hypervisor -> parameters that are not our defaults."""
+    layers = given if isinstance(given, Mapping) else {}
+    found = {}
+    for name in HYPERVISOR_PARAMS:
+        own = {**DEFAULTS.get(name, {}), **_an_object(layers.get(name))}
+        params = read(reading, "cluster", "hvparams", name, own, shutdown_counts=shutdown_counts)
+        base = hypervisor_defaults(name)
+        params = {key: value for key, value in params.items() if value != base[key]}
+        if params:
+            found[name] = params
+    if others := sorted(layers.keys() - HYPERVISOR_PARAMS.keys()):
+        reading.keep("cluster", "hvparams", f"this version does not have {', '.join(others)}")
+    return found
+
+
+def read_of_os(
+    reading: Reading, given: Any, *, shutdown_counts: bool
+) -> dict[str, dict[str, Params]]:
+    """OS -> hypervisor -> parameters."""
+    found: dict[str, dict[str, Params]] = {}
+    for os, layers in _an_object(given).items():
+        for name, params in _an_object(layers).items():
+            where = f"os_hvp.{os}"
+            if name not in HYPERVISOR_PARAMS:
+                reading.keep("cluster", where, f"this version does not have {name}")
+                continue
+            own = read(reading, "cluster", where, name, params, shutdown_counts=shutdown_counts)
+            if own:
+                found.setdefault(os, {})[name] = own
+    return found
+
+
+def read(
+    reading: Reading,
+    what: str,
+    field: str,
+    hypervisor: str,
+    given: Any,
+    *,
+    shutdown_counts: bool,
+    of_instance: bool = False,
+) -> Params:
+    """Those parameters of one layer that this version takes."""
+    known = HYPERVISOR_PARAMS[hypervisor]
+    own = dict(_an_object(given))
+    if of_instance:
+        own = {
+            name: one for name, one in own.items() if name not in known or not known[name].is_global
+        }
+    if own.get("user_shutdown") and not shutdown_counts:
+        del own["user_shutdown"]
+        reading.keep(what, f"{field}.{hypervisor}.user_shutdown", "enabled_user_shutdown is off")
+
+    def check(params: Params) -> Params:
+        (name,) = params
+        if name in OURS:
+            raise InputError("there is no such field here")
+        return check_hypervisor_params(hypervisor, params, of_instance=of_instance, field="")
+
+    return reading.params(what, f"{field}.{hypervisor}", own, check)
+
+
+def own_layers(cluster: Cluster, instances: Iterable[Instance]) -> list[Params]:
+    """What cluster, OSes and instances say about KVM, each by itself."""
+    layers = [cluster.hvparams.get(KVM, {})]
+    layers += [one.get(KVM, {}) for one in cluster.os_hvp.values()]
+    return layers + [one.hvparams for one in instances if one.hypervisor == KVM]
+
+
+def image_directories(reading: Reading, layers: list[Params]) -> str:
+    """The directories in which images of all these layers are: what the cluster must allow; '' for the default."""
+    default = str(hypervisor_defaults(KVM)[_DIRECTORIES])
+    found: dict[str, None] = {}
+    for params in layers:
+        for name in _IMAGES:
+            path = str(params.get(name, ""))
+            if not path.startswith("/") or path.startswith(f"{default}/"):
+                continue
+            directory = str(PurePosixPath(path).parent)
+            if why := unfit_for_images(directory):
+                reading.unknown("cluster", name, f"{path}: {why}")
+            else:
+                found[directory] = None
+    if not found:
+        return ""
+    text = ":".join([default, *sorted(found)])
+    reading.change("cluster", _DIRECTORIES, f"is {text}, as images are there")
+    return text
+
+
+def written(judge: Judge, what: str, hypervisor: str, params: Mapping[str, Any]) -> Params:
+    """One layer as the original has it."""
+    new = {name: value for name, value in params.items() if name not in OURS}
+    for name, harmless in _GUEST_NEEDS.items():
+        if params.get(name, harmless) != harmless:
+            judge.unknown(what, f"{hypervisor}.{name}", f"the original has no {params[name]}")
+    if params.get("accelerator") == "tcg":
+        new["kvm_flag"] = "disabled"
+    if new.get("disk_aio") == "io_uring":
+        new["disk_aio"] = "threads"
+        judge.change(what, f"{hypervisor}.disk_aio", "is threads, not io_uring")
+    for drive in CD_DRIVES:
+        if new.get(drive) == EMPTY_DRIVE:
+            new[drive] = ""
+            judge.change(what, f"{hypervisor}.{drive}", "there is no empty drive")
+    return new
+
+
+def written_of_cluster(judge: Judge, layers: Mapping[str, Params]) -> dict[str, Params]:
+    """Every hypervisor of ours with a value for each parameter."""
+    return {
+        name: written(judge, "cluster", name, hypervisor_defaults(name) | layers.get(name, {}))
+        for name in HYPERVISOR_PARAMS
+    }
+
+
+def _an_object(given: Any) -> Mapping[str, Any]:
+    return given if isinstance(given, Mapping) else {}

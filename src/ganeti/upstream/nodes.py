@@ -1,0 +1,156 @@
+"""Nodes, their groups and the filters of jobs, in and out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import host_name, plain_name
+from ganeti.model import wire
+from ganeti.model.job_filter import JobFilter, parse_action
+from ganeti.model.names import AllocPolicy
+from ganeti.model.objects import NetworkUuid, Node, NodeGroup
+from ganeti.model.params import NIC_DEFAULTS, Params, layered
+from ganeti.upstream import policies
+from ganeti.upstream.choices import Reading
+from ganeti.upstream.clusters import check_nic, check_node, read_disk_params, written_disk_params
+from ganeti.upstream.forms import Document
+from ganeti.upstream.report import Judge
+from ganeti.upstream.stored import STORED, read_stored, read_tags, written_stored
+
+FLAGS = ("master_candidate", "offline", "drained", "master_capable", "vm_capable", "powered")
+_ON_BY_DEFAULT = ("master_capable", "vm_capable", "powered")
+_STATES = {"hv_state", "hv_state_static", "disk_state", "disk_state_static"}
+_NODE = {*STORED, *FLAGS, *_STATES, "name", "primary_ip", "secondary_ip", "group", "ndparams"}
+_GROUP = {
+    *(*STORED, *_STATES, "name", "members", "alloc_policy"),
+    *("ndparams", "diskparams", "ipolicy", "networks"),
+}
+_FILTER = {*STORED, "watermark", "priority", "predicates", "action", "reason_trail"}
+
+
+def read_node(reading: Reading, given: Document) -> Node:
+    """A node, without a certificate: it has not joined anything here."""
+    what = f"node {given.get('name')}"
+    reading.rest(what, given, _NODE)
+    flags = {name: bool(_given(given.get(name), default=name in _ON_BY_DEFAULT)) for name in FLAGS}
+    node: Node = wire.convert(
+        {
+            **read_stored(reading, what, given),
+            **flags,
+            "name": reading.name("node", given.get("name"), host_name),
+            "primary_ip": given.get("primary_ip"),
+            "secondary_ip": given.get("secondary_ip") or given.get("primary_ip"),
+            "group": given.get("group"),
+            "certificate": "",
+            "ndparams": reading.params(what, "ndparams", given.get("ndparams"), check_node),
+            "tags": read_tags(reading, what, given),
+        },
+        Node,
+        what=what,
+    )
+    return node
+
+
+def _given(value: Any, *, default: bool) -> Any:
+    return default if value is None else value
+
+
+def written_node(node: Node) -> Document:
+    """A node in the form of 3.0."""
+    return {
+        **written_stored(node),
+        **{name: getattr(node, name) for name in FLAGS},
+        "name": node.name,
+        "primary_ip": node.primary_ip,
+        "secondary_ip": node.secondary_ip,
+        "group": node.group,
+        "ndparams": dict(node.ndparams),
+    }
+
+
+def read_group(reading: Reading, given: Document) -> NodeGroup:
+    """A node group."""
+    what = f"group {given.get('name')}"
+    reading.rest(what, given, _GROUP)
+    networks = {
+        NetworkUuid(uuid): _connection(reading, what, uuid, params)
+        for uuid, params in (given.get("networks") or {}).items()
+    }
+    group: NodeGroup = wire.convert(
+        {
+            **read_stored(reading, what, given),
+            "name": reading.name("group", given.get("name"), plain_name),
+            "alloc_policy": given.get("alloc_policy") or AllocPolicy.PREFERRED.value,
+            "ndparams": reading.params(what, "ndparams", given.get("ndparams"), check_node),
+            "diskparams": read_disk_params(reading, what, given.get("diskparams")),
+            "ipolicy": policies.read_policy(reading, what, given.get("ipolicy"), of_group=True),
+            "networks": networks,
+            "tags": read_tags(reading, what, given),
+        },
+        NodeGroup,
+        what=what,
+    )
+    return group
+
+
+def _connection(reading: Reading, what: str, uuid: str, given: Any) -> Params:
+    own = reading.params(what, f"networks.{uuid}", given, check_nic)
+    return {name: value for name, value in own.items() if value or name != "vlan"}
+
+
+def written_group(judge: Judge, group: NodeGroup) -> Document:
+    """A group in the form of 3.0."""
+    return {
+        **written_stored(group),
+        "name": group.name,
+        "alloc_policy": group.alloc_policy.value,
+        "ndparams": dict(group.ndparams),
+        "diskparams": written_disk_params(judge, f"group {group.name}", group.diskparams),
+        "ipolicy": policies.written_policy(group.ipolicy, of_group=True),
+        "networks": {
+            uuid: written_connection(params) for uuid, params in sorted(group.networks.items())
+        },
+    }
+
+
+def written_connection(params: Mapping[str, Any]) -> Params:
+    """How a group is connected to a network; the original has all three of it."""
+    return layered({"vlan": NIC_DEFAULTS["vlan"]}, params)
+
+
+def read_filter(reading: Reading, given: Document) -> JobFilter | None:
+    """A job filter, whose name is its UUID."""
+    what = f"filter {given.get('uuid')}"
+    reading.rest(what, given, _FILTER)
+    try:
+        action, most = parse_action(given.get("action"))
+    except InputError as err:
+        reading.unknown(what, "action", err.message)
+        return None
+    job_filter: JobFilter = wire.convert(
+        {
+            **read_stored(reading, what, given),
+            "name": given.get("uuid"),
+            "watermark": given.get("watermark") or 0,
+            "priority": given.get("priority") or 0,
+            "predicates": given.get("predicates") or (),
+            "action": action.value,
+            "most": most,
+            "reason_trail": given.get("reason_trail") or (),
+        },
+        JobFilter,
+        what=what,
+    )
+    return job_filter
+
+
+def written_filter(job_filter: JobFilter) -> Document:
+    """A filter in the form of 3.0, which has no times of filters."""
+    return {
+        "uuid": job_filter.uuid,
+        "watermark": job_filter.watermark,
+        "priority": job_filter.priority,
+        "predicates": wire.plain(job_filter.predicates),
+        "action": job_filter.action_on_wire,
+        "reason_trail": wire.plain(job_filter.reason_trail),
+    }

@@ -1,0 +1,73 @@
+"""Instance policies, in and out."""
+
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.model.cluster_values import changed_policy
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.params import IPOLICY_DEFAULTS, Params, layered
+from ganeti.upstream.choices import Reading
+from ganeti.upstream.forms import Document
+
+_BOUNDS = {
+    "min": {"cpu-count": 1, "disk-count": 1, "disk-size": 1024, "memory-size": 128, "nic-count": 1, "spindle-use": 1},
+    "max": {"cpu-count": 8, "disk-count": 16, "disk-size": 1048576, "memory-size": 32768, "nic-count": 8, "spindle-use": 12},
+}  # fmt: skip
+DEFAULTS: Params = {
+    "minmax": [_BOUNDS],
+    "std": _BOUNDS["min"],
+    "vcpu-ratio": 4.0,
+    "spindle-ratio": 32.0,
+}
+"""What a part of a policy is that the cluster does not name."""
+_TEMPLATES = "disk-templates"
+
+
+def read_policy(reading: Reading, what: str, given: Any, *, of_group: bool) -> Params:
+    """The cluster's whole policy without what is our default, or what a group has of its own."""
+    policy: Params = {
+        **({} if of_group else DEFAULTS),
+        **(given if isinstance(given, dict) else {}),
+    }
+    if _TEMPLATES in policy:
+        policy[_TEMPLATES] = _templates(reading, what, policy[_TEMPLATES])
+    if isinstance(policy.get("minmax"), list):
+        policy["minmax"] = [_filled(pair) for pair in policy["minmax"]]
+    if isinstance(policy.get("std"), dict):
+        policy["std"] = {**_BOUNDS["min"], **policy["std"]}
+    found: Params = {}
+    for name, value in policy.items():
+        try:
+            # Bounds and standard count together: the one is within the other.
+            together = {"std": policy["std"]} if name == "minmax" and "std" in policy else {}
+            if of_group and name == "minmax" and isinstance(value, list) and value:
+                together = {"std": value[0].get("min")}
+            if name != "std" or "minmax" not in policy:
+                changed_policy({}, {name: value, **together}, "ipolicy")
+            found[name] = value
+        except InputError as err:
+            reading.unknown(what, f"ipolicy.{name}", err.message)
+    if of_group:
+        return found
+    return {name: value for name, value in found.items() if value != IPOLICY_DEFAULTS.get(name)}
+
+
+def _templates(reading: Reading, what: str, given: Any) -> list[str]:
+    known = [name for name in given if name in DISK_TEMPLATES] if isinstance(given, list) else []
+    if isinstance(given, list) and len(known) < len(given):
+        others = ", ".join(str(name) for name in given if name not in DISK_TEMPLATES)
+        reading.keep(what, f"ipolicy.{_TEMPLATES}", f"this version does not have {others}")
+    return known
+
+
+def _filled(pair: Any) -> Any:
+    if not isinstance(pair, dict):
+        return pair
+    return {end: {**_BOUNDS.get(end, {}), **(spec or {})} for end, spec in pair.items()}
+
+
+def written_policy(policy: Params, *, of_group: bool) -> Document:
+    """The original's groups have no `std` of their own."""
+    if of_group:
+        return {name: value for name, value in policy.items() if name != "std"}
+    return layered(IPOLICY_DEFAULTS, policy)

@@ -1,0 +1,62 @@
+"""What every object has, in and out."""
+
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.base.identifiers import is_uuid, tag_text
+from ganeti.model.job_filter import JobFilter
+from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
+from ganeti.model.stored import Stored
+from ganeti.upstream.choices import Reading
+from ganeti.upstream.forms import Document
+
+KIND_WORDS: dict[type[Stored], str] = {
+    Cluster: "clusters",
+    NodeGroup: "groups",
+    Node: "nodes",
+    Network: "networks",
+    Instance: "instances",
+    JobFilter: "filters",
+}
+"""What a report calls things of a type."""
+STORED = {"uuid", "serial_no", "ctime", "mtime", "tags"}
+
+
+def read_stored(reading: Reading, what: str, given: Document) -> dict[str, Any]:
+    """UUID, serial number and times."""
+    uuid = given.get("uuid")
+    if not isinstance(uuid, str) or not is_uuid(uuid):
+        reading.refuse(what, "uuid", f"{uuid!r:.60} is not a UUID")
+    serial = given.get("serial_no")
+    return {
+        "uuid": str(uuid),
+        "serial_no": serial if isinstance(serial, int) and serial > 0 else 1,
+        "ctime": _time(given.get("ctime")),
+        "mtime": _time(given.get("mtime")),
+    }
+
+
+def _time(given: Any) -> float:
+    return float(given) if isinstance(given, int | float) else 0.0
+
+
+def read_tags(reading: Reading, what: str, given: Document) -> tuple[str, ...]:
+    """Tags, in order of the alphabet."""
+    found = set()
+    for tag in given.get("tags") or ():
+        try:
+            found.add(tag_text(str(tag), "tags"))
+        except InputError as err:
+            reading.unknown(what, "tags", err.message)
+    return tuple(sorted(found))
+
+
+def written_stored(thing: Stored) -> Document:
+    """UUID, serial number, times, tags."""
+    return {
+        "uuid": thing.uuid,
+        "serial_no": thing.serial_no,
+        "ctime": thing.ctime,
+        "mtime": thing.mtime,
+        "tags": sorted(thing.tags),
+    }

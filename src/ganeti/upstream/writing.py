@@ -1,0 +1,146 @@
+"""Objects of this version as a document in the form of 3.0, and a report of every decision."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ganeti.base.errors import InputError
+from ganeti.model.job_filter import JobFilter
+from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
+from ganeti.model.stored import Stored
+from ganeti.upstream.choices import Choices
+from ganeti.upstream.clusters import written_cluster
+from ganeti.upstream.forms import TABLES, VERSION_3_0, Document
+from ganeti.upstream.hypervisors import own_layers
+from ganeti.upstream.instances import written_instance
+from ganeti.upstream.networks import written_network
+from ganeti.upstream.nodes import written_filter, written_group, written_node
+from ganeti.upstream.reading import translate
+from ganeti.upstream.report import Judge, Report
+from ganeti.upstream.stored import KIND_WORDS
+
+PORTS = range(11000, 15000)
+"""What the original gives out."""
+_PORT_WORD = 2
+"""Where the port is in the `logical_id` of a mirrored disk."""
+_NOWHERE = object()
+
+
+def document_of(
+    objects: Iterable[Stored], original: Document | None = None, *, keep_unknown: bool = False
+) -> tuple[Document, Report]:
+    """A configuration that the original reads.
+
+    With the document that was imported (`forms.parse`), what has not changed since is as it was there, and
+    what had no meaning here is there again.
+    """
+    judge = Judge(keep_unknown=keep_unknown)
+    new = _written(judge, tuple(objects))
+    if original is not None:
+        before = translate(original, Choices(keep_unknown=True))
+        old = _written(Judge(keep_unknown=True), before.objects)
+        new = merged(original, old, new)
+    _number_ports(judge, new)
+    new["version"] = VERSION_3_0
+    new["serial_no"] = max(int(new.get("serial_no") or 0), new["cluster"]["serial_no"]) + 1
+    return new, judge.report
+
+
+def _written(judge: Judge, objects: tuple[Stored, ...]) -> Document:
+    clusters = [one for one in objects if isinstance(one, Cluster)]
+    if len(clusters) != 1:
+        raise InputError(f"there are {len(clusters)} clusters instead of one", "configuration")
+    (cluster,) = clusters
+    groups = {one.uuid: one for one in objects if isinstance(one, NodeGroup)}
+    nodes = {one.uuid: one for one in objects if isinstance(one, Node)}
+    names = {uuid: node.name for uuid, node in nodes.items()}
+    new: Document = {
+        "ctime": cluster.ctime,
+        "mtime": cluster.mtime,
+        "cluster": written_cluster(judge, cluster),
+        **{table: {} for table in TABLES},
+    }
+    instances = [one for one in objects if isinstance(one, Instance)]
+    new["cluster"]["enabled_user_shutdown"] = any(
+        layer.get("user_shutdown") for layer in own_layers(cluster, instances)
+    )
+    for instance in instances:
+        node = nodes.get(instance.primary_node)
+        group = groups.get(node.group) if node else None
+        found, disks = written_instance(judge, instance, group, names)
+        new["instances"][instance.uuid] = found
+        new["disks"].update(disks)
+    _write_others(judge, new, objects, _addresses_of(instances))
+    judge.report.count(KIND_WORDS[type(one)] for one in objects)
+    return new
+
+
+def _write_others(
+    judge: Judge, new: Document, objects: tuple[Stored, ...], taken: Mapping[str, list[str]]
+) -> None:
+    for thing in objects:
+        match thing:
+            case NodeGroup():
+                new["nodegroups"][thing.uuid] = written_group(judge, thing)
+            case Node():
+                new["nodes"][thing.uuid] = written_node(thing)
+            case JobFilter():
+                new["filters"][thing.uuid] = written_filter(thing)
+            case Network():
+                network = written_network(judge, thing, taken.get(thing.uuid, ()))
+                if network is not None:
+                    new["networks"][thing.uuid] = network
+
+
+def _addresses_of(instances: Iterable[Instance]) -> dict[str, list[str]]:
+    """Network -> the addresses of it that interfaces have."""
+    taken: dict[str, list[str]] = {}
+    for instance in instances:
+        for nic in instance.nics:
+            if nic.network and nic.ip:
+                taken.setdefault(nic.network, []).append(nic.ip)
+    return taken
+
+
+def merged(original: Any, old: Any, new: Any) -> Any:
+    """`new`, with what is in `original` wherever nothing has changed since (`old`) or nothing is said."""
+    if new == old:
+        return original if original is not _NOWHERE else new
+    if not (isinstance(original, dict) and isinstance(old, dict) and isinstance(new, dict)):
+        return new
+    found = {}
+    for name in dict.fromkeys((*original, *new)):
+        if name in new:
+            found[name] = merged(original.get(name, _NOWHERE), old.get(name, _NOWHERE), new[name])
+        elif name not in old:
+            found[name] = original[name]
+    return found
+
+
+def _number_ports(judge: Judge, document: Document) -> None:
+    """Say which ports are free: all that were given out and that nobody has."""
+    used: dict[int, str] = {}
+    claims = [
+        (one["network_port"], f"instance {one.get('name')}")
+        for one in document["instances"].values()
+        if one.get("network_port") is not None
+    ]
+    claims += [
+        (one["logical_id"][_PORT_WORD], f"disk {uuid}")
+        for uuid, one in document["disks"].items()
+        if one.get("dev_type") == "drbd"
+    ]
+    for port, owner in claims:
+        if port in used:
+            judge.refuse(owner, "port", f"{port} is also that of {used[port]}")
+        used[port] = owner
+    before = _pool(document["cluster"])
+    highest = max(
+        [PORTS.start - 1, *used, *before, int(document["cluster"].get("highest_used_port") or 0)]
+    )
+    free = set(range(PORTS.start, min(highest + 1, PORTS.stop))) | before
+    document["cluster"]["highest_used_port"] = highest
+    document["cluster"]["tcpudp_port_pool"] = sorted(free - used.keys())
+
+
+def _pool(cluster: Mapping[str, Any]) -> set[int]:
+    return set(cluster.get("tcpudp_port_pool") or ())

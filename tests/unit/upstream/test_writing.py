@@ -1,0 +1,116 @@
+"""What the original is given back."""
+
+from msgspec.structs import replace
+
+from ganeti.model.objects import Cluster, Instance, Network, NodeUuid
+from ganeti.model.stored import Stored
+from ganeti.upstream import forms
+from ganeti.upstream.choices import Choices
+from ganeti.upstream.reading import translate
+from ganeti.upstream.report import Verdict
+from ganeti.upstream.writing import document_of, merged
+from tests.unit.upstream import sample
+
+
+def original() -> forms.Document:
+    return forms.parse(sample.encoded(sample.document()))
+
+
+def objects() -> tuple[Stored, ...]:
+    return translate(original(), Choices(keep_unknown=True)).objects
+
+
+def test_what_nobody_has_changed_is_given_back_as_it_was() -> None:
+    written, report = document_of(objects(), original())
+    assert report.decisions == []
+    ours = {"version", "serial_no"}
+    ports = {"tcpudp_port_pool", "highest_used_port"}
+    before = original()
+    for name in before.keys() - ours - {"cluster"}:
+        assert written[name] == before[name], name
+    for name in before["cluster"].keys() - ports:
+        assert written["cluster"][name] == before["cluster"][name], name
+
+
+def test_what_was_changed_here_is_changed_there() -> None:
+    def changed(thing: Stored) -> Stored:
+        match thing:
+            case Cluster():
+                return replace(thing, candidate_pool_size=9)
+            case Instance(name="web2.example.com"):
+                return replace(thing, beparams={"maxmem": 2048})
+        return thing
+
+    left = tuple(changed(one) for one in objects() if one.name != "web1.example.com")
+    written, _ = document_of(left, original())
+    assert written["cluster"]["candidate_pool_size"] == 9
+    assert written["cluster"]["secret_of_the_future"] == {"a": 1}
+    (instance,) = written["instances"].values()
+    assert instance["beparams"] == {"maxmem": 2048}
+    assert list(written["disks"]) == [sample.PLAIN]
+
+
+def test_free_ports_are_those_that_nobody_has() -> None:
+    written, _ = document_of(objects(), original())
+    cluster = written["cluster"]
+    assert cluster["highest_used_port"] == 11003
+    assert cluster["tcpudp_port_pool"] == [11000, 11001]
+
+
+def test_a_port_that_two_have_is_refused() -> None:
+    left = tuple(
+        replace(one, network_port=11002) if one.name == "web2.example.com" else one
+        for one in objects()
+    )
+    _, report = document_of(left)
+    assert [one.field for one in report.refused] == ["port"]
+
+
+def test_volumes_with_two_names_are_to_be_renamed_first() -> None:
+    def moved(thing: Stored) -> Stored:
+        if not isinstance(thing, Instance) or thing.name != "web1.example.com":
+            return thing
+        (disk,) = thing.disks
+        data, meta = disk.children
+        other = {**data.parts, NodeUuid(sample.NODES[1]): ("xenvg", "new.data")}
+        return replace(thing, disks=(replace(disk, children=(replace(data, parts=other), meta)),))
+
+    _, report = document_of(map(moved, objects()), original())
+    (decision,) = report.decisions
+    assert decision.verdict is Verdict.CHANGED
+    assert (
+        f"on node2.example.com: lvrename xenvg new.data {sample.DISK}.disk0_data" in decision.advice
+    )
+
+
+def test_a_guest_that_the_original_cannot_run_is_refused_by_name() -> None:
+    left = tuple(
+        replace(one, hvparams={"firmware": "uefi", "tpm": True})
+        if isinstance(one, Instance)
+        else one
+        for one in objects()
+    )
+    _, report = document_of(left)
+    assert {one.field for one in report.refused} == {"kvm.firmware", "kvm.tpm"}
+    _, kept = document_of(left, keep_unknown=True)
+    assert kept.refused == []
+
+
+def test_a_network_of_ipv6_is_refused_by_name() -> None:
+    left = tuple(
+        replace(one, network="2001:db8::/120", gateway=None, external=())
+        if isinstance(one, Network)
+        else one
+        for one in objects()
+    )
+    _, report = document_of(left)
+    assert "network lan" in [one.what for one in report.refused]
+
+
+def test_merging_is_by_what_has_changed() -> None:
+    base = {"same": 1, "odd": [2], "deep": {"a": 1, "unknown": 3}, "gone": 4}
+    old = {"same": "1", "deep": {"a": "1"}, "gone": "4"}
+    new = {"same": "1", "deep": {"a": "2"}, "more": "5"}
+    assert merged(base, old, new) == {
+        "same": 1, "odd": [2], "deep": {"a": "2", "unknown": 3}, "more": "5",
+    }  # fmt: skip
