@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 
 from ganeti.base.errors import InputError
 from ganeti.config.index import index_of
@@ -255,6 +255,7 @@ def test_the_report_is_readable_and_json() -> None:
     assert {"verdict", "what", "field", "text", "advice"} == data["decisions"][0].keys()
 
 
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sample.documents())
 def test_what_was_imported_and_exported_is_imported_as_the_same(document: sample.Document) -> None:
     first = read(document, Choices())
