@@ -1,5 +1,6 @@
 """Real LVM and real DRBD: nodes that are machines, whose power is cut, under a real master outside."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 from tests.support.local_cluster import wait_until
 from tests.support.machine_cluster import MachineCluster, machine_cluster
 
-pytestmark = [pytest.mark.host, pytest.mark.soak, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.host, pytest.mark.soak, pytest.mark.timeout(7200)]
 
-WEB, LONE = "web1.example.com", "lone.example.com"
-LONG_S = 1200
+WEB = "web1.example.com"
+LONG_S = 1800
+SIZE_MIB, FILLED_MIB = 96, 16
+ROUNDS = 100
 
 
 @pytest.fixture(scope="module")
@@ -19,23 +22,38 @@ def cluster() -> Iterator[MachineCluster]:
         yield made
 
 
-def add(cluster: MachineCluster, name: str, template: str, nodes: str, size: str = "16m") -> None:
+@pytest.fixture
+def web(cluster: MachineCluster) -> Iterator[None]:
+    """A mirrored instance that runs on node 2; nothing is left of it."""
+    add(cluster, WEB, "drbd", "node2:node3", SIZE_MIB)
+    do(cluster, "startup", WEB)
+    assert statuses(cluster) == ["ok", "ok"]
+    yield
+    do(cluster, "remove", "-f", WEB)
+    assert_nothing_left(cluster)
+
+
+def add(cluster: MachineCluster, name: str, template: str, nodes: str, size: int = 16) -> None:
     cluster.ok(
-        *("gnt-instance", "add", "-t", template, "-n", nodes, "--disk", f"0:size={size}"),
+        *("gnt-instance", "add", "-t", template, "-n", nodes, "--disk", f"0:size={size}m"),
         *("-B", "memory=16m", "--no-install", "--no-nics", name),
         timeout_s=LONG_S,
     )
 
 
-def fill(cluster: MachineCluster, node: int, device: str, mib: int) -> str:
-    """Write to a disk and sync it; its checksum."""
-    write = f"dd if=/dev/urandom of={device} bs=1M count={mib} conv=fsync 2>/dev/null"
-    cluster.inside(node, f"{write} && sync")
-    return checksum(cluster, node, device)
+def do(cluster: MachineCluster, *words: str) -> None:
+    cluster.ok("gnt-instance", *words, timeout_s=LONG_S)
 
 
-def checksum(cluster: MachineCluster, node: int, device: str) -> str:
-    return cluster.inside(node, f"sha256sum <{device}").split()[0]
+def fill(cluster: MachineCluster, node: int, mib: int) -> str:
+    """Write to the beginning of the disk and sync it; its checksum."""
+    cluster.inside(node, f"dd if=/dev/urandom of=/dev/drbd0 bs=1M count={mib} conv=fsync")
+    return checksum(cluster, node)
+
+
+def checksum(cluster: MachineCluster, node: int, device: str = "/dev/drbd0") -> str:
+    read = f"dd if={device} bs=1M count={FILLED_MIB} 2>/dev/null | sha256sum"
+    return cluster.inside(node, read).split()[0]
 
 
 def statuses(cluster: MachineCluster, name: str = WEB) -> list[str]:
@@ -44,67 +62,170 @@ def statuses(cluster: MachineCluster, name: str = WEB) -> list[str]:
     return [line.split()[2] for line in done.lines[1:]]
 
 
+def both_good(cluster: MachineCluster) -> None:
+    do(cluster, "activate-disks", "--wait-for-sync", WEB)
+    assert statuses(cluster) == ["ok", "ok"]
+
+
+def volumes(cluster: MachineCluster, node: int) -> list[str]:
+    return cluster.inside(node, "lvs --noheadings -o lv_name xenvg").split()
+
+
 @pytest.mark.requirement("S77", "S97", "G11", "G13", "F22", "F25")
+@pytest.mark.usefixtures("web")
 def test_an_instance_survives_the_death_of_its_node_and_the_node_comes_back(
     cluster: MachineCluster,
 ) -> None:
-    add(cluster, LONE, "plain", "node2")
-    add(cluster, WEB, "drbd", "node2:node3")
-    assert statuses(cluster) == ["ok", "ok"]
-    before = fill(cluster, 2, "/dev/drbd0", 16)
-    assert "s3cret" not in cluster.inside(2, "cat /proc/*/cmdline")
-    volumes = cluster.inside(2, "lvs --noheadings -o lv_name xenvg").split()
-    assert len(volumes) == 3
+    before = fill(cluster, 2, FILLED_MIB)
+    assert len(volumes(cluster, 2)) == 2
     cluster.machine(2).cut_power()
     cluster.ok("gnt-node", "modify", "--offline=yes", "node2", timeout_s=LONG_S)
-    cluster.ok("gnt-instance", "failover", "-f", WEB, timeout_s=LONG_S)
-    assert checksum(cluster, 3, "/dev/drbd0") == before
-    after = fill(cluster, 3, "/dev/drbd0", 4)
+    do(cluster, "failover", "-f", "--ignore-consistency", WEB)
+    assert checksum(cluster, 3) == before
+    after = fill(cluster, 3, 4)
     assert after != before
     cluster.power_on(2)
     cluster.ok("gnt-node", "modify", "--offline=no", "node2", timeout_s=LONG_S)
-    cluster.ok("gnt-instance", "activate-disks", "--wait-for-sync", WEB, timeout_s=LONG_S)
-    assert statuses(cluster) == ["ok", "ok"]
-    received = cluster.inside(2, "grep -o 'nr:[0-9]*' /proc/drbd")
-    assert int(received.partition(":")[2]) < 8 * 1024, "all was copied, not what had changed"
-    cluster.ok("gnt-instance", "failover", "-f", WEB, timeout_s=LONG_S)
-    assert checksum(cluster, 2, "/dev/drbd0") == after
+    both_good(cluster)
+    received = re.search(r"\bnr:(\d+)", cluster.inside(2, "cat /proc/drbd"))
+    assert received is not None
+    assert int(received[1]) < SIZE_MIB * 1024 // 2, "all was copied, not what had changed"
+    do(cluster, "failover", "-f", WEB)
+    assert checksum(cluster, 2) == after
     cluster.ok("gnt-cluster", "verify-disks", timeout_s=LONG_S)
 
 
+@pytest.mark.requirement("F22", "G13")
+@pytest.mark.usefixtures("web")
+def test_a_link_that_is_cut_while_it_is_written_to_costs_nothing(cluster: MachineCluster) -> None:
+    cluster.inside(3, "(ip link set eth0 down; sleep 45; ip link set eth0 up) >/dev/null 2>&1 &")
+    written = fill(cluster, 2, FILLED_MIB)
+    wait_until(lambda: statuses(cluster) != ["ok", "ok"], "the cut is told", LONG_S)
+    wait_until(lambda: "up" in cluster.inside(3, "ip -br link show eth0").lower(), "", LONG_S)
+    both_good(cluster)
+    do(cluster, "failover", "-f", WEB)
+    assert checksum(cluster, 3) == written
+
+
+@pytest.mark.requirement("S77", "G13")
+@pytest.mark.usefixtures("web")
 def test_it_migrates_and_grows_and_its_copies_are_replaced(cluster: MachineCluster) -> None:
-    before = checksum(cluster, 2, "/dev/drbd0")
-    cluster.ok("gnt-instance", "migrate", "-f", WEB, timeout_s=LONG_S)
-    assert checksum(cluster, 3, "/dev/drbd0") == before
+    before = fill(cluster, 2, FILLED_MIB)
+    do(cluster, "migrate", "-f", WEB)
+    assert checksum(cluster, 3) == before
     assert "allow-two-primaries" not in cluster.inside(3, "drbdsetup show")
     for mode in ("-s", "-p"):
-        cluster.ok("gnt-instance", "replace-disks", mode, WEB, timeout_s=LONG_S)
+        do(cluster, "replace-disks", mode, WEB)
         assert statuses(cluster) == ["ok", "ok"]
-        assert checksum(cluster, 3, "/dev/drbd0") == before
-    cluster.ok("gnt-instance", "grow-disk", WEB, "0", "16m", timeout_s=LONG_S)
-    assert cluster.inside(3, "blockdev --getsize64 /dev/drbd0").strip() == str(32 << 20)
+        assert checksum(cluster, 3) == before
+    do(cluster, "grow-disk", WEB, "0", "16m")
+    size = cluster.inside(3, "blockdev --getsize64 /dev/drbd0").strip()
+    assert size == str((SIZE_MIB + 16) << 20)
+    assert checksum(cluster, 3) == before
+
+
+@pytest.mark.usefixtures("web")
+def test_it_becomes_plain_and_mirrored_again_where_it_is(cluster: MachineCluster) -> None:
+    before = fill(cluster, 2, FILLED_MIB)
+    do(cluster, "shutdown", WEB)
+    do(cluster, "modify", "-t", "plain", WEB)
+    (volume,) = volumes(cluster, 2)
+    assert checksum(cluster, 2, f"/dev/xenvg/{volume}") == before
+    assert volumes(cluster, 3) == []
+    do(cluster, "modify", "-t", "drbd", "-n", "node3", WEB)
+    assert len(volumes(cluster, 2)) == 2
+    do(cluster, "startup", WEB)
+    both_good(cluster)
+    do(cluster, "failover", "-f", WEB)
+    assert checksum(cluster, 3) == before
 
 
 @pytest.mark.requirement("F22", "G13")
+@pytest.mark.usefixtures("web")
 def test_a_split_brain_is_told_and_a_person_chooses(cluster: MachineCluster) -> None:
-    cluster.ok("gnt-instance", "shutdown", WEB, timeout_s=LONG_S)
-    cluster.ok("gnt-instance", "activate-disks", "--wait-for-sync", WEB, timeout_s=LONG_S)
+    do(cluster, "shutdown", WEB)
+    both_good(cluster)
     for node in (2, 3):
-        cluster.inside(node, "ip link set eth0 down; sleep 12")
+        cluster.inside(node, "ip link set eth0 down; sleep 15")
     for node in (2, 3):
         cluster.inside(node, "drbdsetup primary 0; dd if=/dev/urandom of=/dev/drbd0 bs=4k count=9")
+    kept = checksum(cluster, 2)
+    for node in (2, 3):
         cluster.inside(node, "drbdsetup secondary 0; ip link set eth0 up")
     wait_until(lambda: "split-brain" in statuses(cluster), "the split brain is told", LONG_S)
-    cluster.ok("gnt-instance", "replace-disks", "-s", WEB, timeout_s=LONG_S)
-    cluster.ok("gnt-instance", "activate-disks", "--wait-for-sync", WEB, timeout_s=LONG_S)
-    assert statuses(cluster) == ["ok", "ok"]
-    cluster.ok("gnt-instance", "deactivate-disks", WEB, timeout_s=LONG_S)
+    assert cluster.run("gnt-instance", "startup", WEB, timeout_s=LONG_S).status != 0
+    do(cluster, "replace-disks", "-s", WEB)
+    both_good(cluster)
+    assert checksum(cluster, 2) == kept
+    do(cluster, "deactivate-disks", WEB)
 
 
-@pytest.mark.requirement("G11", "F24")
-def test_nothing_is_left_of_removed_instances(cluster: MachineCluster) -> None:
-    for name in (WEB, LONE):
-        cluster.ok("gnt-instance", "remove", "-f", name, timeout_s=LONG_S)
+@pytest.mark.requirement("G11", "F24", "F25")
+def test_hundred_rounds_of_adding_failing_and_removing_leave_nothing(
+    cluster: MachineCluster,
+) -> None:
+    for number in range(ROUNDS):
+        name = f"round{number}.example.com"
+        if number % 3 == 2:  # the second node has no space: what the first has made goes again
+            cluster.inside(3, "lvcreate -q -W n -Z n -an -l 100%FREE -n stuffing xenvg")
+            failed = cluster.run(
+                *("gnt-instance", "add", "-t", "drbd", "-n", "node2:node3", "--disk", "0:size=4m"),
+                *("-B", "memory=16m", "--no-install", "--no-nics", name),
+                timeout_s=LONG_S,
+            )
+            assert failed.status != 0
+            cluster.inside(3, "lvremove -q -f xenvg/stuffing")
+        else:
+            template, nodes = ("drbd", "node2:node3") if number % 3 else ("plain", "node2")
+            add(cluster, name, template, nodes, 4)
+            do(cluster, "remove", "-f", name)
+        assert_nothing_left(cluster)
+
+
+def assert_nothing_left(cluster: MachineCluster) -> None:
     for node in (2, 3):
-        assert cluster.inside(node, "lvs --noheadings -o lv_name xenvg") == ""
+        assert volumes(cluster, node) == []
         assert "cs:" not in cluster.inside(node, "cat /proc/drbd")
+        assert cluster.inside(node, "ls /run/ganeti | grep tmp || true") == ""
+
+
+@pytest.fixture
+def two_devices(cluster: MachineCluster) -> Iterator[None]:
+    """The volume group of node 3 lies on two physical volumes; new volumes on the second, `right`."""
+    cluster.inside(3, _TWO_DEVICES)
+    yield
+    cluster.inside(3, _ONE_DEVICE)
+
+
+_TWO_DEVICES = """
+vgremove -q -f xenvg && pvremove -q -f /dev/vdd && half=$(($(blockdev --getsz /dev/vdd) / 2))
+echo 0 $half linear /dev/vdd 0 | dmsetup create left --noudevsync
+echo 0 $half linear /dev/vdd $half | dmsetup create right --noudevsync
+dmsetup mknodes
+vgcreate -q xenvg /dev/mapper/left /dev/mapper/right && pvchange -q -x n /dev/mapper/left
+"""
+_ONE_DEVICE = """
+vgremove -q -f xenvg && dmsetup remove left && dmsetup remove right
+pvcreate -q -y -ff /dev/vdd && vgcreate -q xenvg /dev/vdd
+"""
+_LOSE_RIGHT = """
+pvchange -q -x y /dev/mapper/left && half=$(blockdev --getsz /dev/mapper/right)
+dmsetup suspend --nolockfs --noudevsync right && dmsetup load right --table "0 $half error"
+dmsetup resume --noudevsync right
+"""
+
+
+@pytest.mark.requirement("S6", "S94")
+@pytest.mark.usefixtures("two_devices")
+def test_a_volume_group_that_lost_a_physical_volume_is_repaired(cluster: MachineCluster) -> None:
+    add(cluster, WEB, "drbd", "node2:node3")
+    do(cluster, "startup", WEB)
+    cluster.inside(3, _LOSE_RIGHT)
+    written = fill(cluster, 2, FILLED_MIB)
+    assert statuses(cluster)[1] != "ok"
+    cluster.ok("gnt-node", "repair-storage", "node3", "lvm-vg", "xenvg", timeout_s=LONG_S)
+    do(cluster, "replace-disks", "-s", WEB)
+    both_good(cluster)
+    do(cluster, "failover", "-f", WEB)
+    assert checksum(cluster, 3) == written
+    do(cluster, "remove", "-f", WEB)

@@ -42,6 +42,18 @@ class CountedDisk(DrbdDisk):
         self._node.write(self._uuid)
 
 
+class CountedLayer(FileLayer):
+    """A volume that is a disk by itself."""
+
+    @property
+    def content(self) -> int:
+        return WRITTEN.get(self._disk.uuid, 0)
+
+    @content.setter
+    def content(self, value: int) -> None:
+        """Nothing is counted but how often it was written to."""
+
+
 class DrbdModelNode(MemoryNode):
     """A node with a volume group."""
 
@@ -88,7 +100,7 @@ class Kernels:
         """Let nodes keep `plain` in files and `drbd` here."""
 
         def plain(paths: Paths, disk: DiskSpec) -> BlockDevice:
-            return FileLayer(self.of(paths.root.name).directory, disk)
+            return CountedLayer(self.of(paths.root.name).directory, disk)
 
         def drbd(paths: Paths, disk: DiskSpec) -> BlockDevice:
             node = self.of(paths.root.name)

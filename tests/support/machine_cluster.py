@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ganeti.vcluster.layout import load
+from ganeti.base.paths import NODED_PORT
+from ganeti.vcluster.layout import VirtualCluster, load
 from ganeti.vcluster.machine_image import build_image
 from ganeti.vcluster.node_machines import NodeMachine, node_machines
 from tests.support.local_cluster import VCLUSTER, LocalCluster, short_directory
@@ -18,32 +19,26 @@ UP_S = 1500
 class MachineCluster(LocalCluster):
     """Node 1 is the master, a directory of this host; nodes 2 and 3 are machines."""
 
+    def __init__(self, cluster: VirtualCluster) -> None:
+        super().__init__(cluster)
+        self._machines = dict(enumerate(node_machines(cluster), start=2))
+
     def machine(self, number: int) -> NodeMachine:
         """The machine that is this node."""
-        found = self._machines.get(number)
-        if found is None:
-            found = node_machines(self.cluster)[number - 2]
-            self._machines[number] = found
-        return found
-
-    _machines: dict[int, NodeMachine]
-
-    def begin(self) -> None:
-        """Before the first use."""
-        self._machines = {}
+        return self._machines[number]
 
     def inside(self, number: int, script: str) -> str:
         """What a script says in a machine, where it must succeed."""
         return self.machine(number).agent.run(script)
 
     def power_on(self, number: int) -> None:
-        """Switch a machine on again, and wait until its node daemon answers."""
+        """Switch a machine on again, and wait until its node daemon listens."""
         one = self.machine(number)
         one.machine.start(build_image(build_tiny_guest(), self.directory))
         end = time.monotonic() + UP_S
-        name = self.node(number).name
-        while "serving at" not in self.inside(number, "cat /var/log/ganeti/node-daemon.log"):
-            assert time.monotonic() < end, f"{name} does not serve"
+        listens = f"grep -q ':{NODED_PORT:04X} 00000000:0000 0A' /proc/net/tcp"
+        while one.agent.call(listens)[0]:
+            assert time.monotonic() < end, f"{self.node(number).name} does not serve"
             time.sleep(1)
 
     def close(self) -> None:
@@ -63,12 +58,8 @@ def machine_cluster(machines: int = 2) -> Iterator[MachineCluster]:
             _vcluster(directory, "up", *options)
             made = load(directory)
             assert made is not None
-            cluster = MachineCluster(made)
-            cluster.begin()
-            try:
+            with contextlib.closing(MachineCluster(made)) as cluster:
                 yield cluster
-            finally:
-                cluster.close()
         finally:
             _vcluster(directory, "down")
 

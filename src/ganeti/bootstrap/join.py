@@ -28,7 +28,7 @@ from ganeti.base.errors import (
 from ganeti.base.identifiers import host_name
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import STOP_LIMIT_S
+from ganeti.bootstrap.daemons import START_LIMIT_S, STOP_LIMIT_S
 from ganeti.bootstrap.join_messages import (
     MESSAGE_LIMIT,
     Admission,
@@ -43,7 +43,8 @@ from ganeti.bootstrap.token import SECRET_BYTES, JoinToken, decode_token, is_pro
 from ganeti.store.register import Register, RegisterFile
 
 CONNECT_TIMEOUT_S = 10.0
-JOIN_TIMEOUT_S = 60.0
+JOIN_TIMEOUT_S = START_LIMIT_S + 30.0
+"""The node starts its daemon meanwhile."""
 TOKEN_TIMEOUT_S = 60.0
 
 

@@ -1,5 +1,6 @@
 """Disks that two nodes hold: DRBD over a volume for the data and one for the metadata on each."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -69,6 +70,25 @@ class DrbdPlanner(Planner):
             for child, use in zip(disk.children, PARAMS_BELOW, strict=True)
         )
         return replace(disk, children=below)
+
+    def around(
+        self, below: Disk, node: NodeUuid, request: NewDisk, site: Site, names: Names
+    ) -> Disk | None:
+        if below.template != PLAIN.name:
+            return None
+        group = str(below.part(node)[0])
+        if (request.params or {}).get("vg") not in (None, "", group):
+            return None
+        params = {**(request.params or {}), "vg": group}
+        disk = self.new_disk(dataclasses.replace(request, params=params), site, names)
+        data = replace(
+            disk.children[0], uuid=below.uuid, params=below.params, parts={node: below.part(node)}
+        )
+        return replace(disk, children=(data, *disk.children[1:]))
+
+    def within(self, disk: Disk, node: NodeUuid) -> Disk | None:
+        data = disk.children[0]
+        return replace(data, logical_id=data.part(node), parts={}, mode=disk.mode, name=disk.name)
 
     def grown(self, disk: Disk, size: int) -> Disk:
         data, meta = disk.children

@@ -81,6 +81,18 @@ class Planner(abc.ABC):
             ErrorCode.WRONG_STATE,
         )
 
+    def around(
+        self, below: Disk, node: NodeUuid, request: NewDisk, site: Site, names: Names
+    ) -> Disk | None:
+        """The disk as it is around one that `node` has already, which keeps its data; None if it cannot be."""
+        del below, node, request, site, names
+        return None
+
+    def within(self, disk: Disk, node: NodeUuid) -> Disk | None:
+        """What has the data on a node, as a disk of its own; None if nothing could be."""
+        del disk, node
+        return None
+
     def grown(self, disk: Disk, size: int) -> Disk:
         """The disk with its new size, in MiB, and that of its layers."""
         return replace(disk, size=size)

@@ -62,7 +62,8 @@ class NodeMachine:
         """Take it into the cluster by a token, as any node. ExecError."""
         self.agent.run("ganeti-node-join >/run/join 2>&1 </dev/null & echo $! >/run/join.pid")
         token = self._wait_token()
-        add = ["gnt-node", "add", "--token-file=-", self.node.name]
+        # Under emulation a candidate's daemons would take minutes to start.
+        add = ["gnt-node", "add", "--token-file=-", "--master-capable=no", self.node.name]
         commands.run(commands.cluster.master, add, stdin=token + "\n")
         self.forget()
 

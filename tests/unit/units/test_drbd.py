@@ -32,11 +32,13 @@ from ganeti.model.opcodes.mirrors import (
     OpNodeListDrbd,
 )
 from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
+from ganeti.rpc.fake import Fault
+from ganeti.store.faulty import Crash
 from ganeti.units.undo.disks import removals
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
 from tests.support.units_cluster import NODES as UUIDS
 from tests.support.units_cluster import Master, World, failed, node_name, succeeded
-from tests.unit.units.opcodes import NAME, create, migrate
+from tests.unit.units.opcodes import NAME, create, migrate, modify
 
 pytestmark = pytest.mark.virtual_time
 
@@ -77,8 +79,10 @@ def check(master: Master, kernels: Kernels) -> None:
                 continue
             primary = uuid == instance.primary_node
             for disk in instance.disks:
-                volumes |= {str(child.part(uuid)[1]) for child in disk.children}
-                if instance.admin_state is AdminState.UP:
+                volumes |= {
+                    str(layer.part(uuid)[1]) for layer in disk.layers() if layer.template == "plain"
+                }
+                if instance.admin_state is AdminState.UP and disk.template == "drbd":
                     devices[disk.uuid] = (
                         disk.parts[uuid][0],
                         "Primary" if primary else "Secondary",
@@ -285,3 +289,131 @@ async def test_a_node_gets_another_name_without_a_change_of_any_disk(master: Mas
     await master.change(lambda draft: draft.put(replace(node, name="other.example.com")))
     assert master.instance(NAME).disks == before.disks
     assert before.disks[0].parts.keys() == {UUIDS[0], UUIDS[1]}
+
+
+# --- another template, around the same data ---
+
+CONVERSIONS = [("plain", "drbd"), ("drbd", "plain")]
+CALLS, COMMITS = 8, 8
+"""As many as the longer way has."""
+
+
+def converted(template: str) -> OpCode:
+    remote = TWO if template == "drbd" else None
+    return modify(disk_template=template, remote_node=remote)
+
+
+async def filled(master: Master, kernels: Kernels, template: str) -> None:
+    """An instance that is down, and has been written to."""
+    others = {} if template == "drbd" else {"disk_template": template, "snode": None}
+    succeeded(await master.run(mirrored(**others, disks=[DiskRequest(size=8)])))
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    (path,) = _data(master, kernels)
+    with path.open("r+b") as file:
+        file.write(b"what the guest wrote")
+    master.rpc.reset()
+
+
+def _data(master: Master, kernels: Kernels) -> list[Path]:
+    """The files that have the data of the instance on its primary node."""
+    return [
+        kernels.of(ONE).directory / str((disk.children or (disk,))[0].part(UUIDS[0])[1])
+        for disk in master.instance(NAME).disks
+    ]
+
+
+async def check_whole(master: Master, kernels: Kernels, where: list[Path]) -> str:
+    """The data is where it was, whatever became of the conversion; the template that the instance has."""
+    master.rpc.forget_faults()
+    master.check_nothing_is_held()
+    assert _data(master, kernels) == where
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    check(master, kernels)
+    assert where[0].read_bytes().startswith(b"what the guest wrote")
+    return master.instance(NAME).disk_template
+
+
+@pytest.mark.requirement("G11", "G12", "G13")
+@pytest.mark.parametrize(("before", "after"), CONVERSIONS)
+async def test_a_conversion_leaves_the_data_where_it_is(
+    master: Master, kernels: Kernels, before: str, after: str
+) -> None:
+    await filled(master, kernels, before)
+    where = _data(master, kernels)
+    assert succeeded(await master.run(converted(after))) == [["disk_template", after]]
+    assert not [call for call in master.rpc.calls if call.procedure.startswith("disk_")]
+    assert await check_whole(master, kernels, where) == after
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.requirement("G11", "G12", "G13", "F24")
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("number", range(1, CALLS + 1))
+@pytest.mark.parametrize(("before", "after"), CONVERSIONS)
+async def test_a_conversion_in_place_that_fails_leaves_the_data(  # noqa: PLR0917 - parameters
+    master: Master, kernels: Kernels, before: str, after: str, number: int, fault: Fault
+) -> None:
+    await filled(master, kernels, before)
+    where = _data(master, kernels)
+    master.rpc.fail(number, fault)
+    view = await master.run(converted(after))
+    await master.nothing_is_left()
+    if await check_whole(master, kernels, where) == before:
+        failed(view)
+
+
+@pytest.mark.requirement("G11", "G13", "F24")
+@pytest.mark.parametrize("at", [ONE, TWO])
+@pytest.mark.parametrize(("before", "after"), CONVERSIONS)
+async def test_a_conversion_during_which_any_command_fails_leaves_the_data(
+    master: Master, kernels: Kernels, before: str, after: str, at: str
+) -> None:
+    await filled(master, kernels, before)
+    node, where = kernels.of(at), _data(master, kernels)
+    for fail_at in range(80):
+        node.calls.clear()
+        node.fail_at = fail_at
+        await master.run(converted(after))
+        node.fail_at = None
+        await master.nothing_is_left()
+        done = await check_whole(master, kernels, where)
+        succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+        if done == after:
+            break
+    else:
+        pytest.fail("it never went through")
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.requirement("G7", "G11", "G13")
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("number", range(COMMITS))
+@pytest.mark.parametrize(("before", "after"), CONVERSIONS)
+async def test_the_next_master_ends_or_undoes_a_conversion_in_place(
+    kernels: Kernels, before: str, after: str, number: int, written: bool
+) -> None:
+    world = World(node_type=DrbdModelNode, enabled_disk_templates=("drbd", "plain", "diskless"))
+    first = await Master.begin(world)
+    await filled(first, kernels, before)
+    where = _data(first, kernels)
+    await first.submit(converted(after))
+    first.store.inject(Crash(written=written), after=number)
+    await first.is_dead_after_a_while()
+    second = await first.restart()
+    try:
+        await second.idle()
+        await check_whole(second, kernels, where)
+    finally:
+        await second.end()
+
+
+@pytest.mark.requirement("G13")
+async def test_a_copy_that_has_not_all_data_does_not_become_plain(
+    master: Master, kernels: Kernels
+) -> None:
+    await filled(master, kernels, "drbd")
+    (disk,) = master.instance(NAME).disks
+    (kernels.of(ONE).directory / str(disk.children[1].part(UUIDS[0])[1])).unlink()
+    failed(await master.run(converted("plain")))
+    await master.nothing_is_left()
+    assert master.instance(NAME).disk_template == "drbd"

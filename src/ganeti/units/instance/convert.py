@@ -1,42 +1,48 @@
 """Keeping the disks of an instance in another way: `gnt-instance modify -t TEMPLATE`."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
-from ganeti.config.fill import instance_spec
 from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
 from ganeti.jobs.executor import Outcome
-from ganeti.layouts.places import holders
+from ganeti.jobs.undo_log import UndoLog
+from ganeti.layouts.places import creation_order, holders
 from ganeti.layouts.planner import NewDisk, Site, placed_disks
 from ganeti.layouts.registry import PLANNERS
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DiskTemplate
+from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
+from ganeti.rpc.procedures.disks import BLOCKDEV_CREATE, DiskArgs
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import is_running, primary_node, put_instance
 from ganeti.units.instance.disks import (
     JobNames,
+    check_copy,
     close_disks,
     copies_open,
     create_disks,
     disks_on,
     is_mirrored,
     open_disks,
+    sync_of,
     wait_for_sync,
 )
 from ganeti.units.instance.local_copy import copy_disks
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
-from ganeti.units.undo.disks import CloseDisk, removals
+from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
+from ganeti.units.undo.step import Step
 
 ALONE = (
     *("nics", "disks", "beparams", "runtime_mem", "hvparams", "os_name", "osparams"),
@@ -94,10 +100,11 @@ async def plan_conversion(
     after = placed_disks(PLANNERS[template.name], unplaced, uuids, JobNames(ctx))
     check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)
     ctx.check_change(put_instance(after))
-    needs = space_needed(ctx.snapshot.cluster, after.disks)
     for one in nodes:
-        info = await free_resources(ctx, one, f"converting {before.name}", needs)
-        check_space(info, one, needs)
+        new = [layer for disk in after.disks for layer in _but(disk, _kept(before, after, one))]
+        if needs := space_needed(ctx.snapshot.cluster, new):
+            info = await free_resources(ctx, one, f"converting {before.name}", needs)
+            check_space(info, one, needs)
     return ConvertPlan(before, after, node)
 
 
@@ -140,39 +147,114 @@ def _new_disks(
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
     given = check_disk_params(template.name, op.ext_params, "ext_params")
     params = {name: value for name, value in given.items() if value is not None}
-    disks: list[Disk] = []
+    node, disks = before.primary_node, list[Disk]()
     for index, old in enumerate(before.disks):
         site = Site(ctx.snapshot.cluster, before.name, index, op.file_storage_dir, tuple(disks))
         planner.check_site(site)
         new = NewDisk(size=old.size, mode=old.mode, name=old.name, params=params)
-        disks.append(planner.new_disk(new, site, names))
+        within = PLANNERS[before.disk_template].within(old, node)
+        if within is not None and within.template == template.name and not params:
+            disks.append(within)
+        else:
+            around = planner.around(old, node, new, site, names)
+            disks.append(around or planner.new_disk(new, site, names))
     return tuple(disks)
 
 
+def _kept(before: Instance, after: Instance, node: Node) -> set[str]:
+    """The layers (UUIDs) that a node has already and keeps: what is written in them stays as it is."""
+    uuid = NodeUuid(node.uuid)
+    old, new = (
+        {layer.uuid: layer.part(uuid) for disk in one.disks for layer in disk.layers()}
+        if uuid in holders(one)
+        else {}
+        for one in (before, after)
+    )
+    return {layer for layer, part in old.items() if new.get(layer) == part}
+
+
+Layer = TypeVar("Layer", Disk, DiskSpec)
+
+
+def _but(disk: Layer, kept: Collection[str]) -> list[Layer]:
+    """A disk without what is kept of it: all of it, or the other layers, or nothing."""
+    if disk.uuid in kept:
+        return []
+    if any(child.uuid in kept for child in disk.children):
+        return [layer for child in disk.children for layer in _but(child, kept)]
+    return [disk]
+
+
 async def convert(ctx: UnitContext, plan: ConvertPlan, *, wait: bool) -> Outcome:
-    """Make the new disks, copy, record, remove the old ones; or leave everything as it was."""
+    """Make what is new, copy what is not kept, record, remove the old; or leave everything as it was."""
     before, after = plan.before, plan.after
+    in_place = bool(_kept(before, after, plan.node))
     async with ctx.undo_log() as undo:
+        for uuid in holders(before):
+            await undo.push(SetDiskRole(node=uuid, instance=before.uuid))
+        if in_place:
+            await _check_own_copy(ctx, plan)
         ctx.step(f"making {len(after.disks)} disks of template {after.disk_template}")
-        await create_disks(ctx, undo, after)
-        for uuid in holders(after):
-            for disk in disks_on(ctx, after, uuid):
-                await undo.push(CloseDisk(node=uuid, instance=after.name, disk=disk.public))
-        async with (
-            _opened(ctx, before, plan.node),
-            _opened(ctx, after, plan.node),
-        ):
-            await copy_disks(ctx, plan.node, before, after)
-            if wait and is_mirrored(after):
-                ctx.step("waiting for the copies to be the same")
-                await wait_for_sync(ctx, after)
-        superfluous = [
-            step
-            for uuid in holders(before)
-            for step in removals(uuid, instance_spec(ctx.snapshot, before, uuid))
-        ]
-        undo.commit(put_instance(after), then=superfluous)
+        await _create(ctx, undo, plan)
+        if in_place:
+            async with _opened(ctx, after, plan.node):
+                await _synchronise(ctx, after, wait=wait)
+        else:
+            async with _opened(ctx, before, plan.node), _opened(ctx, after, plan.node):
+                await copy_disks(ctx, plan.node, before, after)
+                await _synchronise(ctx, after, wait=wait)
+        undo.commit(put_instance(after), then=_removals(ctx, before, keeping=after))
     return Outcome([["disk_template", after.disk_template]])
+
+
+async def _check_own_copy(ctx: UnitContext, plan: ConvertPlan) -> None:
+    """The data stays where it is on the primary node, so that copy must have all of it, by what its peer knows too."""
+    if not is_mirrored(plan.before):
+        return
+    async with _opened(ctx, plan.before, plan.node):
+        seen = [sync for _disk, sync in await sync_of(ctx, plan.before, plan.node)]
+        if any(sync and not sync.up_to_date and sync.percent is not None for sync in seen):
+            await _synchronise(ctx, plan.before, wait=True)
+        await check_copy(ctx, plan.before, plan.node, to="convert")
+
+
+async def _create(ctx: UnitContext, undo: UndoLog, plan: ConvertPlan) -> None:
+    """Make the new disks on their nodes, around what is kept there; undone, they are closed and then removed."""
+    after = plan.after
+    for uuid in creation_order(after):
+        node = ctx.snapshot.nodes[uuid]
+        kept = _kept(plan.before, after, node)
+        if not kept:
+            await create_disks(ctx, undo, after, nodes=[uuid])
+        for disk in disks_on(ctx, after, uuid):
+            if disk.uuid in kept:
+                continue
+            for layer in _but(disk, kept) if kept else ():
+                await undo.push(RemoveDisk(node=uuid, instance=after.name, disk=layer.public))
+            await undo.push(CloseDisk(node=uuid, instance=after.name, disk=disk.public))
+            if kept:
+                ctx.info(f"disk {disk.index} on {node.name}, around the data that is there")
+                what = DiskArgs(instance_name=after.name, disk=disk)
+                await ctx.call(node, BLOCKDEV_CREATE, what)
+
+
+def _removals(ctx: UnitContext, before: Instance, *, keeping: Instance) -> list[Step]:
+    """The steps that remove the old disks from their nodes, but for what the new ones have of them."""
+    steps: list[Step] = []
+    for uuid in holders(before):
+        kept = _kept(before, keeping, ctx.snapshot.nodes[uuid])
+        for disk in disks_on(ctx, before, uuid):
+            steps += [
+                RemoveDisk(node=uuid, instance=before.name, disk=layer.public)
+                for layer in _but(disk, kept)
+            ]
+    return steps
+
+
+async def _synchronise(ctx: UnitContext, instance: Instance, *, wait: bool) -> None:
+    if wait and is_mirrored(instance):
+        ctx.step("waiting for the copies to be the same")
+        await wait_for_sync(ctx, instance)
 
 
 @contextlib.asynccontextmanager
