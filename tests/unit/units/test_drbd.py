@@ -350,7 +350,7 @@ async def test_a_conversion_leaves_the_data_where_it_is(
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, CALLS + 1))
 @pytest.mark.parametrize(("before", "after"), CONVERSIONS)
-async def test_a_conversion_in_place_that_fails_leaves_the_data(  # noqa: PLR0917 - parameters
+async def test_a_conversion_in_place_that_fails_leaves_the_data(
     master: Master, kernels: Kernels, before: str, after: str, number: int, fault: Fault
 ) -> None:
     await filled(master, kernels, before)
