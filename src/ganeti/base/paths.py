@@ -40,6 +40,11 @@ class Paths(NamedTuple):
         return self.etc / "image-paths"
 
     @property
+    def image_work(self) -> Path:
+        """Room for images that are being written to disks; nothing in it is needed afterwards."""
+        return self.below("/var/cache/ganeti/images")
+
+    @property
     def distributed_files(self) -> Path:
         """The master's list of files that all nodes must have, one a line (S68)."""
         return self.etc / "distributed-files"

@@ -77,3 +77,25 @@ def _long_entries(name: str, short: bytes) -> list[bytes]:
             + packed[10:22] + b"\0\0" + packed[22:]
         )  # fmt: skip
     return found
+
+
+def fat_files(image: bytes) -> dict[str, bytes]:
+    """The files of an image as `fat_image` makes them, by their long names; InputError for any other."""
+    if len(image) < SECTOR or image[3:11] != b"GANETI  " or image[510:512] != b"\x55\xaa":
+        raise InputError("has no file system of ours", "seed disk")
+    fat_sectors = struct.unpack_from("<H", image, 22)[0]
+    root = (1 + 2 * fat_sectors) * SECTOR
+    data = root + _ROOT_SECTORS * SECTOR
+    found, letters = {}, ""
+    for at in range(root + 32, min(data, len(image) - 31), 32):
+        entry = image[at : at + 32]
+        if not entry[0]:
+            break
+        if entry[11] == _LONG_NAME:
+            part = (entry[1:11] + entry[14:26] + entry[28:32]).decode("utf-16-le", "replace")
+            letters = part.partition("\0")[0] + letters
+            continue
+        cluster, size = struct.unpack_from("<HI", entry, 26)
+        begin = data + max(0, cluster - 2) * SECTOR
+        found[letters], letters = image[begin : begin + size], ""
+    return found

@@ -1,0 +1,76 @@
+"""A file by https, with a limit; where an address leads on, only by https."""
+
+import ssl
+import time
+import urllib.request
+from http.client import HTTPException
+from typing import IO
+from urllib.parse import urlsplit
+
+from ganeti.base.errors import HostError, InputError
+
+_SILENCE_S = 60.0
+_TIME_LIMIT_S = 4 * 3600.0
+_CHUNK = 1 << 18
+_SCHEME = "https"
+
+
+def check_address(address: str) -> None:
+    """Refuse what is not a plain https address, without a password in it."""
+    parts = urlsplit(address)
+    if parts.scheme != _SCHEME or not parts.hostname or parts.username or parts.password:
+        raise InputError("must be https://HOST/..., without a user in it", "image")
+
+
+def fetch(
+    address: str, target: IO[bytes], limit: int, context: ssl.SSLContext | None = None
+) -> int:
+    """Write what is at an address into a file; its length. HostError says why it cannot be had."""
+    check_address(address)
+    secure = urllib.request.HTTPSHandler(context=context or ssl.create_default_context())
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        secure,
+        _OnlyHttps(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    try:
+        with opener.open(address, timeout=_SILENCE_S) as source:
+            length = _copy(source, target, limit)
+            wanted = source.headers.get("Content-Length")
+    except (OSError, HTTPException, HostError) as err:
+        raise HostError(f"{address} cannot be had: {err}") from err
+    if wanted is not None and wanted != str(length):
+        raise HostError(f"{address} was cut off after {length} bytes")
+    target.flush()
+    return length
+
+
+def _copy(source: IO[bytes], target: IO[bytes], limit: int) -> int:
+    begun, length = time.monotonic(), 0
+    while data := source.read(_CHUNK):
+        length += len(data)
+        if length > limit:
+            raise HostError(f"it is longer than the {limit} bytes that fit")
+        if time.monotonic() - begun > _TIME_LIMIT_S:
+            raise HostError("it takes longer than four hours")
+        target.write(data)
+    return length
+
+
+class _OnlyHttps(urllib.request.HTTPRedirectHandler):
+    max_redirections = 5
+
+    def redirect_request(  # noqa: PLR0917 - the library's
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: object,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        check_address(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]  # typeshed's own name for it

@@ -1,0 +1,303 @@
+"""The OS definition `image`: a disk that the administrator names, and a seed for cloud-init in it.
+
+Its scripts are stubs that run this as a program, `ganeti-os-image ROOT create|rename|verify`, with the environment of
+OS scripts (`docs/man/ganeti-os-image.md`). `ROOT` is that of the node's paths. What it says is on standard error.
+"""
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import ipaddress
+import os
+import shutil
+import stat
+import string
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from ganeti.base.errors import GanetiError, GuestOsError, InputError
+from ganeti.base.identifiers import host_name, is_absolute_path
+from ganeti.base.paths import Paths
+from ganeti.base.terminal import say
+from ganeti.images.convert import CHUNK, MIB, convert_image, pieces
+from ganeti.images.download import check_address, fetch
+from ganeti.images.package import DiskImage, Member, open_beside
+from ganeti.node.images import opened_image
+from ganeti.protocols.cloud_seed import LABEL, renamed, seed_files
+from ganeti.protocols.fat_image import SECTOR, fat_files, fat_image
+from ganeti.protocols.image_headers import QCOW2, RAW, inspect_image
+
+SCRIPTS = ("create", "rename", "verify")
+DEFINITION = Path(__file__).resolve().parent.parent / "images" / "definition"
+USER_DATA_LIMIT = 512 * 1024
+_SEED_LIMIT = 4 * MIB
+_SHA256 = 64
+_ADDRESS = "https://"
+_NONE = "none"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The parameters of the OS, checked; '' where nothing was said."""
+
+    image: str
+    format: str
+    sha256: str
+    seed_disk: str
+    user_data: bytes
+    user_data_file: str
+    ssh_key: str
+    dns: tuple[str, ...]
+
+    @property
+    def wants_seed(self) -> bool:
+        return bool(self.user_data or self.user_data_file or self.ssh_key or self.dns)
+
+
+def wishes_of(environment: Mapping[str, str]) -> Wishes:
+    """The parameters in a script's environment; InputError says which is wrong."""
+    given = {name: environment.get(f"OSP_{name.upper()}", "") for name in Wishes.__annotations__}
+    if given["format"] not in ("", RAW, QCOW2):
+        raise InputError(f"must be {RAW} or {QCOW2}", "format")
+    sha256 = given["sha256"].lower()
+    if sha256 and (len(sha256) != _SHA256 or set(sha256) - set(string.hexdigits)):
+        raise InputError("must have 64 hexadecimal digits", "sha256")
+    if given["image"].startswith(_ADDRESS):
+        check_address(given["image"])
+    for name in ("image", "user_data_file"):
+        if (
+            given[name]
+            and not is_absolute_path(given[name])
+            and not given[name].startswith(_ADDRESS)
+        ):
+            raise InputError(
+                "must be an absolute path" + " or an https address" * (name == "image"), name
+            )
+    if given["seed_disk"] not in ("", _NONE) and not given["seed_disk"].isdecimal():
+        raise InputError(f"must be the number of a disk, or {_NONE}", "seed_disk")
+    if given["user_data"] and given["user_data_file"]:
+        raise InputError("give user_data or user_data_file, not both", "user_data")
+    for one in given["dns"].split():
+        _check_ip(one)
+    return Wishes(
+        **{
+            **given,
+            "sha256": sha256,
+            "user_data": _decoded(given["user_data"]),
+            "dns": tuple(given["dns"].split()),
+        }  # type: ignore[arg-type]  # two of another type
+    )
+
+
+def _check_ip(text: str) -> None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError as err:
+        raise InputError(f"{text!r:.60} is not an address", "dns") from err
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as err:
+        raise InputError("must be in base64 (base64 -w0 FILE)", "user_data") from err
+
+
+def create(paths: Paths, environment: Mapping[str, str]) -> None:
+    """Write the image onto the first disk, and the seed onto the one for it."""
+    wishes = wishes_of(environment)
+    for name in ("image", "format"):
+        if not getattr(wishes, name):
+            raise InputError(f"say it by -O {name}=...", name)
+    if wishes.image.startswith(_ADDRESS) and not wishes.sha256:
+        raise InputError("is needed for what comes from elsewhere", "sha256")
+    count = int(environment.get("DISK_COUNT", "0"))
+    if not count:
+        raise GuestOsError("the instance has no disk; the image is written onto the first one")
+    seed_disk = _seed_disk(wishes, count)
+    content = _seed(paths, wishes, environment, seed_disk)
+    for number in (0, seed_disk):
+        if number is not None and environment.get(f"DISK_{number}_ACCESS") == "ro":
+            raise GuestOsError(f"disk {number} is read-only")
+    with _work_directory(paths, environment) as work, _source(paths, wishes, work) as source:
+        _write_image(source, wishes, environment["DISK_0_PATH"], work)
+    if seed_disk is not None:
+        _write_seed(environment[f"DISK_{seed_disk}_PATH"], content)
+        say(f"disk {seed_disk} has the settings for cloud-init", file=sys.stderr)
+
+
+def _seed_disk(wishes: Wishes, count: int) -> int | None:
+    """The disk that gets the seed, if one does."""
+    if wishes.seed_disk == _NONE or (not wishes.seed_disk and count == 1):
+        if wishes.wants_seed:
+            raise GuestOsError(
+                "there are settings for cloud-init, and no disk for them; add one of a few MiB"
+            )
+        return None
+    number = int(wishes.seed_disk) if wishes.seed_disk else count - 1
+    if not 0 < number < count:
+        raise InputError(
+            f"{number} must be from 1 to {count - 1}: the image itself is on disk 0", "seed_disk"
+        )
+    return number
+
+
+def _seed(
+    paths: Paths, wishes: Wishes, environment: Mapping[str, str], seed_disk: int | None
+) -> dict[str, bytes]:
+    if seed_disk is None:
+        return {}
+    user_data = wishes.user_data
+    if wishes.user_data_file:
+        with opened_image(paths, wishes.user_data_file) as beside:
+            descriptor = beside(Path(wishes.user_data_file).name)
+            with os.fdopen(descriptor, "rb") as file:
+                user_data = file.read(USER_DATA_LIMIT + 1)
+    if len(user_data) > USER_DATA_LIMIT:
+        raise InputError(f"has more than {USER_DATA_LIMIT} bytes", "user_data_file")
+    return seed_files(environment, user_data=user_data, ssh_key=wishes.ssh_key, dns=wishes.dns)
+
+
+@contextlib.contextmanager
+def _work_directory(paths: Paths, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Room for what is fetched and converted; of what was interrupted nothing stays."""
+    work = paths.image_work / host_name(environment["INSTANCE_NAME"], "INSTANCE_NAME")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(mode=0o700, parents=True)
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _source(paths: Paths, wishes: Wishes, work: Path) -> Iterator[Member]:
+    """The file, open, with the digest that it must have."""
+    if wishes.image.startswith(_ADDRESS):
+        say(f"fetching {wishes.image}", file=sys.stderr)
+        free = shutil.disk_usage(work).free
+        with (work / "fetched").open("xb") as file:
+            fetch(wishes.image, file, free)
+        directory = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = open_beside(directory, "fetched")
+        os.close(directory)
+    else:
+        with opened_image(paths, wishes.image) as beside:
+            descriptor = beside(Path(wishes.image).name)
+    try:
+        found = Member(Path(wishes.image).name, descriptor, 0, os.fstat(descriptor).st_size)
+        if wishes.sha256:
+            _check_digest(found, wishes.sha256)
+        yield found
+    finally:
+        os.close(descriptor)
+
+
+def _check_digest(source: Member, sha256: str) -> None:
+    digest = hashlib.sha256()
+    for _, data in pieces(source, with_holes=True):
+        digest.update(data)
+    if digest.hexdigest() != sha256:
+        raise GuestOsError(
+            f"the digest of {source.name} is {digest.hexdigest()}, not what sha256 says: it is another file, or damaged"
+        )
+
+
+def _write_image(source: Member, wishes: Wishes, disk: str, work: Path) -> None:
+    facts = inspect_image(source.read, source.length, wishes.format)
+    with open(disk, "r+b", buffering=0) as target:  # noqa: PTH123 - a device or a file
+        room = target.seek(0, os.SEEK_END)
+        if facts.size > room:
+            raise GuestOsError(
+                f"the image is a disk of {-(-facts.size // MIB)} MiB, the instance's first disk has {room // MIB}: make it larger"
+            )
+        if facts.format == RAW:
+            _copy(source, target.fileno(), room)
+        else:
+            convert_image(DiskImage(source, facts), work / "disk")
+            with (work / "disk").open("rb") as converted:
+                disk_of = replace(source, descriptor=converted.fileno(), length=facts.size)
+                _copy(disk_of, target.fileno(), room)
+        os.fsync(target.fileno())
+    say(f"{source.name}: {facts.size // MIB} MiB written to {disk}", file=sys.stderr)
+
+
+def _copy(source: Member, target: int, room: int) -> None:
+    """All of a disk; what was there before stays only behind the image's end on a device."""
+    is_file = stat.S_ISREG(os.fstat(target).st_mode)
+    if is_file:
+        os.ftruncate(target, 0)
+        os.ftruncate(target, room)
+    for offset, data in pieces(source, with_holes=not is_file):
+        for at in range(0, len(data), CHUNK):
+            os.pwrite(target, data[at : at + CHUNK], offset + at)
+
+
+def _write_seed(disk: str, files: Mapping[str, bytes]) -> None:
+    with open(disk, "r+b", buffering=0) as target:  # noqa: PTH123 - a device or a file
+        room = min(target.seek(0, os.SEEK_END), _SEED_LIMIT)
+        image = fat_image(LABEL, files, room // SECTOR)
+        target.seek(0)
+        target.write(image)
+        os.fsync(target.fileno())
+
+
+def rename(environment: Mapping[str, str]) -> None:
+    """Give the seed the new name; cloud-init takes it at the next boot. Without a seed there is nothing to do."""
+    for number in range(1, int(environment.get("DISK_COUNT", "0"))):
+        disk = environment[f"DISK_{number}_PATH"]
+        with open(disk, "rb") as file:  # noqa: PTH123 - a device or a file
+            content = file.read(_SEED_LIMIT)
+        with contextlib.suppress(InputError):
+            files = renamed(fat_files(content), environment)
+            _write_seed(disk, files)
+            say(f"the settings on disk {number} have the new name", file=sys.stderr)
+            return
+    say("no disk has settings for cloud-init: the system keeps its name", file=sys.stderr)
+
+
+def install(directory: Path, program: str, root: Path = Path("/")) -> None:
+    """Write the definition: its scripts run `program`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for source in DEFINITION.iterdir():
+        text = source.read_text().replace("@PROGRAM@", program).replace("@ROOT@", str(root))
+        (directory / source.name).write_text(text)
+        (directory / source.name).chmod(0o755 if source.name in SCRIPTS else 0o644)
+
+
+def run(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """One script; the exit status, and what is wrong on standard error."""
+    root, script = argv
+    try:
+        if script == "create":
+            create(Paths(Path(root)), environment)
+        elif script == "rename":
+            rename(environment)
+        else:
+            wishes_of(environment)
+    except (GanetiError, OSError, KeyError) as err:
+        say(f"image: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def main() -> NoReturn:
+    """The program."""
+    if len(sys.argv) == 3 and sys.argv[1] == "--install":  # noqa: PLR2004 - one word after it
+        install(Path(sys.argv[2]), sys.argv[0])
+        sys.exit(0)
+    if len(sys.argv) != 3 or sys.argv[2] not in SCRIPTS:  # noqa: PLR2004 - the root and a script
+        say(
+            f"usage: {sys.argv[0]} ROOT {'|'.join(SCRIPTS)}, or --install DIRECTORY",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    sys.exit(run(sys.argv[1:], os.environ))
+
+
+if __name__ == "__main__":
+    main()

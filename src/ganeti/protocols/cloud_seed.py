@@ -1,0 +1,71 @@
+"""What cloud-init reads from a NoCloud seed: who the instance is, its network, and what its owner wants; pure.
+
+JSON is YAML, so nothing needs to be quoted by hand. Source: cloud-init's NoCloud and network configuration
+version 2.
+"""
+
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ganeti.base.errors import InputError
+
+LABEL = "CIDATA"
+META_DATA, USER_DATA, NETWORK = "meta-data", "user-data", "network-config"
+NOTHING = b"#cloud-config\n{}\n"
+
+
+def seed_files(
+    environment: Mapping[str, str], *, user_data: bytes, ssh_key: str = "", dns: Sequence[str] = ()
+) -> dict[str, bytes]:
+    """The files of a seed for the instance that an OS script's environment is about."""
+    facts: dict[str, Any] = {
+        "instance-id": f"iid-{environment['INSTANCE_UUID']}",
+        "local-hostname": environment["INSTANCE_NAME"],
+    }
+    if ssh_key:
+        facts["public-keys"] = [ssh_key]
+    return {
+        META_DATA: _json(facts),
+        USER_DATA: user_data or NOTHING,
+        NETWORK: _json({"version": 2, "ethernets": _interfaces(environment, dns)}),
+    }
+
+
+def renamed(files: Mapping[str, bytes], environment: Mapping[str, str]) -> dict[str, bytes]:
+    """The same seed under another name; the instance stays who it is. InputError if it is no seed of ours."""
+    try:
+        facts = json.loads(files[META_DATA])
+        facts["local-hostname"] = environment["INSTANCE_NAME"]
+    except (KeyError, TypeError, ValueError) as err:
+        raise InputError("is not what this definition wrote", META_DATA) from err
+    return {**files, META_DATA: _json(facts)}
+
+
+def _interfaces(environment: Mapping[str, str], dns: Sequence[str]) -> dict[str, Any]:
+    return {
+        f"nic{number}": {
+            "match": {"macaddress": environment[f"NIC_{number}_MAC"]},
+            **_addresses(environment, f"NIC_{number}_", dns),
+        }
+        for number in range(int(environment.get("NIC_COUNT", "0")))
+    }
+
+
+def _addresses(environment: Mapping[str, str], prefix: str, dns: Sequence[str]) -> dict[str, Any]:
+    """The address that the cluster has given it, if it is known in which network; else DHCP tells."""
+    address, subnet = (environment.get(f"{prefix}{name}") for name in ("IP", "NETWORK_SUBNET"))
+    if not address or not subnet:
+        return {"dhcp4": True}
+    network = ipaddress.ip_network(subnet, strict=False)
+    found: dict[str, Any] = {"addresses": [f"{address}/{network.prefixlen}"]}
+    if gateway := environment.get(f"{prefix}NETWORK_GATEWAY"):
+        found["routes"] = [{"to": "0.0.0.0/0", "via": gateway}]
+    if dns:
+        found["nameservers"] = {"addresses": list(dns)}
+    return found
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1).encode() + b"\n"
