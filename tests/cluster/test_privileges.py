@@ -275,7 +275,7 @@ def test_secrets_are_for_the_daemons_that_need_them(separated: Separated) -> Non
         subprocess.run(as_user(uid, gid, ["test", "-r", str(public)]), check=True)
 
 
-@pytest.mark.requirement("S224")
+@pytest.mark.requirement("S224", "F40")
 def test_verify_tells_of_wrong_owners_and_the_next_start_mends_them(separated: Separated) -> None:
     paths = separated.paths
     separated.cluster("verify")

@@ -24,6 +24,7 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import own_identity
 from ganeti.config.kinds import kind_named
 from ganeti.config.upgrade import Reader
+from ganeti.jobs.reading import read_stored
 from ganeti.jobs.record import FORMAT as JOB_FORMAT
 from ganeti.jobs.record import JOB_KIND
 from ganeti.jobs.runner import NOT_RUN, failure
@@ -233,7 +234,7 @@ def _look_at(content: Content, reader: Reader, row: Row, identity: Identity) -> 
 
 
 def _job_of(row: Row) -> StoredJob:
-    job = wire.decode(row.value, StoredJob, what=f"job {row.key}")
+    job = read_stored(row.value, StoredJob, what=f"job {row.key}")
     if job.format > JOB_FORMAT:
         raise StoreError(f"job {job.id} was written by a newer version; restore with that one")
     return job

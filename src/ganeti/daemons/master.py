@@ -37,6 +37,7 @@ from ganeti.jobs.queue import JobQueue
 from ganeti.jobs.record import LiveJob
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
+from ganeti.node.hooks import filled
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.filter_changes import FilterChanges
 from ganeti.query.job_filters import job_rules
@@ -195,6 +196,7 @@ class Mastership:
             renewal=renewal,
             queries=lambda: self._queries,
             domain_secret=self._domain_secret,
+            own_hooks=partial(filled, self._paths.hooks),
         )
 
     def _domain_secret(self) -> str:

@@ -7,6 +7,7 @@ import msgspec
 
 from ganeti.base.errors import StoreError
 from ganeti.base.yield_every import YieldEvery
+from ganeti.jobs.reading import read_stored
 from ganeti.jobs.record import (
     DRAINED_KEY,
     FORMAT,
@@ -52,7 +53,7 @@ async def load_queue(store: StateBackend) -> Loaded:
 
 def _take(loaded: Loaded, row: Row) -> None:
     if row.kind == JOB_KIND:
-        stored = wire.decode(row.value, StoredJob, what=f"job {row.key}")
+        stored = read_stored(row.value, StoredJob, what=f"job {row.key}")
         if stored.format > FORMAT:
             raise StoreError(f"job {stored.id} was written by a newer version; start that one")
         loaded.jobs[stored.id] = LiveJob(_in_this_format(stored))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ganeti.base.errors import StoreError
+from ganeti.jobs.reading import read_stored
 from ganeti.jobs.record import FORMAT, LiveJob, redacted
 from ganeti.jobs.states import status_of
 from ganeti.model import wire
@@ -91,7 +92,7 @@ def archive_content(job: LiveJob) -> bytes:
 
 def view_of_archived(content: bytes) -> JobView:
     """A job from the archive; StoreError if it was written by a newer version."""
-    archived = wire.decode(content, ArchivedJob, what="archived job")
+    archived = read_stored(content, ArchivedJob, what="archived job")
     job = archived.job
     if job.format > FORMAT:
         raise StoreError(f"job {job.id} in the archive was written by a newer version")

@@ -7,7 +7,7 @@ so that a check is never left out silently.
 import asyncio
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ganeti import ssconf
@@ -49,7 +49,7 @@ class NodeHooks:
 
     async def list_filled(self, _args: Nothing, _call: Call) -> list[HookDirectory]:
         """The directories that have a program; quick, for it is asked at every operation."""
-        return await asyncio.to_thread(lambda: list(_filled(self._hooks)))
+        return await asyncio.to_thread(filled, self._hooks)
 
     async def run(self, args: HooksArgs, _call: Call) -> list[HookResult]:
         """Run the programs of one directory, one after the other by name."""
@@ -110,19 +110,23 @@ class LocalHooks:
         return {PREFIX + name: str(value) for name, value in named.items()}
 
 
-def _filled(hooks: Path) -> Iterator[HookDirectory]:
+def filled(hooks: Path) -> list[HookDirectory]:
+    """The directories below `hooks` that have a program. Blocks; HostError."""
     try:
         names = sorted(entry.name for entry in os.scandir(hooks))
     except (FileNotFoundError, NotADirectoryError):
-        return
+        return []
     except OSError as err:
         raise HostError(f"{hooks}: {err.strerror}") from err
-    for name in names:
-        hook, _, phase = name.removesuffix(".d").rpartition("-")
-        if name.endswith(".d") and hook in HOOKS and phase in tuple(Phase):
-            try:
-                is_filled = bool(scripts_of(hooks / name))
-            except HostError:
-                is_filled = True  # what is wrong with it is said when it is to run
-            if is_filled:
-                yield HookDirectory(hook=hook, phase=Phase(phase))
+    return [one for name in names if (one := _directory(hooks, name)) is not None]
+
+
+def _directory(hooks: Path, name: str) -> HookDirectory | None:
+    hook, _, phase = name.removesuffix(".d").rpartition("-")
+    if not name.endswith(".d") or hook not in HOOKS or phase not in tuple(Phase):
+        return None
+    try:
+        is_filled = bool(scripts_of(hooks / name))
+    except HostError:
+        is_filled = True  # what is wrong with it is said when it is to run
+    return HookDirectory(hook=hook, phase=Phase(phase)) if is_filled else None

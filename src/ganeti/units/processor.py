@@ -27,7 +27,7 @@ class Processor:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._hook_listing = HookListing(services.rpc)
+        self._hook_listing = HookListing(services.rpc, services.own_hooks)
 
     async def run(self, run: OpRun) -> Outcome:
         """Check, lock, decide, act; see `LogicalUnit`."""

@@ -14,6 +14,7 @@ from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.query.execute import QueryExecutor
 from ganeti.rpc.procedures.form import Procedure
+from ganeti.rpc.procedures.hooks import HookDirectory
 from ganeti.units.node_data import NodeData
 from ganeti.units.placements import Placements
 
@@ -138,6 +139,8 @@ class Services:
     """What ended jobs could not undo so far."""
     domain_secret: Callable[[], str] = no_secret
     """What clusters share that instances move between; PrereqError if there is none."""
+    own_hooks: Callable[[], list[HookDirectory]] | None = None
+    """Looks at the hooks of the master's node; None: its node daemon is asked."""
     node_data: NodeData = field(default_factory=NodeData)
     built_in: BuiltInAllocator | None = None
     """None: every allocator is a program."""

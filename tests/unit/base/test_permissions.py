@@ -46,7 +46,7 @@ def test_no_path_is_named_twice_and_secrets_are_closed(paths: Paths) -> None:
     assert all(rule.mode & 0o002 == 0 for rule in table(paths))
 
 
-@pytest.mark.requirement("S224", "S226")
+@pytest.mark.requirement("S224", "S226", "F40")
 def test_what_was_mended_has_no_problems_and_its_owners(paths: Paths) -> None:
     assert problems(paths, USERS)
     assert mend(paths, USERS)
@@ -60,7 +60,7 @@ def test_what_was_mended_has_no_problems_and_its_owners(paths: Paths) -> None:
     assert paths.luxi_socket.stat().st_uid == 0
 
 
-@pytest.mark.requirement("S224", "G23")
+@pytest.mark.requirement("S224", "G23", "F40")
 def test_each_wrong_owner_and_mode_is_told(paths: Paths) -> None:
     mend(paths, USERS)
     os.chown(paths.register, 61803, 61810)
@@ -107,7 +107,7 @@ def test_a_node_without_users_begins_as_it_is(paths: Paths) -> None:
     assert os.geteuid() == 0
 
 
-@pytest.mark.requirement("S224")
+@pytest.mark.requirement("S224", "F40")
 def test_a_daemon_that_root_started_puts_the_paths_right_and_gives_root_up(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -289,13 +289,18 @@ async def raw(world: World, method: str, path: str, body: bytes = b"{}", **heade
         return response.status, json.loads(text) if text.startswith("{") else text
 
 
-@pytest.mark.requirement("A27")
+@pytest.mark.requirement("A27", "A29")
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
         ("POST", "/rpc/../x", 404),
         ("POST", "/rpc/__class__", 404),
         ("POST", "/rpc/", 404),
+        (
+            "POST",
+            "/rpc/jobqueue_update",
+            404,
+        ),  # jobs are rows of the store, and no node has their files
         ("POST", "/", 404),
         ("POST", "/version", 404),
         ("POST", "/x/rpc/version", 404),

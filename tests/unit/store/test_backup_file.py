@@ -1,6 +1,7 @@
 """A backup file is whole, private and in place, or nothing of it is there."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -106,3 +107,24 @@ async def test_a_place_that_is_not_there_is_named(worker: Worker, tmp_path: Path
     with pytest.raises(StoreError):
         await BackupFiles(store, worker).write(tmp_path / "closed")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requirement("F35", "A59")
+async def test_nobody_else_can_read_a_backup_at_any_moment(worker: Worker, tmp_path: Path) -> None:
+    """Not while it is written, whatever the umask is, and not where an open one was before."""
+    path = tmp_path / "backup"
+    path.touch(0o644)
+    modes: set[int] = set()
+
+    class Watched(AtomicFile):
+        def write(self, data: bytes) -> None:
+            super().write(data)
+            modes.update(one.stat().st_mode & 0o777 for one in tmp_path.glob(".backup.*"))
+
+    before = os.umask(0)
+    try:
+        await BackupFiles(await store_with_rows(3), worker, make=Watched).write(path)
+    finally:
+        os.umask(before)
+    assert modes == {0o600}
+    assert [one.stat().st_mode & 0o777 for one in tmp_path.iterdir()] == [0o600]

@@ -220,6 +220,7 @@ def test_a_sound_node_has_no_findings(fields: dict[str, Any]) -> None:
     assert list(node_findings(node(), report(**fields), EXPECTED)) == []
 
 
+@pytest.mark.requirement("A39", "F40")
 @pytest.mark.parametrize(
     ("fields", "code", "text", "is_error"),
     [

@@ -45,7 +45,7 @@ from ganeti.model.opcodes.node import OpNodeRemove, OpNodeSetParams
 from ganeti.model.opcodes.tags import OpTagsSet
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.protocols.luxi import error_from_wire
-from ganeti.rpc.procedures.hooks import HookResult, HooksArgs
+from ganeti.rpc.procedures.hooks import HookDirectory, HookResult, HooksArgs
 from ganeti.units.hooks.listing import HookListing
 from ganeti.units.hooks.results import SHOWN_LINES, shown
 from tests.support.units_cluster import NODES, Master, World, failed, said, succeeded
@@ -232,11 +232,30 @@ async def test_what_changes_nothing_asks_nobody(master: Master) -> None:
 
 async def test_those_who_ask_at_the_same_time_share_a_question(master: Master) -> None:
     listing = HookListing(master.services.rpc)
-    first = asyncio.create_task(listing.of_all([master.node(1)]))
+    first = asyncio.create_task(listing.of_all([master.node(1)], master.node(1).uuid))
     await asyncio.sleep(0)
-    rest = [asyncio.create_task(listing.of_all([master.node(1)])) for _ in range(100)]
+    rest = [
+        asyncio.create_task(listing.of_all([master.node(1)], master.node(1).uuid))
+        for _ in range(100)
+    ]
     await asyncio.gather(first, *rest)
     assert len([call for call in master.rpc.calls if call.procedure == "hooks_list"]) <= 2
+
+
+async def test_the_master_looks_at_its_own_node_by_itself(master: Master) -> None:
+    node = master.node(1)
+
+    def blind() -> list[HookDirectory]:
+        raise HostError("closed")
+
+    has = [HookDirectory(hook="node-add", phase=PRE)]
+    listing = HookListing(master.services.rpc, lambda: has)
+    master.rpc.reset()
+    assert await listing.of_all([node], node.uuid) == {node.uuid: frozenset({("node-add", PRE)})}
+    assert master.rpc.calls == []
+    listing = HookListing(master.services.rpc, blind)
+    assert await listing.of_all([node], node.uuid) == {node.uuid: frozenset()}
+    assert [call.procedure for call in master.rpc.calls] == ["hooks_list"]
 
 
 async def test_the_master_is_told_of_every_change(master: Master, world: World) -> None:

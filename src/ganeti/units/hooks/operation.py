@@ -102,7 +102,9 @@ class OperationHooks:
     async def _ask(self, nodes: Iterable[Node]) -> None:
         unasked = {node.uuid: node for node in nodes if node.uuid not in self._listed}
         if unasked:
-            self._listed |= await self.listing.of_all(unasked.values())
+            self._listed |= await self.listing.of_all(
+                unasked.values(), self.ctx.snapshot.cluster.master_node
+            )
 
     def _has(self, node: Node, hook: str, phase: Phase = Phase.POST) -> bool:
         listed = self._listed.get(node.uuid)

@@ -1,0 +1,50 @@
+"""Jobs as another version has stored them (G28): after an upgrade, and after the way back.
+
+A field of an opcode that this version does not know is left out if it says nothing (null, false, 0 or empty), as
+fields do that nobody has used yet. If it says something, the job may mean something else without it: it is not read.
+"""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from ganeti.base.errors import InputError
+from ganeti.model import wire
+
+T = TypeVar("T")
+
+_UNKNOWN = re.compile(r"unknown field `([^`]+)`")
+
+
+def read_stored(data: bytes, kind: type[T], *, what: str) -> T:
+    """The bytes of a stored or archived job as a struct; InputError names what this version does not understand."""
+    try:
+        return wire.decode(data, kind, what=what)
+    except InputError as err:
+        unknown = err
+    if not _UNKNOWN.search(unknown.message):
+        raise unknown
+    plain = msgspec.json.decode(data)
+    while (found := _UNKNOWN.search(unknown.message)) and _left_out(plain, found[1]):
+        try:
+            converted: T = wire.convert(plain, kind, what=what)
+        except InputError as err:
+            unknown = err
+        else:
+            return converted
+    raise InputError(
+        f"{unknown.message}: it may have been written by a newer version; start that one"
+    )
+
+
+def _left_out(plain: Any, name: str) -> bool:
+    """Leave a field out, wherever it says nothing; whether there was one."""
+    inner = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
+    was_there = 0
+    for one in inner:
+        was_there += _left_out(one, name)
+    if isinstance(plain, dict) and name in plain and not plain[name]:
+        del plain[name]
+        was_there += 1
+    return was_there > 0
