@@ -6,49 +6,47 @@ keeps the task's lock open, so whatever one leaves behind is found.
 """
 
 import contextlib
-import fcntl
 import json
 import os
-import select
+import secrets
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
 from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.files import write_atomically
-from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS
-from ganeti.node.socat import TlsFiles, connector_words, has_caller, listener_words, port_in
 from ganeti.node.stream_ends import ProgramFailed, Sink, Source, open_sink, open_source
 from ganeti.node.stream_frames import (
     CHUNK,
     DUMP,
+    KEY_BYTES,
     Digest,
+    FrameReader,
     FrameWriter,
+    Greeting,
+    Piece,
     answer_of,
+    buffers,
     check_form,
     check_greeting,
     greeting,
-    read_frames,
     read_line,
     split_zeros,
     writer,
 )
+from ganeti.node.stream_tls import LAST_WORDS_S, Connection, TlsFiles, accept, connect
 
-GREETING_S = 10.0
-"""How long a caller may take until it has shown its certificate and said what it wants."""
 HOLD_LOOK_S, HOLD_SAY_S = 0.2, 20.0
 """How often a held answer is looked for, and the sender told to wait."""
-SILENCE_S = 600.0
-"""Who neither sends nor takes anything for so long is given up (A61)."""
 PROGRESS_EVERY_S = 1.0
 
 
@@ -68,6 +66,9 @@ class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 0
     compress: str = "none"
     sha256: str = ""
+    """What the receiver's data must have; '': any."""
+    digests: bool = False
+    """The sender says what its data has."""
     form: str = DUMP
     """`raw`, `script` or `dump`."""
     hold: bool = False
@@ -80,11 +81,10 @@ class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
     certificate: str
     key: str
     peer: str
-    peer_name: str
 
     @property
     def tls(self) -> TlsFiles:
-        return TlsFiles(Path(self.certificate), Path(self.key), Path(self.peer), self.peer_name)
+        return TlsFiles(Path(self.certificate), Path(self.key), Path(self.peer))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -122,96 +122,25 @@ class _Progress:
             new.replace(self._file.with_suffix(".progress"))
 
 
-class _Socat:
-    """A `socat`, whose standard streams are the connection."""
+class _Count:
+    """Counts data, by its digest too if that is wanted, and tells how far it has come."""
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.said: list[str] = []
-        self.port: int | None = None
-        self.called_at: float | None = None
-        self.news = threading.Condition()
-        self.process = program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, listens=True)
-        assert self.process.stdin is not None  # noqa: S101 - asked for
-        assert self.process.stdout is not None  # noqa: S101 - asked for
-        self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
-        _widen(self._in)
-        _widen(self._out)
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        self.silence_s = SILENCE_S
+    def __init__(self, progress: _Progress, *, counts_digest: bool) -> None:
+        self._progress = progress
+        self._digest = Digest() if counts_digest else None
+        self.length = 0
 
-    def read(self, length: int) -> bytes:
-        if not select.select([self._out], [], [], self.silence_s)[0]:
-            raise HostError(f"the other end has said nothing for {self.silence_s:g} s")
-        return os.read(self._out, length)
+    def add(self, zeros: int, data: Piece) -> None:
+        """Data as `Digest.add` has it."""
+        self.length += zeros + len(data)
+        if self._digest is not None:
+            self._digest.add_zeros(zeros)
+            self._digest.add(data)
+        self._progress.at(self.length)
 
-    def write(self, data: bytes | memoryview) -> None:
-        writer(self._in)(data)
-
-    def end_input(self) -> None:
-        with contextlib.suppress(OSError):
-            assert self.process.stdin is not None  # noqa: S101 - asked for
-            self.process.stdin.close()
-
-    def close(self) -> None:
-        self.end_input()
-        try:
-            self.process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self._listener.join(2.0)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-
-    def reason(self) -> str:
-        """What it said last, if anything went wrong."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(1.0)
-        self._listener.join(1.0)
-        problems = [line for line in self.said if " E " in line]
-        return problems[-1].partition(" E ")[2] if problems else ""
-
-    def _listen(self) -> None:
-        stream = self.process.stderr
-        assert stream is not None  # noqa: S101 - asked for
-        for raw in stream:
-            line = raw.decode(errors="replace").rstrip()
-            with self.news:
-                self.said = [*self.said[-50:], line]
-                self.port = port_in(line) or self.port
-                if has_caller(line):
-                    self.called_at = time.monotonic()
-                self.news.notify_all()
-        stream.close()
-        with self.news:
-            self.news.notify_all()
-
-
-def program(
-    words: Sequence[str],
-    *,
-    stdin: int | IO[bytes] = subprocess.DEVNULL,
-    stdout: int | IO[bytes] = subprocess.DEVNULL,
-    listens: bool = False,
-) -> "subprocess.Popen[bytes]":
-    """A program of ours; HostError if it cannot be started."""
-    try:
-        return subprocess.Popen(
-            list(words),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=subprocess.PIPE if listens else None,
-            env=CLEAN_ENVIRONMENT,
-            close_fds=False,  # the task's lock
-        )
-    except FileNotFoundError as err:
-        raise HostError(f"the program {words[0]} is not on this node; install it") from err
-
-
-def _widen(descriptor: int) -> None:
-    with contextlib.suppress(OSError):  # a user may have no more pages for pipes
-        fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, CHUNK)
+    def digest(self) -> str:
+        """SHA-256, or '' if nobody wants it; nothing can be added any more."""
+        return "" if self._digest is None else self._digest.finish()
 
 
 class _Sender:
@@ -221,35 +150,30 @@ class _Sender:
     def run(self) -> dict[str, Any]:
         """Send all; returns once the receiver has it synced."""
         order, begun = self._order, time.monotonic()
-        socat = _Socat(connector_words(order.address, order.port, order.tls))
+        there = connect(order.address, order.port, order.tls)
         try:
             try:
                 with open_source(order.path, order.argv, order.size, own_environment()) as source:
-                    socat.write(greeting(order.token, order.form, order.compress))
-                    raw, sent = self._send(source, socat)
-                answer = answer_of(read_line(socat.read))
+                    said = Greeting(order.form, order.compress, secrets.token_bytes(KEY_BYTES))
+                    there.write(greeting(order.token, said))
+                    length, digest, seal = self._send(source, FrameWriter(there.write, said.key))
+                answer = answer_of(read_line(there.read))
                 while "wait" in answer:
-                    answer = answer_of(read_line(socat.read))
-            except (BrokenPipeError, HostError) as err:
+                    answer = answer_of(read_line(there.read))
+            except (OSError, HostError) as err:
                 if isinstance(err, ProgramFailed):
                     raise
-                raise HostError(f"the data was not sent: {_why(socat, err)}") from err
+                raise HostError(f"the data was not sent: {_why(there, err)}") from err
         finally:
-            socat.close()
-        if answer.get("sha256") != sent[1]:
-            why = str(answer.get("error", "another digest"))[:2000]
+            there.close()
+        if answer.get("seal") != seal:
+            why = str(answer.get("error", "another seal"))[:2000]
             raise HostError(f"the receiver refused the data: {why}")
-        return {
-            "data_bytes": raw[0],
-            "sha256": raw[1],
-            "wire_bytes": sent[0],
-            "wire_sha256": sent[1],
-            "seconds": time.monotonic() - begun,
-        }
+        return {"data_bytes": length, "sha256": digest, "seconds": time.monotonic() - begun}
 
-    def _send(self, source: Source, socat: _Socat) -> tuple[tuple[int, str], tuple[int, str]]:
-        """Length and digest of the data, and of what was sent."""
-        frames = FrameWriter(socat.write)
+    def _send(self, source: Source, frames: FrameWriter) -> tuple[int, str, str]:
+        """Length and digest of the data, and the seal of what was sent."""
+        raw = _Count(self._progress, counts_digest=self._order.digests)
         packer = COMPRESSIONS[self._order.compress]
         if packer is None:
             for zeros, data in source.pieces():
@@ -257,37 +181,35 @@ class _Sender:
                     frames.zeros(zeros)
                 else:
                     frames.data(data)
-                self._progress.at(frames.digest.length)
+                raw.add(zeros, data)
             source.finish()
-            length, digest = frames.digest.length, frames.end()
-            return (length, digest), (length, digest)
-        raw = Digest()
+            return raw.length, raw.digest(), frames.end()
         with _piped(packer.pack, self._feed(source, raw)) as packed:
-            while data := os.read(packed, CHUNK):
-                frames.data(data)
+            for room in buffers():
+                if not (count := os.readv(packed, [room])):
+                    break
+                frames.data(room[:count])
         source.finish()
-        length = frames.digest.length
-        return (raw.length, raw.finish()), (length, frames.end())
+        return raw.length, raw.digest(), frames.end()
 
-    def _feed(self, source: Source, raw: Digest) -> Iterator[bytes]:
+    @staticmethod
+    def _feed(source: Source, raw: _Count) -> Iterator[Piece]:
         for zeros, data in source.pieces():
-            for part in _as_data(zeros, data):
-                raw.add(part)
-                yield part
-            self._progress.at(raw.length)
+            yield from _as_data(zeros, data)
+            raw.add(zeros, data)
 
 
-def _why(socat: _Socat, err: Exception) -> str:
-    """Why a connection ended: by the receiver's own words, by socat's, or as we saw it."""
+def _why(there: Connection, err: Exception) -> str:
+    """Why a connection ended: by the receiver's own words, or as we saw it."""
     with contextlib.suppress(GanetiError, OSError):
-        socat.silence_s = 2.0
-        told = answer_of(read_line(socat.read)).get("error")
+        there.limit(LAST_WORDS_S)
+        told = answer_of(read_line(there.read)).get("error")
         if told:
             return f"the receiver: {str(told)[:2000]}"
-    return socat.reason() or str(err)
+    return str(err)
 
 
-def _as_data(zeros: int, data: bytes) -> Iterator[bytes]:
+def _as_data(zeros: int, data: Piece) -> Iterator[Piece]:
     while zeros > 0:
         part = min(zeros, CHUNK)
         yield bytes(part)
@@ -300,29 +222,38 @@ class _Receiver:
     def __init__(self, order: StreamOrder, file: Path) -> None:
         self._order, self._file = order, file
         self._progress = _Progress(file, order.size)
-        self._theirs = "", ""
-        """What the sender says of its data."""
+        self._theirs = Greeting("", "", b"")
 
     def run(self) -> dict[str, Any]:
         """Wait for the sender, take and sync what it sends, then tell it."""
         begun = time.monotonic()
-        socat = self._expected()
+        order = self._order
+        there, self._theirs = accept(
+            order.address,
+            order.tls,
+            wait_s=order.wait_s,
+            listens=self._say_port,
+            greet=lambda caller: check_greeting(read_line(caller.read), order.token),
+        )
         try:
             try:
-                result = self._receive(socat)
+                result, seal = self._receive(there)
             except (GanetiError, OSError, ValueError) as err:
                 text = err.message if isinstance(err, GanetiError) else str(err)
-                self._tell(socat, {"error": text})
+                self._tell(there, {"error": text})
                 raise
             result = {**result, "seconds": time.monotonic() - begun}
-            if self._order.hold:
-                self._hold(socat, result)
-            self._tell(socat, {"sha256": result["wire_sha256"]})
+            if order.hold:
+                self._hold(there, result)
+            self._tell(there, {"seal": seal})
         finally:
-            socat.close()
+            there.close()
         return result
 
-    def _hold(self, socat: _Socat, result: dict[str, Any]) -> None:
+    def _say_port(self, port: int) -> None:
+        write_atomically(self._file.with_suffix(".port"), str(port).encode())
+
+    def _hold(self, there: Connection, result: dict[str, Any]) -> None:
         """All is synced: say so here, and wait until the master has what it needs to keep it."""
         received, commit = self._file.with_suffix(".received"), self._file.with_suffix(".commit")
         write_atomically(received, json.dumps(result).encode())
@@ -330,60 +261,16 @@ class _Receiver:
         while not commit.exists():
             if time.monotonic() - said > HOLD_SAY_S:
                 said = time.monotonic()
-                socat.write(b'{"wait": true}\n')
+                there.tell(b'{"wait": true}\n')
             time.sleep(HOLD_LOOK_S)
 
     @staticmethod
-    def _tell(socat: _Socat, answer: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):
-            socat.write(json.dumps(answer).encode() + b"\n")
+    def _tell(there: Connection, answer: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError, HostError):
+            there.tell(json.dumps(answer).encode() + b"\n")
 
-    def _expected(self) -> _Socat:
-        """The connection of the one sender that is meant; after any other caller it listens again."""
-        order, port = self._order, 0
-        end = time.monotonic() + order.wait_s
-        while time.monotonic() < end:
-            socat = _Socat(listener_words(order.address, port, order.tls))
-            try:
-                port = self._listens(socat, end)
-                self._await_caller(socat, end)
-                socat.silence_s = GREETING_S
-                self._theirs = check_greeting(read_line(socat.read), order.token)
-            except (GanetiError, OSError) as err:
-                said = socat.reason() or str(err)
-                socat.close()
-                if port == 0:
-                    raise HostError(f"nothing can listen for the data: {said}") from err
-                say(f"hung up on a caller: {said}", file=sys.stderr)
-                continue
-            socat.silence_s = SILENCE_S
-            return socat
-        raise HostError(f"nobody sent the data within {order.wait_s:g} s")
-
-    def _listens(self, socat: _Socat, end: float) -> int:
-        with socat.news:
-            socat.news.wait_for(
-                lambda: socat.port is not None or socat.process.poll() is not None,
-                max(0.0, end - time.monotonic()),
-            )
-        if socat.port is None:
-            raise HostError("socat does not say where it listens")
-        written = self._file.with_suffix(".port")
-        if not written.exists():
-            write_atomically(written, str(socat.port).encode())
-        return socat.port
-
-    @staticmethod
-    def _await_caller(socat: _Socat, end: float) -> None:
-        with socat.news:
-            socat.news.wait_for(
-                lambda: socat.called_at is not None or socat.process.poll() is not None,
-                max(0.0, end - time.monotonic()),
-            )
-        if socat.called_at is None:
-            raise HostError("nobody called")
-
-    def _receive(self, socat: _Socat) -> dict[str, Any]:
+    def _receive(self, there: Connection) -> tuple[dict[str, Any], str]:
+        """What came, and its seal."""
         order = self._order
         check_form(self._theirs, order.form, order.compress)
         with open_sink(
@@ -393,49 +280,56 @@ class _Receiver:
             makes_file=order.makes_file,
             has_zeros=order.has_zeros,
         ) as sink:
-            came, raw = self._take(sink, socat)
-            if order.sha256 and raw[1] != order.sha256:
+            raw, seal = self._take(sink, there)
+            digest = raw.digest()
+            if digest != order.sha256:
                 raise HostError(
                     "the data is not what was exported: its digest is another one than that in the"
                     " description; the dump is damaged"
                 )
             sink.finish()
-        return {
-            "data_bytes": raw[0],
-            "sha256": raw[1],
-            "wire_bytes": came[0],
-            "wire_sha256": came[1],
-        }
+        return {"data_bytes": raw.length, "sha256": digest}, seal
 
-    def _take(self, sink: Sink, socat: _Socat) -> tuple[tuple[int, str], tuple[int, str]]:
-        """Length and digest of what came, and of the data in it."""
-        came, limit = Digest(), self._order.limit
-        unpacker = COMPRESSIONS[self._order.compress]
-        frames = read_frames(socat.read, came, limit if unpacker is None else 2 * limit + CHUNK)
+    def _take(self, sink: Sink, there: Connection) -> tuple[_Count, str]:
+        """What was in what came, and the seal of that."""
+        raw = _Count(self._progress, counts_digest=bool(self._order.sha256))
+        limit, unpacker = self._order.limit, COMPRESSIONS[self._order.compress]
+        came = limit if unpacker is None else 2 * limit + CHUNK
+        frames = FrameReader(there.fill, self._theirs.key, came)
         if unpacker is None:
-            for zeros, data in frames:
+            for zeros, data in frames.pieces():
                 sink.take(zeros, data)
-                self._progress.at(came.length)
-            both = came.length, came.finish()
-            return both, both
-        raw = Digest()
-        packed = (part for zeros, data in frames for part in _as_data(zeros, data))
+                raw.add(zeros, data)
+            return raw, frames.seal
+        packed = (part for zeros, data in frames.pieces() for part in _as_data(zeros, data))
         with _piped(unpacker.unpack, packed) as unpacked:
-            # What came in one piece is a bomb if it does not stop: the limit counts what comes out (A52).
-            while data := os.read(unpacked, CHUNK):
-                raw.add(data)
-                if raw.length > limit:
+            for room in buffers():
+                if not (count := os.readv(unpacked, [room])):
+                    break
+                # What came in one piece is a bomb if it does not stop: the limit counts what comes out (A52).
+                if raw.length + count > limit:
                     raise HostError(f"more than the {limit} bytes that are possible were sent")
-                for zeros, part in split_zeros(data):
-                    sink.take(zeros, part)
-                self._progress.at(raw.length)
-        return (came.length, came.finish()), (raw.length, raw.finish())
+                for zeros, data in split_zeros(room[:count]):
+                    sink.take(zeros, data)
+                    raw.add(zeros, data)
+        return raw, frames.seal
 
 
 @contextlib.contextmanager
-def _piped(words: Sequence[str], pieces: Iterator[bytes]) -> Iterator[int]:
+def _piped(words: Sequence[str], pieces: Iterator[Piece]) -> Iterator[int]:
     """A program that is fed from a thread; yields where to read. Its failure, or the feeder's, is raised."""
-    process = program(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    from ganeti.base.process import CLEAN_ENVIRONMENT  # noqa: PLC0415 - slow to import
+
+    try:
+        process = subprocess.Popen(
+            list(words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=CLEAN_ENVIRONMENT,
+            close_fds=False,  # the task's lock
+        )
+    except FileNotFoundError as err:
+        raise HostError(f"the program {words[0]} is not on this node; install it") from err
     assert process.stdin is not None  # noqa: S101 - asked for
     assert process.stdout is not None  # noqa: S101 - asked for
     stdin, stdout, failures = process.stdin, process.stdout, list[BaseException]()

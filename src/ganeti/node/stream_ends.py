@@ -6,6 +6,7 @@ import select
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Protocol
 
 from ganeti.base.errors import HostError
 from ganeti.base.files import sync_directory
-from ganeti.node.stream_frames import CHUNK, split_zeros, writer
+from ganeti.node.stream_frames import CHUNK, Piece, buffers, fill, split_zeros, widen, writer
 
+SYNC_EVERY = 64 * 1024 * 1024
+"""So many bytes are written to the disk beside what comes next, or all would wait for it at the end."""
 LEFT_BEHIND_S = 2.0
 """How long after its script's end an output may stay open."""
 
@@ -26,7 +29,7 @@ class ProgramFailed(HostError):
 class Source(Protocol):
     """Where the data comes from."""
 
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
+    def pieces(self) -> Iterator[tuple[int, Piece]]:
         """`(count of zeros, b"")` or `(0, data)`, in order."""
         ...
 
@@ -38,7 +41,7 @@ class Source(Protocol):
 class Sink(Protocol):
     """Where the data goes."""
 
-    def take(self, zeros: int, data: bytes) -> None: ...
+    def take(self, zeros: int, data: Piece) -> None: ...
 
     def finish(self) -> None:
         """Return once everything is written and synced; HostError if it cannot be."""
@@ -82,9 +85,13 @@ def open_sink(
     new = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW if makes_file else 0
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | new, 0o600)
     try:
-        yield _FileSink(
+        sink = _FileSink(
             descriptor, Path(path), is_new=makes_file, has_zeros=has_zeros or makes_file
         )
+        try:
+            yield sink
+        finally:
+            sink.close()
     finally:
         os.close(descriptor)
 
@@ -130,26 +137,26 @@ class _ScriptSource:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
+    def pieces(self) -> Iterator[tuple[int, Piece]]:
         assert self._process.stdout is not None  # noqa: S101 - asked for
-        descriptor, waiting = self._process.stdout.fileno(), b""
-        while data := self._read(descriptor):
-            waiting += data
-            if len(waiting) >= CHUNK:
-                yield from split_zeros(waiting[:CHUNK])
-                waiting = waiting[CHUNK:]
-        if waiting:
-            yield from split_zeros(waiting)
+        descriptor = self._process.stdout.fileno()
+        widen(descriptor)
+        for room in buffers():
+            filled = fill(descriptor, room, self._wait)
+            yield from split_zeros(room[:filled])
+            if filled < CHUNK:
+                return
 
-    def _read(self, descriptor: int) -> bytes:
-        """The next bytes; b'' at the end, also if something that the script left keeps it open."""
+    def _wait(self) -> bool:
+        """Whether there is more to read; not if only something that the script left keeps its output open."""
+        assert self._process.stdout is not None  # noqa: S101 - asked for
         ended_at: float | None = None
-        while not select.select([descriptor], [], [], 0.2)[0]:
+        while not select.select([self._process.stdout], [], [], 0.2)[0]:
             if self._process.poll() is not None:
                 ended_at = ended_at or time.monotonic()
                 if time.monotonic() - ended_at > LEFT_BEHIND_S:
-                    return b""
-        return os.read(descriptor, CHUNK)
+                    return False
+        return True
 
     def finish(self) -> None:
         _ended(self._process, "export")
@@ -159,19 +166,20 @@ class _FileSource:
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor, self._size = descriptor, size
 
-    def pieces(self) -> Iterator[tuple[int, bytes]]:
-        offset = 0
+    def pieces(self) -> Iterator[tuple[int, Piece]]:
+        offset, rooms = 0, buffers()
         while offset < self._size:
             hole = self._hole(offset)
             if hole:
                 yield hole, b""
                 offset += hole
                 continue
-            data = os.pread(self._descriptor, min(CHUNK, self._size - offset), offset)
-            if not data:
+            room = next(rooms)[: self._size - offset]
+            count = os.preadv(self._descriptor, [room], offset)
+            if not count:
                 raise HostError(f"the data ends at byte {offset}, it should have {self._size}")
-            yield from split_zeros(data)
-            offset += len(data)
+            yield from split_zeros(room[:count])
+            offset += count
 
     def _hole(self, offset: int) -> int:
         """How many bytes from `offset` surely are zeros because nothing is there."""
@@ -194,17 +202,18 @@ class _ScriptSink:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdin is not None  # noqa: S101 - asked for
         self._process, self._stdin = process, process.stdin
+        widen(process.stdin.fileno())
         self._write = writer(process.stdin.fileno())
         self._listens = True
 
-    def take(self, zeros: int, data: bytes) -> None:
+    def take(self, zeros: int, data: Piece) -> None:
         while zeros > 0 and self._listens:
             self._give(bytes(min(zeros, CHUNK)))
             zeros -= CHUNK
         if data and self._listens:
             self._give(data)
 
-    def _give(self, data: bytes) -> None:
+    def _give(self, data: Piece) -> None:
         try:
             self._write(data)
         except BrokenPipeError:
@@ -223,8 +232,9 @@ class _FileSink:
         self._descriptor, self._path = descriptor, path
         self._is_new, self._has_zeros = is_new, has_zeros
         self._offset = 0
+        self._syncing = _Syncing(descriptor)
 
-    def take(self, zeros: int, data: bytes) -> None:
+    def take(self, zeros: int, data: Piece) -> None:
         if zeros and not self._has_zeros:
             while zeros > 0:
                 part = min(zeros, CHUNK)
@@ -234,15 +244,57 @@ class _FileSink:
         if data:
             self._write(data)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: Piece) -> None:
         view = memoryview(data)
         while view:
             written = os.pwrite(self._descriptor, view, self._offset)
             view, self._offset = view[written:], self._offset + written
+        self._syncing.wrote(len(data))
+
+    def close(self) -> None:
+        """Use the file no more."""
+        self._syncing.end()
 
     def finish(self) -> None:
+        self._syncing.finish()
         if self._is_new:
             os.ftruncate(self._descriptor, self._offset)
         os.fsync(self._descriptor)
         if self._is_new:
             sync_directory(self._path.parent)
+
+
+class _Syncing:
+    """Has what was written go to the disk while more comes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._thread: threading.Thread | None = None
+        self._waiting = 0
+        self._failure: OSError | None = None
+
+    def wrote(self, count: int) -> None:
+        """OSError if what was written before could not be kept."""
+        self._waiting += count
+        if self._waiting < SYNC_EVERY or (self._thread is not None and self._thread.is_alive()):
+            return
+        self.finish()
+        self._waiting = 0
+        self._thread = threading.Thread(target=self._sync, name="sync", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Return when nothing is being synced; OSError as in `wrote`: the kernel says it only once."""
+        self.end()
+        if self._failure is not None:
+            raise self._failure
+
+    def end(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _sync(self) -> None:
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as err:
+            self._failure = err

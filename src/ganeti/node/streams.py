@@ -297,14 +297,13 @@ class Streams:
             "certificate": str(tls.certificate),
             "key": str(tls.key),
             "peer": str(tls.peer),
-            "peer_name": tls.peer_name,
             **start.part,
         }
         if isinstance(args, ReceiveArgs):
             given |= {"receives": True, "limit": args.limit, "sha256": args.sha256}
             given |= {"hold": args.hold, "wait_s": float(args.wait_s)}
         else:
-            given |= {"receives": False, "port": args.port}
+            given |= {"receives": False, "port": args.port, "digests": args.digests}
         write_atomically(file.with_suffix(".key"), call.key.encode())
         write_atomically(file, wire.encode(wire.convert(given, StreamOrder, what="order")))
 

@@ -8,7 +8,7 @@ from ganeti.base import certificates
 from ganeti.base.clock import Clock
 from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
-from ganeti.node.socat import TlsFiles
+from ganeti.node.stream_tls import TlsFiles
 
 _NAME = re.compile(r"x509-[0-9a-z]{8,64}", re.ASCII)
 
@@ -37,17 +37,18 @@ class TransferKeys:
         shutil.rmtree(self._place(name), ignore_errors=True)
 
     def files(self, name: str, peer: str, beside: Path) -> TlsFiles:
-        """What `socat` needs to talk to `peer`, whose certificate is put beside an order."""
+        """What is needed to talk to `peer`, whose certificate is put beside an order."""
         place = self._place(name)
         if not (place / "key.pem").exists():
             raise HostError(
                 f"this node has no key {name}: the transfer was ended, or the node was restarted"
             )
-        peer_name = certificates.transfer_name(peer.encode("ascii", "replace"), self._clock.time())
-        check_key_name(peer_name)
+        check_key_name(
+            certificates.transfer_name(peer.encode("ascii", "replace"), self._clock.time())
+        )
         other = beside.with_suffix(".peer")
         write_atomically(other, peer.encode("ascii"))
-        return TlsFiles(place / "cert.pem", place / "key.pem", other, peer_name)
+        return TlsFiles(place / "cert.pem", place / "key.pem", other)
 
     def names(self) -> list[str]:
         """The keys that are there."""

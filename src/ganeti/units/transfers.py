@@ -54,6 +54,9 @@ class Load:
     pack: str = "none"
     unpack: str = "none"
     sha256: str = ""
+    """What the data must have; '': any."""
+    digests: bool = False
+    """Find out what it has."""
 
 
 @dataclass
@@ -121,6 +124,7 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
         port=listening.port,
         size=load.size,
         pack=load.pack,
+        digests=load.digests,
         disk=_disk(load.source),
         dump=_dump(load.source),
     )

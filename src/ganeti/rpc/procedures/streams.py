@@ -78,19 +78,18 @@ class Receiving(Message, frozen=True, kw_only=True):
 
 
 class SendArgs(_End, frozen=True, kw_only=True):
-    """Send to who listens, compressed by `pack`."""
+    """Send to who listens, compressed by `pack`; say the digest of the data if `digests`."""
 
     port: int
     pack: str = "none"
+    digests: bool = False
 
 
 class StreamResult(Message, frozen=True, kw_only=True):
-    """Bytes and digest before compression, and as they were sent."""
+    """Bytes before compression, and their digest if it was wanted."""
 
     data_bytes: int
-    sha256: str
-    wire_bytes: int
-    wire_sha256: str
+    sha256: str = ""
     seconds: float
 
 

@@ -323,6 +323,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
             ),
             target=DumpEnd(export=spec.name, file=disk.uuid, unfinished=True),
             pack=self.op.compress,
+            digests=True,
         )
 
     def _description(self, ctx: UnitContext, plan: ExportPlan, results: list[StreamResult]) -> str:
