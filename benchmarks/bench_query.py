@@ -161,6 +161,7 @@ async def serve(path: Path, instances: int) -> None:
         backups=unused,
         filters=unused,
         clock=clock,
+        audit=unused,
     )
     server = LuxiServer(path, methods)
     await server.start()

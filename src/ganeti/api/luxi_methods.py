@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ganeti.api.audit import RequestAudit
 from ganeti.api.cluster_info import cluster_info
 from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
@@ -44,6 +45,14 @@ JOB_BYTES_LIMIT = WATCHER_MEMORY_LIMIT = 512 * 1024
 WAIT_LIMIT_S = 60.0
 """A waiting client is told to go on waiting at least this often (S195)."""
 
+AUDITED = frozenset(
+    (
+        "SubmitJob", "SubmitJobToDrainedQueue", "SubmitManyJobs", "CancelJob", "ChangeJobPriority", "ArchiveJob",
+        "ReplaceFilter", "DeleteFilter", "SetDrainFlag", "SetWatcherPause", "AbandonUndo", "BackupState",
+    )
+)  # fmt: skip
+"""What changes something, and is not recorded by the REST server."""
+
 REASON_SOURCE, REST_SOURCE = "gnt:luxi", "gnt:rest"
 BACKUP = "BackupState"
 
@@ -70,6 +79,7 @@ class LuxiMethods:
         backups: Backups,
         filters: Filters,
         clock: Clock,
+        audit: RequestAudit,
         more: Mapping[str, Method] | None = None,
     ) -> None:
         """`more`: methods of which the REST server is the only client."""
@@ -81,6 +91,7 @@ class LuxiMethods:
         self._backups = backups
         self._filters = filters
         self._clock = clock
+        self._audit = audit
         self._methods = self._table()
         self._methods |= {name: _Method(*method) for name, method in (more or {}).items()}
 
@@ -143,6 +154,12 @@ class LuxiMethods:
         method = self._methods.get(request.method)
         if method is None:
             return self._refusal(f"Failed to parse request: no method {request.method!r:.60}")
+        answer = await self._carried_out(method, request, caller)
+        if request.method in AUDITED:
+            self._audit.asked(caller, request, answer)
+        return answer
+
+    async def _carried_out(self, method: _Method, request: Request, caller: Caller) -> Answer:
         try:
             args = Arguments(request.method, request.args, least=method.least, most=method.most)
             result = await method.handler(args, caller)

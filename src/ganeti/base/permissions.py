@@ -26,10 +26,12 @@ ROOT = "root"
 MASTER_LOG, MOND_LOG = "master-daemon.log", "monitoring-daemon.log"
 CONFD_LOG = "conf-daemon.log"
 REST_LOG, AUDIT_LOG = "rapi-daemon.log", "rapi-audit.log"
+MASTER_AUDIT_LOG = "master-audit.log"
 LOG_FILES = {
     MASTER_LOG: MASTERD,
     REST_LOG: RAPI,
     AUDIT_LOG: RAPI,
+    MASTER_AUDIT_LOG: MASTERD,
     CONFD_LOG: CONFD,
     MOND_LOG: CONFD,
 }

@@ -1,21 +1,25 @@
-"""`gnt-cluster audit`: who has changed what by the REST interface, from the log of this node."""
+"""`gnt-cluster audit`: who has asked for changes, and what jobs changed in the configuration, from the logs of this node."""
 
 import argparse
 import json
+import pwd
 import time
 from collections import deque
 from collections.abc import Iterator
+from heapq import merge
 from pathlib import Path
 from typing import Any
 
 from ganeti.base.errors import ConfigurationError
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import AUDIT_LOG
+from ganeti.base.permissions import AUDIT_LOG, MASTER_AUDIT_LOG
 from ganeti.base.terminal import say
 from ganeti.cli.command import CommandTable, option
 from ganeti.cli.key_values import duration_s
 from ganeti.cli.output import format_table, format_time
 
+AUDIT_LOGS = (AUDIT_LOG, MASTER_AUDIT_LOG)
+WHY_LIMIT = 160
 HEADINGS = ("Time", "User", "From", "What", "Status", "Jobs", "Why")
 AUDIT_OPTIONS = (
     option("--user", metavar="NAME", help="only what this user did"),
@@ -33,16 +37,19 @@ def add_audit_command(table: CommandTable) -> None:
 
     @table.command("audit", *AUDIT_OPTIONS)
     def audit(args: argparse.Namespace) -> int:
-        """Show who has changed what by the REST interface of this node: from where, and which job did it."""
+        """Show who has asked this node for changes, by REST or by commands, and what each job changed in the configuration."""
         return _show(args, time.time())
 
 
 def _show(args: argparse.Namespace, now: float) -> int:
     """Print the records that are wanted."""
-    path = Paths.from_environment().log / AUDIT_LOG
+    logs = Paths.from_environment().log
+    found = merge(
+        *(records(logs / name) for name in AUDIT_LOGS), key=lambda one: float(one["time"])
+    )
     since = None if args.since is None else now - duration_s(args.since, "since")
     wanted = deque(
-        (one for one in records(path) if _is_wanted(one, args, since)), maxlen=max(args.limit, 1)
+        (one for one in found if _is_wanted(one, args, since)), maxlen=max(args.limit, 1)
     )
     if args.is_json:
         for one in wanted:
@@ -73,7 +80,7 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
 
 def _is_wanted(one: dict[str, Any], args: argparse.Namespace, since: float | None) -> bool:
     return (
-        (args.user is None or one.get("user") == args.user)
+        (args.user is None or args.user in (one.get("user"), _user_name(str(one.get("user", "")))))
         and (since is None or one["time"] >= since)
         and (args.job is None or args.job in one.get("jobs", ()))
     )
@@ -90,5 +97,37 @@ def _cell(one: dict[str, Any], heading: str) -> str:
         case "Jobs":
             return ",".join(map(str, one.get("jobs", ()))) or "-"
         case "Why":
-            return str(one.get("why") or one.get("reason") or "-")
+            return _shortened(str(one.get("why") or one.get("reason") or _differences(one) or "-"))
+        case "User":
+            return _user_name(str(one.get("user", "")))
     return str(one.get(heading.lower(), ""))
+
+
+def _user_name(user: str) -> str:
+    """The name of `uid 0`, where this host knows it; users of REST have theirs."""
+    kind, _, number = user.partition(" ")
+    if kind != "uid" or not number.isdecimal():
+        return user
+    try:
+        return pwd.getpwuid(int(number)).pw_name
+    except (KeyError, OverflowError):
+        return user
+
+
+def _differences(one: dict[str, Any]) -> str:
+    """What a job changed, in a few words."""
+    words = []
+    for thing in one.get("objects", ()):
+        found = thing.get("differences", {})
+        if thing.get("change") == "changed":
+            words += [
+                f"{path}: {json.dumps(old)} -> {json.dumps(new)}"
+                for path, (old, new) in found.items()
+            ]
+        else:
+            words.append(str(thing.get("change")))
+    return "; ".join(words)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= WHY_LIMIT else f"{text[:WHY_LIMIT]}…"

@@ -12,12 +12,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError, GanetiError, NotMaster, Refused
 from ganeti.base.ids import IdSource
 from ganeti.base.yield_every import YieldEvery
+from ganeti.config.changes import CHANGED_BY, ChangedObject
 from ganeti.config.index import index_of
 from ganeti.config.kinds import entry_of, kind_named, tables_of
 from ganeti.config.reservations import Reservations
@@ -40,6 +42,7 @@ from ganeti.store.interface import (
 T = TypeVar("T")
 
 Listener = Callable[[Snapshot], None]
+ChangeListener = Callable[[int | None, Sequence[ChangedObject]], None]
 LossListener = Callable[[GanetiError], None]
 
 
@@ -51,6 +54,8 @@ class _Change:
     """A change on its way: the snapshot that it makes, its rows, and who waits for it."""
 
     snapshot: Snapshot
+    job_id: int | None
+    objects: list[ChangedObject]
     operations: list[Operation]
     size: int
     done: asyncio.Future[None]
@@ -78,6 +83,8 @@ class Config:
         self._listeners: list[Listener] = []
         self.on_lost: LossListener | None = None
         """Called once if the store does not know whether a change was written (R13), or is lost."""
+        self.on_changed: ChangeListener | None = None
+        """Called with what an acknowledged change has changed, and the job that it was for."""
         self.degraded = False
         """Whether only the master holds the last change (R6)."""
         self.reservations = Reservations(ids)
@@ -127,7 +134,8 @@ class Config:
         if not operations and self._pending is self._snapshot:
             return result
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Change(snapshot, operations, size, done))
+        objects = draft.changed_objects()
+        self._waiting.append(_Change(snapshot, CHANGED_BY.get(), objects, operations, size, done))
         self._pending = snapshot
         if self._writer is None:
             self._writer = asyncio.create_task(self._write(), name="config-writer")
@@ -184,9 +192,16 @@ class Config:
         for change in batch:
             if not change.done.done():
                 change.done.set_result(None)
-        for listener in tuple(self._listeners):
+        calls = [partial(listener, acknowledged) for listener in self._listeners]
+        if self.on_changed is not None:
+            calls += [
+                partial(self.on_changed, change.job_id, change.objects)
+                for change in batch
+                if change.objects
+            ]
+        for call in calls:
             try:
-                listener(acknowledged)
+                call()
             except Exception:  # noqa: BLE001 - one bad listener must not stop the others
                 _log.exception("a listener of the configuration failed at position %d", position)
 

@@ -6,6 +6,7 @@ import msgspec
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ConfigurationError, ErrorCode, PrereqError
+from ganeti.config.changes import ChangedObject
 from ganeti.config.index import NOTHING, Conflict, Entry, Index, IndexDraft, index_of
 from ganeti.config.kinds import check_object, check_removal, entry_of, kind_of
 from ganeti.config.snapshot import Snapshot
@@ -101,6 +102,15 @@ class Draft(View):
             self._base.position, self._cluster, self._tables, self._index.finished()
         )
         return snapshot, operations
+
+    def changed_objects(self) -> list[ChangedObject]:
+        """Each object that the change touches, before and after."""
+        touched = [(thing, thing) for thing in self._changed.values()]
+        gone = [(thing, None) for thing in self._removed.values()]
+        found = (
+            (self._base.table(type(one)).get(one.uuid), after) for one, after in (*touched, *gone)
+        )
+        return [ChangedObject(before, after) for before, after in found if before or after]
 
     def _entry(self, thing: Stored | None) -> Entry:
         return NOTHING if thing is None else entry_of(self._cluster, thing)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ganeti.api.audit import MasterAudit
 from ganeti.api.event_log import EventLog
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.rest_methods import RestMethods
@@ -20,6 +21,7 @@ from ganeti.base.clock import SystemClock
 from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
+from ganeti.base.permissions import MASTER_AUDIT_LOG
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
@@ -92,6 +94,7 @@ class Mastership:
         self._lost = lost
         self._clock = SystemClock()
         self._ids = RandomIds()
+        self._audit = MasterAudit(node.paths.log / MASTER_AUDIT_LOG, self._clock)
         self._opened = AsyncExitStack()
         self._jobs: JobQueue | None = None
         self._queries: QueryExecutor | None = None
@@ -112,6 +115,7 @@ class Mastership:
         store, lease, identity = self._node.store, self._lease, self._node.identity
         config = await Config.load(store, lease, self._clock, self._ids)
         self._opened.push_async_callback(config.close)
+        config.on_changed = self._audit.changed
         config.on_lost = self._step_down
         await _say_who_is_master(config, identity)
         self._node.directory.take(config.snapshot.nodes.values())
@@ -277,6 +281,7 @@ class Mastership:
             filters=FilterChanges(config, self._ids, self._clock, queue.greatest_id),
             backups=BackupFiles(self._node.store, self._node.worker),
             clock=self._clock,
+            audit=self._audit,
             more=rest.table(),
         )
 

@@ -16,6 +16,7 @@ from ganeti.base.errors import (
     Refused,
     StoreError,
 )
+from ganeti.config.changes import CHANGED_BY
 from ganeti.jobs.executor import Change, Outcome
 from ganeti.jobs.record import LiveJob
 from ganeti.jobs.run import Dependencies, Run
@@ -169,6 +170,7 @@ class Runner:
             await asyncio.sleep(RETRY_S)
 
     async def _run(self, job: LiveJob) -> None:
+        CHANGED_BY.set(job.id)
         try:
             while not job.status.is_final:
                 if job.cancel_requested:

@@ -1,23 +1,17 @@
 """The audit log of the REST server: who, from where, what, with which outcome and job; one JSON object a line.
 
-No body, password or parameter is in it: what a job did is in the job.
+No body, password or parameter is in it: what a job changed is in the master's audit log.
 """
 
-import logging
-import os
 import time
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from ganeti.base.audit_file import TEXT_LIMIT, append_record
 from ganeti.base.terminal import escaped
-from ganeti.model import wire
 from ganeti.web.operations import Call
-
-TEXT_LIMIT = 300
-
-log = logging.getLogger(__name__)
 
 
 class Audit:
@@ -45,13 +39,4 @@ class Audit:
             record["reason"] = escaped(reason, TEXT_LIMIT)
         if why:
             record["why"] = escaped(why, TEXT_LIMIT)
-        line = wire.encode(record) + b"\n"
-        try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(self._path, flags, 0o640)
-            try:
-                os.write(descriptor, line)
-            finally:
-                os.close(descriptor)
-        except OSError as err:
-            log.error("%s cannot be written (%s): %s", self._path, err.strerror, line.decode())  # noqa: TRY400
+        append_record(self._path, record)

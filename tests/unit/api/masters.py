@@ -8,6 +8,7 @@ from typing import Any
 
 from ganeti.api.event_log import EventLog
 from ganeti.api.luxi_methods import LuxiMethods
+from ganeti.api.luxi_server import Caller
 from ganeti.api.rest_methods import RestMethods
 from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import GanetiError, JobLost, JobQueueDrained
@@ -15,6 +16,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState
 from ganeti.model.opcodes import OpCode
+from ganeti.protocols.luxi import Answer, Request
 from ganeti.query.execute import ClusterFacts, QueryExecutor
 from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
@@ -184,6 +186,16 @@ class FakeFilters:
 
 
 @dataclass
+class FakeAudit:
+    """Remembers what it was told."""
+
+    told: list[tuple[Caller, Request, Answer]] = field(default_factory=list)
+
+    def asked(self, caller: Caller, request: Request, answer: Answer) -> None:
+        self.told.append((caller, request, answer))
+
+
+@dataclass
 class Master:
     """The LUXI methods and what is behind them."""
 
@@ -193,6 +205,7 @@ class Master:
     nodes: FakeNodes = field(default_factory=FakeNodes)
     backups: FakeBackups = field(default_factory=FakeBackups)
     filters: FakeFilters = field(default_factory=FakeFilters)
+    audit: FakeAudit = field(default_factory=FakeAudit)
 
     events: EventLog = field(default_factory=lambda: EventLog(3))
 
@@ -205,6 +218,7 @@ class Master:
         facts = ClusterFacts(lambda: self.queue.is_drained, self.pause.until)
         queries = QueryExecutor(lambda: self.config.snapshot, self.queue, locks, live, facts)
         return LuxiMethods(
+            audit=self.audit,
             queue=self.queue,
             config=self.config,
             queries=queries,

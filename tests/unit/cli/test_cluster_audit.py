@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ganeti.base.paths import Paths
-from ganeti.base.permissions import AUDIT_LOG
+from ganeti.base.permissions import AUDIT_LOG, MASTER_AUDIT_LOG
 from ganeti.cli.gnt_cluster import table
 from tests.unit.cli.fake_master import Run
 
@@ -61,3 +61,28 @@ def test_without_a_log_there_is_nothing_to_show(log: Path, run: Run) -> None:
     log.unlink()
     code, out, _err = run(table, "audit")
     assert (code, len(out.splitlines())) == (0, 1)
+
+
+def test_what_commands_asked_for_and_jobs_changed_stands_between(log: Path, run: Run) -> None:
+    changed = {
+        "kind": "instance", "name": "web1", "change": "changed",
+        "differences": {"beparams.maxmem": [128, 256]},
+    }  # fmt: skip
+    lines = [
+        record("uid 0", 300, method="SubmitJob", path="INSTANCE_SET_PARAMS(web1)", jobs=[8]),
+        record("job 8", 200, method="changed", path="instance web1", jobs=[8], objects=[changed]),
+    ]
+    log.with_name(MASTER_AUDIT_LOG).write_text("\n".join(lines))
+    _code, out, _err = run(table, "audit")
+    assert [line.split()[2] for line in out.splitlines()[1:]] == [
+        "anna",
+        "root",
+        "job",
+        "bob",
+        "anna",
+    ]
+    assert "beparams.maxmem: 128 -> 256" in out
+    _code, out, _err = run(table, "audit", "--user", "root")
+    assert len(out.splitlines()) == 2
+    _code, out, _err = run(table, "audit", "--job", "8")
+    assert len(out.splitlines()) == 3

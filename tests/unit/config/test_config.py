@@ -16,6 +16,7 @@ from ganeti.base.errors import (
     Refused,
 )
 from ganeti.base.ids import CountingIds
+from ganeti.config.changes import CHANGED_BY
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -445,3 +446,26 @@ def test_a_rename_touches_one_object() -> None:
     assert len(operations) == 1
     assert snapshot.node_by_name("node1.example.com") is None
     assert len(snapshot.instances_on(NODES[0])) == 3
+
+
+async def test_what_was_changed_for_a_job_is_told_when_it_is_durable() -> None:
+    store, config = await sample_config()
+    told: list[tuple[int | None, list[str]]] = []
+    config.on_changed = lambda job_id, objects: told.append(
+        (job_id, [f"{one.change} {one.thing.name}" for one in objects])
+    )
+    store.inject(Refuse())
+    with pytest.raises(Refused):
+        await config.change(add(7))
+    assert told == []
+    token = CHANGED_BY.set(12)
+    made = await config.change(add(8))
+    await config.change(lambda draft: draft.put(draft.instances[made.uuid]))
+    CHANGED_BY.reset(token)
+    await config.change(lambda draft: draft.remove(draft.instances[made.uuid]))
+    await config.change(lambda _draft: None)
+    assert told == [
+        (12, [f"added {made.name}"]),
+        (12, [f"changed {made.name}"]),
+        (None, [f"removed {made.name}"]),
+    ]

@@ -1,0 +1,110 @@
+"""The master's audit log: who asked for changes by LUXI, and how each job changed the configuration.
+
+One JSON object a line; secrets are not in it. What came by REST is in the REST server's log, the job's number joins them.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ganeti.api.luxi_server import Caller
+from ganeti.base.audit_file import TEXT_LIMIT, append_record
+from ganeti.base.clock import Clock
+from ganeti.base.errors import InputError
+from ganeti.base.terminal import escaped
+from ganeti.config.changes import ChangedObject
+from ganeti.config.kinds import kind_of
+from ganeti.model.opcodes import parse_opcode
+from ganeti.protocols.luxi import Answer, Request, error_from_wire
+
+OBJECTS_LIMIT = 100
+"""Objects of one transaction that are told in full."""
+SUMMARIES_LIMIT = 20
+_OF_ONE_JOB = ("CancelJob", "ArchiveJob", "ChangeJobPriority", "AbandonUndo")
+
+
+class RequestAudit(Protocol):
+    """What is told of requests that would change something."""
+
+    def asked(self, caller: Caller, request: Request, answer: Answer) -> None: ...
+
+
+class MasterAudit:
+    """Appends to the log of this node."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+
+    def asked(self, caller: Caller, request: Request, answer: Answer) -> None:
+        """A request that would change something, and what came of it."""
+        record: dict[str, Any] = {
+            "user": f"uid {caller.uid}",
+            "address": f"pid {caller.pid}",
+            "method": request.method,
+            "path": escaped(_what(request), TEXT_LIMIT),
+            "status": "done" if answer.success else "refused",
+            "jobs": _jobs(request, answer.result) if answer.success else [],
+        }
+        if not answer.success:
+            record["why"] = escaped(_why(answer.result), TEXT_LIMIT)
+        self._append(record)
+
+    def changed(self, job_id: int | None, objects: Sequence[ChangedObject]) -> None:
+        """A transaction that was acknowledged."""
+        told = [
+            {
+                "kind": kind_of(one.thing),
+                "name": one.thing.name,
+                "uuid": one.thing.uuid,
+                "change": one.change,
+                "differences": one.differences(),
+            }
+            for one in objects[:OBJECTS_LIMIT]
+        ]
+        self._append(
+            {
+                "user": "master" if job_id is None else f"job {job_id}",
+                "method": "changed",
+                "path": escaped(", ".join(f"{one['kind']} {one['name']}" for one in told), TEXT_LIMIT),
+                "status": "done",
+                "jobs": [] if job_id is None else [job_id],
+                "objects": told,
+                "more_objects": len(objects) - len(told),
+            }
+        )  # fmt: skip
+
+    def _append(self, record: dict[str, Any]) -> None:
+        append_record(self._path, {"time": round(self._clock.time(), 3), **record})
+
+
+def _why(result: Any) -> str:
+    return error_from_wire(result).message if isinstance(result, list) else str(result)
+
+
+def _what(request: Request) -> str:
+    """What is asked for; of jobs only what they are called."""
+    args = request.args
+    if not request.method.startswith("Submit"):
+        return " ".join(str(one) for one in args if isinstance(one, str | int | float))
+    jobs = args[:1] if request.method != "SubmitManyJobs" else args[0] if args else ()
+    if not isinstance(jobs, list):
+        return ""
+    ops = [op for job in jobs if isinstance(job, list) for op in job]
+    more = ", …" if len(ops) > SUMMARIES_LIMIT else ""
+    return ", ".join(_summary(op) for op in ops[:SUMMARIES_LIMIT]) + more
+
+
+def _summary(op: Any) -> str:
+    try:
+        return parse_opcode(op, what="job").summary()
+    except InputError:
+        return str(op.get("OP_ID", "?")) if isinstance(op, dict) else "?"
+
+
+def _jobs(request: Request, result: Any) -> list[int]:
+    if request.method == "SubmitManyJobs":
+        return [one for is_done, one in result if is_done]
+    if request.method.startswith("Submit"):
+        return [result]
+    return [int(request.args[0])] if request.method in _OF_ONE_JOB else []
