@@ -1,6 +1,7 @@
 """Every path in one place, below the prefix of a virtual cluster (`GANETI_ROOTDIR`)."""
 
 import os
+import pwd
 import socket
 from pathlib import Path
 from typing import NamedTuple
@@ -205,6 +206,16 @@ class Paths(NamedTuple):
     def rapi_users(self) -> Path:
         """Who may use the REST interface; only on master candidates."""
         return self.data / "rapi_users"
+
+    @property
+    def merge(self) -> Path:
+        """On the master: the journal and the backups of a merge of clusters that is under way."""
+        return self.data / "merge"
+
+    @property
+    def root_ssh(self) -> Path:
+        """Where root's own keys for ssh are, and who may log in by which."""
+        return self.below(pwd.getpwuid(0).pw_dir) / ".ssh"
 
     @property
     def watcher_pause(self) -> Path:

@@ -10,7 +10,7 @@ from types import FrameType
 
 from ganeti.base.errors import GanetiError
 from ganeti.base.terminal import Parser, say
-from ganeti.vcluster.layout import VirtualCluster, load, plan
+from ganeti.vcluster.layout import DOMAIN, VirtualCluster, load, plan
 
 DEFAULT_DIRECTORY = Path("/var/tmp/ganeti-vcluster")  # noqa: S108 - made 0700, and long names do not fit
 
@@ -66,6 +66,11 @@ def _add_up(make: argparse.ArgumentParser) -> None:
         "--netns",
         action="store_true",
         help="give each node a network namespace (root) in place of a loopback address",
+    )
+    make.add_argument(
+        "--domain",
+        default=DOMAIN,
+        help="of all names; clusters that are to know each other need different ones (default: %(default)s)",
     )
     make.add_argument(
         "--monitoring", action="store_true", help="start the monitoring daemon of each node too"
@@ -136,6 +141,7 @@ def _up(args: argparse.Namespace, directory: Path) -> int:
             state=args.state,
             init_options=tuple(args.init_option),
             machines=args.storage_vms,
+            domain=args.domain,
         ),
         announce,
     )

@@ -11,13 +11,13 @@ import msgspec
 import ganeti
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.files import write_atomically
+from ganeti.base.identifiers import host_name
 from ganeti.base.paths import NODED_PORT, Paths
 from ganeti.bootstrap.daemons import CONFD_VARIABLE, RAPI_VARIABLE
 from ganeti.model import wire
 from ganeti.uidpool import DIRECTORY_VARIABLE
 
 DOMAIN = "vcluster.test"
-CLUSTER_NAME = f"cluster.{DOMAIN}"
 MAX_NODES = 100
 MAX_DIRECTORY = 60
 """Characters; unix sockets below it must stay shorter than 108."""
@@ -85,6 +85,8 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[VirtualNode, ...]
     bridge: str = ""
     """The bridge between the nodes' namespaces; '' with loopback addresses."""
+    domain: str = DOMAIN
+    """Of all names: clusters that are to know each other need different ones."""
     guest_bridge: str = ""
     """What the guests' interfaces are put into: on this host, or in each namespace; '' where there is none."""
     guest: str = ""
@@ -99,6 +101,11 @@ class VirtualCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The size of the disk for the volume group of each machine."""
     is_complete: bool = False
     """False while it is being made: then nobody relies on it, and it may be removed."""
+
+    @property
+    def name(self) -> str:
+        """What the cluster is called."""
+        return f"cluster.{self.domain}"
 
     @property
     def master(self) -> VirtualNode:
@@ -162,6 +169,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     state: str = "embedded",
     init_options: tuple[str, ...] = (),
     machines: int = 0,
+    domain: str = DOMAIN,
 ) -> VirtualCluster:
     """A cluster of `count` nodes in `directory` with addresses that nobody uses, and of `machines` more that are virtual machines."""
     netns = netns or machines > 0
@@ -184,6 +192,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
         directory=str(directory),
         hypervisor=hypervisor,
         bridge=f"gnt-{tag}" if netns else "",
+        domain=host_name(domain, "--domain"),
         # Only root can make one, or interfaces of guests at all.
         guest_bridge=f"br-{tag}" if hypervisor == "kvm" and os.geteuid() == 0 else "",
         guest=str(guest) if guest else "",
@@ -193,7 +202,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
         volumes_mib=VOLUMES_MIB if machines else 0,
         nodes=tuple(
             VirtualNode(
-                name=f"{name}.{DOMAIN}",
+                name=f"{name}.{domain}",
                 root=str(directory / name),
                 address=address,
                 has_rest=rest and number <= local,

@@ -22,7 +22,6 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
 from ganeti.vcluster import network
 from ganeti.vcluster.layout import (
-    CLUSTER_NAME,
     VOLUME_GROUP,
     VirtualCluster,
     VirtualNode,
@@ -291,7 +290,7 @@ def init_command(cluster: VirtualCluster) -> list[str]:
         }
         given = ",".join(f"{name}={value}" for name, value in params.items())
         words.append(f"--hypervisor-parameters=kvm:{given}")
-    return [*words, CLUSTER_NAME]
+    return [*words, cluster.name]
 
 
 def join(commands: Commands, node: VirtualNode) -> None:

@@ -1,0 +1,308 @@
+"""What a node does for a merge: `ganeti-cluster-merge --on-node`, and the same on our own master.
+
+One request on standard input, one answer on standard output. Whoever may log in as root may do all of it
+by hand; so nothing is checked but that it makes sense.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, HostError, InputError, PrereqError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
+from ganeti.bootstrap.init import answers
+from ganeti.bootstrap.merge.messages import (
+    Action,
+    Answer,
+    Facts,
+    NodeFacts,
+    Request,
+    line_of,
+    parse,
+)
+from ganeti.bootstrap.merge.states import offline_backup
+from ganeti.clients.luxi import FINAL, LuxiClient
+from ganeti.model.opcodes.base import OpCode
+from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
+
+STOP_ORDER = (RAPI, MOND, CONFD, MASTERD, ETCD, NODED)
+MASTER_LIMIT_S = 120.0
+_BACKUP_LIMIT_S = 1800.0
+_NEW = "-new"
+"""At the end of our line's mark: the file was not there before."""
+_KEY_LIMIT = 64 * 1024
+
+
+class Agent:
+    """The node whose files are at `paths`."""
+
+    def __init__(self, paths: Paths, daemons: Daemons) -> None:
+        self.paths, self.daemons = paths, daemons
+
+    async def answer(self, request: Request) -> Answer:
+        """Do what is asked; a GanetiError says why not."""
+        match request.action:
+            case Action.STOP_INSTANCES:
+                await asyncio.to_thread(self.stop_instances, request.names, request.timeout_s)
+            case Action.START_INSTANCES:
+                await asyncio.to_thread(self.start_instances, request.names)
+            case Action.STOP_DAEMONS:
+                await self.stop_daemons()
+            case Action.START_DAEMONS:
+                await self.start_daemons(request.names)
+            case Action.MASTER_ANSWERS:
+                await answers(self.paths, MASTER_LIMIT_S)
+            case Action.TRUST:
+                trust(self.paths, request.line)
+            case Action.DISTRUST:
+                distrust(self.paths, request.line)
+            case Action.PAUSE:
+                pause(self.paths, request.until)
+            case _:
+                return await self._told(request)
+        return Answer()
+
+    async def _told(self, request: Request) -> Answer:
+        match request.action:
+            case Action.FACTS:
+                return Answer(facts=await asyncio.to_thread(self.facts))
+            case Action.SSH_KEY:
+                return Answer(text=private_key(self.paths, request.names))
+            case Action.PAUSED:
+                return Answer(until=paused(self.paths))
+            case Action.BACKUP:
+                return Answer(data=await asyncio.to_thread(self.backup))
+            case Action.STATE:
+                return Answer(data=await offline_backup(self.paths))
+            case _:
+                return Answer(names=self.running_daemons())
+
+    # The master
+
+    def facts(self) -> Facts:
+        """What the master here says; as `LuxiClient` raises."""
+        with LuxiClient(self.paths) as client:
+            info = client.cluster_info()
+            nodes = client.rows("Nodes", [], ["name", "pip", "offline", "master"])
+            instances = client.rows("Instances", [], ["name", "oper_state"])
+            jobs = client.query_jobs([], ["id", "status"])
+        return Facts(
+            cluster=info["name"],
+            uuid=info["uuid"],
+            version=info["software_version"],
+            state=info["state"].get("kind", "embedded"),
+            nodes=[
+                NodeFacts(name=name, address=address, offline=offline, master=master)
+                for name, address, offline, master in nodes
+            ],
+            instances=sorted(name for name, _ in instances),
+            running=sorted(name for name, is_running in instances if is_running is True),
+            jobs=[int(row[0]) for row in jobs if row and row[1] not in FINAL],
+        )
+
+    def backup(self) -> bytes:
+        """The state of the running master."""
+        with tempfile.TemporaryDirectory(prefix="merge-", dir=self.paths.data) as directory:
+            path = Path(directory) / "state"
+            _let_master_write(self.paths, path.parent)
+            with LuxiClient(self.paths, timeout_s=_BACKUP_LIMIT_S) as client:
+                client.call("BackupState", str(path))
+            return path.read_bytes()
+
+    def stop_instances(self, names: Sequence[str], timeout_s: int) -> None:
+        """Shut down those that run; they stay wanted (S36). ExecError names those that did not end."""
+
+        def stop(name: str) -> OpCode:
+            return OpInstanceShutdown(instance_name=name, timeout=timeout_s, no_remember=True)
+
+        self._all(names, is_running=True, make=stop, what="did not shut down")
+
+    def start_instances(self, names: Sequence[str]) -> None:
+        """Start those that do not run (S45). ExecError names those that did not start."""
+
+        def start(name: str) -> OpCode:
+            return OpInstanceStartup(instance_name=name)
+
+        self._all(names, is_running=False, make=start, what="did not start")
+
+    def _all(
+        self,
+        names: Sequence[str],
+        *,
+        is_running: bool,
+        make: Callable[[str], OpCode],
+        what: str,
+    ) -> None:
+        with LuxiClient(self.paths) as client:
+
+            def left() -> list[str]:
+                rows = (
+                    client.rows("Instances", list(names), ["name", "oper_state"]) if names else []
+                )
+                return [name for name, state in rows if (state is True) is is_running]
+
+            wanted = left()
+            answers_ = client.submit_many_jobs([[make(name)] for name in wanted])
+            for is_submitted, job in answers_:
+                if is_submitted:
+                    for _change in client.wait_for_job(int(job)):
+                        pass
+            failed = left()
+            if failed:
+                raise ExecError(
+                    f"instances {what}: {', '.join(failed[:10])}; see 'gnt-job list' there"
+                )
+
+    # Daemons
+
+    def running_daemons(self) -> list[str]:
+        """Those that serve."""
+        return [name for name in STOP_ORDER if self.daemons.status(name).process]
+
+    async def stop_daemons(self) -> None:
+        """End all of them (S38); HostError."""
+        for name in STOP_ORDER:
+            await self.daemons.stop(name)
+
+    async def start_daemons(self, names: Sequence[str]) -> None:
+        """Start these; InputError for an unknown one, HostError."""
+        for name in reversed(STOP_ORDER):
+            if name in names:
+                await self.daemons.start(name)
+        unknown = set(names) - set(STOP_ORDER)
+        if unknown:
+            raise InputError(f"no such daemon: {', '.join(sorted(unknown))}", "names")
+
+
+def _let_master_write(paths: Paths, directory: Path) -> None:
+    """The master daemon may be another user, to whom the data directory belongs."""
+    owner = paths.data.stat()
+    os.chown(directory, owner.st_uid, owner.st_gid)
+
+
+# ssh
+
+
+def private_key(paths: Paths, types: Sequence[str]) -> str:
+    """Root's key of the first of these types that is there; '' if there is none."""
+    for name in types:
+        if not name.isalnum():
+            raise InputError(f"{name!r:.40} is not a type of keys", "names")
+        try:
+            with (paths.root_ssh / f"id_{name}").open(encoding="ascii") as file:
+                return file.read(_KEY_LIMIT)
+        except (FileNotFoundError, UnicodeDecodeError):
+            continue
+        except OSError as err:
+            raise HostError(f"cannot read {err.filename}: {err.strerror}") from err
+    return ""
+
+
+def _authorized(paths: Paths) -> Path:
+    return paths.root_ssh / "authorized_keys"
+
+
+def _contents(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _forms(line: str) -> tuple[bytes, ...]:
+    """What our line may look like in the file."""
+    text = line.encode()
+    if b"\n" in text or not text:
+        raise InputError("must be one line", "line")
+    return (b"\n" + text, text + b"\n", text + _NEW.encode() + b"\n")
+
+
+def trust(paths: Paths, line: str) -> None:
+    """Add one line to root's authorized keys, once; what was there stays as it is, byte by byte."""
+    behind, plain, alone = _forms(line)
+    path, old = _authorized(paths), _contents(_authorized(paths))
+    if old is not None and line.encode() in old:
+        return
+    if old is None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_atomically(path, alone, mode=0o600)
+        return
+    more = behind if old and not old.endswith(b"\n") else plain
+    write_atomically(path, old + more, mode=path.stat().st_mode & 0o777)
+
+
+def distrust(paths: Paths, line: str) -> None:
+    """Take that line out again; a file that had nothing else, and was made for it, is gone."""
+    behind, plain, alone = _forms(line)
+    path, old = _authorized(paths), _contents(_authorized(paths))
+    if old is None:
+        return
+    if old == alone:
+        path.unlink()
+        return
+    if alone in old:
+        new = old.replace(alone, b"")
+    elif plain in old:
+        new = old.replace(plain, b"")
+    elif old.endswith(behind):
+        new = old.removesuffix(behind)
+    else:
+        return
+    write_atomically(path, new, mode=path.stat().st_mode & 0o777)
+
+
+# The watcher
+
+
+def paused(paths: Paths) -> float | None:
+    """Until when the watcher of this node rests; None: it does not."""
+    try:
+        return float(paths.watcher_pause.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def pause(paths: Paths, until: float | None) -> None:
+    """Let the watcher of this node rest until then, or end its rest."""
+    if until is None:
+        paths.watcher_pause.unlink(missing_ok=True)
+    else:
+        write_atomically(paths.watcher_pause, f"{until:.0f}\n".encode(), mode=0o640)
+
+
+def on_node() -> int:
+    """Answer the one request on standard input."""
+    paths = Paths.from_environment()
+    try:
+        request = parse(sys.stdin.buffer.readline(), Request, "request")
+        answer = asyncio.run(Agent(paths, Daemons(paths)).answer(request))
+    except GanetiError as err:
+        answer = Answer(error=err.message)
+    except OSError as err:
+        answer = Answer(error=f"{err.filename or 'this node'}: {err.strerror or err}")
+    sys.stdout.buffer.write(line_of(answer))
+    return 1 if answer.error else 0
+
+
+def checked(answer: Answer, who: str) -> Answer:
+    """The answer; PrereqError with the node's own words if it is none."""
+    if answer.error:
+        raise PrereqError(f"{who}: {answer.error}", ErrorCode.ENVIRONMENT)
+    return answer
+
+
+def parse_answer(data: bytes, who: str) -> Any:
+    """What a node has said; PrereqError."""
+    try:
+        answer = parse(data, Answer, "answer")
+    except InputError as err:
+        raise PrereqError(
+            f"{who} does not answer as expected: {err.message}", ErrorCode.ENVIRONMENT
+        ) from err
+    return checked(answer, who)

@@ -1,0 +1,106 @@
+"""What a merge has begun and done, on the master's disk, so that it can go on or be taken back.
+
+A step is written down before it begins and when it is done; a step that began and is not done may have done
+anything, so doing and undoing must both be repeatable.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.files import write_atomically
+from ganeti.model import wire
+
+FILE = "journal.json"
+
+
+class NodeRecord(msgspec.Struct, kw_only=True):
+    """A node that is to be taken over."""
+
+    name: str
+    address: str
+    is_master: bool = False
+    daemons: list[str] | None = None
+    """Those that ran there; None: not known yet."""
+    pause: float | None = None
+    """Until when its watcher was to rest anyway."""
+    is_added: bool = False
+
+
+class ClusterRecord(msgspec.Struct, kw_only=True):
+    """A cluster that is merged into ours; its offline nodes are left alone."""
+
+    contact: str
+    """How the administrator called it."""
+    name: str
+    uuid: str
+    nodes: list[NodeRecord]
+    running: list[str] | None = None
+    """The instances that ran; None: not known yet."""
+
+    @property
+    def master(self) -> NodeRecord:
+        return next(node for node in self.nodes if node.is_master)
+
+
+class Wishes(msgspec.Struct, kw_only=True, frozen=True):
+    """What the administrator has said, for a later run as well."""
+
+    parameters: str = ""
+    groups: str = "strict"
+    networks: str = "strict"
+    group_names: dict[str, str] = {}
+    network_names: dict[str, str] = {}
+    shutdown_timeout: int = 120
+    ssh_port: int = 22
+    key_types: tuple[str, ...] = ()
+    known_hosts: str = ""
+    check_host_key: bool = True
+
+
+class Journal(msgspec.Struct, kw_only=True):
+    """The whole of it."""
+
+    id: str
+    wishes: Wishes
+    clusters: list[ClusterRecord]
+    public_key: str
+    """Of the key that was made for this merge."""
+    pause: float | None = None
+    """Until when our own watcher was to rest anyway."""
+    has_pauses: bool = False
+    """Whether that is known of all nodes."""
+    begun: list[str] = []
+    done: list[str] = []
+    drained: list[str] = []
+    """Nodes that are to be drained again once they are added."""
+    nodes: list[str] = []
+    """All that there must be at the end, and of `instances`."""
+    instances: list[str] = []
+    path: str = ""
+
+    @property
+    def mark(self) -> str:
+        """At the end of our line in authorized keys."""
+        return f"ganeti-cluster-merge-{self.id}"
+
+    @property
+    def key_line(self) -> str:
+        return f"{self.public_key} {self.mark}"
+
+    def save(self) -> None:
+        """Durably."""
+        write_atomically(Path(self.path), wire.encode(self), mode=0o600)
+
+
+def load(directory: Path) -> Journal | None:
+    """The merge that is under way, if any; PrereqError if that cannot be read."""
+    path = directory / FILE
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise PrereqError(f"cannot read {path}: {err.strerror}", ErrorCode.ENVIRONMENT) from err
+    return wire.decode(data, Journal, what=str(path))

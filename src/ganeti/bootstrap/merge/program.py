@@ -1,0 +1,90 @@
+"""`ganeti-cluster-merge`: take other clusters into this one, by ssh, in steps that can be taken back."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from ganeti import __version__
+from ganeti.base.errors import GanetiError
+from ganeti.base.paths import Paths
+from ganeti.base.terminal import Parser, say
+from ganeti.bootstrap.merge.agent import on_node
+from ganeti.config.merging.plan import Choice, Part, SameName
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; 1 after a failure, 13 if nobody confirmed it."""
+    args = parser().parse_args(argv)
+    if args.on_node:
+        return on_node()
+    from ganeti.bootstrap.merge.session import merge_clusters  # noqa: PLC0415 - a node that answers needs no ssh
+
+    try:
+        return asyncio.run(merge_clusters(args, Paths.from_environment()))
+    except GanetiError as err:
+        say(f"Failure: {err.message}", file=sys.stderr)
+        return err.exit_code
+    except KeyboardInterrupt:
+        say("Interrupted. Run this again to go on, or with --rollback.", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = Parser(
+        prog="ganeti-cluster-merge",
+        description="Take other clusters into the one whose master this is. Their instances are stopped meanwhile.",
+        epilog="Until the first node is added again everything is taken back after a failure; a merge that was"
+        " killed goes on when this is run without CLUSTER, or is taken back with --rollback.",
+    )
+    made.add_argument(
+        "clusters", nargs="*", metavar="CLUSTER", help="name or address of another cluster's master"
+    )
+    made.add_argument(
+        "--dry-run", action="store_true", help="show what would be done, and change nothing"
+    )
+    made.add_argument("--rollback", action="store_true", help="take a merge back that is under way")
+    made.add_argument("-f", "--force", action="store_true", help="do not ask whether it is meant")
+    made.add_argument(
+        "--parameters", default="", metavar="CHOICE,PART=CHOICE,...",
+        help=f"what becomes of differences: {', '.join(Choice)}, for all or for one of {', '.join(Part)} (strict)",
+    )  # fmt: skip
+    for kind in ("group", "network"):
+        made.add_argument(
+            f"--{kind}s", default=SameName.STRICT.value, choices=[one.value for one in SameName],
+            help=f"what becomes of a {kind} whose name is taken here (strict)",
+        )  # fmt: skip
+        made.add_argument(
+            f"--{kind}", action="append", default=[], metavar="[CLUSTER/]NAME=NEW",
+            help=f"the name of a {kind} here; one of ours makes the two one; may be repeated",
+        )  # fmt: skip
+    made.add_argument(
+        "--shutdown-timeout", type=int, default=120, metavar="SECONDS",
+        help="how long guests may take to shut down (120)",
+    )  # fmt: skip
+    made.add_argument(
+        "--ssh-port", type=int, default=22, metavar="PORT", help="where sshd listens (22)"
+    )
+    made.add_argument(
+        "--key-types", default="ed25519,rsa,ecdsa,dsa", metavar="TYPE,...",
+        help="types of root's own key on their masters, by which their other nodes are reached, in this order",
+    )  # fmt: skip
+    made.add_argument(
+        "--known-hosts", default="", metavar="FILE", help="host keys that count, instead of root's"
+    )
+    made.add_argument(
+        "--no-ssh-key-check", dest="check_host_key", action="store_false",
+        help="take the host key that a node shows first, and only that one afterwards",
+    )  # fmt: skip
+    made.add_argument(
+        "--password-stdin", action="store_true",
+        help="read root's passwords from standard input, a line for each cluster, instead of asking",
+    )  # fmt: skip
+    made.add_argument("--on-node", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument("--version", action="version", version=f"%(prog)s (ganeti) {__version__}")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

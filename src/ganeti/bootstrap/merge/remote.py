@@ -1,0 +1,244 @@
+"""Reaching nodes of other clusters by ssh: with root's password or an agent first, then by a key made for the merge.
+
+Host keys are strict: a node must be known (`known_hosts`), or its key is taken on request when it is first
+seen, and is then the only one that counts for this merge.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import asyncssh
+
+from ganeti.base.errors import ErrorCode, PrereqError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.merge.agent import parse_answer
+from ganeti.bootstrap.merge.journal import Wishes
+from ganeti.bootstrap.merge.messages import Answer, Request, line_of
+
+CONNECT_LIMIT_S = 30.0
+CALL_LIMIT_S = 3600.0
+TOKEN_LIMIT_S = 180.0
+JOIN_END_S = 60.0
+_ON_NODE = "ganeti-cluster-merge --on-node"
+_JOIN = "ganeti-node-join --reset"
+_SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+
+Password = Callable[[str], Awaitable[str]]
+"""Root's password of a cluster, by the name of the host; asked for where no key is accepted."""
+
+
+class Remote(Protocol):
+    """A node of another cluster."""
+
+    async def call(self, request: Request) -> Answer:
+        """What it answers; PrereqError with its own words if it cannot."""
+        ...
+
+    def joining(self) -> AbstractAsyncContextManager[str]:
+        """It leaves its cluster and waits to be joined while the block runs; yields the token."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Connect(Protocol):
+    """Reaches a node by address."""
+
+    async def __call__(self, address: str) -> Remote: ...
+
+
+@dataclass
+class SshRemote:
+    """A node that is reached by ssh as root."""
+
+    name: str
+    connection: asyncssh.SSHClientConnection
+
+    async def call(self, request: Request) -> Answer:
+        try:
+            done = await self.connection.run(
+                _ON_NODE, input=line_of(request), encoding=None, timeout=CALL_LIMIT_S
+            )
+        except (asyncssh.Error, OSError, TimeoutError) as err:
+            raise _lost(self.name, err) from err
+        output, said = done.stdout, done.stderr
+        if not isinstance(output, bytes) or not output.strip():
+            text = said.decode(errors="replace").strip()[-1000:] if isinstance(said, bytes) else ""
+            raise PrereqError(
+                f"{self.name}: '{_ON_NODE}' ended with status {done.exit_status} and said nothing; is this"
+                f" version installed there? {text}",
+                ErrorCode.ENVIRONMENT,
+            )
+        answer: Answer = parse_answer(output, self.name)
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def joining(self) -> AsyncIterator[str]:
+        try:
+            process = await self.connection.create_process(_JOIN)
+        except (asyncssh.Error, OSError) as err:
+            raise _lost(self.name, err) from err
+        async with process:
+            try:
+                async with asyncio.timeout(TOKEN_LIMIT_S):
+                    token = (await process.stdout.readline()).strip()
+            except (TimeoutError, asyncssh.Error) as err:
+                raise _lost(self.name, err) from err
+            if not token:
+                said = (await process.stderr.read()).strip()
+                raise PrereqError(
+                    f"{self.name}: '{_JOIN}' gave no token: {said}", ErrorCode.ENVIRONMENT
+                )
+            yield token
+            with contextlib.suppress(TimeoutError, asyncssh.Error):
+                async with asyncio.timeout(JOIN_END_S):
+                    await process.wait()
+
+    async def close(self) -> None:
+        self.connection.close()
+        with contextlib.suppress(OSError, asyncssh.Error):
+            await self.connection.wait_closed()
+
+
+def _lost(name: str, err: BaseException) -> PrereqError:
+    return PrereqError(
+        f"{name}: the connection by ssh failed: {str(err) or 'too slow'}", ErrorCode.ENVIRONMENT
+    )
+
+
+@dataclass
+class Ssh:
+    """Reaches the nodes of one other cluster."""
+
+    paths: Paths
+    wishes: Wishes
+    password: Password
+    keys: list[asyncssh.SSHKey] = field(default_factory=list)
+    """Made for this merge, and the cluster's own once it is fetched (S34)."""
+    _password: str | None = None
+
+    async def __call__(self, address: str) -> SshRemote:
+        """PrereqError where it is not reached, not known, or does not let us in."""
+        known, is_first = self._known_hosts(address)
+
+        async def ask() -> str:
+            if self._password is None:
+                self._password = await self.password(address)
+            return self._password
+
+        class Client(asyncssh.SSHClient):
+            """Gives the password once, where it is asked for."""
+
+            is_asked = False
+
+            async def password_auth_requested(self) -> str | None:
+                if self.is_asked:
+                    return None
+                self.is_asked = True
+                return await ask()
+
+            async def kbdint_auth_requested(self) -> str | None:
+                return None
+
+        try:
+            connection = await asyncssh.connect(
+                address,
+                self.wishes.ssh_port,
+                username="root",
+                config=[],
+                known_hosts=known,
+                client_keys=self.keys or None,
+                client_factory=Client,
+                connect_timeout=CONNECT_LIMIT_S,
+                login_timeout=600,
+                keepalive_interval=15,
+            )
+        except asyncssh.HostKeyNotVerifiable as err:
+            raise PrereqError(
+                f"the host key of {address} is not known ({err.reason}): log in once with ssh from here and"
+                " compare it, name a file with --known-hosts, or give --no-ssh-key-check",
+                ErrorCode.ENVIRONMENT,
+            ) from err
+        except asyncssh.PermissionDenied as err:
+            self._password = None
+            raise PrereqError(
+                f"{address} does not let root in: {err.reason}", ErrorCode.ENVIRONMENT
+            ) from err
+        except (asyncssh.Error, OSError, TimeoutError) as err:
+            raise _lost(address, err) from err
+        if is_first:
+            self._remember(address, connection)
+        return SshRemote(address, connection)
+
+    def add_key(self, text: str) -> bool:
+        """Use a private key as well; False if it cannot be (it has a passphrase, or is damaged)."""
+        try:
+            self.keys.append(asyncssh.import_private_key(text))
+        except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
+            return False
+        return True
+
+    @property
+    def _pinned(self) -> Path:
+        return self.paths.merge / "known_hosts"
+
+    def _known_hosts(self, address: str) -> tuple[asyncssh.SSHKnownHosts | None, bool]:
+        """Whom to believe; and whether the key is to be remembered, as any is taken."""
+        text = self._pinned.read_text() if self._pinned.exists() else ""
+        if any(
+            line.split()[0] == _host(address, self.wishes.ssh_port) for line in text.splitlines()
+        ):
+            return asyncssh.import_known_hosts(text), False
+        if not self.wishes.check_host_key:
+            return None, True
+        given = (
+            [Path(self.wishes.known_hosts)]
+            if self.wishes.known_hosts
+            else [
+                self.paths.root_ssh / "known_hosts",
+                _SYSTEM_KNOWN_HOSTS,
+            ]
+        )
+        try:
+            texts = [path.read_text() for path in given if self.wishes.known_hosts or path.exists()]
+            return asyncssh.import_known_hosts("".join(texts)), False
+        except (OSError, ValueError) as err:
+            raise PrereqError(f"cannot read known hosts: {err}", ErrorCode.WRONG_INPUT) from err
+
+    def _remember(self, address: str, connection: asyncssh.SSHClientConnection) -> None:
+        key = connection.get_server_host_key()
+        if key is None:
+            return
+        old = self._pinned.read_text() if self._pinned.exists() else ""
+        line = (
+            f"{_host(address, self.wishes.ssh_port)} {key.export_public_key().decode().strip()}\n"
+        )
+        self.paths.merge.mkdir(mode=0o700, exist_ok=True)
+        write_atomically(self._pinned, (old + line).encode(), mode=0o600)
+
+
+def _host(address: str, port: int) -> str:
+    return address if port == 22 else f"[{address}]:{port}"  # noqa: PLR2004 - the port of ssh
+
+
+def own_key(paths: Paths) -> Path:
+    """The private key that is made for a merge."""
+    return paths.merge / "key"
+
+
+def make_key(paths: Paths) -> str:
+    """Make the key of a merge, unless it is there; its public half, as a line."""
+    path = own_key(paths)
+    paths.merge.mkdir(mode=0o700, exist_ok=True)
+    if not path.exists():
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        write_atomically(path, key.export_private_key(), mode=0o600)
+    else:
+        key = asyncssh.read_private_key(str(path))
+    return " ".join(key.export_public_key().decode().split()[:2])

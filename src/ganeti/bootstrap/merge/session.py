@@ -1,0 +1,356 @@
+"""One run of `ganeti-cluster-merge`: contact, plan, then the steps, forward or back."""
+
+import argparse
+import asyncio
+import contextlib
+import getpass
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+from ganeti.base.clock import SystemClock
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
+from ganeti.base.files import exclusive_file
+from ganeti.base.paths import Paths
+from ganeti.base.terminal import say
+from ganeti.bootstrap.daemons import Daemons, daemon_environment
+from ganeti.bootstrap.merge import journal as journals
+from ganeti.bootstrap.merge.agent import Agent
+from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, Wishes
+from ganeti.bootstrap.merge.messages import Action, Facts, Request
+from ganeti.bootstrap.merge.own import OwnMaster
+from ganeti.bootstrap.merge.remote import Remote, Ssh, make_key, own_key
+from ganeti.bootstrap.merge.states import opened
+from ganeti.bootstrap.merge.steps import Merge, go_on, roll_back
+from ganeti.config.merging.merge import merge
+from ganeti.config.merging.plan import MergeOptions, MergePlan, SameName, parse_choices
+
+EXIT_CONFIRMATION = 13
+
+
+async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
+    """The command with its options; the exit code."""
+    if not paths.state.exists():
+        raise PrereqError(
+            "this host holds no cluster's state: run this on the master of the cluster that takes"
+            " the others in",
+            ErrorCode.WRONG_STATE,
+        )
+    with exclusive_file(paths.data / "merge.lock") as is_ours:
+        if not is_ours:
+            raise PrereqError("a merge runs here right now", ErrorCode.TEMP_NO_RESOURCES)
+        journal = journals.load(paths.merge)
+        async with _session(args, paths) as session:
+            if args.rollback:
+                return await _roll_back(session, journal)
+            if journal is None:
+                journal = await _begin(session, args)
+                if journal is None:
+                    return 0
+            elif args.clusters and args.clusters != [one.contact for one in journal.clusters]:
+                raise PrereqError(
+                    f"a merge of {', '.join(one.contact for one in journal.clusters)} is under way: run"
+                    " this without CLUSTER to go on, or with --rollback",
+                    ErrorCode.WRONG_STATE,
+                )
+            return await _go_on(session, journal)
+
+
+@contextlib.asynccontextmanager
+async def _session(args: argparse.Namespace, paths: Paths) -> AsyncIterator["Session"]:
+    session = Session(paths, _passwords(args))
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+def _passwords(args: argparse.Namespace) -> Callable[[str], str]:
+    """Who tells root's password of a host."""
+
+    def from_input(host: str) -> str:
+        line = sys.stdin.readline()
+        if not line:
+            raise InputError(f"no password for {host} on standard input", "password")
+        return line.rstrip("\n")
+
+    def from_terminal(host: str) -> str:
+        try:
+            return getpass.getpass(f"root's password on {host}: ")
+        except EOFError:
+            raise InputError(
+                "nobody can be asked here: give --password-stdin", "password"
+            ) from None
+
+    return from_input if args.password_stdin else from_terminal
+
+
+class Session:
+    """The connections of one run."""
+
+    def __init__(self, paths: Paths, password: Callable[[str], str]) -> None:
+        self.paths, self._password = paths, password
+        self._clusters: dict[str, Ssh] = {}
+        self._remotes: dict[tuple[str, str], Remote] = {}
+
+    def ssh(self, contact: str, wishes: Wishes) -> Ssh:
+        """How nodes of a cluster are reached; one for each, so that its password is asked for once."""
+        found = self._clusters.get(contact)
+        if found is None:
+
+            async def ask(host: str) -> str:
+                return await asyncio.to_thread(self._password, host)
+
+            found = self._clusters[contact] = Ssh(self.paths, wishes, ask)
+            if own_key(self.paths).exists():
+                found.add_key(own_key(self.paths).read_text())
+        return found
+
+    async def reach(self, contact: str, address: str, wishes: Wishes) -> Remote:
+        """A node, connected now or before."""
+        key = (contact, address)
+        if key not in self._remotes:
+            self._remotes[key] = await self.ssh(contact, wishes)(address)
+        return self._remotes[key]
+
+    async def close(self) -> None:
+        for one in self._remotes.values():
+            await one.close()
+
+
+# Beginning
+
+
+async def _begin(session: Session, args: argparse.Namespace) -> Journal | None:
+    """Contact the clusters, show the plan, write the journal; None if that is all that is wanted."""
+    if not args.clusters:
+        raise InputError("name the clusters to take in (no merge is under way)", "clusters")
+    wishes = _wishes(args)
+    options = merge_options(wishes)
+    own = Agent(session.paths, Daemons(session.paths))
+    facts = await asyncio.to_thread(own.facts)
+    check_cluster(facts, "this cluster", facts)
+    async with _nothing_left(session.paths) as keep:
+        public = make_key(session.paths)
+        clusters = [await _contact(session, one, wishes, facts) for one in args.clusters]
+        await _say_plan(session, own, clusters, wishes, options)
+        if args.dry_run:
+            return None
+        _check_meant(args, clusters)
+        keep.pop_all()
+    journal = Journal(
+        id=secrets.token_hex(4),
+        wishes=wishes,
+        clusters=clusters,
+        public_key=public,
+        path=str(session.paths.merge / journals.FILE),
+    )
+    journal.save()
+    return journal
+
+
+class _NotConfirmed(PrereqError):
+    exit_code = EXIT_CONFIRMATION
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ErrorCode.WRONG_STATE)
+
+
+@contextlib.asynccontextmanager
+async def _nothing_left(paths: Paths) -> AsyncIterator[contextlib.ExitStack]:
+    """Remove at the end what the block has kept, unless what is yielded is emptied."""
+    with contextlib.ExitStack() as undo:
+        if not paths.merge.exists():
+            undo.callback(shutil.rmtree, paths.merge, ignore_errors=True)
+        yield undo
+
+
+def _wishes(args: argparse.Namespace) -> Wishes:
+    return Wishes(
+        parameters=args.parameters,
+        groups=args.groups,
+        networks=args.networks,
+        group_names=_names(args.group, "--group"),
+        network_names=_names(args.network, "--network"),
+        shutdown_timeout=args.shutdown_timeout,
+        ssh_port=args.ssh_port,
+        key_types=tuple(filter(None, args.key_types.split(","))),
+        known_hosts=str(Path(args.known_hosts).absolute()) if args.known_hosts else "",
+        check_host_key=args.check_host_key,
+    )
+
+
+def _names(given: Sequence[str], option: str) -> dict[str, str]:
+    names = {}
+    for text in given:
+        old, equals, new = text.partition("=")
+        if not old or not equals or not new:
+            raise InputError(f"{text!r:.80} must be NAME=NEW", option)
+        names[old] = new
+    return names
+
+
+def merge_options(wishes: Wishes) -> MergeOptions:
+    """What was decided; InputError."""
+    default, choices = parse_choices(wishes.parameters)
+    return MergeOptions(
+        default=default,
+        choices=choices,
+        groups=SameName(wishes.groups),
+        networks=SameName(wishes.networks),
+        group_names=wishes.group_names,
+        network_names=wishes.network_names,
+    )
+
+
+async def _contact(session: Session, contact: str, wishes: Wishes, ours: Facts) -> ClusterRecord:
+    """Reach a cluster's master and all its nodes that are online; PrereqError."""
+    master = await session.reach(contact, contact, wishes)
+    facts = (await master.call(Request(action=Action.FACTS))).facts
+    if facts is None:
+        raise PrereqError(f"{contact} says nothing about its cluster", ErrorCode.ENVIRONMENT)
+    check_cluster(facts, contact, ours)
+    key = (await master.call(Request(action=Action.SSH_KEY, names=list(wishes.key_types)))).text
+    if key:
+        session.ssh(contact, wishes).add_key(key)
+    nodes = [
+        NodeRecord(name=node.name, address=node.address, is_master=node.master)
+        for node in facts.nodes
+        if not node.offline
+    ]
+    for node in nodes:
+        await session.reach(contact, node.address, wishes)
+    return ClusterRecord(contact=contact, name=facts.cluster, uuid=facts.uuid, nodes=nodes)
+
+
+def check_cluster(facts: Facts, contact: str, ours: Facts) -> None:
+    """PrereqError if a cluster is in no state to be merged."""
+    why = ""
+    if facts is not ours and facts.uuid == ours.uuid:
+        why = "it is this cluster"
+    elif facts.version != ours.version:
+        why = f"it runs version {facts.version}, this one {ours.version}; upgrade one of them first"
+    elif facts.state != "embedded":
+        why = (
+            "its state is in etcd; run 'gnt-cluster modify --state=embedded' there first, and back"
+            " again after the merge"
+        )
+    elif facts.jobs:
+        why = f"{len(facts.jobs)} jobs have not ended there, as {facts.jobs[0]}; wait for them"
+    if why:
+        raise PrereqError(f"{contact} ({facts.cluster}): {why}", ErrorCode.WRONG_STATE)
+
+
+async def _say_plan(
+    session: Session,
+    own: Agent,
+    clusters: Sequence[ClusterRecord],
+    wishes: Wishes,
+    options: MergeOptions,
+) -> None:
+    """Show what becomes of the configurations as they are now; PrereqError if that cannot be."""
+    ours = opened(await asyncio.to_thread(own.backup))
+    theirs = []
+    for cluster in clusters:
+        remote = await session.reach(cluster.contact, cluster.contact, wishes)
+        theirs.append(opened((await remote.call(Request(action=Action.BACKUP))).data).snapshot)
+    plan = merge(ours.snapshot, theirs, options)
+    for line in described(plan, clusters):
+        say(line)
+    if plan.errors:
+        raise PrereqError(
+            f"{len(plan.errors)} things must be decided or changed first; nothing was done",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+def described(plan: MergePlan, clusters: Sequence[ClusterRecord]) -> list[str]:
+    """The plan for people."""
+    lines = [f"Into {plan.cluster.name}:"]
+    for cluster in clusters:
+        nodes = ", ".join(node.name for node in cluster.nodes)
+        lines.append(f"  {cluster.name}: {len(cluster.nodes)} nodes ({nodes})")
+    lines += [f"  {finding}" for finding in plan.findings]
+    lines.append(
+        f"Afterwards: {len(plan.snapshot.nodes)} nodes, {len(plan.snapshot.instances)} instances."
+    )
+    return lines
+
+
+def _check_meant(args: argparse.Namespace, clusters: Sequence[ClusterRecord]) -> None:
+    """Exit code 13 unless the administrator means it."""
+    if args.force:
+        return
+    names = ", ".join(one.name for one in clusters)
+    if not sys.stdin.isatty():
+        raise _NotConfirmed(f"Nobody can be asked whether {names} may be stopped: give --force.")
+    say(f"Stop all instances of {names} and merge?", "y/[n]: ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise _NotConfirmed("Nothing was done.")
+
+
+# Going on and back
+
+
+def _merge_of(session: Session, journal: Journal) -> Merge:
+    paths = session.paths
+
+    async def reach(cluster: ClusterRecord, node: NodeRecord) -> Remote:
+        return await session.reach(cluster.contact, node.address, journal.wishes)
+
+    return Merge(
+        paths=paths,
+        own=OwnMaster(paths, SystemClock()),
+        clock=SystemClock(),
+        journal=journal,
+        options=merge_options(journal.wishes),
+        reach=reach,
+        run=_run,
+        say=lambda text: say(text, flush=True),
+    )
+
+
+async def _run(words: Sequence[str], stdin: str | None) -> int:
+    say(f"# {' '.join(words)}", flush=True)
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+        env=daemon_environment(os.environ),
+    )
+    await process.communicate(None if stdin is None else stdin.encode())
+    return process.returncode or 0
+
+
+async def _go_on(session: Session, journal: Journal) -> int:
+    try:
+        await go_on(_merge_of(session, journal))
+    finally:
+        if not journal.begun:  # all was taken back
+            _forget(session.paths, keep_backups=False)
+    kept = _forget(session.paths, keep_backups=True)
+    say("The clusters are one.")
+    say(f"Their former states are in {kept}; remove it when all is well (secrets are in it).")
+    return 0
+
+
+async def _roll_back(session: Session, journal: Journal | None) -> int:
+    if journal is None:
+        raise PrereqError("no merge is under way here", ErrorCode.WRONG_STATE)
+    await roll_back(_merge_of(session, journal))
+    _forget(session.paths, keep_backups=False)
+    say("Everything is as it was.")
+    return 0
+
+
+def _forget(paths: Paths, *, keep_backups: bool) -> Path:
+    """The end of a merge: only backups may be left."""
+    if not keep_backups:
+        shutil.rmtree(paths.merge)
+        return paths.merge
+    for path in paths.merge.iterdir():
+        if path.suffix != ".backup":
+            path.unlink()
+    return paths.merge

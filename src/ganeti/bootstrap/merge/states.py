@@ -1,0 +1,119 @@
+"""States of clusters as backups: taken offline, opened, and written anew with the merged configuration."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+from ganeti.base.errors import ConfigurationError, ErrorCode, PrereqError
+from ganeti.base.ids import RandomIds
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.membership import own_identity
+from ganeti.bootstrap.restore import examine
+from ganeti.config.kinds import kind_named
+from ganeti.config.merging.plan import MergePlan
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.upgrade import Reader
+from ganeti.model.objects import Cluster, NodeUuid
+from ganeti.store.backup import BackupHeader, read_backup, write_backup
+from ganeti.store.factory import state_restorer
+from ganeti.store.interface import Identity, Position, Row
+
+
+class Memory:
+    """A `ByteSink` that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    async def write(self, data: bytes) -> None:
+        self.data += data
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A cluster's state."""
+
+    header: BackupHeader
+    snapshot: Snapshot
+    unfinished: tuple[int, ...]
+    """Jobs that had not ended."""
+    last_job: int
+
+
+def opened(data: bytes) -> Opened:
+    """The configuration in a backup; StoreError or ConfigurationError if it is damaged."""
+    items = read_backup(BytesIO(data).read)
+    header = next(items)
+    if not isinstance(header, BackupHeader):
+        raise ConfigurationError("this is no backup of a state store")
+    content = examine(BytesIO(data), Identity(header.cluster_uuid, NodeUuid("")))
+    reader = Reader(RandomIds())
+    for row in items:
+        if isinstance(row, Row) and kind_named(row.kind):
+            reader.add(row.kind, row.key, row.value)
+    reader.finish()
+    (cluster,) = [thing for thing in reader.objects if isinstance(thing, Cluster)]
+    others = [thing for thing in reader.objects if thing is not cluster]
+    return Opened(
+        header,
+        Snapshot.of(header.position.as_int(), cluster, others=others),
+        tuple(sorted(job for job, has_ended in content.jobs.items() if not has_ended)),
+        max((content.ceiling, *content.jobs)),
+    )
+
+
+async def offline_backup(paths: Paths) -> bytes:
+    """A backup of this node's state; StoreError while the master daemon has it."""
+    identity = own_identity(paths)
+    restorer = state_restorer(paths, identity)
+    async with restorer.held():
+        found = await restorer.found()
+        if found.damage:
+            raise ConfigurationError(f"the state in {paths.state} is damaged: {found.damage}")
+
+        async def items() -> AsyncIterator[Position | Row]:
+            yield found.position
+            async for row in restorer.rows():
+                yield row
+
+        return await _written(items(), identity.cluster_uuid)
+
+
+async def merged_backup(ours: bytes, plan: MergePlan) -> bytes:
+    """Our backup with the configuration of the plan in place of its own."""
+    items = read_backup(BytesIO(ours).read)
+    header = next(items)
+    assert isinstance(header, BackupHeader)  # noqa: S101 - `opened` has read it
+    rows = [row for row in items if isinstance(row, Row) and not kind_named(row.kind)]
+    rows += [Row(row.kind, row.key, row.value) for row in plan.rows()]
+    rows.sort(key=lambda row: (row.kind.encode(), row.key.encode()))
+
+    async def all_items() -> AsyncIterator[Position | Row]:
+        yield header.position
+        for row in rows:
+            yield row
+
+    return await _written(all_items(), header.cluster_uuid)
+
+
+async def _written(items: AsyncIterator[Position | Row], cluster_uuid: str) -> bytes:
+    sink = Memory()
+    await write_backup(items, sink, cluster_uuid)
+    return bytes(sink.data)
+
+
+def check_idle(state: Opened) -> None:
+    """PrereqError if jobs have not ended: nobody would carry them out or undo them."""
+    if state.unfinished:
+        jobs = ", ".join(str(job) for job in state.unfinished[:10])
+        raise PrereqError(
+            f"{state.snapshot.cluster.name} has jobs that have not ended ({jobs}): wait for them, or"
+            " cancel them",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+def backups(directory: Path) -> Iterator[Path]:
+    """What a merge has kept of both sides."""
+    yield from sorted(directory.glob("*.backup"))

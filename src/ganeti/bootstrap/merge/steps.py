@@ -1,0 +1,440 @@
+"""The steps of a merge, in order; each says how it is taken back.
+
+`do` and `undo` may be repeated: they may have been cut short anywhere before. Steps without a way back come
+after the first node has left its cluster.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from ganeti.base.clock import Clock
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
+from ganeti.base.files import write_atomically
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import MASTERD, NODED
+from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord
+from ganeti.bootstrap.merge.messages import Action, Answer, Request
+from ganeti.bootstrap.merge.own import Own
+from ganeti.bootstrap.merge.remote import Remote
+from ganeti.bootstrap.merge.states import check_idle, merged_backup, opened
+from ganeti.config.merging.merge import merge
+from ganeti.config.merging.plan import MergeOptions, MergePlan
+
+PAUSE_S = 24 * 3600.0
+FORCE = ("--no-voting", "--yes-do-it")
+ADD_TRIES = 3
+VERIFY = ("gnt-cluster", "verify")
+
+RunCommand = Callable[[Sequence[str], str | None], Awaitable[int]]
+"""Runs a command of ours with its output shown, and with standard input, if any; its status."""
+Reach = Callable[[ClusterRecord, NodeRecord], Awaitable[Remote]]
+"""A connection to a node; kept for the next call."""
+
+
+@dataclass
+class Merge:
+    """What the steps share."""
+
+    paths: Paths
+    own: Own
+    clock: Clock
+    journal: Journal
+    options: MergeOptions
+    reach: Reach
+    run: RunCommand
+    say: Callable[[str], None]
+
+    def nodes(self) -> Iterable[tuple[ClusterRecord, NodeRecord]]:
+        """Those to take over, each cluster's master first."""
+        for cluster in self.journal.clusters:
+            for node in sorted(cluster.nodes, key=lambda one: not one.is_master):
+                yield cluster, node
+
+    async def call(
+        self, cluster: ClusterRecord, node: NodeRecord, action: Action, **fields: object
+    ) -> Answer:
+        """Ask a node; PrereqError."""
+        remote = await self.reach(cluster, node)
+        return await remote.call(Request(action=action, **fields))  # type: ignore[arg-type] # by name
+
+    def backup(self, name: str) -> Path:
+        """Where a state is kept; the clusters' are by their UUID."""
+        return self.paths.merge / f"{name}.backup"
+
+    def keep(self, name: str, data: bytes) -> None:
+        write_atomically(self.backup(name), data, mode=0o600)
+
+    @property
+    def ours(self) -> Path:
+        return self.backup("ours")
+
+    @property
+    def merged(self) -> Path:
+        return self.paths.merge / "merged.state"
+
+    def plan(self, ours: bytes, theirs: Sequence[bytes]) -> MergePlan:
+        """What the configurations become; StoreError or ConfigurationError if one is damaged."""
+        mine = opened(ours)
+        options = replace(self.options, watermark=mine.last_job)
+        return merge(mine.snapshot, [opened(data).snapshot for data in theirs], options)
+
+    async def checked(self, *words: str) -> None:
+        """Run a command of ours; ExecError if it fails."""
+        if status := await self.run(words, None):
+            raise ExecError(f"{' '.join(words)} ended with status {status}")
+
+
+class Step:
+    """One step, in the words that are shown."""
+
+    name: ClassVar[str]
+    can_undo: ClassVar[bool] = True
+
+    @property
+    def title(self) -> str:
+        """What it does, for people: its description here."""
+        return (type(self).__doc__ or self.name).rstrip(".")
+
+    async def do(self, m: Merge) -> None:
+        raise NotImplementedError
+
+    async def undo(self, m: Merge) -> None:
+        """Nothing, where nothing changed that anybody sees."""
+
+
+class Keys(Step):
+    """Adding our key to the authorized keys of all nodes."""
+
+    name = "keys"
+
+    async def do(self, m: Merge) -> None:
+        for cluster, node in m.nodes():
+            await m.call(cluster, node, Action.TRUST, line=m.journal.key_line)
+
+    async def undo(self, m: Merge) -> None:
+        for cluster, node in m.nodes():
+            await m.call(cluster, node, Action.DISTRUST, line=m.journal.key_line)
+
+
+class Watchers(Step):
+    """Pausing the watchers."""
+
+    name = "watchers"
+
+    async def do(self, m: Merge) -> None:
+        if not m.journal.has_pauses:
+            for cluster, node in m.nodes():
+                node.pause = (await m.call(cluster, node, Action.PAUSED)).until
+            m.journal.pause = (await m.own.answer(Request(action=Action.PAUSED))).until
+            m.journal.has_pauses = True
+            m.journal.save()
+        until = m.clock.time() + PAUSE_S
+        for cluster, node in m.nodes():
+            await m.call(cluster, node, Action.PAUSE, until=until)
+        await m.own.answer(Request(action=Action.PAUSE, until=until))
+
+    async def undo(self, m: Merge) -> None:
+        if not m.journal.has_pauses:
+            return
+        for cluster, node in m.nodes():
+            await m.call(cluster, node, Action.PAUSE, until=node.pause)
+        await m.own.answer(Request(action=Action.PAUSE, until=m.journal.pause))
+
+
+class Instances(Step):
+    """Stopping the instances of the merging clusters."""
+
+    name = "instances"
+
+    async def do(self, m: Merge) -> None:
+        for cluster in m.journal.clusters:
+            if cluster.running is None:
+                facts = (await m.call(cluster, cluster.master, Action.FACTS)).facts
+                cluster.running = facts.running if facts else []
+                m.journal.save()
+            limit = m.journal.wishes.shutdown_timeout
+            fields = {"names": cluster.running, "timeout_s": limit}
+            await m.call(cluster, cluster.master, Action.STOP_INSTANCES, **fields)
+
+    async def undo(self, m: Merge) -> None:
+        for cluster in m.journal.clusters:
+            names = cluster.running or []
+            await m.call(cluster, cluster.master, Action.START_INSTANCES, names=names)
+
+
+class StoppedDaemons(Step):
+    """Stopping all daemons of the merging clusters."""
+
+    name = "daemons"
+
+    async def do(self, m: Merge) -> None:
+        for cluster, node in m.nodes():
+            if node.daemons is None:
+                node.daemons = (await m.call(cluster, node, Action.DAEMONS)).names
+        m.journal.save()
+        for cluster, node in m.nodes():
+            await m.call(cluster, node, Action.STOP_DAEMONS)
+            if left := (await m.call(cluster, node, Action.DAEMONS)).names:
+                raise ExecError(f"{node.name}: {', '.join(left)} runs again")
+
+    async def undo(self, m: Merge) -> None:
+        # Node daemons first: a master needs the votes of a majority of them.
+        for cluster, node in m.nodes():
+            names = [name for name in node.daemons or () if name == NODED]
+            await m.call(cluster, node, Action.START_DAEMONS, names=names)
+        for cluster, node in m.nodes():
+            await m.call(cluster, node, Action.START_DAEMONS, names=node.daemons or [])
+        for cluster in m.journal.clusters:
+            if MASTERD in (cluster.master.daemons or ()):
+                await m.call(cluster, cluster.master, Action.MASTER_ANSWERS)
+
+
+class Fetched(Step):
+    """Fetching the configurations."""
+
+    name = "configurations"
+
+    async def do(self, m: Merge) -> None:
+        for cluster in m.journal.clusters:
+            data = (await m.call(cluster, cluster.master, Action.STATE)).data
+            check_idle(opened(data))
+            m.keep(cluster.uuid, data)
+
+
+class StoppedMaster(Step):
+    """Stopping our master daemon."""
+
+    name = "master"
+
+    async def do(self, m: Merge) -> None:
+        await m.own.stop()
+
+    async def undo(self, m: Merge) -> None:
+        await m.own.start()
+
+
+class Planned(Step):
+    """Keeping our own configuration, and making the merged one."""
+
+    name = "plan"
+
+    async def do(self, m: Merge) -> None:
+        ours = await m.own.state()
+        m.keep("ours", ours)
+        state = opened(ours)
+        check_idle(state)
+        theirs = [m.backup(cluster.uuid).read_bytes() for cluster in m.journal.clusters]
+        plan = m.plan(ours, theirs)
+        if plan.errors:
+            raise PrereqError("; ".join(str(one) for one in plan.errors), ErrorCode.WRONG_STATE)
+        nodes = plan.snapshot.nodes
+        m.journal.drained = [nodes[uuid].name for uuid in plan.drained]
+        m.journal.nodes = sorted(node.name for node in nodes.values())
+        m.journal.instances = sorted(one.name for one in plan.snapshot.instances.values())
+        m.journal.save()
+        write_atomically(m.merged, await merged_backup(ours, plan), mode=0o600)
+
+
+class Replaced(Step):
+    """Putting the merged configuration in the place of ours."""
+
+    name = "merge"
+
+    async def do(self, m: Merge) -> None:
+        await m.own.put(m.merged)
+
+    async def undo(self, m: Merge) -> None:
+        await m.own.put(m.ours)
+
+
+class ForcedMaster(Step):
+    """Starting our master daemon with --no-voting --yes-do-it."""
+
+    name = "forced"
+
+    async def do(self, m: Merge) -> None:
+        await m.own.start(FORCE)
+
+    async def undo(self, m: Merge) -> None:
+        await m.own.stop()
+
+
+class AddedNodes(Step):
+    """Adding the nodes again, with certificates of this cluster."""
+
+    name = "nodes"
+    can_undo = False
+
+    async def do(self, m: Merge) -> None:
+        for cluster, node in m.nodes():
+            if node.is_added:
+                continue
+            await self._add(m, await m.reach(cluster, node), node.name)
+            node.is_added = True
+            m.journal.save()
+        for name in m.journal.drained:
+            await m.checked("gnt-node", "modify", "--drained=yes", name)
+
+    async def _add(self, m: Merge, remote: Remote, name: str) -> None:
+        """Add a node; a call that was lost on the way does not end the merge."""
+        words = ("gnt-node", "add", "--readd", "--token-file=-", name)
+        status = 0
+        for _ in range(ADD_TRIES):
+            async with remote.joining() as token:
+                status = await m.run(words, token + "\n")
+            if not status:
+                return
+        raise ExecError(f"{' '.join(words)} ended with status {status}")
+
+
+class Redistributed(Step):
+    """Giving all nodes the files and facts of the cluster."""
+
+    name = "redistribute"
+    can_undo = False
+
+    async def do(self, m: Merge) -> None:
+        await m.checked("gnt-cluster", "redist-conf")
+
+
+class VotedMaster(Step):
+    """Starting our master daemon again, by the votes of the nodes."""
+
+    name = "voting"
+    can_undo = False
+
+    async def do(self, m: Merge) -> None:
+        await m.own.stop()
+        await m.own.start()
+
+
+class WatchersOn(Step):
+    """Ending the rest of the watchers."""
+
+    name = "watchers-on"
+    can_undo = False
+
+    async def do(self, m: Merge) -> None:
+        await Watchers().undo(m)
+
+
+class StartedInstances(Step):
+    """Starting the instances that ran."""
+
+    name = "start"
+    can_undo = False
+
+    async def do(self, m: Merge) -> None:
+        names = [name for cluster in m.journal.clusters for name in cluster.running or ()]
+        await m.own.answer(Request(action=Action.START_INSTANCES, names=names))
+
+
+class Verified(Step):
+    """Looking whether everything is there."""
+
+    name = "verify"
+    can_undo = False
+
+    async def do(self, m: Merge) -> None:
+        facts = (await m.own.answer(Request(action=Action.FACTS))).facts
+        if facts is None:
+            raise ExecError("our master says nothing about the cluster")
+        wanted = [name for cluster in m.journal.clusters for name in cluster.running or ()]
+        missing = {
+            "nodes": set(m.journal.nodes) - {node.name for node in facts.nodes},
+            "instances": set(m.journal.instances) - set(facts.instances),
+            "running instances": set(wanted) - set(facts.running),
+        }
+        found = [f"{what}: {', '.join(sorted(names))}" for what, names in missing.items() if names]
+        if found:
+            raise ExecError(f"missing after the merge: {'; '.join(found)}")
+        await m.checked(*VERIFY)
+
+
+class NoKeys(Step):
+    """Removing our key from the nodes."""
+
+    name = "no-keys"
+    can_undo = False
+
+    async def do(self, m: Merge) -> None:
+        await Keys().undo(m)
+
+
+STEPS: tuple[Step, ...] = (
+    Keys(),
+    Watchers(),
+    Instances(),
+    StoppedDaemons(),
+    Fetched(),
+    StoppedMaster(),
+    Planned(),
+    Replaced(),
+    ForcedMaster(),
+    AddedNodes(),
+    Redistributed(),
+    VotedMaster(),
+    WatchersOn(),
+    StartedInstances(),
+    Verified(),
+    NoKeys(),
+)
+
+
+def is_past_return(journal: Journal) -> bool:
+    """Whether a node may have left its cluster: then the merge can only go on."""
+    return any(step.name in journal.begun and not step.can_undo for step in STEPS)
+
+
+async def go_on(m: Merge) -> None:
+    """Do all steps that are not done; after a failure everything is taken back as far as it can be.
+
+    The error of the step is raised, with what became of the rest.
+    """
+    for step in STEPS:
+        if step.name in m.journal.done:
+            continue
+        m.say(f"{step.title} ...")
+        if step.name not in m.journal.begun:
+            m.journal.begun.append(step.name)
+            m.journal.save()
+        try:
+            await step.do(m)
+        except (GanetiError, OSError) as err:
+            raise await _failed(m, step, err) from err
+        m.journal.done.append(step.name)
+        m.journal.save()
+
+
+async def _failed(m: Merge, step: Step, err: GanetiError | OSError) -> GanetiError:
+    why = f"{step.title}: {err}"
+    if is_past_return(m.journal):
+        return ExecError(f"{why}; the merge can only go on now: mend that and run this again")
+    m.say(f"Failure: {why}\nTaking everything back.")
+    try:
+        await roll_back(m)
+    except GanetiError as second:
+        return ExecError(f"{why}; and not all was taken back: {second.message}")
+    return ExecError(f"{why}; everything is as it was")
+
+
+async def roll_back(m: Merge) -> None:
+    """Undo what was begun, the last first; PrereqError after the point of no return, ExecError if it fails."""
+    if is_past_return(m.journal):
+        raise PrereqError(
+            "nodes have left their cluster: the merge cannot be taken back, run it again to go on",
+            ErrorCode.WRONG_STATE,
+        )
+    for step in reversed(STEPS):
+        if step.name not in m.journal.begun:
+            continue
+        try:
+            await step.undo(m)
+        except (GanetiError, OSError) as err:
+            raise ExecError(f"'{step.title}': {err}; mend that and run --rollback") from err
+        m.journal.begun.remove(step.name)
+        if step.name in m.journal.done:
+            m.journal.done.remove(step.name)
+        m.journal.save()

@@ -1,0 +1,111 @@
+"""What a node does for a merge, on real files."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import InputError, PrereqError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.merge import agent
+from ganeti.bootstrap.merge.messages import Answer
+from ganeti.bootstrap.merge.program import main, parser
+
+LINE = "ssh-ed25519 AAAAC3 ganeti-cluster-merge-1"
+
+
+def keys(paths: Paths) -> Path:
+    return paths.root_ssh / "authorized_keys"
+
+
+@pytest.mark.requirement("S35", "S47")
+@pytest.mark.parametrize(
+    "old", [None, b"", b"ssh-rsa AAAA admin\n", b"ssh-rsa AAAA admin", b"# only\n\n"]
+)
+def test_the_key_is_one_marked_line_and_leaves_the_file_as_it_was(
+    tmp_path: Path, old: bytes | None
+) -> None:
+    paths = Paths(tmp_path)
+    if old is not None:
+        paths.root_ssh.mkdir(parents=True)
+        keys(paths).write_bytes(old)
+        keys(paths).chmod(0o640)
+    for _ in range(2):  # a repetition adds nothing
+        agent.trust(paths, LINE)
+        lines = keys(paths).read_text().splitlines()
+        assert [line for line in lines if line.startswith(LINE)] == [lines[-1]]
+        assert len(lines) == len((old or b"").splitlines()) + 1
+    agent.trust(paths, LINE.replace("merge-1", "merge-2"))  # another merge does not disturb it
+    agent.distrust(paths, LINE.replace("merge-1", "merge-2"))
+    for _ in range(2):
+        agent.distrust(paths, LINE)
+        assert (keys(paths).read_bytes() if keys(paths).exists() else None) == old
+    if old is not None:
+        assert keys(paths).stat().st_mode & 0o777 == 0o640
+
+
+def test_a_line_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        agent.trust(Paths(tmp_path), "ssh-rsa AAAA\nssh-rsa BBBB")
+
+
+@pytest.mark.requirement("S34")
+def test_the_first_type_of_keys_that_is_there_is_given(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    assert agent.private_key(paths, ["ed25519", "rsa", "dsa"]) == ""
+    paths.root_ssh.mkdir(parents=True)
+    for name in ("dsa", "rsa"):
+        (paths.root_ssh / f"id_{name}").write_text(name)
+    assert agent.private_key(paths, ["ed25519", "rsa", "dsa"]) == "rsa"
+    assert agent.private_key(paths, ["dsa", "rsa"]) == "dsa"
+    with pytest.raises(InputError):
+        agent.private_key(paths, ["../../etc/shadow"])
+
+
+@pytest.mark.requirement("S37")
+def test_the_watcher_rests_and_goes_on_as_it_was(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    paths.data.mkdir(parents=True)
+    assert agent.paused(paths) is None
+    agent.pause(paths, 2e9)
+    assert agent.paused(paths) == 2e9
+    agent.pause(paths, None)
+    agent.pause(paths, None)
+    assert not paths.watcher_pause.exists()
+
+
+def test_an_answer_may_hold_a_key_and_does_not_show_it() -> None:
+    assert "secret" not in repr(Answer(text="secret", data=b"secret"))
+
+
+@pytest.mark.parametrize(
+    "request_", ["", "nonsense", '{"action": "rm"}', '{"action": "paused", "more": 1}', "[" * 9999]
+)
+def test_a_request_that_makes_no_sense_is_answered_with_an_error(
+    request_: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(request_.encode() + b"\n")))
+    out = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["--on-node"]) == 1
+    out.seek(0)
+    assert json.loads(out.read())["error"]
+
+
+def test_an_answer_of_somebody_else_is_refused_with_its_name() -> None:
+    with pytest.raises(PrereqError, match=r"node1 does not answer as expected"):
+        agent.parse_answer(b"Welcome!\n", "node1")
+    with pytest.raises(PrereqError, match="node1: no such luck"):
+        agent.parse_answer(b'{"error": "no such luck"}', "node1")
+
+
+def test_the_options_are_as_the_page_says() -> None:
+    page = (Path(__file__).parents[3] / "docs/man/ganeti-cluster-merge.md").read_text()
+    for action in parser()._actions:
+        if action.help != "==SUPPRESS==":
+            assert all(
+                f"`{name}" in page for name in action.option_strings if name.startswith("--")
+            )

@@ -1,0 +1,158 @@
+"""Reaching nodes by ssh, against a server in this process: host keys, passwords, keys."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from ganeti.base.errors import PrereqError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.merge.journal import Wishes
+from ganeti.bootstrap.merge.messages import Action, Answer, Request, line_of
+from ganeti.bootstrap.merge.remote import Ssh, make_key, own_key
+
+HOST, PASSWORD = "127.0.0.1", "correct horse"
+
+
+class Server(asyncssh.SSHServer):
+    """Lets root in by password or by the keys of a file."""
+
+    def begin_auth(self, username: str) -> bool:
+        assert username == "root"
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return True
+
+    def validate_password(self, username: str, password: str) -> bool:
+        return (username, password) == ("root", PASSWORD)
+
+
+async def _answer(process: "asyncssh.SSHServerProcess[bytes]") -> None:
+    if process.command == "ganeti-node-join --reset":
+        process.stdout.write(b"TOKEN\n")
+    else:
+        await process.stdin.readline()
+        process.stdout.write(line_of(Answer(text=str(process.command))))
+    process.exit(0)
+
+
+@contextlib.asynccontextmanager
+async def server(tmp_path: Path, authorized: str = "") -> AsyncIterator[tuple[int, str]]:
+    """A server; its port, and how known hosts know it."""
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    keys = tmp_path / "authorized"
+    keys.write_text(authorized)
+    made = await asyncssh.listen(
+        HOST,
+        0,
+        server_factory=Server,
+        server_host_keys=[key],
+        process_factory=_answer,
+        encoding=None,
+        authorized_client_keys=str(keys) if authorized else None,
+    )
+    try:
+        port = made.get_port()
+        yield port, f"[{HOST}]:{port} {key.export_public_key().decode()}"
+    finally:
+        made.close()
+        await made.wait_closed()
+
+
+def ssh(tmp_path: Path, port: int, known: str | None, *passwords: str) -> tuple[Ssh, list[str]]:
+    paths = Paths(tmp_path)
+    paths.data.mkdir(parents=True, exist_ok=True)
+    asked: list[str] = []
+    given = list(passwords)
+    if known is not None:
+        (tmp_path / "known").write_text(known)
+
+    async def password(host: str) -> str:
+        asked.append(host)
+        return given.pop(0)
+
+    wishes = Wishes(
+        ssh_port=port,
+        known_hosts=str(tmp_path / "known") if known is not None else "",
+        check_host_key=known is not None,
+    )
+    return Ssh(paths, wishes, password), asked
+
+
+@pytest.mark.requirement("S34")
+async def test_the_password_is_asked_for_once_and_requests_are_answered(tmp_path: Path) -> None:
+    async with server(tmp_path) as (port, known):
+        reach, asked = ssh(tmp_path, port, known, PASSWORD)
+        for _ in range(2):
+            remote = await reach(HOST)
+            answer = await remote.call(Request(action=Action.DAEMONS))
+            assert answer.text == "ganeti-cluster-merge --on-node"
+            async with remote.joining() as token:
+                assert token == "TOKEN"
+            await remote.close()
+        assert asked == [HOST]
+
+
+@pytest.mark.requirement("S34")
+async def test_a_key_goes_before_the_password(tmp_path: Path) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    async with server(tmp_path, key.export_public_key().decode()) as (port, known):
+        reach, asked = ssh(tmp_path, port, known)
+        assert not reach.add_key("nonsense")
+        assert reach.add_key(key.export_private_key().decode())
+        await (await reach(HOST)).close()
+        assert asked == []
+
+
+async def test_a_wrong_password_is_said_and_asked_for_again(tmp_path: Path) -> None:
+    async with server(tmp_path) as (port, known):
+        reach, asked = ssh(tmp_path, port, known, "wrong", PASSWORD)
+        with pytest.raises(PrereqError, match="does not let root in"):
+            await reach(HOST)
+        await (await reach(HOST)).close()
+        assert asked == [HOST, HOST]
+
+
+async def test_an_unknown_host_gets_no_password(tmp_path: Path) -> None:
+    async with server(tmp_path) as (port, _known):
+        other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+        for known in ("", f"[{HOST}]:{port} {other}"):
+            reach, asked = ssh(tmp_path, port, known, PASSWORD)
+            with pytest.raises(PrereqError, match=r"the host key of 127\.0\.0\.1 is not known"):
+                await reach(HOST)
+            assert asked == []
+
+
+async def test_without_the_check_the_first_key_is_the_only_one(tmp_path: Path) -> None:
+    async with server(tmp_path) as (port, _known):
+        reach, _ = ssh(tmp_path, port, None, PASSWORD)
+        await (await reach(HOST)).close()
+        pinned = Paths(tmp_path).merge / "known_hosts"
+        assert pinned.read_text().startswith(f"[{HOST}]:{port} ssh-ed25519 ")
+        reach, _ = ssh(tmp_path, port, None, PASSWORD)
+        await (await reach(HOST)).close()
+        key = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+        pinned.write_text(f"[{HOST}]:{port} {key}")
+        reach, asked = ssh(tmp_path, port, None, PASSWORD)
+        with pytest.raises(PrereqError, match="is not known"):
+            await reach(HOST)
+        assert asked == []
+
+
+async def test_nobody_there_is_an_error_with_the_name(tmp_path: Path) -> None:
+    reach, _ = ssh(tmp_path, 1, "", PASSWORD)
+    with pytest.raises(PrereqError, match=r"127\.0\.0\.1: the connection by ssh failed"):
+        await reach(HOST)
+
+
+def test_the_key_of_a_merge_is_made_once_and_only_root_reads_it(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    paths.data.mkdir(parents=True)
+    public = make_key(paths)
+    assert public == make_key(paths)
+    assert public.startswith("ssh-ed25519 ")
+    assert len(public.split()) == 2
+    assert own_key(paths).stat().st_mode & 0o777 == 0o600

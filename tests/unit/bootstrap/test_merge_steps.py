@@ -1,0 +1,442 @@
+"""The steps of a merge against nodes as data: each fails or is cut short in turn, and is taken back or goes on."""
+
+import contextlib
+import copy
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ganeti.base.errors import ExecError, GanetiError, PrereqError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED
+from ganeti.bootstrap.merge import journal as journals
+from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, Wishes
+from ganeti.bootstrap.merge.messages import Action, Answer, Facts, NodeFacts, Request
+from ganeti.bootstrap.merge.states import merged_backup, opened
+from ganeti.bootstrap.merge.steps import (
+    FORCE,
+    STEPS,
+    AddedNodes,
+    Merge,
+    go_on,
+    is_past_return,
+    roll_back,
+)
+from ganeti.config.merging.merge import merge
+from ganeti.config.merging.plan import MergeOptions, MergePlan
+from ganeti.config.snapshot import Snapshot
+from ganeti.store.backup import write_backup
+from ganeti.store.interface import Position, Row
+from tests.support.virtual_time import LoopClock
+from tests.unit.config.merging_clusters import cluster
+
+pytestmark = pytest.mark.virtual_time
+
+UNDOABLE = [step for step in STEPS if step.can_undo]
+
+
+class Cut(Exception):
+    """The program is killed."""
+
+
+@dataclass
+class World:
+    """Two clusters as they are; everything that a merge may change is in `state`."""
+
+    ours: Snapshot
+    theirs: Snapshot
+    state: dict[str, Any] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    fails_at: int = -1
+    """The call that fails, counted from 0; `kind` says how."""
+    kind: type[Exception] = PrereqError
+    late: bool = False
+    """Whether it does its work all the same."""
+
+    def __post_init__(self) -> None:
+        for node in self.theirs.nodes.values():
+            daemons = {NODED, MASTERD} if node.uuid == self.theirs.cluster.master_node else {NODED}
+            self.state[node.name] = {"keys": [], "pause": None, "daemons": daemons, "joined": False}
+        running = sorted(one.name for one in self.theirs.instances.values())[:-1]
+        self.state["running"] = set(running)
+        self.state["own"] = {"pause": 77.0, "daemons": {MASTERD, CONFD}, "config": "ours"}
+
+    def call(self, what: str) -> bool:
+        """Note a call; whether its work is to be done. Raises what was asked for."""
+        self.calls.append(what)
+        return len(self.calls) - 1 != self.fails_at or self.late
+
+    def end(self, number: int) -> None:
+        if number == self.fails_at:
+            if issubclass(self.kind, GanetiError):
+                raise ExecError("told to fail")
+            raise self.kind
+
+    async def backup_of(self, snapshot: Snapshot) -> bytes:
+        class Sink:
+            data = b""
+
+            async def write(self, data: bytes) -> None:
+                self.data += data
+
+        async def items() -> AsyncIterator[Position | Row]:
+            yield Position(1, 1)
+            rows = [Row(row.kind, row.key, row.value) for row in MergePlan(snapshot).rows()]
+            for row in sorted(rows, key=lambda row: (row.kind, row.key)):
+                yield row
+
+        sink = Sink()
+        await write_backup(items(), sink, snapshot.cluster.uuid)
+        return sink.data
+
+
+class FakeNode:
+    """A node of the other cluster."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+
+    async def call(self, request: Request) -> Answer:
+        number = len(self.world.calls)
+        answer = Answer()
+        if self.world.call(f"{self.name} {request.action}"):
+            answer = await self._done(request)
+        self.world.end(number)
+        return answer
+
+    async def _done(self, request: Request) -> Answer:
+        state, node = self.world.state, self.world.state[self.name]
+        match request.action:
+            case Action.TRUST:
+                node["keys"] = sorted({*node["keys"], request.line})
+            case Action.DISTRUST:
+                node["keys"] = [one for one in node["keys"] if one != request.line]
+            case Action.PAUSED:
+                return Answer(until=node["pause"])
+            case Action.PAUSE:
+                node["pause"] = request.until
+            case Action.FACTS:
+                assert MASTERD in node["daemons"]
+                return Answer(facts=self._facts())
+            case Action.STATE:
+                assert not node["daemons"]
+                return Answer(data=await self.world.backup_of(self.world.theirs))
+            case Action.DAEMONS:
+                return Answer(names=sorted(node["daemons"]))
+            case _:
+                self._changed(request, state, node)
+        return Answer()
+
+    def _changed(self, request: Request, state: dict[str, Any], node: dict[str, Any]) -> None:
+        match request.action:
+            case Action.STOP_INSTANCES:
+                state["running"] -= set(request.names)
+            case Action.START_INSTANCES:
+                assert MASTERD in node["daemons"]
+                state["running"] |= set(request.names)
+            case Action.STOP_DAEMONS:
+                assert not state["running"], "guests are stopped before daemons"
+                assert node["pause"], "the watcher would start them again"
+                node["daemons"] = set()
+            case Action.START_DAEMONS:
+                node["daemons"] |= set(request.names)
+            case Action.MASTER_ANSWERS:
+                others = [one for key, one in state.items() if key.startswith("n")]
+                assert all(NODED in one["daemons"] for one in others), "it needs their votes"
+            case _:
+                raise AssertionError(request.action)
+
+    def _facts(self) -> Facts:
+        return facts_of(self.world.theirs, self.world.state["running"])
+
+    @contextlib.asynccontextmanager
+    async def joining(self) -> AsyncIterator[str]:
+        number = len(self.world.calls)
+        if self.world.call(f"{self.name} join"):
+            self.world.state[self.name]["joined"] = True
+        self.world.end(number)
+        yield "token"
+
+    async def close(self) -> None:
+        pass
+
+
+def facts_of(snapshot: Snapshot, running: set[str]) -> Facts:
+    return Facts(
+        cluster=snapshot.cluster.name,
+        uuid=snapshot.cluster.uuid,
+        version="1",
+        state="embedded",
+        nodes=[
+            NodeFacts(name=one.name, address=one.primary_ip) for one in snapshot.nodes_by_name()
+        ],
+        instances=sorted(one.name for one in snapshot.instances.values()),
+        running=sorted(running),
+        jobs=[],
+    )
+
+
+class FakeOwn:
+    """Our own master."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    async def _did(self, what: str, work: dict[str, Any]) -> None:
+        number = len(self.world.calls)
+        if self.world.call(f"own {what}"):
+            self.world.state["own"].update(work)
+        self.world.end(number)
+
+    async def answer(self, request: Request) -> Answer:
+        own = self.world.state["own"]
+        before, running = own["pause"], self.world.state["running"]
+        if request.action is Action.START_INSTANCES:
+            running |= set(request.names)
+        work = {"pause": request.until} if request.action is Action.PAUSE else {}
+        await self._did(str(request.action), work)
+        merged = merge(self.world.ours, [self.world.theirs]).snapshot
+        return Answer(until=before, facts=facts_of(merged, running))
+
+    async def start(self, options: Sequence[str] = ()) -> None:
+        how = " ".join(options)
+        await self._did(f"start {how}".strip(), {"daemons": {MASTERD, CONFD}})
+
+    async def stop(self) -> None:
+        await self._did("stop", {"daemons": {CONFD}})
+
+    async def state(self) -> bytes:
+        assert MASTERD not in self.world.state["own"]["daemons"]
+        await self._did("state", {})
+        return await self.world.backup_of(self.world.ours)
+
+    async def put(self, backup: Path) -> None:
+        assert MASTERD not in self.world.state["own"]["daemons"]
+        count = len(opened(backup.read_bytes()).snapshot.nodes)
+        is_ours = count == len(self.world.ours.nodes)
+        await self._did("put", {"config": "ours" if is_ours else "merged"})
+
+
+def a_world(**fields: Any) -> World:
+    return World(cluster(1, nodes=2, instances=2), cluster(2, nodes=2, instances=3), **fields)
+
+
+def a_merge(world: World, directory: Path) -> Merge:
+    paths = Paths(directory)
+    paths.merge.mkdir(parents=True, exist_ok=True)
+    journal = journals.load(paths.merge)
+    if journal is None:
+        master = world.theirs.cluster.master_node
+        nodes = [
+            NodeRecord(name=one.name, address=one.primary_ip, is_master=one.uuid == master)
+            for one in world.theirs.nodes_by_name()
+        ]
+        theirs = world.theirs.cluster
+        record = ClusterRecord(contact="c2", name=theirs.name, uuid=theirs.uuid, nodes=nodes)
+        journal = Journal(
+            id="1",
+            wishes=Wishes(),
+            clusters=[record],
+            public_key="ssh-ed25519 AAAA",
+            path=str(paths.merge / journals.FILE),
+        )
+
+    async def reach(_cluster: ClusterRecord, node: NodeRecord) -> FakeNode:
+        return FakeNode(world, node.name)
+
+    async def run(words: Sequence[str], _stdin: str | None) -> int:
+        number = len(world.calls)
+        world.call(" ".join(words))
+        world.end(number)
+        return 0
+
+    return Merge(
+        paths=paths,
+        own=FakeOwn(world),
+        clock=LoopClock(),
+        journal=journal,
+        options=MergeOptions(),
+        reach=reach,
+        run=run,
+        say=lambda _text: None,
+    )
+
+
+async def count_of_calls(directory: Path) -> tuple[int, int]:
+    """How many calls a merge makes, and how many before a node leaves its cluster."""
+    world = a_world()
+    await go_on(a_merge(world, directory))
+    first = next(number for number, call in enumerate(world.calls) if call.endswith("join"))
+    return len(world.calls), first
+
+
+@pytest.mark.requirement("S35", "S36", "S37", "S38", "S42", "S43", "S44", "S45")
+async def test_the_steps_are_done_in_the_order_of_the_design(tmp_path: Path) -> None:
+    world = a_world()
+    running = set(world.state["running"])
+    await go_on(a_merge(world, tmp_path))
+    order = [
+        " trust", " pause", " facts", " stop-instances", " stop-daemons", " state", "own stop",
+        "own state", "own put", f"own start {' '.join(FORCE)}", " join", "gnt-node add --readd",
+        "gnt-cluster redist-conf", "own stop", "own start", " pause", "own start-instances",
+        "own facts", "gnt-cluster verify", " distrust",
+    ]  # fmt: skip
+    at = -1
+    for what in order:
+        at = next(
+            (number for number, call in enumerate(world.calls) if number > at and what in call), -1
+        )
+        assert at >= 0, (what, world.calls)
+    assert world.state["running"] == running
+    assert world.state["own"] == {"pause": 77.0, "daemons": {MASTERD, CONFD}, "config": "merged"}
+    for node in world.theirs.nodes.values():
+        assert world.state[node.name]["joined"]
+        assert world.state[node.name]["keys"] == []
+        assert world.state[node.name]["pause"] is None
+
+
+@pytest.mark.requirement("S46", "S47")
+@pytest.mark.parametrize("late", [False, True])
+async def test_whatever_fails_before_a_node_leaves_everything_is_taken_back_at_once(
+    tmp_path: Path,
+    late: bool,
+) -> None:
+    _, first = await count_of_calls(tmp_path / "count")
+    for number in range(first):
+        world = a_world(fails_at=number, late=late)
+        before = copy.deepcopy(world.state)
+        with pytest.raises(ExecError, match="everything is as it was"):
+            await go_on(a_merge(world, tmp_path / str(number)))
+        assert world.state == before, world.calls[number]
+
+
+@pytest.mark.requirement("S46", "S47")
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("back", [False, True])
+async def test_wherever_it_is_killed_before_a_node_leaves_it_goes_back_or_on(
+    tmp_path: Path,
+    late: bool,
+    back: bool,
+) -> None:
+    _, first = await count_of_calls(tmp_path / "count")
+    for number in range(first):
+        world = a_world(fails_at=number, late=late, kind=Cut)
+        before = copy.deepcopy(world.state)
+        directory = tmp_path / str(number)
+        with pytest.raises(Cut):
+            await go_on(a_merge(world, directory))
+        if back:
+            await roll_back(a_merge(world, directory))
+            assert world.state == before, world.calls[number]
+        else:
+            await go_on(a_merge(world, directory))
+            assert world.state["running"] == before["running"], world.calls[number]
+            assert world.state["own"] == {**before["own"], "config": "merged"}
+            assert all(world.state[one.name]["keys"] == [] for one in world.theirs.nodes.values())
+
+
+@pytest.mark.requirement("S46")
+@pytest.mark.parametrize("kind", [PrereqError, Cut])
+async def test_after_the_first_node_has_left_it_only_goes_on(
+    tmp_path: Path, kind: type[Exception]
+) -> None:
+    total, first = await count_of_calls(tmp_path / "count")
+    for number in range(first, total):
+        world = a_world(fails_at=number, late=True, kind=kind)
+        running = set(world.state["running"])
+        directory = tmp_path / str(number)
+        with pytest.raises((ExecError, Cut)):
+            await go_on(a_merge(world, directory))
+        again = a_merge(world, directory)
+        assert is_past_return(again.journal)
+        with pytest.raises(PrereqError, match="cannot be taken back"):
+            await roll_back(again)
+        await go_on(again)
+        assert world.state["running"] == running
+        assert world.state["own"]["config"] == "merged"
+
+
+async def test_a_rollback_that_fails_is_repeated(tmp_path: Path) -> None:
+    _, first = await count_of_calls(tmp_path / "count")
+    world = a_world(fails_at=first - 1, kind=Cut, late=True)
+    before = copy.deepcopy(world.state)
+    with pytest.raises(Cut):
+        await go_on(a_merge(world, tmp_path / "x"))
+    for more in range(1, 100):
+        world.fails_at = len(world.calls) + more
+        try:
+            await roll_back(a_merge(world, tmp_path / "x"))
+        except (ExecError, Cut):
+            continue
+        break
+    assert world.state == before
+
+
+@pytest.mark.requirement("S48")
+@pytest.mark.parametrize("lost", ["node", "instance", "running"])
+async def test_what_is_missing_at_the_end_is_an_error(tmp_path: Path, lost: str) -> None:
+    world = a_world()
+    m = a_merge(world, tmp_path)
+    await go_on(m)
+    m.journal.done.remove("verify")
+    if lost == "node":
+        m.journal.nodes.append("lost.example.com")
+    elif lost == "instance":
+        m.journal.instances.append("lost.example.com")
+    else:
+        m.journal.clusters[0].running = ["lost.example.com"]
+    with pytest.raises(ExecError, match=r"missing after the merge.*lost\.example\.com"):
+        await go_on(m)
+
+
+@pytest.mark.requirement("S39")
+async def test_both_configurations_are_kept(tmp_path: Path) -> None:
+    world = a_world()
+    m = a_merge(world, tmp_path)
+    await go_on(m)
+    kept = [opened(m.backup(name).read_bytes()) for name in ("ours", world.theirs.cluster.uuid)]
+    assert [one.snapshot.cluster.name for one in kept] == [
+        world.ours.cluster.name,
+        world.theirs.cluster.name,
+    ]
+    assert all(m.backup(name).stat().st_mode & 0o777 == 0o600 for name in ("ours",))
+
+
+async def test_a_plan_that_is_wrong_by_then_is_taken_back(tmp_path: Path) -> None:
+    world = World(cluster(1), cluster(2))
+    before = copy.deepcopy(world.state)
+    world.theirs = merge(cluster(2), [cluster(1, nodes=1, instances=0)]).snapshot
+    m = a_merge(World(cluster(1), cluster(2)), tmp_path)
+    m.own = FakeOwn(world)
+    m.reach = _reach(world)
+    with pytest.raises(ExecError, match="was it merged before"):
+        await go_on(m)
+    assert world.state == before
+
+
+def _reach(world: World) -> Any:
+    async def reach(_cluster: ClusterRecord, node: NodeRecord) -> FakeNode:
+        return FakeNode(world, node.name)
+
+    return reach
+
+
+async def test_the_merged_state_has_the_rest_of_ours(tmp_path: Path) -> None:
+    world = a_world()
+    ours = await world.backup_of(world.ours)
+    plan = merge(world.ours, [world.theirs])
+    state = opened(await merged_backup(ours, plan))
+    assert state.header.cluster_uuid == world.ours.cluster.uuid
+    assert state.snapshot.tables == plan.snapshot.tables
+
+
+def test_every_step_says_what_it_does() -> None:
+    assert len({step.name for step in STEPS}) == len(STEPS)
+    assert all(step.title[0].isupper() and not step.title.endswith(".") for step in STEPS)
+    past = [step.can_undo for step in STEPS]
+    assert past == sorted(past, reverse=True)
+    assert not AddedNodes.can_undo
+    assert UNDOABLE
