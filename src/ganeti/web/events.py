@@ -2,7 +2,7 @@
 
 One request at the master serves all subscribers. What was sent lately is kept, so who comes back soon costs
 the master nothing; what is older the master is asked for. When nobody knows any more what came after a number
-(after a change of master), the subscriber gets `reset` and then the state of everything, so it misses nothing.
+(after a change of master), the subscriber gets `reset`, the state of everything and `complete`, so it misses nothing.
 """
 
 import asyncio
@@ -47,10 +47,13 @@ class Event:
     number: str
     kind: str
     content: Any
+    is_whole: bool = True
+    """Whether who has seen it has seen all that belongs to its number, and may go on from there."""
 
     def encoded(self) -> bytes:
         """As it goes to a client."""
-        head = f"id: {self.number}\nevent: {self.kind}\ndata: "
+        number = f"id: {self.number}\n" if self.is_whole else ""
+        head = f"{number}event: {self.kind}\ndata: "
         return head.encode() + wire.encode(self.content) + b"\n\n"
 
 
@@ -159,18 +162,22 @@ class EventHub:
         return [(event, event.encoded()) for event in found]
 
     async def _everything(self) -> list[Event]:
-        """`reset`, and the state of all things after it; all have the number from which to go on."""
+        """`reset`, the state of all things, and `complete`: only that has the number from which to go on.
+
+        So who is cut off before gets everything anew.
+        """
         last = str((await self._master.ask("WaitForEvents", None, 0))["last"])
         why = "what came after that number is not known; here is everything as it is now"
-        found = [Event(last, "reset", {"why": why})]
+        found = [Event(last, "reset", {"why": why}, is_whole=False)]
         for kind, method, names in _STATE:
             for row in await self._master.ask(method, [], list(names), False):
                 content = {**dict(zip(names, row, strict=True)), "change": "state"}
-                found.append(Event(last, kind, content))
+                found.append(Event(last, kind, content, is_whole=False))
         names = ("id", "status", "summary", "source")
         rows = await self._master.ask("QueryJobs", [], list(names))
-        found += [Event(last, "job", dict(zip(names, row, strict=True))) for row in rows if row]
-        return found
+        jobs = [dict(zip(names, row, strict=True)) for row in rows if row]
+        found += [Event(last, "job", one, is_whole=False) for one in jobs]
+        return [*found, Event(last, "complete", {})]
 
 
 def _parts(number: str) -> tuple[int, int]:
@@ -188,7 +195,7 @@ def seen_by(user: User, kinds: Sequence[str]) -> Callable[[Event], bool]:
     scope, own = user.rights.scope, remote_source(user.name)
 
     def is_seen(event: Event) -> bool:
-        if event.kind == "reset":
+        if event.kind in ("reset", "complete"):
             return True
         if event.kind not in kinds:
             return False

@@ -1,6 +1,7 @@
 """Server-sent events: nothing twice, nothing missed, whoever hangs up and comes back."""
 
 import asyncio
+import contextlib
 import json
 import random
 from collections.abc import AsyncIterator
@@ -11,9 +12,11 @@ import pytest
 
 from ganeti.api.event_log import EventLog
 from ganeti.model.job import remote_source
+from ganeti.model.names import JobStatus
 from ganeti.web import events
 from ganeti.web.events import EventHub
 from tests.support.rest import GUEST, TENANT, RestRig, request
+from tests.unit.query.cluster import job as made
 
 pytestmark = pytest.mark.requirement("S192")
 
@@ -36,7 +39,7 @@ class Subscriber:
                 if ": " in line and not line.startswith(":")
             )
             if "event" in fields:
-                self.last = fields["id"]
+                self.last = fields.get("id", self.last)
                 return fields["event"], json.loads(fields["data"])
 
     async def ids(self, count: int) -> list[int]:
@@ -88,6 +91,87 @@ async def test_a_subscriber_that_is_cut_off_again_and_again_gets_each_event_once
     assert found == list(range(1, len(found) + 1))
 
 
+class Reader:
+    """A client that knows jobs and what has become of them, and dies at any moment."""
+
+    def __init__(self, last: str) -> None:
+        self.last = last
+        self.jobs: dict[int, str] = {}
+        self._anew: dict[int, str] | None = None
+        self._numbers: list[tuple[int, int]] = []
+
+    def cut_off(self) -> None:
+        self._anew = None
+
+    def take(self, kind: str, content: Any, number: str | None) -> None:
+        if kind == "reset":
+            self._anew = {}
+        elif kind == "job":
+            known = self.jobs if self._anew is None else self._anew
+            known[content["id"]] = content["status"]
+        if kind == "complete":
+            assert self._anew is not None
+            self.jobs, self._anew = self._anew, None
+        elif self._anew is None:
+            assert number is not None
+            epoch, _, serial = number.partition("-")
+            assert (int(epoch), int(serial)) > max(self._numbers, default=(0, 0)), "told twice"
+            self._numbers.append((int(epoch), int(serial)))
+        self.last = number or self.last
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_who_is_cut_off_while_masters_change_knows_everything_in_the_end(
+    rig: RestRig, seed: int
+) -> None:
+    await ready(rig)
+    chance, truth = random.Random(seed), dict[int, str]()
+    reader = Reader(str(rig.hub._last))
+
+    def happens() -> None:
+        number = chance.randrange(1, 8)
+        truth[number] = chance.choice(["queued", "running", "success"])
+        live = [one for one in rig.master.queue.live if one.id != number]
+        rig.master.queue.live[:] = [*live, _job(number, JobStatus(truth[number]))]
+        content = {"id": number, "status": truth[number], "source": "local"}
+        rig.master.events.note("job", content)
+
+    async def listen(events: int | None) -> None:
+        async with subscribed(rig, reader.last) as one:
+            while events is None or events > 0:
+                kind, content = await one.next()
+                reader.take(kind, content, one.last)
+                events = events - 1 if events is not None else None
+                if events is None and reader.jobs == truth and reader.last == _last(rig):
+                    return
+
+    for _ in range(25):
+        for _ in range(chance.randrange(4)):
+            happens()
+        if chance.random() < 0.3:
+            _change_master(rig)
+            happens()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await listen(chance.randrange(12))
+        reader.cut_off()
+    happens()
+    async with asyncio.timeout(20):
+        await listen(None)
+    assert reader.jobs == truth
+
+
+def _last(rig: RestRig) -> str:
+    return rig.master.events.last
+
+
+def _change_master(rig: RestRig) -> None:
+    """The log of the next master is empty, and knows nothing of the numbers before."""
+    log = rig.master.events
+    log._epoch, log._last = log._epoch + 1, 0
+    log._events.clear()
+
+
 async def test_what_the_server_has_forgotten_the_master_knows(
     rig: RestRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,9 +191,12 @@ async def test_after_a_change_of_master_comes_everything_anew(rig: RestRig) -> N
     rig.master.queue.live.append(_job())
     async with subscribed(rig, "2-77") as one:
         kind, content = await one.next()
-        assert (kind, one.last) == ("reset", "3-0")
+        assert (kind, one.last) == ("reset", None)
         assert "why" in content
         state = [await one.next() for _ in range(4 + 3 + 2 + 1)]
+        assert one.last is None
+        assert await one.next() == ("complete", {})
+        assert str(one.last) == "3-0"
         assert [kind for kind, _ in state].count("instance") == 4
         assert state[-1] == ("job", {"id": 7, "status": "success", "summary": ["TEST_DELAY(0.5)"],
                                      "source": "local"})  # fmt: skip
@@ -118,10 +205,8 @@ async def test_after_a_change_of_master_comes_everything_anew(rig: RestRig) -> N
         assert one.last == "3-1"
 
 
-def _job() -> Any:
-    from tests.unit.query.cluster import job as made
-
-    return made(7)
+def _job(number: int = 7, status: JobStatus = JobStatus.SUCCESS) -> Any:
+    return made(number, status)
 
 
 async def test_kinds_are_chosen_and_a_restricted_user_sees_what_is_theirs(rig: RestRig) -> None:

@@ -1,14 +1,18 @@
 """Every operation before a master with a small cluster."""
 
+import dataclasses
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from ganeti.base.errors import JobQueueFull
 from ganeti.model import wire
 from ganeti.model.job import remote_source
+from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OPCODES
+from ganeti.query.execute import KINDS
 from ganeti.web.operations import JobOf, Operation
 from ganeti.web.resources.every import OPERATIONS
 from ganeti.web.rights import Right
@@ -371,3 +375,29 @@ async def test_figures_are_told_to_prometheus(rig: RestRig) -> None:
     assert "ganeti_rest_connections 1" in text
     for line in text.splitlines():
         assert line.startswith("#") or line.rpartition(" ")[2].replace(".", "").isdecimal()
+
+
+@pytest.mark.requirement("F34")
+async def test_no_answer_tells_the_secrets_of_the_configuration(rig: RestRig) -> None:
+    shown = rig.master.config.snapshot
+    [(uuid, one)] = [pair for pair in shown.instances.items() if pair[1].disks]
+    disk = msgspec.structs.replace(one.disks[0], secret="of-drbd-4711")
+    keeper = msgspec.structs.replace(
+        one, disks=(disk,), osparams_private={"password": "of-guest-4711"}
+    )
+    tables: dict[Any, Any] = {**shown.tables, Instance: {**shown.instances, uuid: keeper}}
+    rig.master.config.snapshot = dataclasses.replace(shown, tables=tables)
+    rig.master.queue.live.append(job(1))
+    seen = 0
+    for operation in OPERATIONS:
+        if operation.method == "GET" and operation.path not in SLOW:
+            for query in ("", "?bulk=1"):
+                answer = await rig.ask("GET", path_of(operation) + query)
+                assert b"4711" not in answer.body, name_of(operation)
+                seen += answer.body.count(keeper.name.encode())
+    for kind, one_kind in KINDS.items():
+        path = f"/2/query/{kind}?fields={','.join(one_kind.fields)}"
+        answer = await rig.ask("GET", path)
+        assert b"4711" not in answer.body, kind
+        seen += answer.body.count(keeper.name.encode())
+    assert seen > 5

@@ -1,13 +1,9 @@
 """The cluster as a whole."""
 
-from http import HTTPStatus
 from typing import Any
 
-from ganeti.base.errors import PrereqError
 from ganeti.web.operations import Call, JobOf, Operation, job, read
-from ganeti.web.refusals import Refusal
 from ganeti.web.resources.tags import tag_operations
-from ganeti.web.submission import submit_opcodes
 
 VERSION = 2
 FEATURES = (
@@ -41,31 +37,11 @@ async def _info(call: Call) -> dict[str, Any]:
 
 async def _os(call: Call) -> list[str]:
     """The OS definitions that can be installed, with their variants as `NAME+VARIANT`."""
-    try:
-        answer = await call.services.master.ask("Query", "os", ["name", "variants"], None)
-        rows = [[cell[1] for cell in row] for row in answer["data"]]
-    except PrereqError:
-        rows = await _os_by_job(call)
+    answer = await call.services.master.ask("Query", "os", ["name", "variants"], None)
     found: list[str] = []
-    for name, variants in rows:
+    for (_, name), (_, variants) in answer["data"]:
         found += [f"{name}+{variant}" for variant in variants or ()] or [name]
     return found
-
-
-async def _os_by_job(call: Call) -> list[Any]:
-    from ganeti.model.opcodes.os import OpOsDiagnose  # noqa: PLC0415 - only while there is no query
-
-    job_id = await submit_opcodes(call, [OpOsDiagnose(output_fields=["name", "variants"])])
-    info: list[Any] = []
-    while not info or info[0] not in ("success", "error", "canceled"):
-        answer = await call.services.master.wait(
-            "WaitForJobChange", job_id, ["status", "opresult"], info or None, None, 50
-        )
-        info = answer[0] if isinstance(answer, list) else info
-    if info[0] != "success":
-        raise Refusal(HTTPStatus.BAD_GATEWAY, "Can't get OS list")
-    rows: list[Any] = info[1][0]
-    return rows
 
 
 OPERATIONS: tuple[Operation, ...] = (
