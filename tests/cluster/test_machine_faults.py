@@ -198,6 +198,8 @@ def test_a_disk_that_turns_read_only_ends_the_master_and_costs_no_promised_job(
     assert "Traceback" not in refused.err
     cluster.kill(NODED)
     subprocess.run(["umount", str(data)], check=True)
+    # A copy in another mount namespace keeps the disk in use, and read-only.
+    wait_until(lambda: not is_attached(image), "nothing uses the disk any more", 120)
     repaired = subprocess.run(["e2fsck", "-p", str(image)], check=False, capture_output=True)
     assert repaired.returncode in (0, 1), repaired.stdout
     subprocess.run(["mount", "-o", "loop", str(image), str(data)], check=True)
@@ -205,6 +207,11 @@ def test_a_disk_that_turns_read_only_ends_the_master_and_costs_no_promised_job(
         cluster.start(daemon)
     wait_until(lambda: takes_jobs(cluster), "jobs are taken again", 30)
     all_succeed(cluster, load.promised)
+
+
+def is_attached(image: Path) -> bool:
+    """Whether a loop device still stands for the file."""
+    return bool(subprocess.check_output(["losetup", "-j", str(image)]))
 
 
 # --- clocks ---
