@@ -62,7 +62,14 @@ from ganeti.rpc.procedures.devices import (
     MemoryResult,
     NicChangeArgs,
 )
-from ganeti.rpc.procedures.disks import DiskArgs, DiskInfo, GrowDiskArgs, StorageUnits, StoredDisk
+from ganeti.rpc.procedures.disks import (
+    DiskArgs,
+    DiskInfo,
+    DisksArgs,
+    GrowDiskArgs,
+    StorageUnits,
+    StoredDisk,
+)
 from ganeti.rpc.procedures.files import NodeFile, SharedFiles, SsconfArgs
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.hardware import ForgetNvramArgs, Nvram, Screenshot, WriteNvramArgs
@@ -531,6 +538,9 @@ class ModelNode:
             return DiskInfo(exists=False, path=path)
         problem = "" if size >= args.disk.size else f"has {size} MiB"
         return DiskInfo(exists=True, path=path, size=size, problem=problem)
+
+    def on_disks_info(self, args: DisksArgs) -> list[DiskInfo]:
+        return [self.on_blockdev_info(disk) for disk in args.disks]
 
     def on_blockdev_grow(self, args: GrowDiskArgs) -> DiskInfo:
         self._check_disk(args.disk)

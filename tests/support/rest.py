@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -150,7 +151,7 @@ def parsed(data: bytes) -> Answer:
 async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterator[RestRig]:
     """Everything, for as long as the block runs."""
     master = Master()
-    luxi = LuxiServer(directory / "luxi", master.methods())
+    luxi = LuxiServer(directory / "luxi", master.methods(rest_uid=os.getuid()))
     await luxi.start()
     users, audit = directory / "users", directory / "audit.log"
     users.write_text(USERS)

@@ -17,7 +17,7 @@ from ganeti.api.luxi_arguments import Arguments
 from ganeti.api.luxi_server import Caller
 from ganeti.api.not_master import TAKE_OVER
 from ganeti.api.ports import Backups, Configuration, Filters, Queue, Screenshots, WatcherPause
-from ganeti.api.rest_methods import Method
+from ganeti.api.rest_methods import MAY, Method
 from ganeti.base.clock import Clock
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, JobLost, PrereqError
 from ganeti.base.yield_every import YieldEvery
@@ -81,8 +81,10 @@ class LuxiMethods:
         clock: Clock,
         audit: RequestAudit,
         more: Mapping[str, Method] | None = None,
+        rest_uid: int | None = None,
     ) -> None:
-        """`more`: methods of which the REST server is the only client."""
+        """`more`: methods of which the REST server is the only client; `rest_uid`: its user, if it has one of its own."""
+        self._rest_uid = rest_uid
         self._queue = queue
         self._config = config
         self._queries = queries
@@ -102,6 +104,7 @@ class LuxiMethods:
             "SubmitManyJobs": _Method(self._submit_many, 1, 2),
             "SubmitJobAs": _Method(self._submit_as, 3, 3),
             "WaitForJobChange": _Method(self._wait_for_change, 5, 5),
+            "PickupJob": _Method(self._pickup, 1, 1),
             "CancelJob": _Method(self._cancel, 1, 2),
             "ArchiveJob": _Method(self._archive, 1, 1),
             "AutoArchiveJobs": _Method(self._auto_archive, 2, 2),
@@ -160,6 +163,9 @@ class LuxiMethods:
         return answer
 
     async def _carried_out(self, method: _Method, request: Request, caller: Caller) -> Answer:
+        if caller.uid == self._rest_uid and request.method not in MAY:
+            why = f"the user of the REST server may not call {request.method}"
+            return self._refusal(error_to_wire(PrereqError(why, ErrorCode.WRONG_STATE)))
         try:
             args = Arguments(request.method, request.args, least=method.least, most=method.most)
             result = await method.handler(args, caller)
@@ -259,6 +265,11 @@ class LuxiMethods:
             job_id, lambda job: job_row(fields, JobContext(job)), previous, serial, timeout_s
         )
         return NO_CHANGE if news is None else list(news)
+
+    async def _pickup(self, args: Arguments, _caller: Caller) -> None:
+        """There is nothing to do: a job that was accepted needs nobody to be picked up."""
+        if await self._queries.find_job(args.job_id(0)) is None:
+            raise _lost(args.job_id(0))
 
     async def _cancel(self, args: Arguments, _caller: Caller) -> list[Any]:
         return list(await self._queue.cancel(args.job_id(0)))

@@ -10,6 +10,15 @@ from ganeti.api.luxi_server import Caller
 
 WAIT_LIMIT_S = 50.0
 
+MAY = frozenset({
+    "SubmitJobAs", "CancelJob", "WaitForJobChange", "WaitForEvents",
+    *("Query", "QueryFields", "QueryJobs", "QueryInstances", "QueryNodes", "QueryGroups"),
+    *("QueryNetworks", "QueryFilters", "QueryClusterInfo", "QueryTags"),
+    *("QueryStateNumber", "QueryFigures"),
+    *("ReplaceFilter", "DeleteFilter"),
+})  # fmt: skip
+"""What the user of the REST server may ask for: its jobs are always some user's (A44), and nothing else changes."""
+
 Method = tuple[Callable[[Arguments, Caller], Awaitable[Any]], int, int]
 """The handler, and how many arguments it takes at least and at most."""
 

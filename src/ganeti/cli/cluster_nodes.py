@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.command import DEBUG, EXIT_FAILURE, REASON, Argument, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_job, run_jobs
-from ganeti.cli.options import DEBUG, FORCE, NODES, PRIORITY, REASON, VERBOSE
+from ganeti.cli.options import FORCE, NODES, PRIORITY, VERBOSE
 from ganeti.clients.luxi import LuxiClient
 
 if TYPE_CHECKING:

@@ -74,7 +74,8 @@ class Command(NamedTuple):
                 found.append(part)
             elif not isinstance(part, Argument):
                 found += part.options()
-        return found
+        taken = {flag for one in found for flag in one.flags}
+        return found + [one for one in COMMON if not taken & set(one.flags)]
 
     @property
     def summary(self) -> str:
@@ -91,6 +92,16 @@ class Command(NamedTuple):
 def option(*flags: str, help: str, completion: str = "", **settings: Any) -> Option:  # noqa: A002
     """An option in argparse's words, plus what its values name."""
     return Option(flags, help, completion, settings)
+
+
+DEBUG = option("-d", "--debug", action="count", default=0, help="pass a debug level to the job")
+REASON = option(
+    "--reason",
+    metavar="TEXT",
+    help="why; kept with the job. Of jobs with rate-limit:N:LABEL at most N run at once",
+)
+COMMON = (DEBUG, REASON)
+"""Options of every command, as scripts give them; one that submits no job has no use for them."""
 
 
 class CommandTable:

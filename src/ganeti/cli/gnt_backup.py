@@ -10,7 +10,14 @@ from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_given, run_job, run_opcode
 from ganeti.cli.key_values import name_and_values
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FIELD_NAMES, INSTANCE, JOB_OPTIONS, LIST_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.options import (
+    FIELD_NAMES,
+    FORCE,
+    INSTANCE,
+    JOB_OPTIONS,
+    LIST_OPTIONS,
+    TABLE_OPTIONS,
+)
 from ganeti.cli.output import print_fields, print_list, wanted_filter
 from ganeti.clients.luxi import LuxiClient
 from ganeti.protocols.query_language import both
@@ -29,7 +36,7 @@ COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
 IMAGE_FORMATS = ("auto", "raw", "qcow2", "vmdk", "ova", "ovf")
 
 
-@table.command("export", INSTANCE, NODE, OpOptions("backup.OpBackupExport"), *JOB_OPTIONS)
+@table.command("export", INSTANCE, NODE, OpOptions("backup.OpBackupExport"), FORCE, *JOB_OPTIONS)
 def export(args: argparse.Namespace) -> int:
     """Write an instance's disks and its description to a node, below /srv/ganeti/export.
 
@@ -118,7 +125,7 @@ def _master() -> str:
 
 @table.command(
     "list",
-    option("-N", "--node", dest="nodes", action="append", metavar="NODE", completion="node",
+    option("-n", "-N", "--node", dest="nodes", action="append", metavar="NODE", completion="node",
            help="only exports on this node; may be repeated"),
     *LIST_OPTIONS,
 )  # fmt: skip

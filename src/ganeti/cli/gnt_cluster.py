@@ -112,7 +112,13 @@ def _resolved(name: str) -> str | None:
 
 @table.command(
     "destroy",
-    option("--yes-do-it", dest="is_sure", action="store_true", help="confirm that it is meant"),
+    option(
+        "--yes-do-it",
+        "--ya-rly",
+        dest="is_sure",
+        action="store_true",
+        help="confirm that it is meant",
+    ),
     *QUERY_JOB_OPTIONS,
 )
 def destroy(args: argparse.Namespace) -> int:
@@ -273,6 +279,7 @@ def getmaster(args: argparse.Namespace) -> int:
     option("--no-voting", action="store_true",
            help="become the master without a majority; what only others have may be lost"),
     option("--yes-do-it", dest="is_sure", action="store_true", help="confirm --no-voting"),
+    aliases=("masterfailover",),
 )  # fmt: skip
 def master_failover(args: argparse.Namespace) -> int:
     """Make this node, a master candidate, the master.

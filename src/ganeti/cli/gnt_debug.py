@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.base.terminal import say
-from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+from ganeti.cli.command import EXIT_FAILURE, REASON, Argument, CommandTable, option
 from ganeti.cli.jobs import follow, run_given, submit, submit_many, wait_for_result
 from ganeti.cli.key_values import disk_requests, nic_requests
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, REASON, SUBMIT
+from ganeti.cli.options import DRY_RUN, JOB_OPTIONS, LIST_OPTIONS, PRIORITY, SUBMIT
 from ganeti.cli.output import print_list, wanted_filter
 from ganeti.clients.luxi import LuxiClient
 
@@ -115,6 +115,7 @@ def _pending(value: list[list[object]]) -> str:
     option("--nics", dest="interfaces", metavar="MAC/IP/LINK,...",
            help="interfaces; parts may be empty; the same as --net for each"),
     PRIORITY, REASON, DRY_RUN,
+    aliases=("allocator",),
 )  # fmt: skip
 def iallocator(args: argparse.Namespace) -> int:
     """Ask an allocator where it would place an instance, without making it; or anything else it can be asked."""

@@ -7,9 +7,9 @@ from typing import Any, NoReturn
 
 from ganeti.base.errors import InputError
 from ganeti.base.terminal import escaped, say
-from ganeti.cli.command import Argument, CommandTable, option
+from ganeti.cli.command import DEBUG, REASON, Argument, CommandTable, option
 from ganeti.cli.key_values import whole_number
-from ganeti.cli.options import DEBUG, FIELD_NAMES, LIST_OPTIONS, REASON, TABLE_OPTIONS, VERBOSE
+from ganeti.cli.options import FIELD_NAMES, LIST_OPTIONS, TABLE_OPTIONS, VERBOSE
 from ganeti.cli.output import print_fields, print_list, wanted_filter
 from ganeti.clients.luxi import LuxiClient
 

@@ -34,6 +34,7 @@ _SELECTIONS = {
     "waiting": ["waiting"],
     "running": ["running", "canceling"],
     "pending": ["queued", "waiting"],
+    "error": ["error"],
     "finished": sorted(FINAL),
 }
 _SELECT_OPTIONS = tuple(

@@ -216,7 +216,13 @@ def modify(args: argparse.Namespace) -> int:
     return 0
 
 
-@table.command("powercycle", NODE, OpOptions("node.OpNodePowercycle"), *JOB_OPTIONS)
+@table.command(
+    "powercycle",
+    NODE,
+    OpOptions("node.OpNodePowercycle"),
+    option("--yes", dest="is_sure", action="store_true", help="do it without asking"),
+    *JOB_OPTIONS,
+)
 def powercycle(args: argparse.Namespace) -> int:
     """Restart a node at once, without shutting anything down; its guests are lost.
 

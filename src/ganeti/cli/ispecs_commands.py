@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.terminal import say
-from ganeti.cli.command import Argument, CommandTable
+from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.clients.luxi import LuxiClient
 
 _GROUPS = Argument("names", "names of groups", nargs="*", completion="group")
@@ -43,11 +43,17 @@ def add_cluster_command(table: CommandTable) -> None:
 def add_group_command(table: CommandTable) -> None:
     """Give gnt-group its show-ispecs-cmd."""
 
-    @table.command("show-ispecs-cmd", _GROUPS)
+    @table.command(
+        "show-ispecs-cmd",
+        _GROUPS,
+        option("--include-defaults", action="store_true",
+               help="also what the groups have from the cluster"),
+    )  # fmt: skip
     def show_ispecs_cmd(args: argparse.Namespace) -> int:
         """Print the commands that make groups with the sizes that these groups set; all without names."""
         with LuxiClient() as client:
-            rows = client.rows("Groups", args.names, ("name", "custom_ipolicy"))
-        for name, policy in rows:
-            say(shlex.join(["gnt-group", "add", *policy_options(policy), name]))
+            policy = "ipolicy" if args.include_defaults else "custom_ipolicy"
+            rows = client.rows("Groups", args.names, ("name", policy))
+        for name, found in rows:
+            say(shlex.join(["gnt-group", "add", *policy_options(found), name]))
         return 0

@@ -82,7 +82,9 @@ LOSSES: Mapping[str, Loss] = {
     "OP_INSTANCE_REINSTALL": Loss("the data on the disks", _reinstall, ("force", "force_multi")),
     "OP_INSTANCE_SET_PARAMS": Loss("disks that are removed", _remove_disks),
     "OP_INSTANCE_RECREATE_DISKS": Loss("disks on a node that is given up", _recreate),
-    "OP_NODE_POWERCYCLE": Loss("the memory of the node's guests", _powercycle),
+    "OP_NODE_POWERCYCLE": Loss(
+        "the memory of the node's guests", _powercycle, ("force", "is_sure")
+    ),
     "OP_OOB_COMMAND": Loss("the memory of the nodes' guests", _switch),
     "OP_REPAIR_NODE_STORAGE": Loss("what lay on lost devices", _repair),
 }

@@ -8,8 +8,8 @@ from ganeti.cli.command import EXIT_FAILURE, CommandTable
 from ganeti.cli.jobs import run_given, run_job, run_jobs, wait_for_result
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import INSTANCE, JOB_OPTIONS, NODE, QUERY_JOB_OPTIONS
-from ganeti.cli.output import format_table
+from ganeti.cli.options import INSTANCE, JOB_OPTIONS, NODE, QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.output import format_table, print_rows
 from ganeti.clients.luxi import LuxiClient
 
 _STATUS_FIELDS = ("disk", "node", "status", "progress", "state")
@@ -38,9 +38,9 @@ def add_cluster_commands(table: CommandTable) -> None:
 
 def add_node_commands(table: CommandTable) -> None:
     """Put list-drbd into the table of gnt-node."""
-    table.command("list-drbd", NODE, OpOptions("mirrors.OpNodeListDrbd"), *QUERY_JOB_OPTIONS)(
-        list_drbd
-    )
+    table.command(
+        "list-drbd", NODE, OpOptions("mirrors.OpNodeListDrbd"), *TABLE_OPTIONS, *QUERY_JOB_OPTIONS
+    )(list_drbd)
 
 
 def disk_status(args: argparse.Namespace) -> int:
@@ -126,6 +126,5 @@ def list_drbd(args: argparse.Namespace) -> int:
     """List the DRBD devices of a node: those of instances, and those that nobody owns."""
     rows = run_given(args)
     if rows is not None:
-        cells = [[str(cell) for cell in row] for row in rows]
-        say("\n".join(format_table(_DRBD_TITLES, cells)))
+        print_rows(_DRBD_TITLES, [[str(cell) for cell in row] for row in rows], args)
     return 0

@@ -1,6 +1,7 @@
 """move-instance: instances go from one cluster to another that shares its domain secret (S203)."""
 
 import argparse
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.base.terminal import Parser, say
 from ganeti.cli.command import run_guarded
+from ganeti.model.instance_view import NicView
 
 if TYPE_CHECKING:  # slow to import
     from ganeti.model.opcodes import OpCode
@@ -148,13 +150,17 @@ def import_opcode(
         ],
         nics=[
             NicRequest(
-                mac="auto" if renamed else nic["mac"],
-                ip=nic["ip"],
-                name=nic["name"],
-                network=nic["network"],
-                **({} if nic["network"] else {key: nic[key] for key in ("mode", "link", "vlan")}),
+                mac="auto" if renamed else nic.mac,
+                ip=nic.ip,
+                name=nic.name,
+                network=nic.network_name,
+                **(
+                    {}
+                    if nic.network
+                    else {key: getattr(nic, key) for key in ("mode", "link", "vlan")}
+                ),
             )
-            for nic in instance["nics"]
+            for nic in itertools.starmap(NicView, instance["nics"])
         ],
         os_type=instance["os"] or None,
         osparams=instance["os_instance"],

@@ -9,7 +9,7 @@ from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.jobs import run_opcode
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FORCE, JOB_OPTIONS, NODES, QUERY_JOB_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import format_table
+from ganeti.cli.output import print_rows
 
 ACTIONS = ("on", "off", "cycle", "status")
 OOB = "commands.OpOobCommand"
@@ -57,7 +57,7 @@ def power(args: argparse.Namespace) -> int:
     shown = [
         [name, _power(status, data) if is_status else _done(status)] for name, status, data in rows
     ]
-    _print(["Node", "Status"], shown, args)
+    print_rows(["Node", "Status"], shown, args)
     return EXIT_FAILURE if any(status == 2 for _name, status, _data in rows) else 0  # noqa: PLR2004 - no data
 
 
@@ -69,7 +69,7 @@ def health(args: argparse.Namespace) -> int:
     rows = _rows(run_opcode(op, args))
     shown = [[name, item, state] for name, _status, data in rows for item, state in data or ()]
     shown += [[name, "", "unavailable"] for name, status, _data in rows if status]
-    _print(["Node", "Item", "Status"], sorted(shown), args)
+    print_rows(["Node", "Item", "Status"], sorted(shown), args)
     return EXIT_FAILURE if any(status == 2 for _name, status, _data in rows) else 0  # noqa: PLR2004 - no data
 
 
@@ -104,8 +104,3 @@ def _power(status: int, data: Any) -> str:
 
 def _done(status: int) -> str:
     return {0: "done", 2: "failed"}.get(status, "unavailable")
-
-
-def _print(headings: list[str], rows: list[list[str]], args: argparse.Namespace) -> None:
-    for line in format_table(None if args.no_headers else headings, rows, separator=args.separator):
-        say(line)

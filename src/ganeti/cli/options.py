@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from ganeti.cli.command import Argument, Option, option
+from ganeti.cli.command import DEBUG, REASON, Argument, Option, option
 
 INSTANCE = Argument("instance_name", "name of the instance", completion="instance")
 INSTANCES = Argument("names", "names of instances", nargs="*", completion="instance")
@@ -11,7 +11,6 @@ NODES = Argument("names", "names of nodes", nargs="*", completion="node")
 
 FORCE = option("-f", "--force", action="store_true", help="do it without asking")
 VERBOSE = option("-v", "--verbose", action="count", default=0, help="say more")
-DEBUG = option("-d", "--debug", action="count", default=0, help="pass a debug level to the job")
 ALL_INSTANCES = option("--all", dest="all", action="store_true", help="all instances")
 
 SUBMIT = option(
@@ -28,11 +27,6 @@ PRIORITY = option(
     choices=("low", "normal", "high"),
     default="normal",
     help="how urgent the job is: low, normal or high",
-)
-REASON = option(
-    "--reason",
-    metavar="TEXT",
-    help="why; kept with the job. Of jobs with rate-limit:N:LABEL at most N run at once",
 )
 
 JOB_OPTIONS: tuple[Option, ...] = (
@@ -69,6 +63,8 @@ LIST_OPTIONS: tuple[Option, ...] = (
         "-F",
         "--filter",
         metavar="FILTER",
+        nargs="?",
+        const="",
         help='show only rows that pass, as in \'status == "running" and pnode == "node1"\'',
     ),
     VERBOSE,

@@ -94,10 +94,18 @@ def wanted_fields(given: str | None, default: Sequence[str], variable: str = "")
 
 
 def wanted_filter(key: str, names: Sequence[str], given: str | None) -> list[Any] | None:
-    """What names and `-F` leave; a single argument with operators in it is a filter as well."""
-    if given is None and len(names) == 1 and _FILTER_MARKS & set(names[0]):
+    """What names and `-F` leave; a single argument is the filter if `-F` has none, or it has operators in it."""
+    if len(names) == 1 and (given == "" or (given is None and _FILTER_MARKS & set(names[0]))):
         return parse_filter(names[0])
     return both(names_filter(key, list(names)), parse_filter(given) if given is not None else None)
+
+
+def print_rows(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], args: argparse.Namespace
+) -> None:
+    """Show a table of texts as TABLE_OPTIONS say."""
+    for line in format_table(None if args.no_headers else headings, rows, separator=args.separator):
+        say(line, keep=args.separator or "")
 
 
 def print_list(

@@ -159,8 +159,11 @@ def _instance_disks(facts: Facts, _cluster: ClusterFacts, request: Request) -> R
     place = facts.instance(_text(request))
     if place is None:
         return UNKNOWN
+    nodes = [place.primary_node, *place.secondary_nodes]
     disks = [disk.shown() for disk in place.read().disks]
-    return Status.OK, [{"iv_name": f"disk/{index}", **disk} for index, disk in enumerate(disks)]
+    return Status.OK, [
+        {"iv_name": f"disk/{index}", "nodes": nodes, **disk} for index, disk in enumerate(disks)
+    ]
 
 
 def _config_value(facts: Facts, cluster: ClusterFacts, request: Request) -> Reply:

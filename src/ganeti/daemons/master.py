@@ -22,6 +22,7 @@ from ganeti.base.errors import GanetiError, NotMaster, StoreError
 from ganeti.base.ids import RandomIds
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import MASTER_AUDIT_LOG
+from ganeti.base.users import RAPI, ServiceUsers
 from ganeti.bootstrap.daemons import Daemons
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
@@ -268,6 +269,7 @@ class Mastership:
             lambda: f"{config.snapshot.position}.{rpc.changes}",
             lambda: figures(queue, config.snapshot, self._node.store, locks, rpc),
         )
+        users = ServiceUsers.of_node(self._paths)
         pause = WatcherPauseFile(self._paths.watcher_pause, self._clock)
         facts = ClusterFacts(lambda: queue.is_drained, pause.until)
         queries = QueryExecutor(lambda: config.snapshot, queue, locks.snapshot, live, facts)
@@ -283,6 +285,7 @@ class Mastership:
             clock=self._clock,
             audit=self._audit,
             more=rest.table(),
+            rest_uid=users.accounts[RAPI].uid if users else None,
         )
 
     def _rpc_client(self, identity: Identity, lease: Lease, config: Config) -> RpcClient:

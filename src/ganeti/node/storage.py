@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +143,20 @@ class _Disks:
         problem = (
             "" if size >= args.disk.size else f"has {size} MiB instead of {args.disk.size} MiB"
         )
-        return DiskInfo(exists=True, path=device.path, size=size, problem=problem, sync=sync)
+        number = await asyncio.to_thread(_device_number, device.path)
+        return DiskInfo(
+            exists=True, path=device.path, size=size, problem=problem, device=number, sync=sync
+        )
+
+
+def _device_number(path: str) -> tuple[int, int] | None:
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    if not stat.S_ISBLK(found.st_mode):
+        return None
+    return os.major(found.st_rdev), os.minor(found.st_rdev)
 
 
 def _check_not_another(args: AdoptDiskArgs) -> None:

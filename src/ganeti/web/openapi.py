@@ -8,7 +8,7 @@ import msgspec
 from ganeti import __version__
 from ganeti.model.fields import fields_of
 from ganeti.model.opcodes import OPCODES, OpCode
-from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST
+from ganeti.model.opcodes.base import SUBMITTABLE_PRIORITIES
 from ganeti.web.operations import Argument, JobOf, Kind, Operation
 
 _ITEMS: dict[str, dict[str, Any]] = {
@@ -112,7 +112,7 @@ def _schemas(operations: Iterable[Operation]) -> tuple[dict[str, Any], dict[str,
 
 def _describe(kind: type[OpCode], schema: dict[str, Any]) -> None:
     """Say of each field what people are told of it."""
-    schema["properties"]["priority"] |= {"minimum": PRIORITY_HIGHEST, "maximum": PRIORITY_LOWEST}
+    schema["properties"]["priority"] |= {"enum": list(SUBMITTABLE_PRIORITIES)}
     for name in kind.null_is_default:
         if "type" in (one := schema["properties"].get(name, {})):
             schema["properties"][name] = {"anyOf": [one, {"type": "null"}]}

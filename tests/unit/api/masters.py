@@ -209,7 +209,7 @@ class Master:
 
     events: EventLog = field(default_factory=lambda: EventLog(3))
 
-    def methods(self) -> LuxiMethods:
+    def methods(self, *, rest_uid: int | None = None) -> LuxiMethods:
         clock = FrozenClock()
         rest = RestMethods(
             self.events, lambda: f"{self.config.snapshot.position}.0", lambda: FIGURES
@@ -228,4 +228,5 @@ class Master:
             filters=self.filters,
             clock=clock,
             more=rest.table(),
+            rest_uid=rest_uid,
         )

@@ -6,6 +6,7 @@ import pytest
 
 from ganeti.api import luxi_methods
 from ganeti.api.luxi_server import Caller
+from ganeti.api.rest_methods import MAY
 from ganeti.base.errors import JobQueueFull
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.names import JobStatus
@@ -38,9 +39,33 @@ def test_all_methods_of_the_interface_exist(master: Master) -> None:
         "SubmitJob SubmitManyJobs SubmitJobToDrainedQueue WaitForJobChange CancelJob ArchiveJob"
         " AutoArchiveJobs ChangeJobPriority Query QueryFields QueryJobs QueryInstances QueryNodes"
         " QueryGroups QueryNetworks QueryExports QueryConfigValues QueryClusterInfo QueryTags"
-        " SetDrainFlag SetWatcherPause QueryFilters ReplaceFilter DeleteFilter"
+        " SetDrainFlag SetWatcherPause QueryFilters ReplaceFilter DeleteFilter PickupJob"
     )
     assert set(wanted.split()) <= master.methods().names
+
+
+@pytest.mark.requirement("A44", "S225")
+async def test_the_user_of_the_rest_server_submits_only_jobs_of_its_users(master: Master) -> None:
+    methods = master.methods(rest_uid=CALLER.uid)
+    assert methods.names > MAY
+    for name in sorted(methods.names - MAY):
+        answer = await methods.answer(Request(name, []), CALLER)
+        assert not answer.success
+        assert f"may not call {name}" in answer.result[1][0]
+    assert master.queue.submitted == []
+    job = {**DELAY, "reason": []}
+    who = {"user": "anna", "address": "192.0.2.1"}
+    for_anna = await methods.answer(Request("SubmitJobAs", [who, [job], "key"]), CALLER)
+    assert for_anna.success
+    assert (await methods.answer(Request("QueryClusterInfo", []), CALLER)).success
+    other = Caller(uid=CALLER.uid + 1, gid=1000, pid=42)
+    assert (await methods.answer(Request("SubmitJob", [[job]]), other)).success
+
+
+async def test_a_job_is_picked_up_without_doing_anything(master: Master) -> None:
+    master.queue.live = [job(5)]
+    assert await result(master, "PickupJob", 5) is None
+    assert (await ask(master, "PickupJob", 6)).result[0] == "JobLost"
 
 
 async def test_a_job_is_submitted_with_who_asked_for_it(master: Master) -> None:

@@ -12,6 +12,7 @@ import pytest
 from ganeti.cli.gnt_instance import console
 from ganeti.cli.gnt_instance.show import _migration
 from ganeti.cli.gnt_instance.table import table
+from ganeti.model.instance_view import NicView
 from tests.unit.cli.fake_master import FakeMaster, Run
 
 CAPTURED_ADD = {
@@ -177,11 +178,11 @@ INFO = {
         "name": "cap1.peer", "config_state": "down", "run_state": "down", "pnode": "peernode1",
         "pnode_group_uuid": "015f", "pnode_group_name": "default", "snodes": [],
         "snodes_group_uuids": [], "snodes_group_names": [], "os": "peernoop+default",
-        "nics": [{"mac": "aa:00:00:00:00:01", "ip": None, "mode": "bridged", "link": "br0",
-                  "name": None, "uuid": "n"}],
+        "nics": [NicView(None, "n", None, "aa:00:00:00:00:01", "bridged", "br0", "", None, None)],
         "disk_template": "file",
         "disks": [{"dev_type": "file", "size": 1024, "mode": "rw", "logical_id": ["file", "/x"],
-                   "name": None, "uuid": "d", "pstatus": {"exists": True, "path": "/x"}}],
+                   "name": None, "uuid": "d", "drbd_info": None, "on_secondary": None,
+                   "on_primary": {"exists": True, "path": "/x", "problem": "", "sync": None}}],
         "hypervisor": "fake", "network_port": None, "hv_instance": {}, "hv_actual": {},
         "be_instance": {"minmem": 16, "maxmem": 16, "vcpus": 1},
         "be_actual": {"always_failover": False, "auto_balance": True, "maxmem": 16, "minmem": 16,
@@ -239,19 +240,21 @@ def test_info_looks_as_ever(master: FakeMaster, run: Run) -> None:
         "  NICs: \n"
         "    - nic/0: \n"
         "      MAC: aa:00:00:00:00:01\n"
-        "      ip: None\n"
+        "      IP: None\n"
         "      mode: bridged\n"
         "      link: br0\n"
+        "      vlan: \n"
+        "      network: None\n"
+        "      UUID: n\n"
         "      name: None\n"
-        "      uuid: n\n"
         "  Disk template: file\n"
         "  Disks: \n"
         "    - disk/0: file, size 1.0G\n"
         "      access mode: rw\n"
         "      logical_id: file, /x\n"
+        "      on primary: /x, there\n"
         "      name: None\n"
         "      UUID: d\n"
-        "      on primary: /x there\n"
     )
     [op] = master.args_of("SubmitJob")[0]
     assert (op["instances"], op["static"], op["use_locking"]) == (["cap1.peer"], False, True)

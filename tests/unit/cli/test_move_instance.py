@@ -9,6 +9,7 @@ from ganeti.base.errors import ExecError, GanetiError, InputError
 from ganeti.cli import move_instance
 from ganeti.cli.move_instance import COMPRESSIONS, News, Wishes, door, move, run
 from ganeti.model import compression
+from ganeti.model.instance_view import NicView
 
 NAME = "web1.example.com"
 INSTANCE: dict[str, Any] = {
@@ -17,8 +18,7 @@ INSTANCE: dict[str, Any] = {
     "disk_template": "file",
     "disks": [{"size": 512, "mode": "rw", "name": None}],
     "nics": [
-        {"mac": "aa:00:00:00:00:01", "ip": None, "name": None, "network": None,
-         "mode": "bridged", "link": "br0", "vlan": ""},
+        NicView(None, "n", None, "aa:00:00:00:00:01", "bridged", "br0", "", None, None),
     ],
     "os": "tiny",
     "os_instance": {"ns1": "a"},

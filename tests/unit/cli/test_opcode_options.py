@@ -51,7 +51,7 @@ def test_an_option_of_a_field_that_must_be_there_must_be_given(
     source = OpOptions("moving.OpInstanceMove")
     with pytest.raises(SystemExit):
         parsed(source)
-    assert "-n/--target-node" in capsys.readouterr().err
+    assert "-n/--node/--target-node" in capsys.readouterr().err
     op = source.opcode(parsed(source, "-n", "node2"), instance_name="a")
     assert op == OpInstanceMove(instance_name="a", target_node="node2")
 

@@ -30,7 +30,7 @@ from ganeti.model.opcodes.test import OpTestDelay
             {"OP_ID": "OP_INSTANCE_CREATE", "instance_name": "a", "nics": [{"color": "x"}]},
             "opcode.nics[0]",
         ),
-        ({"OP_ID": "OP_TEST_DELAY", "duration": 1, "priority": 20}, "opcode.priority"),
+        ({"OP_ID": "OP_TEST_DELAY", "duration": 1, "priority": 9}, "opcode.priority"),
         ({"OP_ID": "OP_TEST_DELAY", "duration": 1, "priority": -21}, "opcode.priority"),
     ],
 )

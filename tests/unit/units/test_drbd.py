@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.config.fill import instance_spec
+from ganeti.model.instance_view import CopyState, DiskView
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OpCode
@@ -417,3 +418,23 @@ async def test_a_copy_that_has_not_all_data_does_not_become_plain(
     failed(await master.run(converted("plain")))
     await master.nothing_is_left()
     assert master.instance(NAME).disk_template == "drbd"
+
+
+async def test_a_mirrored_disk_is_shown_with_both_nodes_and_minors(master: Master) -> None:
+    instance = await made(master)
+    shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME])))[NAME]
+    disk, shown_disk = instance.disks[0], shown["disks"][0]
+    nodes = instance.all_nodes
+    minors = [disk.part(node)[0] for node in nodes]
+    assert shown_disk["logical_id"] == [*nodes, disk.logical_id[0], *minors, None]
+    assert shown_disk["drbd_info"] == {
+        "primary_node": shown["pnode"],
+        "primary_minor": minors[0],
+        "secondary_node": shown["snodes"][0],
+        "secondary_minor": minors[1],
+        "port": disk.logical_id[0],
+    }
+    for side in ("pstatus", "sstatus"):
+        status = DiskView(*shown_disk[side])
+        assert (status.is_degraded, status.state) == (False, CopyState.OK)
+    assert [child["dev_type"] for child in shown_disk["children"]] == ["plain", "plain"]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ganeti.model.instance_view import CopyState, DiskView, NicView
 from ganeti.model.names import AdminState, AdminStateSource, JobStatus, RebootType
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.instance import (
@@ -345,8 +346,11 @@ async def test_all_about_an_instance_is_shown(master: Master) -> None:
     assert (shown["pnode"], shown["pnode_group_name"]) == ("node1.example.com", "default")
     assert shown["be_actual"]["maxmem"] == 512
     assert [disk["iv_name"] for disk in shown["disks"]] == ["disk/0", "disk/1"]
-    assert shown["disks"][0]["pstatus"]["exists"]
-    assert shown["nics"][0]["link"] == "br0"
+    status = DiskView(*shown["disks"][0]["pstatus"])
+    assert (status.is_degraded, status.state) == (False, CopyState.OK)
+    assert status.path == shown["disks"][0]["on_primary"]["path"]
+    nic = NicView(*shown["nics"][0])
+    assert (nic.link, nic.network_name) == ("br0", None)
 
 
 @pytest.mark.requirement("A64")

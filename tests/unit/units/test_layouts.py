@@ -383,7 +383,7 @@ async def test_it_is_shown_with_its_secondary_and_status(master: Master) -> None
     await made(master)
     shown = succeeded(await master.run(OpInstanceQueryData(instances=[NAME])))[NAME]
     assert (shown["pnode"], shown["snodes"]) == (node_name(1), [node_name(2)])
-    assert shown["disks"][0]["pstatus"]["sync"]["up_to_date"] is True
+    assert shown["disks"][0]["on_primary"]["sync"]["up_to_date"] is True
 
 
 async def test_a_node_is_emptied_of_copies(master: Master) -> None:

@@ -24,6 +24,7 @@ from ganeti.cli.output import (
     print_tree,
     wanted_filter,
 )
+from ganeti.model.instance_view import NicView
 
 DEFAULT_FIELDS = ("name", "hypervisor", "os", "pnode", "status", "oper_ram")
 
@@ -128,22 +129,50 @@ def _guest(agent: dict[str, Any] | None) -> list[tuple[str, Any]]:
     return [("Guest, as its agent says", shown)]
 
 
-def _nic(number: int, nic: dict[str, Any]) -> list[tuple[str, Any]]:
-    shown = ("mac", "ip", "mode", "link", "vlan", "network", "name", "uuid")
-    parts = [(name, nic[name]) for name in shown if name in nic]
-    return [(f"nic/{number}", ""), *(("MAC" if name == "mac" else name, v) for name, v in parts)]
+def _nic(number: int, values: list[Any]) -> list[tuple[str, Any]]:
+    nic = NicView(*values)
+    return [
+        (f"nic/{number}", ""),
+        ("MAC", nic.mac),
+        ("IP", nic.ip),
+        ("mode", nic.mode),
+        ("link", nic.link),
+        ("vlan", nic.vlan),
+        ("network", nic.network_name),
+        ("UUID", nic.uuid),
+        ("name", nic.name),
+    ]
 
 
 def _disk(number: int, disk: dict[str, Any]) -> list[tuple[str, Any]]:
-    described: list[tuple[str, Any]] = [
+    return [
         (f"disk/{number}", f"{disk['dev_type']}, size {format_mib(disk['size'])}"),
         ("access mode", disk["mode"]),
-        ("logical_id", ", ".join(map(str, disk["logical_id"]))),
+        *_address(disk),
+        *_copy("on primary", disk["on_primary"]),
+        *_copy("on secondary", disk["on_secondary"]),
         ("name", disk["name"]),
         ("UUID", disk["uuid"]),
     ]
-    if status := disk.get("pstatus"):
-        state = "there" if status["exists"] else "missing"
-        problem = f": {status['problem']}" if status.get("problem") else ""
-        described.append(("on primary", f"{status.get('path') or ''} {state}{problem}".strip()))
-    return described
+
+
+def _address(disk: dict[str, Any]) -> list[tuple[str, Any]]:
+    if mirror := disk["drbd_info"]:
+        return [
+            ("nodeA", f"{mirror['primary_node']}, minor={mirror['primary_minor']}"),
+            ("nodeB", f"{mirror['secondary_node']}, minor={mirror['secondary_minor']}"),
+            ("port", mirror["port"]),
+        ]
+    return [("logical_id", ", ".join(map(str, disk["logical_id"])))]
+
+
+def _copy(title: str, found: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    if not found:
+        return []
+    words = [found["path"], "there" if found["exists"] else "missing"]
+    if sync := found["sync"]:
+        words.append(sync["state"])
+        if sync["percent"] is not None:
+            words.append(f"{sync['percent']:.1f}% in sync")
+    said = ", ".join(word for word in words if word)
+    return [(title, f"{said}: {found['problem']}" if found["problem"] else said)]

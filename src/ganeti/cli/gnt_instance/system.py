@@ -57,6 +57,7 @@ def _selected_os(args: argparse.Namespace) -> str:
     INSTANCE,
     Argument("new_name", "the new name"),
     OpOptions("instance_system.OpInstanceRename"),
+    FORCE,
     *JOB_OPTIONS,
 )
 def rename(args: argparse.Namespace) -> int:

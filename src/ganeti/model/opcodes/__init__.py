@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Union
 from ganeti.base.errors import InputError
 from ganeti.base.modules import declared_in
 from ganeti.model import wire
-from ganeti.model.opcodes.base import PRIORITY_HIGHEST, PRIORITY_LOWEST, OpCode
+from ganeti.model.opcodes.base import SUBMITTABLE_PRIORITIES, OpCode
 
 OPCODES: dict[str, type[OpCode]] = {
     kind.op_id(): kind
@@ -27,10 +27,9 @@ def parse_opcode(value: Any, *, what: str = "opcode") -> OpCode:
     Unknown opcodes, unknown fields and wrong types are refused (A22).
     """
     op: OpCode = wire.convert(_without_nulls(value), AnyOpCode, what=what)
-    if not PRIORITY_HIGHEST <= op.priority <= PRIORITY_LOWEST:
-        raise InputError(
-            f"must be from {PRIORITY_HIGHEST} to {PRIORITY_LOWEST}", f"{what}.priority"
-        )
+    if op.priority not in SUBMITTABLE_PRIORITIES:
+        known = ", ".join(map(str, SUBMITTABLE_PRIORITIES))
+        raise InputError(f"must be one of {known}", f"{what}.priority")
     return op
 
 

@@ -11,6 +11,8 @@ Reason = tuple[str, str, int]
 """Who asked, why, and when (nanoseconds since the epoch)."""
 
 PRIORITY_LOWEST, PRIORITY_HIGHEST = 19, -20
+SUBMITTABLE_PRIORITIES = (-10, 0, 10)
+"""High, normal, low: what a job may be submitted with; later it may be given any."""
 
 
 class OpCode(

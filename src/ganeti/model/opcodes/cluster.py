@@ -37,12 +37,12 @@ class OpClusterVerify(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_VERIFY"
     error_codes: Annotated[bool, Field("begin findings with their codes")] = False
     skip_checks: list[str] = []
     ignore_errors: Annotated[list[str], Field(
-        "show this finding as a warning; may be repeated", metavar="CODE", form=Form.REPEATED
+        "show this finding as a warning; may be repeated", "-I", "CODE", form=Form.REPEATED
     )] = []  # fmt: skip
     verbose: bool = False
-    group_name: Annotated[str | None, Field("check one group only", "! --node-group", "GROUP")] = (
-        None
-    )
+    group_name: Annotated[
+        str | None, Field("check one group only", "! -g --node-group", "GROUP")
+    ] = None
     verify_clutter: Annotated[
         bool, Field("accepted: no ssh keys are kept", "! --verify-ssh-clutter")
     ] = False

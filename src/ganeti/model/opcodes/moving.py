@@ -33,7 +33,7 @@ class OpInstanceFailover(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE
 class OpInstanceMove(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_MOVE"):
     """Stop an instance, copy its disks to another node, and start it there."""
 
-    target_node: Annotated[str, Field("node that is to have it", "-n", "NODE", names="node")]
+    target_node: Annotated[str, Field("node that is to have it", "-n --node", "NODE", names="node")]
     target_node_uuid: str | None = None
     compress: Annotated[str, Field(
         "compress the data on its way", choices=("none", "gzip", "gzip-fast", "gzip-slow")

@@ -32,7 +32,7 @@ class NetworkParams(OnNetwork, frozen=True, kw_only=True):
         str | None, Field("its IPv6 router; 'none' takes it away", metavar="ADDRESS")
     ] = None
     mac_prefix: Annotated[str | None, Field(
-        "first three bytes of new MAC addresses; 'none' takes the cluster's", metavar="PREFIX"
+        "first three bytes of new MAC addresses; 'none' takes the cluster's", "-m", "PREFIX"
     )] = None  # fmt: skip
     add_reserved_ips: Addresses = None
 

@@ -68,7 +68,7 @@ class OpTestAllocator(OpCode, frozen=True, kw_only=True, tag="OP_TEST_ALLOCATOR"
     memory: Annotated[
         int, Field("memory of the instance (128m)", metavar="SIZE", form=Form.SIZE)
     ] = 128
-    vcpus: Annotated[int, Field("virtual processors (1)", "-c", "N")] = 1
+    vcpus: Annotated[int, Field("virtual processors (1)", "-c -p", "N")] = 1
     disk_template: Annotated[str, Field("how the disks are kept (diskless)", "-t", "TEMPLATE")] = (
         "diskless"
     )

@@ -54,6 +54,8 @@ class DiskInfo(Message, frozen=True, kw_only=True):
     path: str = ""
     size: int = 0
     problem: str = ""
+    device: tuple[int, int] | None = None
+    """Major and minor number, if it is a device."""
     sync: SyncStatus | None = None
     """None if it is not mirrored, or not open."""
 

@@ -1,15 +1,14 @@
 """Everything about instances, and how to reach their consoles."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from ganeti.base.errors import RpcError
 from ganeti.config.fill import (
     filled_beparams,
     filled_hvparams,
-    filled_nicparams,
     filled_osparams,
-    group_of,
 )
 from ganeti.config.resolve import resolve_instance
 from ganeti.config.snapshot import Snapshot
@@ -18,14 +17,15 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model import wire
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
-from ganeti.model.objects import Disk, Instance
+from ganeti.model.objects import Instance, Node
 from ganeti.model.opcodes.instance import OpInstanceConsole, OpInstanceQueryData
 from ganeti.rpc.procedures.agent import AGENT_INFO, AgentInfo
-from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs, DiskInfo
+from ganeti.rpc.procedures.disks import DISKS_INFO, DiskArgs, DiskInfo, DisksArgs
 from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, InstanceArgs, RunningInstance
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.access import InstanceUnit, primary_node, running_state, spec_of
+from ganeti.units.instance.views import Found, disk_view, nic_view
 from ganeti.units.node_choice import check_online
 
 UP = "up"
@@ -72,7 +72,7 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
         others = [snapshot.nodes[uuid] for uuid in instance.secondary_nodes]
         target = snapshot.nodes.get(instance.migrating_to) if instance.migrating_to else None
         run_state: str | None = None
-        disks: list[DiskInfo | None] = [None] * len(instance.disks)
+        disks = Found()
         agent: AgentInfo | None = None
         if not self.op.static and not node.offline:
             run_state, disks = await self._live(ctx, instance)
@@ -109,33 +109,38 @@ class LUInstanceQueryData(LogicalUnit[OpInstanceQueryData, list[Instance]]):
             },
             "be_instance": instance.beparams,
             "be_actual": filled_beparams(cluster, instance),
-            "nics": [
-                _nic(snapshot, nic_index, instance) for nic_index in range(len(instance.nics))
-            ],
+            "nics": [nic_view(snapshot, instance, nic) for nic in instance.nics],
             "disk_template": instance.disk_template,
             "disks": [
-                _disk(index, disk, found)
-                for index, (disk, found) in enumerate(zip(instance.disks, disks, strict=True))
+                disk_view(snapshot, instance, index, disks) for index in range(len(instance.disks))
             ],
             "tags": list(instance.tags),
         }
 
-    async def _live(
-        self, ctx: UnitContext, instance: Instance
-    ) -> tuple[str | None, list[DiskInfo | None]]:
+    async def _live(self, ctx: UnitContext, instance: Instance) -> tuple[str | None, Found]:
         node = primary_node(ctx, instance)
         try:
             state = run_state(await running_state(ctx, node, instance))
-            disks: list[DiskInfo] = [
-                await ctx.call(
-                    node, BLOCKDEV_INFO, DiskArgs(instance_name=instance.name, disk=disk)
-                )
-                for disk in spec_of(ctx, instance).disks
-            ]
         except RpcError as err:
             ctx.warn(str(err))
-            return None, [None] * len(instance.disks)
-        return state, [*disks]
+            return None, Found()
+        others = [ctx.snapshot.nodes[uuid] for uuid in instance.secondary_nodes]
+        return state, Found(
+            await self._disks(ctx, instance, node),
+            await self._disks(ctx, instance, others[0]) if others else (),
+        )
+
+    async def _disks(self, ctx: UnitContext, instance: Instance, node: Node) -> Sequence[DiskInfo]:
+        """The disks of an instance as a node sees them; nothing if it does not say."""
+        disks = spec_of(ctx, instance, node).disks
+        if node.offline or not disks:
+            return ()
+        asked = [DiskArgs(instance_name=instance.name, disk=disk) for disk in disks]
+        try:
+            return await ctx.call(node, DISKS_INFO, DisksArgs(disks=asked))
+        except RpcError as err:
+            ctx.warn(str(err))
+            return ()
 
     async def _asked_agent(self, ctx: UnitContext, instance: Instance) -> AgentInfo | None:
         """What the guest says of itself, if its agent answers."""
@@ -159,33 +164,6 @@ def run_state(found: RunningInstance | None) -> str:
     if not found.has_guest:
         return IN_BETWEEN
     return {"shutdown": "user down", "paused": "paused"}.get(found.state, UP)
-
-
-def _nic(snapshot: Snapshot, index: int, instance: Instance) -> dict[str, Any]:
-    nic = instance.nics[index]
-    params = filled_nicparams(snapshot.cluster, nic, group_of(snapshot, instance.primary_node))
-    network = snapshot.networks.get(nic.network) if nic.network else None
-    return {
-        "uuid": nic.uuid,
-        "name": nic.name,
-        "mac": nic.mac,
-        "ip": nic.ip,
-        **params,
-        "network": network.name if network else None,
-    }
-
-
-def _disk(index: int, disk: Disk, found: DiskInfo | None) -> dict[str, Any]:
-    return {
-        "iv_name": f"disk/{index}",
-        "uuid": disk.uuid,
-        "name": disk.name,
-        "dev_type": disk.template,
-        "logical_id": list(disk.logical_id),
-        "size": disk.size,
-        "mode": disk.mode,
-        "pstatus": wire.plain(found) if found else None,
-    }
 
 
 class LUInstanceConsole(InstanceUnit[OpInstanceConsole, Instance]):

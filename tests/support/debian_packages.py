@@ -1,5 +1,6 @@
 """Debian packages of foreign clients: fetched once by apt-get into the cache, unpacked, never installed."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -17,11 +18,14 @@ def unpacked(*packages: str) -> Path:
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program} here")
     root = CACHE / "root"
-    for package in packages:
-        marker = CACHE / f"{package}.unpacked"
-        if not marker.exists():
-            _fetch(package, root)
-            marker.touch()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for package in packages:
+            marker = CACHE / f"{package}.unpacked"
+            if not marker.exists():
+                _fetch(package, root)
+                marker.touch()
     return root
 
 
@@ -43,8 +47,10 @@ def _fetch(package: str, root: Path) -> None:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Variables with which the system's Python finds what was unpacked."""
-    libraries = sorted(str(path) for path in (root / "usr/lib").glob("*-linux-gnu"))
+    """Variables with which the system's Python, and programs among the files, find what was unpacked."""
+    libraries = sorted(
+        str(path) for below in ("lib", "usr/lib") for path in (root / below).glob("*-linux-gnu")
+    )
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(root / "usr/lib/python3/dist-packages"),

@@ -1,0 +1,45 @@
+"""Parts of what OP_INSTANCE_QUERY_DATA answers that its clients unpack by position (interfaces.md, section 4)."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+
+class NicView(NamedTuple):
+    """One interface of an instance; `network` is a UUID, `network_info` describes it, `name` among the rest."""
+
+    name: str | None
+    uuid: str
+    ip: str | None
+    mac: str
+    mode: str
+    link: str
+    vlan: str
+    network: str | None
+    network_info: Mapping[str, Any] | None
+
+    @property
+    def network_name(self) -> str | None:
+        return None if self.network_info is None else self.network_info["name"]
+
+
+class CopyState(IntEnum):
+    """How the copy of a disk on one node is."""
+
+    OK = 1
+    SYNCING = 2
+    UNKNOWN = 3
+    FAULTY = 4
+
+
+class DiskView(NamedTuple):
+    """A disk that is there, as one node sees it; numbers of devices are None for files."""
+
+    path: str
+    major: int | None
+    minor: int | None
+    sync_percent: float | None
+    """None if nothing is brought up to date."""
+    seconds_left: float | None
+    is_degraded: bool
+    state: CopyState

@@ -1,0 +1,123 @@
+"""How interfaces and disks are shown to clients, in the form that those of Ganeti 3 unpack."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ganeti.config.fill import filled_nicparams, group_of
+from ganeti.config.snapshot import Snapshot
+from ganeti.model import wire
+from ganeti.model.disk_templates import DRBD
+from ganeti.model.instance_view import CopyState, DiskView, NicView
+from ganeti.model.objects import Disk, Instance, Network, Nic, NodeUuid
+from ganeti.rpc.procedures.disks import DiskInfo
+
+
+@dataclass(frozen=True)
+class Found:
+    """The disks of an instance as its nodes see them; empty where a node was not asked or did not say."""
+
+    primary: Sequence[DiskInfo] = ()
+    secondary: Sequence[DiskInfo] = ()
+
+
+def nic_view(snapshot: Snapshot, instance: Instance, nic: Nic) -> NicView:
+    """An interface, with the parameters of its network or the cluster."""
+    params = filled_nicparams(snapshot.cluster, nic, group_of(snapshot, instance.primary_node))
+    return NicView(
+        nic.name,
+        nic.uuid,
+        nic.ip,
+        nic.mac,
+        str(params["mode"]),
+        str(params["link"]),
+        str(params["vlan"]),
+        nic.network,
+        _network_view(snapshot.networks[nic.network]) if nic.network else None,
+    )
+
+
+def _network_view(network: Network) -> dict[str, Any]:
+    shown = ("name", "uuid", "network", "gateway", "network6", "gateway6", "mac_prefix")
+    return {name: getattr(network, name) for name in shown}
+
+
+def disk_view(snapshot: Snapshot, instance: Instance, index: int, found: Found) -> dict[str, Any]:
+    """A disk; of a mirrored one nodes and minors, and never its secret (G23)."""
+    disk = instance.disks[index]
+    primary = found.primary[index] if found.primary else None
+    secondary = found.secondary[index] if found.secondary else None
+    return {
+        "iv_name": f"disk/{index}",
+        "uuid": disk.uuid,
+        "name": disk.name,
+        "dev_type": disk.template,
+        **_address(snapshot, instance, disk),
+        "size": disk.size,
+        "spindles": None,
+        "mode": disk.mode,
+        "pstatus": _status(primary),
+        "sstatus": _status(secondary),
+        "children": [_layer(child, instance) for child in disk.children],
+        "on_primary": wire.plain(primary),
+        "on_secondary": wire.plain(secondary),
+    }
+
+
+def _layer(disk: Disk, instance: Instance) -> dict[str, Any]:
+    return {
+        "iv_name": None,
+        "uuid": disk.uuid,
+        "name": disk.name,
+        "dev_type": disk.template,
+        "logical_id": list(disk.part(NodeUuid(instance.primary_node))),
+        "drbd_info": None,
+        "size": disk.size,
+        "spindles": None,
+        "mode": disk.mode,
+        "pstatus": None,
+        "sstatus": None,
+        "children": [_layer(child, instance) for child in disk.children],
+    }
+
+
+def _address(snapshot: Snapshot, instance: Instance, disk: Disk) -> dict[str, Any]:
+    """`logical_id` and `drbd_info`; what a mirror's secret would be is None."""
+    nodes = [instance.primary_node, *instance.secondary_nodes]
+    if disk.template != DRBD.name or len(nodes) < 2:  # noqa: PLR2004 - a mirror has two
+        return {"logical_id": list(disk.part(instance.primary_node)), "drbd_info": None}
+    (port,) = disk.logical_id
+    minors = [disk.part(node)[0] for node in nodes]
+    names = [snapshot.nodes[node].name for node in nodes]
+    return {
+        "logical_id": [*nodes, port, *minors, None],
+        "drbd_info": {
+            "primary_node": names[0],
+            "primary_minor": minors[0],
+            "secondary_node": names[1],
+            "secondary_minor": minors[1],
+            "port": port,
+        },
+    }
+
+
+def _status(info: DiskInfo | None) -> DiskView | None:
+    if info is None or not info.exists:
+        return None
+    major, minor = info.device or (None, None)
+    if info.sync is None:
+        state = CopyState.FAULTY if info.problem else CopyState.OK
+        return DiskView(info.path, major, minor, None, None, bool(info.problem), state)
+    if info.sync.percent is not None:
+        state = CopyState.SYNCING
+    else:
+        state = CopyState.OK if info.sync.up_to_date else CopyState.FAULTY
+    return DiskView(
+        info.path,
+        major,
+        minor,
+        info.sync.percent,
+        info.sync.seconds_left,
+        not info.sync.in_sync,
+        state,
+    )

@@ -1,0 +1,128 @@
+"""Debian's own commands, compiled tools and burnin over LUXI, against a real cluster of ours."""
+
+import functools
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.bootstrap.daemons import CONFD
+from tests.compat.recorded import KEYS, WHOLE, alike, keys
+from tests.support.debian_ganeti import run_debian, run_debian_htools
+from tests.support.local_cluster import NOOP, LocalCluster, local_cluster, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+SESSION = Path(__file__).with_name("debian_session.txt")
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[LocalCluster]:
+    """Three nodes that answer confd too, with the OS `noop` whose scripts do nothing."""
+    with local_cluster("--confd") as cluster:
+        for number in (1, 2, 3):
+            wait_until(
+                functools.partial(cluster.runs, CONFD, number), f"confd of node {number} serves"
+            )
+        cluster.install_noop()
+        for node in cluster.cluster.nodes:
+            for name in ("create", "import", "export", "rename"):
+                script = node.paths.os_search_path[0] / NOOP / name
+                script.write_text("#!/bin/sh\n")
+                script.chmod(0o755)
+        yield cluster
+
+
+def ran(cluster: LocalCluster, line: str, *, status: int = 0, timeout_s: float = 120) -> str:
+    """What one of Debian's commands prints, which ends with this status and no traceback."""
+    command, *words = shlex.split(line)
+    done = run_debian(command, cluster.node(1).paths, *words, timeout_s=timeout_s)
+    assert "Traceback" not in done.stderr, f"{line}:\n{done.stderr}"
+    assert done.returncode == status, f"{line}:\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def test_they_print_what_they_print_against_the_original(three: LocalCluster) -> None:
+    ran(
+        three,
+        "gnt-instance add -t diskless -o noop --no-install --no-start --no-nics --no-name-check"
+        " --no-ip-check -n node1 -B memory=16M,vcpus=1 cap1.peer",
+    )
+    ran(three, "gnt-instance add-tags cap1.peer tag1")
+    try:
+        for line, first in KEYS.items():
+            assert keys(alike(ran(three, line)))[: len(first)] == first, line
+        for line, whole in WHOLE.items():
+            assert alike(ran(three, line)) == whole, line
+    finally:
+        ran(three, "gnt-instance remove -f cap1.peer")
+
+
+def steps() -> Iterator[tuple[int, str, str]]:
+    """Exit status, command and a piece of what is printed."""
+    for line in SESSION.read_text().splitlines():
+        if not line.startswith("#"):
+            status, _, rest = line.partition(" ")
+            command, _, said = rest.partition(" => ")
+            yield int(status), command, said.replace(r"\n", "\n")
+
+
+@pytest.mark.soak
+def test_a_session_with_all_of_their_commands(three: LocalCluster) -> None:
+    for status, line, said in steps():
+        printed = re.sub(" +", " ", ran(three, line, status=status))
+        assert said in printed, f"{line}:\n{printed}"
+    assert not three.names("instance") & {"i1.peer", "i3.peer", "i4.peer", "n1.peer"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "words", "said"),
+    [
+        ("hinfo", (), "Loaded 3 nodes"),
+        ("harep", (), "Instance status count"),
+        ("hcheck", (), "No need to rebalance"),
+        ("hroller", (), "Node Reboot Groups"),
+        ("hspace", ("--disk-template=sharedfile",), "The cluster has 3 nodes"),
+    ],
+)
+@pytest.mark.soak
+def test_their_placement_tools_read_the_cluster(
+    three: LocalCluster, tool: str, words: tuple[str, ...], said: str
+) -> None:
+    done = run_debian_htools(tool, three.node(1).paths.luxi_socket, *words)
+    assert said in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.soak
+def test_hbal_carries_out_its_moves(three: LocalCluster) -> None:
+    names = [f"b{number}.peer" for number in range(4)]
+    for name in names:
+        ran(
+            three,
+            "gnt-instance add -t sharedfile --disk=0:size=4M -o noop --no-install --no-name-check"
+            f" --no-ip-check -n node1 -B memory=512M {name}",
+        )
+    done = run_debian_htools(
+        "hbal", three.node(1).paths.luxi_socket, "-X", "--ignore-soft-errors", timeout_s=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Got job IDs" in done.stdout
+    assert len({three.value("instance", name, "pnode") for name in names}) > 1
+    for name in names:
+        ran(three, f"gnt-instance remove -f {name}")
+
+
+def test_burnin_passes_through_to_its_end(three: LocalCluster) -> None:
+    nodes = ",".join(node.name for node in three.cluster.nodes)
+    said = ran(
+        three,
+        "burnin -o noop -t sharedfile --disk-size=4M --disk-growth=4M --mem-size=16M"
+        f" -n {nodes} --no-name-check --no-ip-check --no-add-disks burn1.peer",
+        timeout_s=600,
+    )
+    for what in ("Ping", "Master", "Node role for master"):
+        assert f"* {what}: OK" in said
+    for step in ("Failing over", "Migrating", "Reinstalling", "Renaming", "Adding and removing"):
+        assert f"- {step}" in said
+    assert "burn1.peer" not in three.names("instance")
