@@ -1,7 +1,6 @@
 """Real sshd on nodes of virtual clusters, with a password of root's that only these sshd know."""
 
 import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
@@ -11,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from ganeti.vcluster.layout import VirtualNode
-from tests.support.debian_ganeti import DOWNLOAD_LIMIT_S, cache_directory
+from tests.support.debian_packages import unpacked
 from tests.support.local_cluster import wait_until
 
 PASSWORD = "only for these sshd"
 PORT = 2222
+RUN_LIMIT_S = 120
 _PACKAGES = ("openssh-server", "libwrap0")
 _SCRIPT = 'mount --make-rprivate /; mkdir -p /run/sshd; mount --bind "$1" /etc; shift; exec "$@"'
 """The whole of /etc: single files would come back when somebody replaces the host's."""
@@ -28,25 +28,11 @@ def sshd_program() -> Path:
     found = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if found:
         return Path(found)
-    directory = cache_directory().with_name("ganeti-sshd")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with (directory / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (directory / "complete").exists():
-                _run(["apt-get", "download", *_PACKAGES], directory)
-                for file in directory.glob("*.deb"):
-                    _run(["dpkg", "-x", str(file), str(directory / "root")], directory)
-                (directory / "complete").touch()
-    except (OSError, subprocess.SubprocessError) as err:
-        pytest.skip(f"openssh-server is not to be had here: {err}")
-    return directory / "root/usr/sbin/sshd"
+    return unpacked(*_PACKAGES) / "usr/sbin/sshd"
 
 
 def _run(command: list[str], directory: Path) -> None:
-    subprocess.run(
-        command, cwd=directory, check=True, capture_output=True, timeout=DOWNLOAD_LIMIT_S
-    )
+    subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=RUN_LIMIT_S)
 
 
 def _crypted(password: str) -> str:
