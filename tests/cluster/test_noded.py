@@ -258,9 +258,9 @@ async def test_an_older_ssconf_set_is_refused(world: World) -> None:
 
 
 OS_SCRIPT = """#!/bin/sh
-echo begun
+echo begun >&2
 while [ ! -e {go} ]; do sleep 0.05; done
-echo over
+echo over >&2
 """
 
 

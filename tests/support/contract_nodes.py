@@ -157,8 +157,8 @@ class RealNode(ContractNode):
         (directory / "ganeti_api_version").write_text("20\n")
         (directory / "parameters.list").write_text("good a parameter\nbad another\n")
         self._script(name, "verify", '[ -z "$OSP_BAD" ]')
-        self._script(name, "create", "echo installed")
-        self._script(name, "rename", "echo renamed")
+        self._script(name, "create", "echo installed >&2")
+        self._script(name, "rename", "echo renamed >&2")
 
     def _script(self, os: str, name: str, body: str) -> None:
         path = self.paths.os_search_path[0] / os / name

@@ -1,6 +1,7 @@
 """Files that are whole or not there, and paths that stay where they belong."""
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import secrets
@@ -124,3 +125,14 @@ def is_locked(path: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def punch_hole(descriptor: int, offset: int, length: int) -> None:
+    """Let a part of a file read as zeros and take no room; OSError where the file system cannot do that."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    keep_size, punch = 1, 2
+    if libc.fallocate(
+        descriptor, keep_size | punch, ctypes.c_int64(offset), ctypes.c_int64(length)
+    ):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -34,6 +34,9 @@ TAIL_BYTES = 4096
 OUTPUT_BYTES = 16 * 1024
 """How much of what a running script says is told at once; what it says faster is left out."""
 
+OUTPUT_SUFFIX = ".out"
+"""Of the file with what `create` and `rename` say on standard output, which is for nobody in particular (S134)."""
+
 VERIFY_TIMEOUT_S = 120.0
 SCRIPT_TIMEOUT_S = 5.5 * 3600
 """Below the deadline of the call, so that the node can still say what happened."""
@@ -53,10 +56,11 @@ class Tasks(Protocol):
         env: Mapping[str, str],
         log_path: Path,
         timeout_s: float,
+        stdout_path: Path | None = None,
     ) -> int:
         """Exit status as a shell gives it; the same key again waits for, or returns, the same.
 
-        Output and errors are appended to `log_path`.
+        Errors are appended to `log_path`, output to `stdout_path` or there too; either within bounds.
         """
         ...
 
@@ -198,12 +202,14 @@ class OsScripts:
             env=environment,
             log_path=log_path,
             timeout_s=SCRIPT_TIMEOUT_S,
+            stdout_path=log_path.with_suffix(OUTPUT_SUFFIX),
         )
         tail = read_tail(log_path)
         if status:
+            tail = tail or read_tail(log_path.with_suffix(OUTPUT_SUFFIX))
             raise GuestOsError(
                 f"OS {info.name}: script {script} for {instance.name} {_ended(status)};"
-                f" its output is in {log_path} on this node"
+                f" its messages are in {log_path} on this node, its output beside it in *{OUTPUT_SUFFIX}"
                 + (f" and ends:\n{tail}" if tail else "")
             )
         return ScriptResult(tail=tail, log_path=str(log_path))

@@ -18,7 +18,7 @@ import hashlib
 import logging
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ import msgspec
 
 from ganeti.base.clock import Clock
 from ganeti.base.errors import HostError, InputError
-from ganeti.base.files import is_locked, write_atomically
+from ganeti.base.files import is_locked, punch_hole, write_atomically
 from ganeti.base.process import CLEAN_ENVIRONMENT
 from ganeti.model import wire
 from ganeti.node.task_processes import end_processes, is_free, left_behind
@@ -34,6 +34,9 @@ from ganeti.node.task_processes import end_processes, is_free, left_behind
 RECORD_LIFETIME_S = 7 * 24 * 3600.0
 KILL_DELAY_S = 10
 """From asking a program to end at its deadline to ending it by force."""
+LOG_LIMIT, LOG_KEPT = 16 * 1024 * 1024, 1024 * 1024
+"""Of a log that takes more room the first and the last part are kept, so many bytes of each; the rest reads as zeros."""
+LOOK_AT_LOG_S = 0.2
 KILLED_TOGETHER_S = 1.0
 """How long after its supervisor a program may go that was killed with it."""
 TIMED_OUT = 124
@@ -131,10 +134,12 @@ class Tasks:
         env: Mapping[str, str],
         log_path: Path,
         timeout_s: float,
+        stdout_path: Path | None = None,
     ) -> int:
         """The exit status of a program, run at most once for each key.
 
-        Its output is appended to `log_path` (0600). If the caller is cancelled the program goes on.
+        Its output is appended to `log_path` (0600), standard output to `stdout_path` if there is one; of
+        what is too long the middle is zeros then. If the caller is cancelled the program goes on.
         HostError if it cannot be started, if it was interrupted (the host went down), or if the key
         belongs to another program.
         """
@@ -143,7 +148,7 @@ class Tasks:
         digest = _digest(argv)
         task = self._waiting.get(key)
         if task is None:
-            start = _Start(tuple(argv), dict(env), log_path, timeout_s)
+            start = _Start(tuple(argv), dict(env), log_path, timeout_s, stdout_path or log_path)
             task = asyncio.create_task(self._run(key, digest, start), name=f"task {key}")
             self._waiting[key] = task
             task.add_done_callback(lambda ended: self._ended(key, ended))
@@ -210,7 +215,8 @@ class Tasks:
                 log.info("task %s is known here already: waiting for its end", key)
             else:
                 await asyncio.to_thread(self._begin, files, self._record(key, digest, start), start)
-        status = await _end_of(files, key)
+        async with _bounded({start.log_path, start.stdout_path}):
+            status = await _end_of(files, key)
         await self._end_leftovers(files, key, start.log_path)
         return status
 
@@ -258,7 +264,9 @@ class Tasks:
             with contextlib.ExitStack() as opened:
                 lock = _open(opened, files.lock, os.O_RDWR | os.O_CREAT)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                output = _open(opened, start.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                appending = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+                output = _open(opened, start.stdout_path, appending)
+                messages = _open(opened, start.log_path, appending)
                 supervisor = supervisor_words(files.base, start.timeout_s, start.argv)
                 # The launcher ends at once, so that the supervisor is nobody's child here.
                 subprocess.run(
@@ -266,7 +274,7 @@ class Tasks:
                     check=True,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
-                    stderr=output,
+                    stderr=messages,
                     cwd="/",
                     env={**CLEAN_ENVIRONMENT, **start.env},
                     pass_fds=(lock,),
@@ -295,6 +303,7 @@ class _Start:
     env: Mapping[str, str]
     log_path: Path
     timeout_s: float
+    stdout_path: Path
 
 
 def supervisor_words(base: Path, timeout_s: float, argv: Sequence[str]) -> list[str]:
@@ -370,6 +379,42 @@ def _open(opened: contextlib.ExitStack, path: Path, flags: int) -> int:
 def _append(path: Path, text: str) -> None:
     with contextlib.ExitStack() as opened:
         os.write(_open(opened, path, os.O_WRONLY | os.O_APPEND), text.encode())
+
+
+@contextlib.asynccontextmanager
+async def _bounded(logs: Collection[Path]) -> AsyncIterator[None]:
+    """Keep these files short while the block runs; whoever writes there appends."""
+
+    async def look() -> None:
+        while True:
+            await asyncio.sleep(LOOK_AT_LOG_S)
+            await asyncio.to_thread(_shorten_all, logs)
+
+    looking = asyncio.create_task(look(), name="length of logs")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+        await asyncio.to_thread(_shorten_all, logs)
+
+
+def _shorten_all(logs: Iterable[Path]) -> None:
+    for path in logs:
+        with contextlib.suppress(OSError):
+            shorten(path)
+
+
+def shorten(path: Path) -> None:
+    """Give back the room that the middle of a log takes; its length stays, so that no writer is disturbed."""
+    if path.stat().st_blocks * 512 <= LOG_LIMIT:
+        return
+    with contextlib.ExitStack() as opened:
+        descriptor = _open(opened, path, os.O_RDWR)
+        end = os.fstat(descriptor).st_size - LOG_KEPT
+        if end > LOG_KEPT:
+            punch_hole(descriptor, LOG_KEPT, end - LOG_KEPT)
 
 
 def _digest(argv: Sequence[str]) -> str:

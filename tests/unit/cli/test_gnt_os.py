@@ -6,6 +6,7 @@ from ganeti.cli.gnt_os import table
 from tests.unit.cli.fake_master import FakeMaster, Run
 
 
+@pytest.mark.requirement("S121")
 def test_each_variant_has_a_line(master: FakeMaster, run: Run) -> None:
     rows: list[Any] = [["tiny", ["a", "b"]], ["plain", []]]
     master.job(result=rows)

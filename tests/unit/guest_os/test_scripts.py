@@ -9,7 +9,7 @@ import pytest
 
 from ganeti.base.errors import GuestOsError, InputError
 from ganeti.base.process import Completed, run
-from ganeti.guest_os.scripts import TAIL_BYTES, OsChoice, OsScripts, read_tail
+from ganeti.guest_os.scripts import TAIL_BYTES, DiskOfScript, OsChoice, OsScripts, read_tail
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 
 SPEC = InstanceSpec(
@@ -39,10 +39,13 @@ class DirectTasks:
         env: Mapping[str, str],
         log_path: Path,
         timeout_s: float,
+        stdout_path: Path | None = None,
     ) -> int:
         self.keys.append(key)
         done = await run(argv, env=env, timeout_s=timeout_s, check=False)
-        await asyncio.to_thread(log_path.write_bytes, done.stdout + done.stderr)
+        assert stdout_path is not None
+        await asyncio.to_thread(stdout_path.write_bytes, done.stdout)
+        await asyncio.to_thread(log_path.write_bytes, done.stderr)
         return done.status
 
 
@@ -78,11 +81,15 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-async def test_create_runs_in_its_directory_and_its_output_is_kept(node: Node) -> None:
+@pytest.mark.requirement("S134")
+async def test_create_runs_in_its_directory_and_what_it_says_is_kept(node: Node) -> None:
     node.file("name.txt", "from a file beside\n")
-    node.script("create", 'cat name.txt; echo "for $INSTANCE_NAME on $DISK_0_PATH" >&2')
+    node.script(
+        "create", 'cat name.txt >&2; echo output; echo "for $INSTANCE_NAME on $DISK_0_PATH" >&2'
+    )
     tail, log_path = await node.create()
     assert tail == "from a file beside\nfor web1.example.com on /tmp/disk"
+    assert Path(log_path).with_suffix(".out").read_text() == "output\n"
     assert log_path == str(node.root / "log/os/create-tiny-web1.example.com-12-0-3.log")
     assert read_tail(Path(log_path)) == tail
     assert node.tasks.keys == [KEY]
@@ -93,7 +100,7 @@ async def test_scripts_get_no_arguments_and_only_the_declared_variables(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEAKED", "from the daemon")
-    node.script("create", 'echo "arguments: $#"; env')
+    node.script("create", '{ echo "arguments: $#"; env; } >&2')
     tail, _ = await node.create()
     assert tail.startswith("arguments: 0\n")
     assert "INSTANCE_NAME=web1.example.com" in tail
@@ -133,6 +140,20 @@ async def test_a_forced_variant_reaches_the_script_which_may_refuse_it(node: Nod
     forced = OsChoice("tiny+huge", {}, force_variant=True)
     with pytest.raises(GuestOsError, match=r"what is huge\?"):
         await node.scripts.create("1/0/1", forced, SPEC, ["/tmp/disk"], 0)
+
+
+@pytest.mark.requirement("S126")
+def test_what_a_definition_has_no_script_for_is_refused(node: Node) -> None:
+    end = DiskOfScript("/tmp/disk", 0, KEY)
+    for name in ("export", "import"):
+        make = getattr(node.scripts, f"{name}_command")
+        with pytest.raises(GuestOsError, match=f"OS tiny has no script {name}"):
+            make(OsChoice("tiny", {}), SPEC, ["/tmp/disk"], end)
+        for one in ("export", "import"):
+            node.script(one, "true")
+        assert make(OsChoice("tiny", {}), SPEC, ["/tmp/disk"], end).argv[-1].endswith(f"/{name}")
+        for one in ("export", "import"):
+            (node.directory / one).unlink()
 
 
 @pytest.mark.requirement("S138")

@@ -107,7 +107,7 @@ async def test_create_writes_onto_the_disk_of_the_instance(node: Node) -> None:
 @pytest.mark.requirement("G7")
 async def test_a_repeated_create_does_not_run_the_script_again(node: Node) -> None:
     await node.make_disk()
-    node.script("create", "echo ran")
+    node.script("create", "echo ran >&2")
     first = await node.call(OS_CREATE.name, CREATE)
     assert await node.call(OS_CREATE.name, CREATE) == first
     assert first.tail == "ran"
@@ -151,7 +151,7 @@ async def test_validation_asks_the_verify_script(node: Node) -> None:
 
 async def test_a_reinstallation_is_told_to_the_script(node: Node) -> None:
     await node.make_disk()
-    node.script("create", 'echo "again=${INSTANCE_REINSTALL-no}"')
+    node.script("create", 'echo "again=${INSTANCE_REINSTALL-no}" >&2')
     assert (await node.call(OS_CREATE.name, CREATE)).tail == "again=no"
     again = msgspec.structs.replace(CREATE, reinstall=True)
     assert (await node.call(OS_CREATE.name, again, Call(key="5/0/1"))).tail == "again=1"
@@ -159,12 +159,13 @@ async def test_a_reinstallation_is_told_to_the_script(node: Node) -> None:
 
 async def test_a_rename_tells_the_script_both_names(node: Node) -> None:
     await node.make_disk()
-    node.script("rename", 'echo "$OLD_INSTANCE_NAME to $INSTANCE_NAME on $DISK_COUNT disk"')
+    node.script("rename", 'echo "$OLD_INSTANCE_NAME to $INSTANCE_NAME on $DISK_COUNT disk" >&2')
     done = await node.call(OS_RENAME.name, RENAME)
     assert done.tail == "web0.example.com to web1.example.com on 1 disk"
     assert done.log_path.endswith("/os/rename-tiny-web1.example.com-4-0-2.log")
 
 
+@pytest.mark.requirement("S126")
 async def test_a_definition_without_a_rename_script_says_so(node: Node) -> None:
     await node.make_disk()
     with pytest.raises(GuestOsError, match="OS tiny has no script rename"):

@@ -10,6 +10,7 @@ import pytest
 
 from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HostError, InputError
+from ganeti.node import tasks as node_tasks
 from ganeti.node.tasks import RECORD_LIFETIME_S, SUPERVISOR, TIMED_OUT, Tasks, supervisor_words
 
 
@@ -247,3 +248,34 @@ async def test_a_link_in_place_of_the_log_is_not_followed(bench: Bench, tmp_path
     with pytest.raises(HostError, match="cannot be started"):
         await bench.run(bench.daemon(), "echo x")
     assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+async def test_a_program_that_prints_a_lot_does_not_fill_the_disk(
+    bench: Bench, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_tasks, "LOG_LIMIT", 1_000_000)
+    monkeypatch.setattr(node_tasks, "LOG_KEPT", 8192)
+    script = f"{{ echo first; head -c 40000000 /dev/zero | tr '\\0' x; echo; echo last; }} >&{stream}; exit 7"
+    assert await bench.run(bench.daemon(), script) == 7
+    said = bench.log.read_bytes()
+    assert bench.log.stat().st_blocks * 512 < 1_200_000
+    assert said.startswith(b"first\nxxx")
+    assert said.endswith(b"xxx\nlast\n")
+    assert said[2_000_000] == 0
+
+
+async def test_output_and_messages_may_go_to_two_files(bench: Bench, tmp_path: Path) -> None:
+    argv = ["/bin/sh", "-c", "echo out; echo message >&2"]
+    output = tmp_path / "output"
+    await bench.daemon().run(
+        "k", argv, env={}, log_path=bench.log, timeout_s=60, stdout_path=output
+    )
+    assert (bench.log.read_text(), output.read_text()) == ("message\n", "out\n")
+
+
+async def test_a_program_that_kills_its_parent_has_failed_and_is_ended(bench: Bench) -> None:
+    tasks = bench.daemon()
+    assert await bench.run(tasks, "kill -9 $PPID; exec sleep 76543") == 128 + 9
+    assert tasks.running() == []
+    assert b"sleep\x0076543\0" not in command_lines()

@@ -323,7 +323,7 @@ async def test_what_is_said_is_stronger_than_the_export(master: Master) -> None:
     assert (made.nics[0].ip, made.tags) == ("192.0.2.77", ("red",))
 
 
-@pytest.mark.requirement("S133")
+@pytest.mark.requirement("S126", "S133")
 @pytest.mark.parametrize(
     ("fields", "text"),
     [

@@ -52,6 +52,7 @@ async def test_an_os_is_installed_again(master: Master) -> None:
     master.check()
 
 
+@pytest.mark.requirement("S123")
 async def test_another_os_is_kept_its_parameters_are_not(master: Master) -> None:
     await stopped(master, osparams={"ns1": "192.0.2.1"}, osparams_private={"key": "k"})
     master.world.node(1).oses["small"] = "1.0"
@@ -61,6 +62,9 @@ async def test_another_os_is_kept_its_parameters_are_not(master: Master) -> None
     assert call.args.osparams == {"ns1": "192.0.2.1", "ns2": "a", "key": "k", "pw": "s3cret"}
     instance = master.instance(NAME)
     assert (instance.os, instance.osparams) == ("small+x", {"ns1": "192.0.2.1"})
+    succeeded(await master.run(reinstall(os_type="small+y")))
+    assert installed(master) == {("small+y", NAME)}
+    assert master.instance(NAME).os == "small+y"
 
 
 @pytest.mark.requirement("G23")

@@ -1,11 +1,13 @@
 """OS definitions across nodes."""
 
+import json
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from ganeti.config.fill import cluster_hvparams
+from ganeti.model import wire
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance_system import OpInstanceReinstall
 from ganeti.model.opcodes.os import OpOsDiagnose
@@ -77,6 +79,18 @@ async def test_what_is_broken_somewhere_is_listed_if_that_is_asked_for(master: M
     assert succeeded(await master.run(OpOsDiagnose(output_fields=["name"]))) == [["tiny"]]
     asked = OpOsDiagnose(output_fields=["name", "valid"])
     assert succeeded(await master.run(asked)) == [["half", False], ["tiny", True]]
+
+
+@pytest.mark.requirement("S152")
+async def test_parameters_are_stored_by_os_for_the_cluster_and_plainly_for_an_instance(
+    master: Master,
+) -> None:
+    given = {"tiny": {"size": "9"}, "tiny+a": {"size": "1"}}
+    await changed(master, osparams=given)
+    succeeded(await master.run(create(osparams={"size": "2"})))
+    cluster, instance = master.snapshot.cluster, master.instance(NAME)
+    assert json.loads(wire.encode(cluster))["osparams"] == given
+    assert json.loads(wire.encode(instance))["osparams"] == {"size": "2"}
 
 
 async def test_the_parameters_of_the_cluster_are_shown_with_those_of_variants(
