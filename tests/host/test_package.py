@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.fast_files import DISK
+from tests.support.local_cluster import wait_until
 
 pytestmark = [
     pytest.mark.host,
@@ -160,6 +161,13 @@ def test_units_are_what_systemd_understands(roots: list[Root]) -> None:
     ] == []
 
 
+def test_what_a_unit_may_is_little(roots: list[Root]) -> None:
+    for name, most in (("masterd", 50), ("confd", 45), ("rapi", 45), ("etcd", 50), ("mond", 75)):
+        path = f"/lib/systemd/system/ganeti-{name}.service"
+        words = ("systemd-analyze", "security", "--offline=true", f"--threshold={most}", path)
+        assert "Overall exposure level" in roots[0].ok(*words)
+
+
 def test_a_cluster_of_two_such_hosts_is_clean(roots: list[Root]) -> None:
     first, second = roots
     first.ok(
@@ -190,3 +198,47 @@ def test_a_cluster_of_two_such_hosts_is_clean(roots: list[Root]) -> None:
     )
     second.ok("gnt-cluster", "master-failover")
     second.ok("gnt-cluster", "verify")
+    with daemons_as_their_units(second):
+        second.ok("gnt-cluster", "verify")
+        assert second.ok("ganeti-confd-client", "-v", "master").strip() == second.name
+        page = f"https://{second.address}:5080/version"
+        answer = second.ok("curl", "-sSk", "-m", "60", "-w", "%{http_code}", page)
+        assert answer.endswith("401"), "it serves, and wants to know who asks"
+
+
+@contextlib.contextmanager
+def daemons_as_their_units(root: Root) -> Iterator[None]:
+    """Daemons have the rights that their units leave them, as far as that works without systemd."""
+    for name in ("masterd", "rapi", "confd"):
+        for pid in root.processes():
+            with contextlib.suppress(FileNotFoundError):
+                if f"ganeti.daemons.{name}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    end(pid)
+    with contextlib.ExitStack() as started:
+        for name in ("confd", "rapi", "masterd"):
+            started.enter_context(as_its_unit(root, name))
+        yield
+
+
+def end(pid: int) -> None:
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"process {pid} has ended", 60)
+
+
+@contextlib.contextmanager
+def as_its_unit(root: Root, name: str) -> Iterator[None]:
+    unit = (root.merged / f"lib/systemd/system/ganeti-{name}.service").read_text()
+    [rights] = [one for one in unit.splitlines() if one.startswith("CapabilityBoundingSet=")]
+    kept = [f"+{one.removeprefix('CAP_').lower()}" for one in rights.partition("=")[2].split()]
+    words = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{','.join(kept)}"]
+    pid_file = root.merged / f"run/ganeti/ganeti-{name}.pid"
+    with subprocess.Popen(root.words([*words, f"/usr/sbin/ganeti-{name}"])) as daemon:
+        try:
+            wait_until(
+                lambda: pid_file.exists() and pid_file.read_text().startswith(f"{daemon.pid} "),
+                f"{name} serves",
+                90,
+            )
+            yield
+        finally:
+            daemon.terminate()

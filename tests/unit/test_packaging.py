@@ -11,6 +11,9 @@ import pytest
 TOP = Path(__file__).resolve().parents[2]
 UNITS = sorted((TOP / "packaging" / "systemd").glob("*.service"))
 
+RIGHTS = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID"}
+"""What is left of root's to a daemon that only gets its files ready with them."""
+
 
 def page(text: str, fallback: str) -> tuple[str, str, str]:
     """What scripts/roff_pages.py makes of a page."""
@@ -45,6 +48,9 @@ def test_every_unit_runs_a_program_of_the_project(path: Path) -> None:
     if path.stem != "ganeti-noded":
         assert service["NoNewPrivileges"] == "yes"
         assert service["ProtectSystem"] in ("full", "strict")
+        assert service["UMask"] == "0027"
+    if path.stem not in ("ganeti-noded", "ganeti-mond"):
+        assert set(service["CapabilityBoundingSet"].split()) == RIGHTS
 
 
 def test_pages_are_made_for_man() -> None:

@@ -79,6 +79,10 @@ class Paths(NamedTuple):
         """The state store of a master candidate."""
         return self.data / "state.db"
 
+    def state_before(self, version: str) -> Path:
+        """The state as it was before this version changed its rows."""
+        return self.state.with_name(f"state.before-{version}")
+
     @property
     def state_settings(self) -> Path:
         """Where the state is, if it is not in the embedded store."""

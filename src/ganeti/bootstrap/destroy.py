@@ -38,9 +38,10 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
         for suffix in ("", "-wal", "-shm", ".lock")
     ]
     ssconf = [paths.ssconf, *sorted(paths.data.glob("ssconf[._-]*"))]
+    former_states = sorted(paths.data.glob(paths.state_before("*").name))
     try:
         etcd = (paths.state_settings, paths.etcd_directory)
-        for path in (*keys, *ssconf, *databases, *etcd, paths.tasks):
+        for path in (*keys, *ssconf, *databases, *former_states, *etcd, paths.tasks):
             _remove(path)
         if storage_list:
             _remove(paths.file_storage_paths)

@@ -9,7 +9,7 @@ exactly the changes that it carried and those built upon them, and none of these
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -90,10 +90,19 @@ class Config:
         self.reservations = Reservations(ids)
 
     @classmethod
-    async def load(cls, store: StateBackend, lease: Lease, clock: Clock, ids: IdSource) -> "Config":
+    async def load(
+        cls,
+        store: StateBackend,
+        lease: Lease,
+        clock: Clock,
+        ids: IdSource,
+        *,
+        keep_old: Callable[[], Awaitable[None]] | None = None,
+    ) -> "Config":
         """Read the configuration, bring old rows up to date, and check what they claim.
 
-        ConfigurationError if it is damaged, of a newer version, or not there.
+        `keep_old` is awaited before any row is changed. ConfigurationError if the configuration is
+        damaged, of a newer version, or not there.
         """
         position = 0
         reader = Reader(ids)
@@ -106,6 +115,8 @@ class Config:
                     reader.add(item.kind, item.key, item.value)
                 await pause()
         reader.finish()
+        if reader.changes and keep_old is not None:
+            await keep_old()
         for start in range(0, len(reader.changes), MAX_OPERATIONS):
             part = tuple(reader.changes[start : start + MAX_OPERATIONS])
             receipt = await store.commit(lease, Transaction(part))

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ganeti import __version__
 from ganeti.api.audit import MasterAudit
 from ganeti.api.event_log import EventLog
 from ganeti.api.luxi_methods import LuxiMethods
@@ -114,7 +115,14 @@ class Mastership:
 
     async def _start(self) -> LuxiMethods:
         store, lease, identity = self._node.store, self._lease, self._node.identity
-        config = await Config.load(store, lease, self._clock, self._ids)
+        backups = BackupFiles(store, self._node.worker)
+        config = await Config.load(
+            store,
+            lease,
+            self._clock,
+            self._ids,
+            keep_old=partial(keep_old_state, self._paths, backups),
+        )
         self._opened.push_async_callback(config.close)
         config.on_changed = self._audit.changed
         config.on_lost = self._step_down
@@ -302,6 +310,14 @@ class Mastership:
 
     def _step_down(self, err: GanetiError) -> None:
         self._lost(err.message)
+
+
+async def keep_old_state(paths: Paths, backups: BackupFiles) -> None:
+    """The way back to the version before; what is there already was made before the first change (G28, F35)."""
+    path = paths.state_before(__version__)
+    if not path.exists():
+        await backups.write(path)
+        _log.info("the state as an earlier version has left it is kept in %s", path)
 
 
 @dataclass(frozen=True)

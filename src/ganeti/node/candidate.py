@@ -147,6 +147,7 @@ def _keep_state(paths: Paths, settings: StateSettings, server: ServerSettings | 
 def _forget(paths: Paths) -> None:
     """Keys, the files of candidates and the state go; a node is trusted with them only as a candidate."""
     state = [paths.state.with_name(paths.state.name + end) for end in ("", "-wal", "-shm", ".lock")]
+    state += sorted(paths.data.glob(paths.state_before("*").name))
     for path in (paths.authority_key, *candidates_only(paths), *state):
         path.unlink(missing_ok=True)
     forget_etcd(paths)

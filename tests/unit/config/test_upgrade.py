@@ -92,9 +92,15 @@ async def test_a_crash_during_an_upgrade_leaves_all_as_it_was_or_as_it_is_to_be(
     )
     await store.commit(lease, Transaction(rows))
     before = await rows_of(store)
+    kept: list[dict[tuple[str, str], bytes]] = []
+
+    async def keep_old() -> None:
+        kept.append(await rows_of(store))
+
     store.inject(Crash(written=written))
     with pytest.raises(GanetiError):
-        await loaded(store, lease)
+        await Config.load(store, lease, LoopClock(), CountingIds(), keep_old=keep_old)
+    assert kept == [before]
     disk = store.crash()
     store, lease = await store_with(disk=disk)
     after = await rows_of(store)
@@ -104,4 +110,6 @@ async def test_a_crash_during_an_upgrade_leaves_all_as_it_was_or_as_it_is_to_be(
     assert snapshot.cluster.master_node in snapshot.nodes
     if written:
         assert await rows_of(store) == after
+    await Config.load(store, lease, LoopClock(), CountingIds(), keep_old=keep_old)
+    assert kept == [before], "of what is up to date nothing is kept"
     await store.close()

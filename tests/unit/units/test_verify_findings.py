@@ -30,6 +30,7 @@ from ganeti.units.cluster.file_findings import (
     ssconf_findings,
 )
 from ganeti.units.cluster.findings import Finding, candidate_findings
+from ganeti.units.cluster.mastership_findings import renewal_findings
 from ganeti.units.cluster.redundancy import memory_findings
 from tests.support.units_cluster import NODES, Master, failed, said, succeeded
 from tests.unit.units.opcodes import NAME, create
@@ -253,6 +254,23 @@ def test_too_few_candidates_are_a_warning() -> None:
     assert (finding.code, finding.is_error) == ("ECLUSTERCFG", False)
     assert "has 1 master candidates, 2 are wanted; run gnt-node modify" in finding.text
     assert list(candidate_findings(snapshot(nodes=nodes, candidate_pool_size=1))) == []
+
+
+@pytest.mark.requirement("F39")
+def test_nodes_that_are_behind_in_a_renewal_are_warnings() -> None:
+    nodes = [node(1, certificate_generation=2), node(2), node(3, offline=True)]
+    assert list(renewal_findings(snapshot(nodes=nodes))) == []
+    found = list(renewal_findings(snapshot(nodes=nodes, certificate_generation=2)))
+    assert [(one.code, one.name, one.is_error) for one in found] == [
+        ("ECLUSTERCERT", "node2.example.com", False),
+        ("ECLUSTERCERT", "node3.example.com", False),
+    ]
+    assert "by itself when it answers" in found[0].text
+    assert "gnt-node add --readd node3.example.com" in found[1].text
+    both = snapshot(nodes=nodes, certificate_generation=2, authorities=("new", "old"))
+    assert "until these nodes have new certificates: node2.example.com" in [
+        *renewal_findings(both)
+    ][-1].text.replace("\n", " ")
 
 
 # --- the units ---

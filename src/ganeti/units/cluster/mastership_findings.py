@@ -27,6 +27,28 @@ def degraded_findings(snapshot: Snapshot, *, is_degraded: bool) -> Iterator[Find
         yield Finding("ECLUSTERCFG", "cluster", snapshot.cluster.name, text, is_error=False)
 
 
+def renewal_findings(snapshot: Snapshot) -> Iterator[Finding]:
+    """Certificates that are being renewed (F39); warnings, since the old ones count until all nodes have theirs."""
+    cluster = snapshot.cluster
+    behind = [
+        node
+        for node in snapshot.nodes.values()
+        if node.certificate_generation < cluster.certificate_generation
+    ]
+    for node in behind:
+        text = (
+            "is offline and has a certificate from before the last renewal; if it is refused when it is"
+            f" back: gnt-node add --readd {node.name}"
+            if node.offline
+            else "does not have its new certificate yet; it gets it by itself when it answers"
+        )
+        yield Finding("ECLUSTERCERT", "node", node.name, text, is_error=False)
+    if len(cluster.authorities) > 1:
+        names = ", ".join(sorted(node.name for node in behind if not node.offline))
+        text = f"a former authority counts on until these nodes have new certificates: {names or 'none is left'}"
+        yield Finding("ECLUSTERCERT", "cluster", cluster.name, text, is_error=False)
+
+
 def server_findings(snapshot: Snapshot, faults: Iterable[ServerFault]) -> Iterator[Finding]:
     """Servers of the state that are down, behind, or full; the others may be the last ones that are not."""
     for fault in faults:

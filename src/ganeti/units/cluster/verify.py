@@ -44,6 +44,7 @@ from ganeti.units.cluster.mastership_findings import (
     degraded_findings,
     exclusion_findings,
     pending_undo_findings,
+    renewal_findings,
     server_findings,
     version_findings,
 )
@@ -155,6 +156,7 @@ class LUClusterVerifyConfig(VerifyUnit[OpClusterVerifyConfig]):
         degraded = degraded_findings(snapshot, is_degraded=ctx.services.is_degraded())
         candidates = itertools.chain(candidate_findings(snapshot), degraded)
         await self.report(ctx, "Verifying master candidates", candidates)
+        await self.report(ctx, "Verifying certificates", renewal_findings(snapshot))
         servers = server_findings(snapshot, await ctx.services.state_faults())
         ok = await self.report(ctx, "Verifying the servers of the state", servers) and ok
         await self.report(
