@@ -115,14 +115,8 @@ class Mastership:
 
     async def _start(self) -> LuxiMethods:
         store, lease, identity = self._node.store, self._lease, self._node.identity
-        backups = BackupFiles(store, self._node.worker)
-        config = await Config.load(
-            store,
-            lease,
-            self._clock,
-            self._ids,
-            keep_old=partial(keep_old_state, self._paths, backups),
-        )
+        keep_old = partial(keep_old_state, self._paths, BackupFiles(store, self._node.worker))
+        config = await Config.load(store, lease, self._clock, self._ids, keep_old=keep_old)
         self._opened.push_async_callback(config.close)
         config.on_changed = self._audit.changed
         config.on_lost = self._step_down
