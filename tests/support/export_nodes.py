@@ -65,6 +65,7 @@ class ExportNode(ModelNode):
     lost: set[str] = field(default_factory=set)
     """What was received, and then given up."""
     receiving: dict[str, ReceiveArgs] = field(default_factory=dict)
+    waits_until: dict[str, float] = field(default_factory=dict)
     exports: dict[str, Export] = field(default_factory=dict)
     unfinished: dict[str, Export] = field(default_factory=dict)
     images: dict[str, Export] = field(default_factory=dict)
@@ -119,6 +120,7 @@ class ExportNode(ModelNode):
         elif args.dump is None or args.dump.export not in self.unfinished:
             raise HostError("there is no export that is being made")
         self.receiving[args.token] = args
+        self.waits_until[args.token] = LoopClock().time() + args.wait_s
         return Receiving(port=STREAM_PORT)
 
     def on_stream_send(self, args: SendArgs) -> StreamResult:
@@ -194,6 +196,8 @@ class ExportNode(ModelNode):
 
     def on_stream_status(self, args: StreamArgs) -> StreamStatus:
         if args.receives:
+            if LoopClock().time() > self.waits_until.get(args.token, 0.0):
+                self.receiving.pop(args.token, None)  # the program has ended
             known = args.token in self.receiving or args.token in self.held
             return StreamStatus(known=known, running=known, result=self.held.get(args.token))
         return StreamStatus(known=True, running=True, done=64 * MIB, total=512 * MIB)

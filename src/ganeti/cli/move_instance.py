@@ -3,13 +3,13 @@
 import argparse
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.base.terminal import Parser, say
+from ganeti.cli.cluster_doors import FINAL, REST_PORT, Door, RestAccess, door, password_in
 from ganeti.cli.command import run_guarded
 from ganeti.model.instance_view import NicView
 
@@ -19,66 +19,6 @@ if TYPE_CHECKING:  # slow to import
 PROG = "move-instance"
 WAITED_FOR = "remote-import"
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
-FINAL = ("success", "error", "canceled")
-
-
-class News(NamedTuple):
-    """What a job has said since the last time: its status, and kind and content of each entry."""
-
-    status: str
-    entries: Sequence[tuple[str, Any]]
-
-
-class Door(Protocol):
-    """One of the two clusters. Everything may raise GanetiError."""
-
-    def submit(self, op: "OpCode") -> int: ...
-
-    def watch(self, job_id: int) -> Iterator[News]:
-        """News of a job until it has ended."""
-        ...
-
-    def result(self, job_id: int) -> Any:
-        """The result of a job that has ended, or its error is raised."""
-        ...
-
-
-class LuxiDoor:
-    """A cluster whose master runs on this machine, by its socket; a connection for each question."""
-
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
-
-    def submit(self, op: "OpCode") -> int:
-        with self._client() as client:
-            return int(client.submit_job([op]))
-
-    def watch(self, job_id: int) -> Iterator[News]:
-        with self._client() as client:
-            for change in client.wait_for_job(job_id):
-                yield News(change.status, [(entry[2], entry[3]) for entry in change.entries])
-
-    def result(self, job_id: int) -> Any:
-        from ganeti.cli.jobs import wait_for_result
-
-        with self._client() as client:
-            return wait_for_result(client, job_id, is_quiet=True)[0]
-
-    def _client(self) -> Any:
-        from ganeti.cli.placement_input import luxi_client
-
-        return luxi_client(str(self._socket))
-
-
-def door(where: str) -> Door:
-    """The cluster that an argument names; InputError."""
-    path = Path(where)
-    if not path.is_absolute():
-        raise InputError(
-            f"{where!r:.80} is not the path of a master's socket, as /var/run/ganeti/socket/ganeti-query",
-            "cluster",
-        )
-    return LuxiDoor(path)
 
 
 class Wishes(NamedTuple):
@@ -206,10 +146,35 @@ def parser() -> argparse.ArgumentParser:
         " meanwhile. The source lets go of it only when the destination has all of its disks, verified, and"
         " its entry; if anything fails it is where it was.",
     )
-    found.add_argument("source", help="socket of the source's master")
-    found.add_argument("destination", help="socket of the destination's master")
+    where = "name of the {} cluster's REST server, or the path of its master's socket"
+    found.add_argument("source", help=where.format("source"))
+    found.add_argument("destination", help=where.format("destination"))
     found.add_argument("instances", nargs="+", help="names of instances")
-    found.add_argument("--parallel", type=int, default=1, metavar="N", help="move so many at once")
+    for short, cluster, otherwise in (
+        ("src", "source", ""),
+        ("dest", "destination", "; the source's without it"),
+    ):
+        default = f"; {REST_PORT} without it" if short == "src" else otherwise
+        found.add_argument(
+            f"--{short}-rapi-port",
+            type=int,
+            metavar="PORT",
+            help=f"port of the {cluster}'s REST server{default}",
+        )
+        found.add_argument(
+            f"--{short}-ca-file",
+            metavar="FILE",
+            help=f"certificates that its certificate is checked with{otherwise}",
+        )
+        found.add_argument(f"--{short}-username", metavar="USER", help=f"user there{otherwise}")
+        found.add_argument(
+            f"--{short}-password-file",
+            metavar="FILE",
+            help=f"file with one line, that user's password{otherwise}",
+        )
+    found.add_argument(
+        "-p", "--parallel", type=int, default=1, metavar="N", help="move so many at once"
+    )
     found.add_argument(
         "--keep-source-instance", action="store_true", help="leave it, down, at the source"
     )
@@ -248,7 +213,7 @@ def run(argv: Sequence[str]) -> int:
         compress=args.compress,
         start=not args.no_start,
     )
-    source, target = door(args.source), door(args.destination)
+    source, target = _doors(args)
 
     def one(name: str) -> bool:
         try:
@@ -260,6 +225,31 @@ def run(argv: Sequence[str]) -> int:
 
     with ThreadPoolExecutor(args.parallel) as pool:
         return 0 if all(list(pool.map(one, args.instances))) else 1
+
+
+def _doors(args: argparse.Namespace) -> tuple[Door, Door]:
+    """Both clusters; what is not said of the destination's REST server is as the source's."""
+    port = REST_PORT if args.src_rapi_port is None else args.src_rapi_port
+    source = RestAccess(
+        port,
+        args.src_ca_file or "",
+        args.src_username or "",
+        _password(args.src_password_file, "--src-password-file"),
+    )
+    target = RestAccess(
+        port if args.dest_rapi_port is None else args.dest_rapi_port,
+        args.dest_ca_file or source.ca_file,
+        args.dest_username or source.username,
+        _password(args.dest_password_file, "--dest-password-file") or source.password,
+    )
+    for access, option in ((source, "--src-rapi-port"), (target, "--dest-rapi-port")):
+        if not 1 <= access.port <= 65535:  # noqa: PLR2004 - ports
+            raise InputError("must be from 1 to 65535", option)
+    return door(args.source, source), door(args.destination, target)
+
+
+def _password(name: str | None, option: str) -> str:
+    return password_in(name, option) if name else ""
 
 
 def main() -> NoReturn:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, get_args
 
 from ganeti.model import cluster_values as values
+from ganeti.model.compression import TOOLS
 from ganeti.model.data_collectors import check_enabled, check_intervals, enabled, intervals_us
 from ganeti.model.disk_templates import DISK_TEMPLATES, ENABLED_BY_DEFAULT, TEMPLATES
 from ganeti.model.fields import Field, Form
@@ -276,6 +277,20 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         field=Field("whether nodes that are marked offline end their guests", form=Form.YES_NO),
         heading="maintain node health", is_general=True, ssconf="maintain_node_health",
     )] = False
+    compression_tools: Annotated[tuple[str, ...], ClusterParam(
+        given=list[str],
+        field=Field("how exports, imports and moves may compress what they send", metavar="NAME,...", form=Form.WORDS),
+        check=values.one_of(TOOLS), change=values.as_set, heading="compression tools", is_general=True,
+    )] = TOOLS
+    check_domain_signatures: Annotated[bool, ClusterParam(
+        given=bool,
+        field=Field(
+            "whether another cluster must know the domain secret for moves between it and this one",
+            form=Form.YES_NO,
+        ),
+        heading="check domain signatures", is_general=True, reaches_host=True,
+    )] = True
+    """Without it anybody who may submit jobs here can have instances sent anywhere (S207)."""
     # fmt: on
 
 
@@ -308,7 +323,6 @@ UNKNOWN_PARAMS = (
     UnknownParam("install_image", "install_image", value=""),
     UnknownParam("instance_communication_network", "instance_communication_network", value=""),
     UnknownParam("zeroing_image", "zeroing_image", value=""),
-    UnknownParam("compression_tools", "compression_tools", value=["gzip"]),
     UnknownParam("enabled_user_shutdown", "enabled_user_shutdown", value=False),
     UnknownParam(info="modify_ssh_setup", value=False),
     UnknownParam(info="ssh_key_bits", value=2048),

@@ -1,5 +1,6 @@
 """Programs that make data smaller on its way or in a dump: their names in requests, and their words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ganeti.base.errors import InputError
@@ -24,6 +25,7 @@ COMPRESSIONS: dict[str, Compression | None] = {
     "lz4": Compression(("lz4", "-q", "-c"), ("lz4", "-q", "-dc")),
 }
 """By name; the programs are looked up on the node where they run."""
+TOOLS = tuple(name for name in COMPRESSIONS if name != NONE)
 
 
 def check_compression(name: str, field: str = "compress") -> str:
@@ -31,3 +33,13 @@ def check_compression(name: str, field: str = "compress") -> str:
     if name not in COMPRESSIONS:
         raise InputError(f"{name!r:.40} is not one of {', '.join(COMPRESSIONS)}", field)
     return name
+
+
+def check_allowed(name: str, tools: Sequence[str]) -> None:
+    """InputError if a cluster does not use this compression."""
+    if name != NONE and name not in tools:
+        raise InputError(
+            f"{name} is not among the compression tools of this cluster ({', '.join(tools)});"
+            " gnt-cluster modify --compression-tools says which may be used",
+            "compress",
+        )

@@ -69,6 +69,13 @@ class Route:
     leftovers: list[Step] = field(default_factory=list)
 
 
+def secret_of_others(ctx: UnitContext) -> str | None:
+    """What another cluster must know, for `base.domain_secret`; None if this one does not ask for it (S207)."""
+    if not ctx.snapshot.cluster.check_domain_signatures:
+        return None
+    return ctx.services.domain_secret()
+
+
 async def make_end(ctx: UnitContext, undo: UndoLog, instance_name: str, node: Node) -> End:
     """A key on a node; the undo log removes it."""
     name = f"x509-{ctx.ids.token()}"

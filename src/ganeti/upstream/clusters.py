@@ -67,7 +67,7 @@ _DERIVED = {"primary_ip_family", "tcpudp_port_pool", "highest_used_port"}
 """Here they follow from something else."""
 _WITHOUT_MEANING = {
     "candidate_certs": "certificates are new",
-    "compression_tools": "tools are chosen by each transfer",
+    "compression_tools": "all tools that are known here may be used",
     "disk_state_static": "nodes say it themselves",
     "drbd_usermode_helper": "none is needed",
     "hv_state_static": "nodes say it themselves",

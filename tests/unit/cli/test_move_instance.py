@@ -7,7 +7,8 @@ import pytest
 
 from ganeti.base.errors import ExecError, GanetiError, InputError
 from ganeti.cli import move_instance
-from ganeti.cli.move_instance import COMPRESSIONS, News, Wishes, door, move, run
+from ganeti.cli.cluster_doors import News, RestAccess, door
+from ganeti.cli.move_instance import COMPRESSIONS, Wishes, move, run
 from ganeti.model import compression
 from ganeti.model.instance_view import NicView
 
@@ -118,7 +119,7 @@ def test_several_are_moved_and_one_failure_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     doors = {"/one": source(), "/other": FakeDoor({})}
-    monkeypatch.setattr(move_instance, "door", doors.__getitem__)
+    monkeypatch.setattr(move_instance, "door", lambda where, _access: doors[where])
     assert run(["/one", "/other", "--parallel=2", NAME]) == 0
     doors["/one"].answers["OP_BACKUP_EXPORT"] = ExecError("the link is down")
     assert run(["/one", "/other", NAME, NAME]) == 1
@@ -126,9 +127,14 @@ def test_several_are_moved_and_one_failure_is_told(
 
 
 def test_wrong_words_are_refused() -> None:
-    with pytest.raises(InputError, match="socket"):
-        door("cluster.example.com")
+    with pytest.raises(InputError, match="--src-username"):
+        door("cluster.example.com", RestAccess())
+    with pytest.raises(InputError):
+        door("no name/", RestAccess(username="u", password="p"))
     for words in (
+        ["a.example.com", "b.example.com", "x", "--src-rapi-port=0"],
+        ["a.example.com", "b.example.com", "x", "--src-username=u", "--src-password-file=/nowhere"],
+        ["a.example.com", "b.example.com", "x", "--src-username=u"],
         ["/a", "/b", "x", "y", "--dest-instance-name=z"],
         ["/a", "/b", "x", "--dest-secondary-node=n"],
         ["/a", "/b", "x", "--parallel=0"],

@@ -14,6 +14,7 @@ from ganeti.model.names import AdminState
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.backup import OpBackupExport, OpBackupPrepare
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
+from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.rpc.fake import Fault
 from tests.support.export_nodes import ExportNode
@@ -150,7 +151,7 @@ async def test_a_kept_source_stays_down(clusters: Clusters) -> None:
     clusters.check_nothing_is_left()
 
 
-@pytest.mark.requirement("S207", "S213", "A60")
+@pytest.mark.requirement("S207", "S213", "S220", "A60")
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
@@ -171,6 +172,57 @@ async def test_a_wrong_source_is_refused(
     _, (message, _code) = failed(await clusters.target.final(job))
     assert text in message
     assert clusters.target.rpc.acts() == []
+
+
+@pytest.mark.requirement("S207")
+async def test_signatures_count_unless_the_administrator_switched_that_off(
+    clusters: Clusters,
+) -> None:
+    clusters.target.world.domain_secret = "6" * 40
+    prepared = await clusters.prepared()
+    job, _info = await clusters.begun(prepared)
+    failed(await clusters.target.final(job))
+    for master in (clusters.source, clusters.target):
+        succeeded(await master.run(OpClusterSetParams(check_domain_signatures=False)))
+    data = clusters.data(clusters.source)
+    job, info = await clusters.begun(prepared)
+    succeeded(await clusters.source.run(clusters.export(prepared, info)))
+    succeeded(await clusters.target.final(job))
+    assert clusters.data(clusters.target) == data
+    clusters.check_nothing_is_left()
+
+
+@pytest.mark.requirement("S219", "S218", "S216")
+async def test_a_move_that_nobody_goes_on_with_ends_and_leaves_nothing(clusters: Clusters) -> None:
+    prepared = await clusters.prepared()
+    job, info = await clusters.begun(prepared, helper_startup_timeout=3600)
+    assert info
+    await asyncio.sleep(3500)
+    view = clusters.target.queue.view(job)
+    assert view is not None
+    assert not view.status.is_final
+    await asyncio.sleep(200)
+    _, (message, *_) = failed(await clusters.target.final(job))
+    assert "did not come" in message
+    assert clusters.target.snapshot.instance_by_name(NAME) is None
+    assert clusters.target.world.node(1).local.disks == {}
+    assert clusters.source.instance(NAME).admin_state is AdminState.UP
+    clusters.check_nothing_is_left(keys_of_source=True)
+
+
+async def test_only_tools_of_the_cluster_compress(clusters: Clusters) -> None:
+    op = OpClusterSetParams(compression_tools=["zstd"])
+    for master in (clusters.source, clusters.target):
+        succeeded(await master.run(op))
+    prepared = await clusters.prepared()
+    job, _info = await clusters.begun(prepared, compress="gzip")
+    _, (message, _code) = failed(await clusters.target.final(job))
+    assert "gnt-cluster modify --compression-tools" in message
+    job, info = await clusters.begun(prepared, compress="zstd")
+    view = await clusters.source.run(clusters.export(prepared, info, compress="lz4"))
+    assert "lz4 is not among the compression tools" in failed(view)[1][0]
+    succeeded(await clusters.source.run(clusters.export(prepared, info, compress="zstd")))
+    succeeded(await clusters.target.final(job))
 
 
 async def test_clusters_with_different_secrets_do_not_talk(clusters: Clusters) -> None:

@@ -18,7 +18,7 @@ from ganeti.jobs.executor import Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
-from ganeti.model.compression import NONE, check_compression
+from ganeti.model.compression import NONE, check_allowed, check_compression
 from ganeti.model.instance_spec import InstanceSpec
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
@@ -171,6 +171,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> ExportPlan | RemotePlan:
         op, instance = self.op, self.instance(ctx.snapshot)
+        check_allowed(op.compress, ctx.snapshot.cluster.compression_tools)
         if op.mode == REMOTE:
             return await plan_remote(ctx, op, instance)
         check_not_migrating(instance)

@@ -30,6 +30,7 @@ from ganeti.units.telling import (
     ScriptWatch,
     telling,
 )
+from ganeti.units.transfers import secret_of_others
 from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import EndStream, RemoveTransferKey
 
@@ -68,7 +69,7 @@ async def plan_remote(ctx: UnitContext, op: OpBackupExport, instance: Instance) 
     check_not_migrating(instance)
     source = primary_node(ctx, instance)
     check_online(source)
-    secret = ctx.services.domain_secret()
+    secret = secret_of_others(ctx)
     match op.x509_key_name:
         case [str() as key_name, str() as claimed, str() as salt]:
             pass

@@ -16,6 +16,7 @@ from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.planner import placed_disks
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.compression import check_allowed
 from ganeti.model.iallocator import RequestType, why_not
 from ganeti.model.names import DiskRole
 from ganeti.model.objects import Instance, Node, NodeUuid
@@ -127,6 +128,7 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
         ]
 
     async def check_prereq(self, ctx: UnitContext) -> CreatePlan:
+        check_allowed(self.op.compress, ctx.snapshot.cluster.compression_tools)
         found = await find_export(ctx, self.op) if self.op.mode == IMPORT else None
         if found is not None:
             self.op = filled(ctx, self.op, found.description)

@@ -28,7 +28,7 @@ from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import copies_open
 from ganeti.units.instance.install import scripts_of
 from ganeti.units.telling import LOOK_EVERY_S, MIB, ScriptWatch, telling
-from ganeti.units.transfers import make_end
+from ganeti.units.transfers import make_end, secret_of_others
 from ganeti.units.undo.step import Step
 from ganeti.units.undo.transfers import ConfirmStream, EndStream, RemoveTransferKey
 
@@ -79,7 +79,7 @@ def check_remote_import_arguments(op: OpInstanceCreate) -> None:
 
 def check_source(ctx: UnitContext, op: OpInstanceCreate) -> str:
     """The certificate of the source, if that cluster shares our secret (S213)."""
-    secret = ctx.services.domain_secret()
+    secret = secret_of_others(ctx)
     check_handshake(secret, op.source_handshake)
     certificate = verified_certificate(secret, op.source_x509_ca or "")
     check_not_expired(certificate, ctx.now)

@@ -1,0 +1,250 @@
+"""A cluster that is not our own, as a program that submits jobs sees it: by its master's socket, or by REST."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ganeti.base.errors import ErrorCode, ExecError, InputError, PrereqError
+
+if TYPE_CHECKING:  # slow to import
+    import ssl
+
+    from ganeti.clients.luxi import LuxiClient
+    from ganeti.model.opcodes import OpCode
+
+FINAL = ("success", "error", "canceled")
+REST_PORT = 5080
+ANSWER_S = 60.0
+AGAIN_S = 60.0
+"""How long what changes nothing is asked again where nobody answers, as while the mastership goes to another node."""
+PASSWORD_LIMIT = 1024
+
+
+class News(NamedTuple):
+    """What a job has said since the last time: its status, and kind and content of each entry."""
+
+    status: str
+    entries: Sequence[tuple[str, Any]]
+
+
+class Door(Protocol):
+    """One of two clusters. Everything may raise GanetiError."""
+
+    def submit(self, op: "OpCode") -> int: ...
+
+    def watch(self, job_id: int) -> Iterator[News]:
+        """News of a job until it has ended."""
+        ...
+
+    def result(self, job_id: int) -> Any:
+        """The result of a job that has ended, or its error is raised."""
+        ...
+
+
+class LuxiDoor:
+    """A cluster whose master runs on this machine, by its socket; a connection for each question."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    def submit(self, op: "OpCode") -> int:
+        with self._client() as client:
+            return int(client.submit_job([op]))
+
+    def watch(self, job_id: int) -> Iterator[News]:
+        with self._client() as client:
+            for change in client.wait_for_job(job_id):
+                yield News(change.status, [(entry[2], entry[3]) for entry in change.entries])
+
+    def result(self, job_id: int) -> Any:
+        from ganeti.cli.jobs import wait_for_result
+
+        with self._client() as client:
+            return wait_for_result(client, job_id, is_quiet=True)[0]
+
+    def _client(self) -> "LuxiClient":
+        from ganeti.cli.placement_input import luxi_client
+
+        return luxi_client(str(self._socket))
+
+
+@dataclass(frozen=True)
+class RestAccess:
+    """How a REST server is reached; `ca_file` "": the certificates that this machine trusts."""
+
+    port: int = REST_PORT
+    ca_file: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+
+
+class RestDoor:
+    """A cluster by its REST server, whose certificate must be good for its name."""
+
+    def __init__(self, host: str, access: RestAccess) -> None:
+        self._host, self._access = host, access
+        self._context = _context(access.ca_file)
+
+    def submit(self, op: "OpCode") -> int:
+        from ganeti.model import wire
+        from ganeti.model.opcodes.base import OpCode
+
+        # What every opcode has is no part of a request's body.
+        common = {"OP_ID", *OpCode.__struct_fields__}
+        fields = {name: value for name, value in wire.plain(op).items() if name not in common}
+        match op.op_id():
+            case "OP_INSTANCE_CREATE":
+                return int(self._ask("POST", "/2/instances", {"__version__": 1, **fields}))
+            case "OP_INSTANCE_QUERY_DATA":
+                [name] = fields["instances"]
+                return int(self._ask("GET", _instance(name, "info?static=1")))
+            case "OP_BACKUP_PREPARE":
+                name = fields["instance_name"]
+                return int(
+                    self._ask("PUT", _instance(name, f"prepare-export?mode={fields['mode']}"))
+                )
+            case "OP_BACKUP_EXPORT":
+                name = fields.pop("instance_name")
+                # Its name in this interface.
+                fields["destination"] = fields.pop("target_node")
+                return int(self._ask("PUT", _instance(name, "export"), fields))
+            case unknown:
+                raise NotImplementedError(unknown)
+
+    def watch(self, job_id: int) -> Iterator[News]:
+        status: list[str] | None = None
+        serial: int | None = None
+        while True:
+            body = {
+                "fields": ["status"],
+                "previous_job_info": status,
+                "previous_log_serial": serial,
+            }
+            answer = self._ask_again(f"/2/jobs/{job_id}/wait", body)
+            if answer is None:
+                continue
+            status, entries = answer["job_info"], answer["log_entries"] or []
+            if status is None:
+                raise ExecError(f"job {job_id} of {self._host} is gone")
+            serial = max([serial or 0, *(entry[0] for entry in entries)]) or None
+            yield News(status[0], [(entry[2], entry[3]) for entry in entries])
+            if status[0] in FINAL and not entries:
+                return
+
+    def result(self, job_id: int) -> Any:
+        job = self._ask_again(f"/2/jobs/{job_id}")
+        [found] = job["opresult"]
+        if job["status"] == "success":
+            return found
+        match found:
+            case [str(), [str() as text, *_]]:
+                raise ExecError(f"job {job_id} of {self._host}: {text}")
+            case _:
+                raise ExecError(f"job {job_id} of {self._host} ended as {job['status']}")
+
+    def _ask_again(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """What may be asked more than once."""
+        end = time.monotonic() + AGAIN_S
+        while True:
+            try:
+                return self._ask("GET", path, body)
+            except _NoAnswerError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1.0)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        import base64
+        import json
+        import urllib.error
+        import urllib.request
+
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        pair = f"{self._access.username}:{self._access.password}".encode()
+        request = urllib.request.Request(
+            f"https://{host}:{self._access.port}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Basic {base64.b64encode(pair).decode()}",
+                "Content-Type": "application/json",
+            },
+        )
+        try:
+            with urllib.request.urlopen(  # noqa: S310 - https
+                request, timeout=ANSWER_S, context=self._context
+            ) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as err:
+            with err:
+                raise _refusal(self._host, err.code, err.read(64 * 1024)) from None
+        except (OSError, ValueError) as err:
+            raise _NoAnswerError(
+                f"cannot ask {self._host} port {self._access.port}: {err}", ErrorCode.ENVIRONMENT
+            ) from err
+
+
+class _NoAnswerError(PrereqError):
+    """Nobody answered, or nobody who can be understood."""
+
+
+def _refusal(host: str, status: int, body: bytes) -> PrereqError:
+    import json
+
+    try:
+        said = json.loads(body)
+        text = str(said.get("explain") or said.get("message"))
+    except (ValueError, AttributeError):
+        text = "it does not say why"
+    if status in (502, 503, 504):
+        return _NoAnswerError(f"{host} cannot answer now ({status}): {text}", ErrorCode.ENVIRONMENT)
+    return PrereqError(f"{host} refuses ({status}): {text:.2000}", ErrorCode.WRONG_INPUT)
+
+
+def _instance(name: str, what: str) -> str:
+    from urllib.parse import quote
+
+    return f"/2/instances/{quote(name, safe='')}/{what}"
+
+
+def _context(ca_file: str) -> "ssl.SSLContext":
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except OSError as err:  # ssl.SSLError is one
+        raise PrereqError(
+            f"the certificates in {ca_file} cannot be used: {err}", ErrorCode.ENVIRONMENT
+        ) from err
+
+
+def password_in(name: str, option: str) -> str:
+    """The password in a file of one line; InputError."""
+    try:
+        with open(name, encoding="utf-8") as file:  # noqa: PTH123 - pathlib may be a pipe's path too
+            lines = file.read(PASSWORD_LIMIT).splitlines()
+    except (OSError, UnicodeDecodeError) as err:
+        raise InputError(f"cannot be read: {err}", option) from err
+    if len(lines) != 1 or not lines[0]:
+        raise InputError(f"{name} must have one line, with the password", option)
+    return lines[0]
+
+
+def door(where: str, access: RestAccess) -> Door:
+    """The cluster that an argument names: the path of a socket, or a host's name with its REST server."""
+    from ganeti.base.addresses import is_address
+    from ganeti.base.identifiers import host_name
+
+    if where.startswith("/"):
+        return LuxiDoor(Path(where))
+    if not is_address(where):
+        host_name(where, "cluster")
+    if not access.username or not access.password:
+        raise InputError(
+            f"a cluster by its name ({where}) needs a user and a file with the password, as"
+            " --src-username and --src-password-file",
+            "cluster",
+        )
+    return RestDoor(where, access)
