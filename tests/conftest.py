@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # it publishes no types
 
@@ -23,6 +24,10 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Where `tmp_path` is.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(fast_directory()))
+
+# How long a case takes says something of the machine only.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 REAL = ("tests/cluster/", "tests/host/")
 """Where the tests with real daemons or machines are."""

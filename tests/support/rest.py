@@ -122,6 +122,37 @@ class RestRig:
         return answer
 
 
+class EventReader:
+    """What a client of `/2/events` makes of them: jobs and what has become of them; it may die at any moment."""
+
+    def __init__(self, last: str) -> None:
+        self.last = last
+        self.jobs: dict[int, str] = {}
+        self._anew: dict[int, str] | None = None
+        self._numbers: list[tuple[int, int]] = []
+
+    def cut_off(self) -> None:
+        """Forget what was not complete."""
+        self._anew = None
+
+    def take(self, kind: str, content: Any, number: str | None) -> None:
+        """One event; AssertionError if its number was told before."""
+        if kind == "reset":
+            self._anew = {}
+        elif kind == "job":
+            known = self.jobs if self._anew is None else self._anew
+            known[content["id"]] = content["status"]
+        if kind == "complete":
+            assert self._anew is not None
+            self.jobs, self._anew = self._anew, None
+        elif self._anew is None:
+            assert number is not None
+            epoch, _, serial = number.partition("-")
+            assert (int(epoch), int(serial)) > max(self._numbers, default=(0, 0)), "told twice"
+            self._numbers.append((int(epoch), int(serial)))
+        self.last = number or self.last
+
+
 def credentials(user: str, password: str = "secret") -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from ganeti.api.event_log import EventLog
+from ganeti.daemons.rapi import WITHOUT_MASTER_S
 from ganeti.model.job import remote_source
 from ganeti.model.names import JobStatus
 from ganeti.web import events
 from ganeti.web.events import EventHub
-from tests.support.rest import GUEST, TENANT, RestRig, request
+from tests.support.rest import GUEST, TENANT, EventReader, RestRig, request
 from tests.unit.query.cluster import job as made
 
 pytestmark = pytest.mark.requirement("S192")
@@ -91,42 +92,13 @@ async def test_a_subscriber_that_is_cut_off_again_and_again_gets_each_event_once
     assert found == list(range(1, len(found) + 1))
 
 
-class Reader:
-    """A client that knows jobs and what has become of them, and dies at any moment."""
-
-    def __init__(self, last: str) -> None:
-        self.last = last
-        self.jobs: dict[int, str] = {}
-        self._anew: dict[int, str] | None = None
-        self._numbers: list[tuple[int, int]] = []
-
-    def cut_off(self) -> None:
-        self._anew = None
-
-    def take(self, kind: str, content: Any, number: str | None) -> None:
-        if kind == "reset":
-            self._anew = {}
-        elif kind == "job":
-            known = self.jobs if self._anew is None else self._anew
-            known[content["id"]] = content["status"]
-        if kind == "complete":
-            assert self._anew is not None
-            self.jobs, self._anew = self._anew, None
-        elif self._anew is None:
-            assert number is not None
-            epoch, _, serial = number.partition("-")
-            assert (int(epoch), int(serial)) > max(self._numbers, default=(0, 0)), "told twice"
-            self._numbers.append((int(epoch), int(serial)))
-        self.last = number or self.last
-
-
 @pytest.mark.parametrize("seed", range(4))
 async def test_who_is_cut_off_while_masters_change_knows_everything_in_the_end(
     rig: RestRig, seed: int
 ) -> None:
     await ready(rig)
     chance, truth = random.Random(seed), dict[int, str]()
-    reader = Reader(str(rig.hub._last))
+    reader = EventReader(str(rig.hub._last))
 
     def happens() -> None:
         number = chance.randrange(1, 8)
@@ -251,3 +223,17 @@ async def test_the_hub_says_how_long_the_master_is_silent(rig: RestRig) -> None:
     assert rig.hub.silent_s() < 5
     assert isinstance(rig.hub, EventHub)
     assert isinstance(rig.master.events, EventLog)
+
+
+async def test_a_master_where_nothing_happens_is_not_silent(
+    rig: RestRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 2 * events.POLL_S < WITHOUT_MASTER_S
+    monkeypatch.setattr(events, "POLL_S", 0.05)
+    await ready(rig)
+    job(rig, 1)
+    async with asyncio.timeout(20):
+        for _ in range(3):
+            heard = rig.hub._heard
+            while rig.hub._heard == heard:  # noqa: ASYNC110 - it follows the master in a task of its own
+                await asyncio.sleep(0.01)
