@@ -1,6 +1,10 @@
 """A session of an administrator: the real commands against real daemons, on the fake hypervisor."""
 
+import contextlib
+import os
+import pty
 import re
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -257,3 +261,65 @@ def test_destroy_refuses_while_there_are_instances_or_nodes(
     assert web in cluster.names("instance")
     cluster.fails("gnt-node", "remove", "node2")
     assert "node2.vcluster.test" in cluster.names("node")
+
+
+NODES_ON_A_TERMINAL = """\
+\x1b[1mNode                Role\x1b[0m
+node1.vcluster.test M
+node2.vcluster.test C
+node3.vcluster.test C
+"""
+
+
+def on_terminal(cluster: LocalCluster, *argv: str, typed: str = "") -> tuple[int, str]:
+    """Exit status and screen of a command whose three standard files are a terminal."""
+    ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())  # the terminal shows it before anything else
+    process = subprocess.Popen(
+        cluster.node(1).words([*argv]),
+        env={**cluster.node(1).environment(), "TERM": "xterm", "COLUMNS": "80"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    screen = b""
+    with contextlib.suppress(OSError):  # so does a terminal end whose last user has gone
+        while data := os.read(ours, 65_536):
+            screen += data
+    os.close(ours)
+    return process.wait(60), screen.decode().replace("\r\n", "\n")
+
+
+def test_a_session_on_a_terminal_and_in_a_pipe_looks_as_ever(
+    cluster: LocalCluster, new_name: NewName
+) -> None:
+    words = ("gnt-node", "list", "-o", "name,role")
+    assert on_terminal(cluster, *words) == (0, NODES_ON_A_TERMINAL)
+    plain = NODES_ON_A_TERMINAL.replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert cluster.ok(*words).out == plain
+    name = new_name()
+    add = ("gnt-instance", "add", "-n", "node2", *cluster.noop_options(), name)
+    status, screen = on_terminal(cluster, *add)
+    assert status == 0
+    assert [line[25:] for line in screen.splitlines()] == [
+        "* creating instance disks...",
+        " - INFO: disk 0 (1 MiB) on node2.vcluster.test",
+        f"adding instance {name} to cluster config",
+        "* running the instance OS create scripts...",
+        "* starting instance...",
+    ]
+    question = f"Remove instance {name} and all data on its disks? y/[n]: "
+    remove = ("gnt-instance", "remove", name)
+    refused = f"n\n{question}Failure: Nothing was done.\n"
+    assert on_terminal(cluster, *remove, typed="n\n") == (13, refused)
+    assert name in cluster.names("instance")
+    status, screen = on_terminal(cluster, *remove, typed="y\n")
+    assert (status, screen.startswith(f"y\n{question}")) == (0, True)
+    assert name not in cluster.names("instance")
+    assert on_terminal(cluster, "gnt-instance", "startup", name) == (
+        1,
+        PREREQ.format("unknown_entity")
+        + f"there is no instance {name}; `gnt-instance list` shows those that exist\n",
+    )

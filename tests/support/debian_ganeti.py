@@ -29,13 +29,13 @@ def run_debian(
     root = unpacked(*COMMANDS)
     programs = root / "usr/share/ganeti/3.0"
     script = (
-        "mount --make-rprivate /; mkdir -p /run/ganeti /var/lib/ganeti;"
+        "mkdir -p /run/ganeti /var/lib/ganeti;"
         ' mount --bind "$1" /run/ganeti; mount --bind "$2" /var/lib/ganeti; shift 2; exec "$@"'
     )
     ours = [str(paths.run), str(paths.data)]
     theirs = [PYTHON, "-W", "ignore", str(programs / command), *words]
     done = subprocess.run(
-        ["unshare", "-m", "bash", "-c", script, "bash", *ours, *theirs],
+        ["unshare", "-m", "--propagation", "slave", "bash", "-c", script, "bash", *ours, *theirs],
         env={
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONPATH": f"{programs}:{environment(root)['PYTHONPATH']}",

@@ -17,7 +17,7 @@ PASSWORD = "only for these sshd"
 PORT = 2222
 RUN_LIMIT_S = 120
 _PACKAGES = ("openssh-server", "libwrap0")
-_SCRIPT = 'mount --make-rprivate /; mkdir -p /run/sshd; mount --bind "$1" /etc; shift; exec "$@"'
+_SCRIPT = 'mkdir -p /run/sshd; mount --bind "$1" /etc; shift; exec "$@"'
 """The whole of /etc: single files would come back when somebody replaces the host's."""
 
 
@@ -77,7 +77,20 @@ def sshd_on(node: VirtualNode) -> Iterator[str]:
     words = [str(program), "-D", "-e", "-f", str(place / "config")]
     with (place / "log").open("ab") as log:
         process = subprocess.Popen(
-            node.words(["unshare", "-m", "bash", "-c", _SCRIPT, "bash", str(etc), *words]),
+            node.words(
+                [
+                    "unshare",
+                    "-m",
+                    "--propagation",
+                    "slave",
+                    "bash",
+                    "-c",
+                    _SCRIPT,
+                    "bash",
+                    str(etc),
+                    *words,
+                ]
+            ),
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": f"{libraries}:{usr}"},
             stdin=subprocess.DEVNULL,
             stdout=log,

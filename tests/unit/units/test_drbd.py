@@ -117,7 +117,7 @@ async def test_what_a_new_disk_has(master: Master, kernels: Kernels) -> None:
     check(master, kernels)
 
 
-@pytest.mark.requirement("G23")
+@pytest.mark.requirement("G23", "F34")
 async def test_no_job_has_the_secret(master: Master) -> None:
     instance = await made(master)
     secrets = {disk.secret for disk in instance.disks}

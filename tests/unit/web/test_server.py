@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from ganeti.web import bodies
+from ganeti.web import bodies, server
 from ganeti.web.server import Limits, tls_context
 from tests.support.rest import READER, RestRig, credentials, parsed, request, rest_rig
 
 LOGIN = f"Authorization: {credentials('admin')}\r\n".encode()
 HOST = b"Host: localhost\r\n"
+HALF_OPEN = 400
 NEXT = b"GET /version HTTP/1.1\r\n" + HOST + LOGIN + b"\r\n"
 
 
@@ -300,3 +301,42 @@ async def test_the_clients_right_to_guess_is_limited(rig: RestRig) -> None:
         await rig.raw(request("GET", "/version", b"", "nobody", {"Connection": "close"}))
     assert time.monotonic() - begun > 0.7
     await serves_others(rig)
+
+
+@pytest.mark.requirement("A10")
+async def test_lines_that_end_with_a_line_feed_alone_are_refused(rig: RestRig) -> None:
+    head = b"PUT /2/redistribute-config HTTP/1.1\r\nContent-Type: application/json\r\n"
+    data = await rig.raw(
+        (head + HOST + LOGIN + b"Content-Length: 2\r\n\r\n").replace(b"\r", b"") + b"{}"
+    )
+    assert not data or parsed(data).status == 400
+    assert rig.master.queue.submitted == []
+
+
+def client_hello() -> bytes:
+    """The first message of a handshake."""
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(received, sent, server_hostname="x").do_handshake()
+    return sent.read()
+
+
+@pytest.mark.requirement("A7", "A16")
+async def test_handshakes_that_never_end_take_nothing_from_others_and_are_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HANDSHAKE_S", 2.0)
+    async with rest_rig(tmp_path) as rig:
+        half = [await asyncio.open_connection("127.0.0.1", rig.port) for _ in range(HALF_OPEN)]
+        hello = client_hello()
+        for number, (_, writer) in enumerate(half):
+            writer.write(hello[: number % len(hello)])
+        busy_s = time.process_time()
+        await serves_others(rig)
+        async with asyncio.timeout(40):
+            for reader, writer in half:
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()
+                writer.close()
+        assert time.process_time() - busy_s < 3
+        await serves_others(rig)
