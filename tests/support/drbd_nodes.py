@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import StorageUnit
@@ -12,6 +13,7 @@ from ganeti.model.instance_spec import DiskSpec
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, MirroredDevice
 from ganeti.rpc.procedures.form import Nothing
+from ganeti.rpc.procedures.host import NODE_VERIFY, VerifyArgs, VerifyReport
 from ganeti.storage import assemble
 from ganeti.storage.assemble import device
 from ganeti.storage.drbd.driver import DrbdDisk, mirrored_devices
@@ -63,12 +65,19 @@ class DrbdModelNode(MemoryNode):
 
     def handlers(self) -> Handlers:
         found = super().handlers()
-        kernel = KERNELS[0].of(self.name).kernel()
 
         async def devices(_args: Nothing, _call: Call) -> list[MirroredDevice]:
-            return await mirrored_devices(kernel)
+            return await mirrored_devices(KERNELS[0].of(self.name).kernel())
+
+        report = found[NODE_VERIFY.name]
+
+        async def verify(args: VerifyArgs, call: Call) -> VerifyReport:
+            version, helper = KERNELS[0].of(self.name).kernel().module()
+            told: VerifyReport = await report(args, call)
+            return replace(told, mirror_version=version, mirror_helper=helper)
 
         found[MIRRORED_DEVICES.name] = devices
+        found[NODE_VERIFY.name] = verify
         return found
 
     def _units(self, asked: Sequence[StorageUnit]) -> list[tuple[StorageUnit, SharedDirectory]]:

@@ -345,6 +345,9 @@ class PairDisk(BlockDevice):
         self._part()
         await self._below.check_identity()
 
+    async def outdate(self) -> None:
+        """Which end is behind is known here anyway: `_latest`."""
+
     async def sync_status(self) -> SyncStatus | None:
         part = self._part()
         if part.role is None:

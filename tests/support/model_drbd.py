@@ -69,6 +69,7 @@ class Copy:
     generation: int = JUST_CREATED
     before: frozenset[int] = frozenset()
     has_all: bool = False
+    outdated: bool = False
 
 
 @dataclass
@@ -101,12 +102,17 @@ class DrbdNode:
     fail_at: int | None = None
     """The number of the call that fails, from 0."""
     is_dead: bool = False
+    version: str = "8.4.11"
+    """'' if the module is not loaded."""
+    helper: str = "/bin/true"
 
     def kernel(self) -> Kernel:
         """What a driver on this node has."""
         proc, helper = self.directory / "proc", self.directory / "helper"
-        proc.write_text("version: 8.4.11 (api:1/proto:86-101)\n")
-        helper.write_text("/bin/true\n")
+        proc.write_text(f"version: {self.version} (api:1/proto:86-101)\n")
+        helper.write_text(f"{self.helper}\n")
+        if not self.version:
+            proc.unlink()
         return Kernel(run=self.run, connect=self.connect, proc=proc, helper=helper)
 
     def _count(self, words: Sequence[str]) -> None:
@@ -225,7 +231,7 @@ class DrbdNode:
         for _node, theirs in self.world.connected(self, name):
             if theirs.role == "Primary" and not (device.two_primaries and theirs.two_primaries):
                 raise StorageError("multiple primaries not allowed")
-        if copy is None or not copy.has_all:
+        if copy is None or not copy.has_all or copy.outdated:
             there = [node.copy(one) for node, one in self.world.connected(self, name)]
             if force and copy is not None:
                 copy.has_all, copy.generation = True, self.world.new_generation()
@@ -240,6 +246,13 @@ class DrbdNode:
         if device.is_held:
             raise StorageError("device is held open by someone")
         device.role = "Secondary"
+
+    def _outdate(self, minor: str) -> None:
+        name, device = self.by_minor(minor)
+        copy = self.copy(device)
+        if device.role == "Primary" or copy is None or self.world.connected(self, name):
+            raise StorageError("refusing to be outdated")
+        copy.outdated = True
 
     def _detach(self, minor: str) -> None:
         name, device = self.by_minor(minor)
@@ -281,7 +294,9 @@ class DrbdNode:
         copy = self.copy(device)
         if copy is None:
             return "Diskless"
-        return "UpToDate" if copy.has_all else "Inconsistent"
+        if not copy.has_all:
+            return "Inconsistent"
+        return "Outdated" if copy.outdated else "UpToDate"
 
     def _events2(self, *_options: str) -> str:
         lines = []
@@ -385,7 +400,10 @@ class DrbdWorld:
     def _compare(self, one: tuple[DrbdNode, Device], two: tuple[DrbdNode, Device]) -> None:
         ours, theirs = one[0].copy(one[1]), two[0].copy(two[1])
         one[1].replication = two[1].replication = "Established"
-        if ours is None or theirs is None or ours.generation == theirs.generation:
+        if ours is None or theirs is None:
+            return
+        if ours.generation == theirs.generation:
+            ours.outdated = theirs.outdated = False
             return
         if _comes_from(theirs, ours):
             self._fill(ours, theirs, one[1], two[1])
@@ -398,6 +416,7 @@ class DrbdWorld:
     def _fill(self, source: Copy, target: Copy, sending: Device, taking: Device) -> None:
         target.has_all = False
         if self.syncs_at_once:
+            target.outdated = False
             target.generation, target.before, target.has_all = (
                 source.generation,
                 source.before,

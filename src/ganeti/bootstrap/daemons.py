@@ -33,7 +33,7 @@ MODULES = {
 CONFD_VARIABLE, RAPI_VARIABLE = "GANETI_CONFD", "GANETI_RAPI"
 """A node of a virtual cluster runs the query daemon, or the REST server, only where this is 1; a host always does."""
 
-START_LIMIT_S = 300.0
+START_LIMIT_S = 600.0
 """A busy host under emulation may need that long; one that has ended is noticed at once."""
 STOP_LIMIT_S = 30.0
 LOOK_INTERVAL_S = 0.02

@@ -11,7 +11,12 @@ from typing import Annotated, Any, NamedTuple, get_args
 from ganeti.model import cluster_values as values
 from ganeti.model.compression import TOOLS
 from ganeti.model.data_collectors import check_enabled, check_intervals, enabled, intervals_us
-from ganeti.model.disk_templates import DISK_TEMPLATES, ENABLED_BY_DEFAULT, TEMPLATES
+from ganeti.model.disk_templates import (
+    DISK_TEMPLATES,
+    DRBD_HELPERS_OFF,
+    ENABLED_BY_DEFAULT,
+    TEMPLATES,
+)
 from ganeti.model.fields import Field, Form
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, hypervisor_defaults
 from ganeti.model.iallocator import BUILT_IN, parse_defaults
@@ -138,6 +143,15 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         check=values.check_volume_group, heading="lvm volume group", is_general=True,
         info="volume_group_name",
     )] = ""
+    drbd_helper: Annotated[str, ClusterParam(
+        given=str,
+        field=Field(
+            "what the module of DRBD on each node must be told to ask (its option usermode_helper): a"
+            " program that does nothing", "! --drbd-usermode-helper", metavar="PROGRAM",
+        ),
+        check=values.check_helper, heading="drbd usermode helper", is_general=True,
+        info="drbd_usermode_helper",
+    )] = DRBD_HELPERS_OFF[0]
     reserved_lvs: Annotated[tuple[str, ...], ClusterParam(
         given=list[str],
         field=Field(
@@ -317,7 +331,6 @@ UNKNOWN_PARAMS = (
     UnknownParam("osparams_private_cluster"),
     UnknownParam("max_tracked_jobs"),
     UnknownParam("modify_etc_hosts"),
-    UnknownParam("drbd_helper", "drbd_usermode_helper"),
     UnknownParam("use_external_mip_script", "use_external_mip_script", value=False),
     UnknownParam("gluster_storage_dir", "gluster_storage_dir", value=""),
     UnknownParam("install_image", "install_image", value=""),

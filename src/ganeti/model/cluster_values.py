@@ -17,7 +17,7 @@ from ganeti.base.identifiers import (
     volume_name,
 )
 from ganeti.model.disk_params import check_disk_params
-from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, DRBD_HELPERS_OFF
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS, check_hypervisor_params
 from ganeti.model.param import check_params
 from ganeti.model.param_checks import (
@@ -71,6 +71,16 @@ def one_of(known: Collection[str]) -> Check:
                 raise InputError(f"{word!r:.60} is not known; known: {', '.join(known)}", name)
 
     return check
+
+
+def check_helper(given: str, name: str) -> None:
+    """A helper of DRBD that decides nothing: split brains are for people."""
+    if given not in DRBD_HELPERS_OFF:
+        raise InputError(
+            f"must be one that does nothing: {', '.join(DRBD_HELPERS_OFF)}; another would decide on its own what"
+            " becomes of copies",
+            name,
+        )
 
 
 def at_most(most: int) -> Check:

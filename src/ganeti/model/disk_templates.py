@@ -227,6 +227,8 @@ ADOPTED_DRIVER = "manual"
 """First word of the `logical_id` of adopted block devices, as Ganeti has it; the second is the path."""
 BLOCK_DEVICE_ROOT = "/dev/disk/"
 """Where names of devices stay with them."""
+DRBD_HELPERS_OFF = ("/bin/true", "/usr/bin/true", "disabled")
+"""What the module of DRBD may be told to ask when something happens: nobody."""
 RBD_SCHEME = "rbd:"
 """Before pool and image, where the hypervisor reads an image of Ceph by itself."""
 

@@ -32,6 +32,7 @@ from ganeti.rpc.procedures.host import (
     VerifyArgs,
     VerifyReport,
 )
+from ganeti.storage.drbd.driver import Kernel
 from ganeti.storage.kinds import storage_kind, storage_problems
 from ganeti.store.asides import asides_of, read_aside
 
@@ -153,6 +154,7 @@ class _Node:
 
     async def verify(self, args: VerifyArgs, _call: Call) -> VerifyReport:
         authority, authority_not_after = self.facts.authority()
+        mirror_version, mirror_helper = await asyncio.to_thread(Kernel().module)
         return VerifyReport(
             software=__version__,
             protocol=PROTOCOL_VERSION,
@@ -172,6 +174,8 @@ class _Node:
             authority_not_after=authority_not_after,
             states_aside=[str(path) for path in asides_of(self.paths.state)],
             asides_hold=await asyncio.to_thread(self._asides_hold),
+            mirror_version=mirror_version,
+            mirror_helper=mirror_helper,
         )
 
     async def stored_disks(self, args: StorageUnits, _call: Call) -> list[StoredDisk]:

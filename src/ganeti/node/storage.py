@@ -20,6 +20,7 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_GIVE_BACK,
     BLOCKDEV_GROW,
     BLOCKDEV_INFO,
+    BLOCKDEV_OUTDATE,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
     DISKS_INFO,
@@ -55,6 +56,7 @@ def handlers(
         BLOCKDEV_GIVE_BACK.name: disks.give_back,
         BLOCKDEV_ASSEMBLE.name: disks.open,
         BLOCKDEV_SHUTDOWN.name: disks.close,
+        BLOCKDEV_OUTDATE.name: disks.outdate,
         BLOCKDEV_INFO.name: disks.info,
         DISKS_INFO.name: disks.infos,
         MIRRORED_DEVICES.name: disks.mirrored,
@@ -122,6 +124,14 @@ class _Disks:
         device = self.device(args.instance_name, args.disk)
         async with self.locks.of(args.instance_name):
             await device.close()
+        return Nothing()
+
+    async def outdate(self, args: DiskArgs, _call: Call) -> Nothing:
+        device = self.device(args.instance_name, args.disk)
+        if device.mirror is None:
+            raise StorageError(f"disks of template {args.disk.template} have no other copy")
+        async with self.locks.of(args.instance_name):
+            await device.mirror.outdate()
         return Nothing()
 
     async def remove(self, args: DiskArgs, _call: Call) -> Nothing:

@@ -15,6 +15,10 @@ class Mirror(Protocol):
         """How the two copies are, as this node sees it; None if it is not open here."""
         ...
 
+    async def outdate(self) -> None:
+        """Let this copy know that the other one is newer; no-op if it is not open."""
+        ...
+
 
 class Snapshots(Protocol):
     """What a driver offers that can keep the data of a moment."""

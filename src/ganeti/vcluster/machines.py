@@ -16,7 +16,7 @@ from pathlib import Path
 from ganeti.base.errors import ExecError
 from ganeti.vcluster.machine_image import MachineImage, make_disk
 
-CPU = "qemu64"
+CPU = "max,-erms,-fsrm"
 """One with `rep movsb` for whole blocks (as `max`) would have that emulated byte by byte: memory is copied at a third."""
 MEMORY_MIB = 288
 STATE_MIB = 96

@@ -13,6 +13,7 @@ from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OpCode
 from ganeti.model.opcodes.base import DiskRequest
+from ganeti.model.opcodes.cluster import OpClusterSetParams, OpClusterVerifyGroup
 from ganeti.model.opcodes.instance import (
     OpInstanceCreate,
     OpInstanceQueryData,
@@ -38,7 +39,7 @@ from ganeti.store.faulty import Crash
 from ganeti.units.undo.disks import removals
 from tests.support.drbd_nodes import DrbdModelNode, Kernels
 from tests.support.units_cluster import NODES as UUIDS
-from tests.support.units_cluster import Master, World, failed, node_name, succeeded
+from tests.support.units_cluster import Master, World, failed, node_name, said, succeeded
 from tests.unit.units.opcodes import NAME, create, migrate, modify
 
 pytestmark = pytest.mark.virtual_time
@@ -259,6 +260,47 @@ async def test_disks_that_lost_their_connection_are_found_and_activated(
     assert [row[0] for row in missing[NAME]] == [TWO]
 
 
+@pytest.mark.requirement("G13", "F22")
+async def test_a_copy_that_was_cut_off_while_its_primary_was_written_to_is_not_used(
+    master: Master, kernels: Kernels
+) -> None:
+    instance = await made(master, pnode=TWO, snode=THREE)
+    one, two = kernels.of(TWO), kernels.of(THREE)
+    verify = OpGroupVerifyDisks(group_name="default")
+    for disk in instance.disks:
+        one.drop(disk.uuid, "Connecting")
+        two.drop(disk.uuid, "Connecting")
+    succeeded(await master.run(verify))
+    states = {node.disk_state(end) for node in (one, two) for end in node.devices.values()}
+    assert states == {"UpToDate"}, "nothing was written yet: both copies have all"
+    written, other = (disk.uuid for disk in instance.disks)
+    one.write(written)
+    view = await master.run(verify)
+    assert f"disk/0 of {NAME} on {THREE} lacks what was written" in said(view)
+    assert two.disk_state(two.devices[written]) == "Outdated"
+    assert two.disk_state(two.devices[other]) == "UpToDate"
+    one.is_dead = True
+    gone = replace(master.snapshot.nodes[UUIDS[1]], offline=True, master_candidate=False)
+    await master.change(lambda draft: draft.put(gone))
+    op = OpInstanceFailover(instance_name=NAME, ignore_consistency=True)
+    assert "drbdsetup primary --force" in repr(failed(await master.run(op)))
+
+
+@pytest.mark.requirement("G13")
+async def test_a_copy_that_was_outdated_is_brought_up_to_date_again(
+    master: Master, kernels: Kernels
+) -> None:
+    instance = await made(master)
+    one = kernels.of(ONE)
+    for node in (one, kernels.of(TWO)):
+        for disk in instance.disks:
+            node.drop(disk.uuid, "StandAlone")
+    one.write(instance.disks[0].uuid)
+    succeeded(await master.run(OpGroupVerifyDisks(group_name="default")))
+    succeeded(await master.run(OpInstanceActivateDisks(instance_name=NAME)))
+    check(master, kernels)
+
+
 async def test_all_groups_are_looked_at(master: Master) -> None:
     await made(master)
     jobs = succeeded(await master.run(OpClusterVerifyDisks()))["jobs"]
@@ -438,3 +480,60 @@ async def test_a_mirrored_disk_is_shown_with_both_nodes_and_minors(master: Maste
         status = DiskView(*shown_disk[side])
         assert (status.is_degraded, status.state) == (False, CopyState.OK)
     assert [child["dev_type"] for child in shown_disk["children"]] == ["plain", "plain"]
+
+
+# --- what verify finds ---
+
+
+async def found(master: Master) -> list[list[str]]:
+    """Severity, code, kind, name and text of what the check of the group says about DRBD."""
+    view = await master.run(OpClusterVerifyGroup(group_name="default", error_codes=True))
+    lines = [line.removeprefix("  - ").split(":", 4) for line in said(view).splitlines()]
+    return [line for line in lines if len(line) > 1 and line[1].startswith("ENODEDRBD")]
+
+
+@pytest.mark.requirement("F25", "G11")
+async def test_verify_compares_minors_in_use_with_those_of_the_configuration(
+    master: Master, kernels: Kernels
+) -> None:
+    await made(master)
+    assert await found(master) == []
+    node = kernels.of(TWO)
+    await node.run(["drbdsetup", "new-resource", "foreign"])
+    await node.run(["drbdsetup", "new-minor", "foreign", "7", "0"])
+    first, second = (disk.uuid for disk in master.instance(NAME).disks)
+    node.devices[first].minor = 9
+    await node.run(["drbdsetup", "down", second])
+    texts = {line[4] for line in await found(master)}
+    assert texts == {
+        "minor 7 is in use by foreign, which is no disk of the cluster here",
+        f"disk/0 of {NAME} has minor 9 instead of 0",
+        f"minor 1 (disk/1 of {NAME}) is not in use; run: gnt-instance activate-disks {NAME}",
+    }
+
+
+@pytest.mark.requirement("F22")
+async def test_verify_compares_the_helper_and_the_version(
+    master: Master, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(master)
+    monkeypatch.setattr(kernels.of(ONE), "helper", "/sbin/drbdadm")
+    monkeypatch.setattr(kernels.of(TWO), "version", "9.1.0")
+    monkeypatch.setattr(kernels.of(THREE), "version", "")
+    rows = [line[:2] + line[3:] for line in await found(master)]
+    assert rows == [
+        [
+            *("ERROR", "ENODEDRBDHELPER", ONE),
+            "DRBD asks '/sbin/drbdadm' and not /bin/true: its option usermode_helper",
+        ],
+        ["ERROR", "ENODEDRBDVERSION", TWO, "has DRBD 9.1.0, and 8.4 is needed"],
+        ["WARNING", "ENODEDRBD", THREE, "DRBD is not loaded (modprobe drbd)"],
+    ]
+
+
+@pytest.mark.requirement("F22")
+async def test_the_helper_of_the_cluster_is_one_that_decides_nothing(master: Master) -> None:
+    refused = failed(await master.run(OpClusterSetParams(drbd_helper="/sbin/drbdadm")))
+    assert "must be one that does nothing: /bin/true" in refused[1][0]
+    succeeded(await master.run(OpClusterSetParams(drbd_helper="disabled")))
+    assert {line[1] for line in await found(master)} == {"ENODEDRBDHELPER"}

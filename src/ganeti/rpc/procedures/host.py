@@ -79,6 +79,10 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     """Files with the state of an old master, kept when this node took the new one's (R9)."""
     asides_hold: dict[str, str] = {}
     """What each of them has that the present state has not, where that can be read."""
+    mirror_version: str = ""
+    """Of the module in the kernel; '' where there is none."""
+    mirror_helper: str = ""
+    """What it asks when something happens."""
 
 
 class TestDelayArgs(Message, frozen=True, kw_only=True):

@@ -132,6 +132,11 @@ def secondary(minor: int) -> Words:
     return ["drbdsetup", "secondary", str(minor)]
 
 
+def outdate(minor: int) -> Words:
+    """Refused for a primary, and while it is connected."""
+    return ["drbdsetup", "outdate", str(minor)]
+
+
 def detach(minor: int) -> Words:
     """Gives up the volumes below; a primary goes on with its peer's, if those are good."""
     return ["drbdsetup", "detach", str(minor)]

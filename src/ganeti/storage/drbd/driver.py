@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, StorageError
 from ganeti.base.process import Completed, Run, run
-from ganeti.model.disk_templates import DRBD, DiskTemplate
+from ganeti.model.disk_templates import DRBD, DRBD_HELPERS_OFF, DiskTemplate
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.rpc.procedures.disks import MirroredDevice, SyncStatus
@@ -29,7 +29,6 @@ HANDSHAKE_S = 30.0
 """DRBD tries to connect every 10 s."""
 LOOK_EVERY_S = 0.2
 VERSION = "8.4"
-HELPER_OFF = ("/bin/true", "/usr/bin/true", "disabled")
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,21 @@ class Kernel:
             raise StorageError(f"the settings of resource {resource} cannot be read") from None
         return status.parse_show(done.stdout.decode(errors="replace"))
 
+    def module(self) -> tuple[str, str]:
+        """Its version, and the helper that it asks; two empty texts where it is not loaded; blocks."""
+        if not self.proc.exists():
+            return "", ""
+        first = metadata.read_text(self.proc).partition("\n")[0]
+        helper = metadata.read_text(self.helper).strip()
+        return first.removeprefix("version: ").partition(" ")[0], helper
+
     def check_module(self) -> None:
         """Refuse another version, and helpers that would interfere; blocks."""
         first = metadata.read_text(self.proc).partition("\n")[0]
         if f"version: {VERSION}" not in first:
             raise StorageError(f"DRBD {VERSION} is needed, this node has: {first[:80]}")
         helper = metadata.read_text(self.helper).strip()
-        if helper not in HELPER_OFF:
+        if helper not in DRBD_HELPERS_OFF:
             raise StorageError(
                 f"DRBD would ask {helper!r:.60} what to do; say that nobody is asked:"
                 f" echo /bin/true >{self.helper}, and for the next boot the option usermode_helper=/bin/true"
@@ -270,7 +277,8 @@ class DrbdDisk(BlockDevice):
         if not (is_new or has_all or reads_there):
             raise StorageError(
                 f"{self._what}: no copy is known to have all that was written ({now.words});"
-                f" bring {self._peer.name} back"
+                f" bring {self._peer.name} back; or, to go on without what is missing here:"
+                f" drbdsetup primary --force {self._minor}"
             )
         await self._do(commands.primary(self._minor, force=is_new))
 
@@ -394,6 +402,11 @@ class DrbdDisk(BlockDevice):
             state=now.words,
             generations=status.parse_generations(done.stdout.decode()) if done else (),
         )
+
+    async def outdate(self) -> None:
+        seen = await self._look(optional=True)
+        if seen.resource is not None and seen.resource.disk == status.UP_TO_DATE:
+            await self._do(commands.outdate(self._minor))
 
 
 async def mirrored_devices(kernel: Kernel | None = None) -> list[MirroredDevice]:

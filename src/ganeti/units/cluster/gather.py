@@ -9,9 +9,9 @@ from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.storage_units import storage_unit, storage_units
-from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, DRBD, TEMPLATES
 from ganeti.model.objects import Node, NodeUuid
-from ganeti.rpc.procedures.disks import STORED_DISKS, StorageUnits, StoredDisk
+from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, STORED_DISKS, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.files import SharedFiles
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import (
@@ -26,6 +26,7 @@ from ganeti.rpc.procedures.instances import INSTANCES_INFO, RunningInstance
 from ganeti.rpc.procedures.programs import OS_DIAGNOSE, OsInfo
 from ganeti.units.cluster.disk_findings import Listing
 from ganeti.units.cluster.file_findings import SsconfExpected
+from ganeti.units.cluster.mirror_findings import Devices
 from ganeti.units.context import UnitContext
 from ganeti.units.node_data import info_args
 from ganeti.units.shared_files import shared_files
@@ -46,6 +47,7 @@ class Answers:
     """By name of node."""
     infos: Mapping[NodeUuid, NodeInfo | RpcError]
     listing: Listing
+    devices: Devices
     shared: SharedFiles | None
     ssconf: SsconfExpected
     distributed: int
@@ -84,7 +86,7 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
         ctx.call_all(capable, NODE_INFO, info_args(snapshot)),
         ctx.call_all(capable, OS_DIAGNOSE, Nothing()),
     )
-    listing = await _listing(ctx, capable)
+    listing, devices = await asyncio.gather(_listing(ctx, capable), _devices(ctx, capable))
     sums = await asyncio.to_thread(_checksums, (snapshot, ctx.snapshot))
     return Answers(
         before=snapshot,
@@ -97,11 +99,21 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
         },
         infos=infos,
         listing=listing,
+        devices=devices,
         shared=shared,
         ssconf=SsconfExpected(sums, snapshot.position, late),
         distributed=distributed,
         coming=coming | ctx.config.reservations.host_names(),
     )
+
+
+async def _devices(ctx: UnitContext, capable: list[Node]) -> Devices:
+    """The mirrored devices of each node, where the cluster has any."""
+    snapshot = ctx.snapshot
+    has_any = any(TEMPLATES[one.disk_template].has_numbers for one in snapshot.instances.values())
+    if not has_any and DRBD.name not in snapshot.cluster.enabled_disk_templates:
+        return {}
+    return await ctx.call_all(capable, MIRRORED_DEVICES, Nothing())
 
 
 def _checksums(snapshots: Iterable[Snapshot]) -> frozenset[str]:

@@ -48,6 +48,7 @@ from ganeti.units.cluster.mastership_findings import (
     server_findings,
     version_findings,
 )
+from ganeti.units.cluster.mirror_findings import device_findings, module_findings
 from ganeti.units.cluster.oob_findings import oob_findings, oob_problems
 from ganeti.units.cluster.redundancy import memory_findings
 from ganeti.units.context import UnitContext
@@ -246,6 +247,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         checks: list[tuple[str, Iterable[Finding]]] = [
             ("Verifying configuration file consistency", self._files(answers, online, ctx.now)),
             ("Verifying node status", self._nodes(ctx, answers, online)),
+            ("Verifying DRBD", self._mirrors(ctx, answers, online)),
             ("Verifying OS definitions", os_findings(answers.oses)),
             ("Verifying instance status", self._guests(ctx, answers)),
             ("Verifying exclusion tags", exclusion_findings(answers.before, members)),
@@ -274,6 +276,11 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
             if not isinstance(report, RpcError):
                 yield from version_findings(node, report)
             yield from node_findings(node, report, expected)
+
+    def _mirrors(self, ctx: UnitContext, answers: Answers, online: list[Node]) -> Iterator[Finding]:
+        snapshots, coming = (answers.before, ctx.snapshot), answers.coming
+        yield from module_findings(answers.before, online, answers.reports)
+        yield from device_findings(snapshots, online, answers.devices, coming)
 
     def _guests(self, ctx: UnitContext, answers: Answers) -> Iterator[Finding]:
         snapshot = answers.before

@@ -44,6 +44,14 @@ def have_parted(one: SyncStatus, other: SyncStatus) -> bool:
     return ours[0] not in theirs and theirs[0] not in ours
 
 
+def is_behind(copy: SyncStatus, newest: SyncStatus) -> bool:
+    """Whether a copy that is cut off takes itself for good, and has only what the other one comes from."""
+    if copy.connected or newest.connected or not copy.up_to_date or not newest.up_to_date:
+        return False
+    ours, theirs = copy.generations[:1], newest.generations
+    return bool(ours) and ours[0] != theirs[0] and ours[0] in theirs[1:]
+
+
 def judge(parts: Sequence[Seen], *, mirrored: bool) -> list[DiskState]:
     """The state of each part of one disk."""
     syncs = [part.info.sync for part in parts if part.info is not None and part.info.sync]

@@ -4,12 +4,12 @@ from ganeti.config.resolve import resolve_node
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
 from ganeti.locking.requests import LockRequest
-from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.model.opcodes.mirrors import OpNodeListDrbd
 from ganeti.rpc.procedures.disks import MIRRORED_DEVICES
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.units.base import LogicalUnit
+from ganeti.units.cluster.mirror_findings import minors
 from ganeti.units.context import UnitContext
 from ganeti.units.node_choice import check_online
 
@@ -18,18 +18,13 @@ Row = list[str | int]
 
 def numbered(snapshot: Snapshot, node: Node) -> dict[str, Row]:
     """By UUIDs of disks: the rows of what a node has by the configuration."""
-    here = NodeUuid(node.uuid)
-    found: dict[str, Row] = {}
-    for instance in snapshot.instances.values():
-        for at, disk in enumerate(instance.disks):
-            if here not in disk.parts or not TEMPLATES[disk.template].has_numbers:
-                continue
-            others = [snapshot.nodes[one].name for one in disk.parts if one != here]
-            role = "primary" if here == instance.primary_node else "secondary"
-            number = disk.parts[here][0]
-            found[disk.uuid] = [
-                *(node.name, number, instance.name, f"disk/{at}", role, ",".join(others), "-")
-            ]
+    here, found = NodeUuid(node.uuid), dict[str, Row]()
+    for uuid, (number, instance, at) in minors(snapshot, node).items():
+        others = [snapshot.nodes[one].name for one in instance.disks[at].parts if one != here]
+        role = "primary" if here == instance.primary_node else "secondary"
+        found[uuid] = [
+            *(node.name, number, instance.name, f"disk/{at}", role, ",".join(others), "-")
+        ]
     return found
 
 

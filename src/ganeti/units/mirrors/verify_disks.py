@@ -14,11 +14,19 @@ from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.names import AdminState
-from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.objects import Instance, InstanceUuid, Node, NodeUuid
 from ganeti.model.opcodes.mirrors import OpClusterVerifyDisks, OpGroupVerifyDisks
-from ganeti.rpc.procedures.disks import DISKS_INFO, DiskArgs, DiskInfo, DisksArgs
+from ganeti.rpc.procedures.disks import (
+    BLOCKDEV_OUTDATE,
+    DISKS_INFO,
+    DiskArgs,
+    DiskInfo,
+    DisksArgs,
+    SyncStatus,
+)
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
+from ganeti.units.mirrors.judge import is_behind
 
 PER_CALL = 50
 """Disks about which a node is asked at once."""
@@ -33,6 +41,8 @@ class DisksReport:
     silent: dict[str, str] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     missing: dict[str, list[list[str]]] = field(default_factory=dict)
+    copies: dict[tuple[InstanceUuid, int], dict[NodeUuid, SyncStatus]] = field(default_factory=dict)
+    """How each part of mirrored disks is: not in the result."""
 
     def plain(self) -> list[object]:
         return [self.silent, sorted(self.closed), self.missing]
@@ -59,6 +69,9 @@ def note(report: DisksReport, node: Node, asked: Asked, infos: Iterable[DiskInfo
             rows.append([node.name, info.path or f"disk/{at}"])
         elif mirrored and not (info.sync and info.sync.connected):
             report.closed.add(instance.name)
+            if info.sync:
+                copies = report.copies.setdefault((InstanceUuid(instance.uuid), at), {})
+                copies[NodeUuid(node.uuid)] = info.sync
 
 
 class LUGroupVerifyDisks(LogicalUnit[OpGroupVerifyDisks, list[Instance]]):
@@ -86,9 +99,32 @@ class LUGroupVerifyDisks(LogicalUnit[OpGroupVerifyDisks, list[Instance]]):
                 if not nodes[uuid].offline
             )
         )
+        await self._outdate(ctx, report)
         # What is missing cannot be activated, and to make it anew is for a person to decide.
         report.closed -= report.missing.keys()
         return Outcome(report.plain())
+
+    @staticmethod
+    async def _outdate(ctx: UnitContext, report: DisksReport) -> None:
+        """Tell copies that were cut off while their primary was written to: nobody may fail over to them (G13)."""
+        for (uuid, at), copies in report.copies.items():
+            instance = ctx.snapshot.instances.get(uuid)
+            newest = copies.get(instance.primary_node) if instance else None
+            if instance is None or newest is None:
+                continue
+            for other in (one for one in copies if is_behind(copies[one], newest)):
+                node = ctx.snapshot.nodes[other]
+                disk = disk_spec(ctx.snapshot, instance, at, other)
+                what = DiskArgs(instance_name=instance.name, disk=disk)
+                try:
+                    await ctx.call(node, BLOCKDEV_OUTDATE, what)
+                except RpcError as err:
+                    ctx.warn(f"disk/{at} of {instance.name} on {node.name} is behind: {err.reason}")
+                else:
+                    ctx.warn(
+                        f"disk/{at} of {instance.name} on {node.name} lacks what was written since it was cut off;"
+                        " it is not used before it is brought up to date"
+                    )
 
     @staticmethod
     async def _ask(ctx: UnitContext, report: DisksReport, node: Node, wanted: Asked) -> None:

@@ -1,0 +1,92 @@
+"""Mirrored devices that nobody has, or that nobody uses, and DRBD itself on the nodes; pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from ganeti.base.errors import RpcError
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.disk_templates import DRBD, TEMPLATES
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.rpc.procedures.disks import MirroredDevice
+from ganeti.rpc.procedures.host import VerifyReport
+from ganeti.units.cluster.findings import Finding
+
+VERSION = "8.4"
+Devices = Mapping[NodeUuid, list[MirroredDevice] | RpcError]
+"""What the kernel of each node has that was asked."""
+
+
+def minors(snapshot: Snapshot, node: Node) -> dict[str, tuple[int, Instance, int]]:
+    """By UUID of disk: the number that a node has for it, whose it is, and which of its disks."""
+    here = NodeUuid(node.uuid)
+    return {
+        disk.uuid: (int(disk.parts[here][0]), instance, at)
+        for instance in snapshot.instances.values()
+        for at, disk in enumerate(instance.disks)
+        if here in disk.parts and TEMPLATES[disk.template].has_numbers
+    }
+
+
+def device_findings(
+    snapshots: Sequence[Snapshot], nodes: Iterable[Node], devices: Devices, coming: Collection[str]
+) -> Iterator[Finding]:
+    """Minors that are in use and nobody's, or another than the configuration has, or not in use (F25).
+
+    `snapshots` are those before and after the nodes were asked; nothing is said of foreign devices while
+    instances are made (`coming` has their names).
+    """
+    for node in nodes:
+        found = devices.get(NodeUuid(node.uuid))
+        if found is None or isinstance(found, RpcError):
+            continue
+        known = [minors(snapshot, node) for snapshot in snapshots]
+        for device in found:
+            numbers = {one[device.name][0] for one in known if device.name in one}
+            if not numbers and not coming:
+                text = f"minor {device.number} is in use by {device.name}, which is no disk of the cluster here"
+                yield Finding("ENODEDRBD", "node", node.name, text)
+            elif numbers and device.number not in numbers:
+                _number, instance, at = known[-1].get(device.name) or known[0][device.name]
+                text = f"disk/{at} of {instance.name} has minor {device.number} instead of {min(numbers)}"
+                yield Finding("ENODEDRBD", "node", node.name, text)
+        yield from _unused(node, known, {device.name for device in found})
+
+
+def _unused(
+    node: Node, known: Sequence[Mapping[str, tuple[int, Instance, int]]], there: Collection[str]
+) -> Iterator[Finding]:
+    for uuid, (number, instance, at) in known[0].items():
+        is_up = all(uuid in one and _is_up(one[uuid][1]) for one in known)
+        if is_up and uuid not in there:
+            text = (
+                f"minor {number} (disk/{at} of {instance.name}) is not in use;"
+                f" run: gnt-instance activate-disks {instance.name}"
+            )
+            yield Finding("ENODEDRBD", "node", node.name, text)
+
+
+def _is_up(instance: Instance) -> bool:
+    return instance.admin_state is AdminState.UP and instance.migrating_to is None
+
+
+def module_findings(
+    snapshot: Snapshot, nodes: Iterable[Node], reports: Mapping[NodeUuid, VerifyReport | RpcError]
+) -> Iterator[Finding]:
+    """What DRBD is on the nodes that may have mirrored disks; an error only where some are."""
+    if DRBD.name not in snapshot.cluster.enabled_disk_templates:
+        return
+    wanted = snapshot.cluster.drbd_helper
+    for node in nodes:
+        report = reports.get(NodeUuid(node.uuid))
+        if not node.vm_capable or report is None or isinstance(report, RpcError):
+            continue
+        version, has_any = report.mirror_version, bool(minors(snapshot, node))
+        if not version:
+            text = "DRBD is not loaded (modprobe drbd)"
+            yield Finding("ENODEDRBD", "node", node.name, text, is_error=has_any)
+        elif not version.startswith(f"{VERSION}."):
+            text = f"has DRBD {version}, and {VERSION} is needed"
+            yield Finding("ENODEDRBDVERSION", "node", node.name, text, is_error=has_any)
+        elif report.mirror_helper != wanted:
+            text = f"DRBD asks {report.mirror_helper!r:.100} and not {wanted}: its option usermode_helper"
+            yield Finding("ENODEDRBDHELPER", "node", node.name, text)
