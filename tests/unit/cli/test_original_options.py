@@ -28,7 +28,6 @@ EXCEPTIONS: dict[str, list[str]] = {
         "gnt-cluster init --specs-*"
     ],
     "the operating system has one way to do it": [
-        "gnt-cluster * --drbd-usermode-helper",
         "gnt-cluster * --use-external-mip-script",
         "gnt-cluster modify --modify-etc-hosts",
     ],
