@@ -75,6 +75,11 @@ class Paths(NamedTuple):
         return self.below("/var/lib/ganeti")
 
     @property
+    def imported(self) -> Path:
+        """The original's configuration that this cluster was made of, on the node that imported it."""
+        return self.data / "imported.data"
+
+    @property
     def state(self) -> Path:
         """The state store of a master candidate."""
         return self.data / "state.db"

@@ -22,6 +22,7 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
     """
     keys = [
         paths.authority_key,
+        paths.imported,
         paths.confd_key,
         paths.former_confd_key,
         paths.node_key,

@@ -5,7 +5,7 @@ and the master answers.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,10 +43,17 @@ from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.model.params import Params
+from ganeti.model.stored import Stored
 from ganeti.store.backend import become_master
 from ganeti.store.etcd.settings import keep_state_settings
 from ganeti.store.factory import BACK_ENDS, open_alone
-from ganeti.store.interface import Identity, Transaction
+from ganeti.store.interface import (
+    MAX_OPERATIONS,
+    MAX_TRANSACTION_BYTES,
+    Identity,
+    Put,
+    Transaction,
+)
 
 ANSWER_LIMIT_S = 30.0
 
@@ -93,6 +100,8 @@ class InitContext:
     cluster: Cluster
     node_uuid: NodeUuid
     certificate: bytes = b""
+    objects: "Callable[[InitContext], Sequence[Stored]] | None" = None
+    """The first objects of the configuration, once the node has its certificate; None: those of a new cluster."""
 
     @property
     def directories(self) -> tuple[str, str]:
@@ -155,8 +164,8 @@ async def make_state(new: InitContext) -> None:
     store = await open_alone(new.paths, Identity(new.cluster.uuid, node))
     try:
         lease = await become_master(store)
-        rows = tuple(put_row(thing) for thing in first_objects(new))
-        await store.commit(lease, Transaction(rows))
+        for rows in _batches(put_row(thing) for thing in (new.objects or first_objects)(new)):
+            await store.commit(lease, Transaction(rows))
         config = await Config.load(store, lease, new.clock, new.ids)
     finally:
         await store.close()
@@ -227,16 +236,41 @@ async def init_cluster(
     check_not_member(paths, "to make a new one, run 'gnt-cluster destroy' first")
     ids, clock = ids or RandomIds(), clock or SystemClock()
     cluster_uuid, node_uuid = ids.uuid(), NodeUuid(ids.uuid())
+    return await found(
+        options,
+        first_cluster(options, cluster_uuid, node_uuid, clock.time()),
+        None,
+        paths=paths,
+        daemons=daemons or Daemons(paths),
+        clock=clock,
+        ids=ids,
+        steps=steps,
+    )
+
+
+async def found(
+    options: InitOptions,
+    cluster: Cluster,
+    objects: Callable[[InitContext], Sequence[Stored]] | None,
+    *,
+    paths: Paths,
+    daemons: Daemons,
+    clock: Clock,
+    ids: IdSource,
+    steps: Sequence[Step],
+) -> Founded:
+    """Go through the steps; on any error nothing of it remains (but log files). HostError if one failed."""
     async with AsyncExitStack() as undo:
         new = InitContext(
             options=options,
             paths=paths,
             clock=clock,
             ids=ids,
-            daemons=daemons or Daemons(paths),
+            daemons=daemons,
             undo=undo,
-            cluster=first_cluster(options, cluster_uuid, node_uuid, clock.time()),
-            node_uuid=node_uuid,
+            cluster=cluster,
+            node_uuid=cluster.master_node,
+            objects=objects,
         )
         try:
             for step in steps:
@@ -246,6 +280,19 @@ async def init_cluster(
             raise HostError(f"the cluster was not made: {what}") from err
         undo.pop_all()
     return Founded(new.cluster.uuid, new.node_uuid, tls.fingerprint(new.certificate))
+
+
+def _batches(rows: Iterable[Put]) -> Iterator[tuple[Put, ...]]:
+    """Rows by transactions that the store takes."""
+    batch: list[Put] = []
+    size = 0
+    for row in rows:
+        size += len(row.value)
+        if batch and (len(batch) == MAX_OPERATIONS or size > MAX_TRANSACTION_BYTES // 2):
+            yield tuple(batch)
+            batch, size = [], len(row.value)
+        batch.append(row)
+    yield tuple(batch)
 
 
 def first_objects(new: InitContext) -> tuple[Cluster, NodeGroup, Node]:

@@ -16,6 +16,7 @@ from ganeti.cli.cluster_crypto import add_crypto_commands
 from ganeti.cli.cluster_disks import add_size_commands
 from ganeti.cli.cluster_nodes import add_node_commands
 from ganeti.cli.cluster_placement import add_placement_commands
+from ganeti.cli.cluster_takeover import add_takeover_commands
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
 from ganeti.cli.errors import NeedsConfirmation
 from ganeti.cli.ispecs_commands import add_cluster_command
@@ -379,6 +380,7 @@ add_disk_commands(table)
 add_cluster_command(table)
 add_node_commands(table)
 add_audit_command(table)
+add_takeover_commands(table)
 add_tag_commands(table, "cluster")
 
 

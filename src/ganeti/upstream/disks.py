@@ -51,7 +51,7 @@ def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> D
     kind = str(given.get("dev_type"))
     if kind not in DISK_TEMPLATES:
         raise NotOurs(f"this version does not have disks of {kind}")
-    if any(not is_uuid(str(one.get("uuid"))) for one in (given, *given["children"])):
+    if any(not is_uuid(str(one.get("uuid"))) for one in (given, *(given.get("children") or ()))):
         raise NotOurs("a disk, or a part of one, has no UUID")
     reading.rest(what, given, _READ | _SLOTS)
     checked = reading.params(

@@ -156,7 +156,7 @@ def _objects(given: Iterable[Any]) -> list[Any]:
 
 def _nic(nic: Document, networks: Mapping[Any, str]) -> Document:
     network = nic.get("network")
-    return {**nic, "network": networks.get(network, network)}
+    return {**nic, "network": networks[network]} if network in networks else nic
 
 
 def _disk(disk: Document, nodes: Mapping[Any, str]) -> Document:
@@ -167,8 +167,9 @@ def _disk(disk: Document, nodes: Mapping[Any, str]) -> Document:
     if new["dev_type"] == "drbd":
         words[:DRBD_NODES] = [nodes.get(one, one) for one in words[:DRBD_NODES]]
     new["logical_id"] = words
-    new["children"] = [
-        _disk({"uuid": derived_uuid(str(disk.get("uuid")), f"child {number}"), **child}, nodes)
-        for number, child in enumerate(disk.get("children") or ())
-    ]
+    if disk.get("children"):
+        new["children"] = [
+            _disk({"uuid": derived_uuid(str(disk.get("uuid")), f"child {number}"), **child}, nodes)
+            for number, child in enumerate(disk["children"])
+        ]
     return new

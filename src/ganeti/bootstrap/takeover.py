@@ -1,0 +1,236 @@
+"""A configuration of the original becomes a cluster on this host, and a cluster becomes one again.
+
+The first node of an imported cluster is this host, as with `gnt-cluster init`: new certificates, new state. The
+other nodes are known and offline until `gnt-node add --readd` has joined them.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ganeti import uidpool
+from ganeti.base import tls
+from ganeti.base.clock import Clock, SystemClock
+from ganeti.base.errors import ErrorCode, HostError, PrereqError, StoreError
+from ganeti.base.files import write_atomically
+from ganeti.base.ids import IdSource, RandomIds
+from ganeti.base.paths import NODED_PORT, Paths
+from ganeti.bootstrap.daemons import Daemons
+from ganeti.bootstrap.init import STEPS, Founded, InitContext, InitOptions, Step, found, make_state
+from ganeti.bootstrap.membership import check_not_member
+from ganeti.clients.luxi_async import AsyncLuxiClient
+from ganeti.config.index import index_of
+from ganeti.config.kinds import entry_of, kind_named, problems_of
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.upgrade import Reader
+from ganeti.model.names import AdminState
+from ganeti.model.objects import Cluster, Instance, Node
+from ganeti.model.stored import Stored
+from ganeti.store.backup import BackupHeader, read_backup
+from ganeti.store.interface import Row
+from ganeti.upstream.choices import Choices
+from ganeti.upstream.forms import Document, parse
+from ganeti.upstream.reading import translate
+from ganeti.upstream.report import Judge, Report
+from ganeti.upstream.writing import document_of
+
+REST_S = 10 * 365 * 86400
+"""How long the watcher rests after an import, unless somebody ends that."""
+
+
+@dataclass(frozen=True)
+class ImportPlan:
+    """What an import would make of this host; not to be carried out while the report refuses something."""
+
+    data: bytes
+    """The file."""
+    cluster: Cluster
+    master: Node | None
+    others: tuple[Stored, ...]
+    """All objects but the cluster and its master."""
+    report: Report
+
+    def lines(self) -> list[str]:
+        """For people: the report, and what would be done."""
+        found = list(self.report.lines())
+        if self.report.refused or self.master is None:
+            return found
+        nodes = sorted(one.name for one in self.others if isinstance(one, Node))
+        up = sum(
+            isinstance(one, Instance) and one.admin_state is AdminState.UP for one in self.others
+        )
+        found.append(f"{self.master.name}, this host, becomes the master of {self.cluster.name}")
+        found += [f"{name} is offline until 'gnt-node add --readd {name}'" for name in nodes]
+        if up:
+            found.append(
+                f"{up} instances are to run: the watcher rests until 'gnt-cluster watcher continue', so"
+                " that nothing starts that still runs elsewhere"
+            )
+        return found
+
+
+def plan_import(data: bytes, host: str, choices: Choices) -> ImportPlan:
+    """What a file would become on the host of this name; InputError if it is no configuration."""
+    imported = translate(parse(data), choices)
+    judge = Judge(keep_unknown=False, report=imported.report)
+    nodes = [one for one in imported.others if isinstance(one, Node)]
+    master = next((node for node in nodes if node.name == host), None)
+    rest = [one for one in imported.others if one is not master]
+    cluster = imported.cluster
+    if master is None:
+        names = ", ".join(node.name for node in nodes[:5])
+        judge.refuse(
+            "cluster",
+            "master_node",
+            f"this host is {host}, and the nodes are {names}",
+            f"run it on one of them, or give one this host's name: --rename='node:OLD={host}'",
+        )
+    else:
+        master = replace(
+            master,
+            offline=False,
+            drained=False,
+            master_capable=True,
+            master_candidate=True,
+            port=NODED_PORT,
+        )
+        if cluster.master_node != master.uuid:
+            judge.change("cluster", "master_node", f"is {master.name} now")
+        cluster = replace(cluster, master_node=master.uuid)
+    others = tuple(_apart(judge, one) for one in rest)
+    for problem in uidpool.host_conflicts(cluster.uid_pool):
+        judge.refuse("cluster", "uid_pool", f"on this node {problem}")
+    if master is not None:
+        _judge_rules(judge, (cluster, master, *others))
+    return ImportPlan(data, cluster, master, others, imported.report)
+
+
+def _apart(judge: Judge, thing: Stored) -> Stored:
+    """A node that has not joined yet."""
+    if not isinstance(thing, Node):
+        return thing
+    if thing.drained or thing.offline:
+        was = "drained" if thing.drained else "offline"
+        judge.change(
+            f"node {thing.name}", was, "it is online once it is added again", "set it again then"
+        )
+    return replace(thing, offline=True, drained=False, master_candidate=False)
+
+
+def _judge_rules(judge: Judge, objects: tuple[Stored, ...]) -> None:
+    """What the rules of this version have against the configuration as a whole."""
+    cluster = objects[0]
+    assert isinstance(cluster, Cluster)  # noqa: S101 - the first
+    snapshot = Snapshot.of(0, cluster, others=objects[1:])
+    for one in objects:
+        for _code, text in problems_of(snapshot, one):
+            judge.refuse("configuration", "", text)
+    _, conflicts = index_of(entry_of(cluster, one) for one in objects)
+    for claim, claimant, owner in conflicts:
+        names = [thing.name if (thing := snapshot.find(one)) else one for one in (claimant, owner)]
+        judge.refuse(names[0], claim.kind, f"{claim.value} is also that of {names[1]}")
+
+
+async def import_cluster(
+    plan: ImportPlan,
+    *,
+    paths: Paths,
+    port: int = NODED_PORT,
+    daemons: Daemons | None = None,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> Founded:
+    """Carry a plan out; on any error nothing of it remains (but log files).
+
+    PrereqError if something is refused, or the node is in a cluster; HostError if a step failed.
+    """
+    if plan.report.refused or plan.master is None:
+        raise PrereqError(
+            f"{len(plan.report.refused)} things are refused, and nothing was made",
+            ErrorCode.WRONG_INPUT,
+        )
+    check_not_member(paths, "to make another one, run 'gnt-cluster destroy' first")
+    cluster, master = plan.cluster, replace(plan.master, port=port)
+    options = InitOptions(
+        cluster_name=cluster.name,
+        node_name=master.name,
+        primary_ip=master.primary_ip,
+        secondary_ip=master.secondary_ip,
+        port=port,
+    )
+
+    def objects(new: InitContext) -> tuple[Stored, ...]:
+        here = replace(master, certificate=tls.fingerprint(new.certificate))
+        return (cluster, here, *plan.others)
+
+    async def keep_original(new: InitContext) -> None:
+        """The file, for an export; and a watcher that rests."""
+        new.undo.callback(new.paths.watcher_pause.unlink, missing_ok=True)
+        new.undo.callback(new.paths.imported.unlink, missing_ok=True)
+        write_atomically(new.paths.imported, plan.data)
+        until = f"{new.clock.time() + REST_S:.0f}\n".encode()
+        write_atomically(new.paths.watcher_pause, until, mode=0o640)
+
+    steps: list[Step] = list(STEPS)
+    steps.insert(steps.index(make_state) + 1, keep_original)
+    return await found(
+        options,
+        cluster,
+        objects,
+        paths=paths,
+        daemons=daemons or Daemons(paths),
+        clock=clock or SystemClock(),
+        ids=ids or RandomIds(),
+        steps=steps,
+    )
+
+
+async def state_objects(paths: Paths) -> list[Stored]:
+    """The objects of the cluster whose master this node is, at one moment; HostError, StoreError."""
+    backup = paths.data / "export.backup"
+    try:
+        client = await AsyncLuxiClient.connect(paths.luxi_socket)
+        try:
+            await client.call("BackupState", str(backup))
+        finally:
+            await client.close()
+        return await asyncio.to_thread(_read_objects, backup)
+    except OSError as err:
+        raise HostError(f"the master daemon of this node does not answer: {err}") from err
+    finally:
+        backup.unlink(missing_ok=True)
+
+
+def _read_objects(backup: Path) -> list[Stored]:
+    reader = Reader(RandomIds())
+    with backup.open("rb") as file:
+        items = read_backup(file.read)
+        if not isinstance(next(items), BackupHeader):
+            raise StoreError("this is no backup of a state store")
+        for row in items:
+            if isinstance(row, Row) and kind_named(row.kind):
+                reader.add(row.kind, row.key, row.value)
+    reader.finish()
+    return reader.objects
+
+
+def original_of(paths: Paths, given: Path | None) -> Document | None:
+    """The configuration that this cluster was made of: what is named, or what the import has kept."""
+    path = given or paths.imported
+    if given is None and not path.exists():
+        return None
+    try:
+        return parse(path.read_bytes())
+    except OSError as err:
+        raise HostError(f"cannot read {path}: {err.strerror}") from err
+
+
+async def export_cluster(
+    paths: Paths, original: Document | None, *, keep_unknown: bool
+) -> tuple[Mapping[str, object], Report]:
+    """The configuration of the running cluster in the form of 3.0, and a report."""
+    objects = await state_objects(paths)
+    return await asyncio.to_thread(document_of, objects, original, keep_unknown=keep_unknown)

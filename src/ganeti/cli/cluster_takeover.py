@@ -1,0 +1,128 @@
+"""The commands of gnt-cluster that take a configuration of the original in, and give one out."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ganeti.base.errors import ErrorCode, HostError, PrereqError
+from ganeti.base.paths import NODED_PORT, Paths, hostname
+from ganeti.base.terminal import say
+from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
+
+if TYPE_CHECKING:
+    from ganeti.upstream.report import Report
+
+_KEEP = option("--keep-unknown", action="store_true",
+               help="leave behind what the other side does not have, instead of refusing it")  # fmt: skip
+_JSON = option("--json", action="store_true", help="print the report as JSON")
+
+
+def add_takeover_commands(table: CommandTable) -> None:
+    """Give gnt-cluster `import` and `export`."""
+    table.command(
+        "import",
+        Argument("file", "a config.data of Ganeti 2.7 to 3.1", completion="file"),
+        option("--dry-run", action="store_true", help="show the report and the plan, and make nothing"),
+        _KEEP,
+        option("--rename", action="append", metavar="KIND:OLD=NEW",
+               help="another name for a cluster, group, instance, network or node, where the old one can be"
+                    " none here; may be repeated"),
+        option("--hypervisor", action="append", metavar="OLD=NEW",
+               help="give instances of a hypervisor that is not here another one, as xen-pvm=kvm; may be"
+                    " repeated"),
+        option("--node-port", dest="port", type=int, metavar="PORT",
+               help="port of this node's node daemon (1811)"),
+        _JSON,
+    )(import_config)  # fmt: skip
+    table.command(
+        "export",
+        Argument("file", "where to write it", completion="file"),
+        option("--dry-run", action="store_true", help="show the report, and write nothing"),
+        option("--original", metavar="FILE",
+               help="the config.data that was imported; without it, the copy that the import has kept here"),
+        _KEEP,
+        _JSON,
+    )(export_config)  # fmt: skip
+
+
+def import_config(args: argparse.Namespace) -> int:
+    """Make a cluster of a configuration of the original: this host, one of its nodes, becomes the master.
+
+    Everything that this version has is carried over: UUIDs, names, disks with their ports and minors,
+    parameters, policies, networks, tags, filters. Each thing that is not carried over as it is, is said:
+    `refused` has to be answered by an option before anything is made, `changed` is another thing here, `kept`
+    stays in the file, of which a copy is kept for an export.
+
+    Keys and certificates are new. The other nodes are known, and offline until 'gnt-node add --readd' has
+    joined them. The watcher rests, so that no guest is started that still runs elsewhere; 'gnt-cluster
+    watcher continue' ends that.
+    """
+    import asyncio
+
+    from ganeti.bootstrap.takeover import import_cluster, plan_import
+    from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+    from ganeti.upstream.choices import Choices, parse_hypervisors, parse_names
+
+    choices = Choices(
+        keep_unknown=args.keep_unknown,
+        names=parse_names(args.rename or ()),
+        hypervisors=parse_hypervisors(args.hypervisor or (), HYPERVISOR_PARAMS),
+    )
+    path = Path(args.file)
+    try:
+        data = path.read_bytes()
+    except OSError as err:
+        raise HostError(f"cannot read {path}: {err.strerror}") from err
+    plan = plan_import(data, hostname(), choices)
+    _show(plan.report, plan.lines(), as_json=args.json)
+    if plan.report.refused:
+        say("Nothing was made: answer what is refused first.", file=sys.stderr)
+        return EXIT_FAILURE
+    if args.dry_run:
+        return 0
+    paths = Paths.from_environment()
+    asyncio.run(import_cluster(plan, paths=paths, port=args.port or NODED_PORT))
+    return 0
+
+
+def export_config(args: argparse.Namespace) -> int:
+    """Write the configuration of the running cluster as the original's version 3.0 reads it.
+
+    Run it on the master. What nobody has changed since an import is as it was there, and what was left behind
+    is there again. The file is readable by root only: private OS parameters and the secrets of mirrored disks
+    are in it. Where something must be done before the original starts, as a volume renamed, the report says so.
+    """
+    import asyncio
+
+    from ganeti.base.files import write_atomically
+    from ganeti.bootstrap.takeover import export_cluster, original_of
+
+    paths = Paths.from_environment()
+    if not paths.luxi_socket.exists():
+        raise PrereqError(
+            f"run this on the master: there is no master daemon on {hostname()}",
+            ErrorCode.WRONG_STATE,
+        )
+    original = original_of(paths, Path(args.original) if args.original else None)
+    document, report = asyncio.run(export_cluster(paths, original, keep_unknown=args.keep_unknown))
+    _show(report, list(report.lines()), as_json=args.json)
+    if report.refused:
+        say("Nothing was written: answer what is refused first.", file=sys.stderr)
+        return EXIT_FAILURE
+    if not args.dry_run:
+        path = Path(args.file).absolute()
+        try:
+            write_atomically(path, json.dumps(document, sort_keys=True).encode())
+        except OSError as err:
+            raise HostError(f"cannot write {path}: {err.strerror}") from err
+    return 0
+
+
+def _show(report: "Report", lines: list[str], *, as_json: bool) -> None:
+    if as_json:
+        say(json.dumps(report.as_json(), indent=1))
+    else:
+        for line in lines:
+            say(line)

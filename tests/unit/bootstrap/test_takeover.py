@@ -1,0 +1,64 @@
+"""What an import would make of a host, before anything is made."""
+
+import pytest
+
+from ganeti.base.errors import PrereqError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.takeover import ImportPlan, import_cluster, plan_import
+from ganeti.model.objects import Node
+from ganeti.upstream.choices import Choices
+from tests.unit.upstream import sample
+
+HOST = "node2.example.com"
+
+
+def planned(document: sample.Document, host: str = HOST) -> ImportPlan:
+    document["cluster"].pop("secret_of_the_future", None)
+    return plan_import(sample.encoded(document), host, Choices())
+
+
+def said(plan: ImportPlan) -> str:
+    return "\n".join(plan.lines())
+
+
+def test_this_host_becomes_the_master_and_the_others_are_still_to_join() -> None:
+    plan = planned(sample.document())
+    assert plan.report.refused == []
+    assert plan.master is not None
+    assert (plan.master.name, plan.cluster.master_node) == (HOST, plan.master.uuid)
+    assert plan.master.master_candidate
+    (other,) = (one for one in plan.others if isinstance(one, Node))
+    assert (other.offline, other.master_candidate) == (True, False)
+    assert "node1.example.com is offline until 'gnt-node add --readd node1.example.com'" in said(
+        plan
+    )
+    assert "the watcher rests" in said(plan)
+
+
+def test_a_host_that_is_none_of_the_nodes_is_refused_with_what_to_do() -> None:
+    plan = planned(sample.document(), "stranger.example.com")
+    (refused,) = plan.report.refused
+    assert "--rename='node:OLD=stranger.example.com'" in refused.advice
+
+
+def test_two_that_claim_the_same_are_refused_by_name() -> None:
+    document = sample.document()
+    one, two = document["instances"].values()
+    two["nics"][0]["mac"] = one["nics"][0]["mac"]
+    (refused,) = planned(document).report.refused
+    assert refused.field == "MAC address"
+    assert "web" in refused.what
+
+
+def test_rules_of_this_version_count() -> None:
+    document = sample.document()
+    document["nodegroups"][sample.GROUP]["networks"] = {}
+    texts = [one.text for one in planned(document).report.refused]
+    assert any("to which its group default is not connected" in text for text in texts)
+
+
+@pytest.mark.asyncio
+async def test_a_plan_with_refusals_is_not_carried_out(tmp_path: object) -> None:
+    plan = planned(sample.document(), "stranger.example.com")
+    with pytest.raises(PrereqError, match="nothing was made"):
+        await import_cluster(plan, paths=Paths())
