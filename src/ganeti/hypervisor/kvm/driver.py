@@ -219,7 +219,9 @@ class KvmHypervisor(
     async def migration_info(self, instance: InstanceSpec) -> MigrationInfo:
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
-            guest = await self.hotplug.reconciled(await self._here(files, instance))
+            guest = await self.hotplug.reconciled(
+                (await self._here(files, instance)).own("move live")
+            )
         return MigrationInfo(
             instance=guest.instance,
             slots=guest.record.slots,

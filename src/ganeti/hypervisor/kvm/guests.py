@@ -62,6 +62,16 @@ class Guest:
         """MiB that the guest may use."""
         return self.record.memory or self.record.instance.memory
 
+    def own(self, what: str) -> "Guest":
+        """The guest; HypervisorError if it was started by the original, whose devices are not named as ours."""
+        if self.record.is_adopted:
+            raise HypervisorError(
+                f"{self.instance.name} was started by the cluster's former software and cannot {what}"
+                " before it has been restarted once: gnt-instance reboot --type=full"
+                f" {self.instance.name}"
+            )
+        return self
+
     @property
     def outlives_shutdown(self) -> bool:
         """Whether QEMU stays, stopped, when the guest shuts itself down (`user_shutdown`)."""

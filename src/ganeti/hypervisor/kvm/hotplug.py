@@ -310,7 +310,8 @@ class KvmHotplug(Hotplug):
         """The live guest, for us alone; None if it does not run here."""
         files = self._guests.files(instance.uuid)
         async with self._guests.lock(files):
-            yield self._guests.peek(files)
+            guest = self._guests.peek(files)
+            yield guest.own("be changed while it runs") if guest is not None else None
 
     async def _check(self, guest: Guest) -> None:
         if problems := await self.obstacles(guest.instance):

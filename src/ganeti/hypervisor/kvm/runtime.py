@@ -50,6 +50,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """UUID of a disk or NIC -> its slot (`ganeti.hypervisor.kvm.pci_slots`); the name is that of records of running guests."""
     memory: int = 0
     """MiB that were left to the running guest; 0: all that it was started with."""
+    is_adopted: bool = False
+    """The original has started it (`ganeti.hypervisor.kvm.adoption`): its devices have other names than ours."""
     is_prepared: bool = False
     """Was told all that it must know before the guest's first instruction."""
     is_incoming: bool = False

@@ -1,0 +1,241 @@
+"""`ganeti-takeover`: this node goes over from the original to this version, or back, and its guests run on.
+
+What the original keeps in `/var/lib/ganeti` goes into `original/` there as a whole, and comes back from there. Each step
+may be repeated, so an interrupted command is run again.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError
+from ganeti.base.files import sync_directory, write_atomically
+from ganeti.base.paths import Paths, hostname
+from ganeti.base.terminal import Parser, say
+from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
+from ganeti.bootstrap.destroy import forget_cluster, is_member
+from ganeti.hypervisor.kvm.adoption import adopt_guests, forget_guests, our_guests
+from ganeti.hypervisor.kvm.processes import HostProcesses, ProcessId
+
+NAMES = ("watcher", "rapi", "luxid", "masterd", "wconfd", "confd", "mond", "kvmd", "metad", "noded")
+"""The original's daemons, in the order in which they are ended."""
+OURS = (RAPI, CONFD, MASTERD, MOND, ETCD, NODED)
+STOP_S = 30.0
+LOOK_S = 0.05
+ASIDE = "original"
+CONFIG, CLUSTER_FILE, MASTER_FILE = "config.data", "ssconf_cluster_name", "ssconf_master_node"
+CARRIED = {"rapi/users": "rapi_users", "cluster-domain-secret": "cluster-domain-secret"}
+"""What the master has of the original and goes on with."""
+
+
+@dataclass
+class Node:
+    """One node of a cluster that is taken over or given back."""
+
+    paths: Paths
+    is_dry: bool = False
+    processes: HostProcesses = field(default_factory=HostProcesses)
+
+    @property
+    def aside(self) -> Path:
+        """Where everything of the original is while this version runs."""
+        return self.paths.data / ASIDE
+
+    def _place(self) -> Path:
+        """Where the original's files are now."""
+        return self.aside if (self.aside / CLUSTER_FILE).exists() else self.paths.data
+
+    def _is_master(self) -> bool:
+        return _line(self._place() / MASTER_FILE) == hostname()
+
+    async def take(self) -> list[str]:
+        """Put this version in the place of the original; what to do next.
+
+        PrereqError if the original is not here or this version is; HostError if a daemon does not end or a guest
+        cannot be adopted: then the original's files are still in their place.
+        """
+        if is_member(self.paths):
+            raise PrereqError(
+                "this node is in a cluster of this version already", ErrorCode.WRONG_STATE
+            )
+        place = self._place()
+        if not (place / CLUSTER_FILE).exists():
+            raise PrereqError(
+                f"there is no cluster of the original on this node: no {place / CLUSTER_FILE}",
+                ErrorCode.WRONG_STATE,
+            )
+        found = [name for name in NAMES if self._process(name) is not None]
+        said = [f"ends {', '.join(f'ganeti-{name}' for name in found) or 'no daemon'}"]
+        if self.is_dry:
+            return [
+                *said,
+                f"moves what is in {self.paths.data} to {self.aside}",
+                *self._next(),
+            ]
+        for name in found:
+            await self._end(name)
+        done = await asyncio.to_thread(adopt_guests, self.paths, self.processes)
+        if done.problems:
+            forget_guests(self.paths)
+            raise HostError(
+                f"guests cannot be taken over: {'; '.join(done.problems)}; nothing was moved, and the"
+                " original's daemons may be started again"
+            )
+        said.append(f"goes on with the guests {', '.join(done.adopted) or '(none)'}")
+        self._move_aside()
+        return [*said, *self._next()]
+
+    async def give_back(self, config: bytes | None) -> list[str]:
+        """Put the original in the place of this version; what to do next.
+
+        PrereqError if nothing of the original is here, or guests run that it has not started and could not find.
+        """
+        if not (self.aside / CLUSTER_FILE).exists():
+            raise PrereqError(f"there is no original in {self.aside}", ErrorCode.WRONG_STATE)
+        if guests := sorted(our_guests(self.paths)):
+            raise PrereqError(
+                f"the original cannot go on with guests that it has not started: {', '.join(guests)}; stop"
+                " them, or migrate them away, and start them again afterwards",
+                ErrorCode.WRONG_STATE,
+            )
+        if self.is_dry:
+            return [f"moves what is in {self.aside} back to {self.paths.data}"]
+        daemons = Daemons(self.paths)
+        for name in OURS:
+            await daemons.stop(name)
+        forget_guests(self.paths)
+        forget_cluster(self.paths, storage_list=False)
+        for name in CARRIED.values():
+            (self.paths.data / name).unlink(missing_ok=True)
+        self._move_back(config)
+        next_step = (
+            "the original's files are in their place: start its daemons, and on the master run"
+            " 'gnt-cluster redist-conf' and 'gnt-cluster verify'"
+        )
+        return [next_step]
+
+    def _next(self) -> list[str]:
+        if self._is_master():
+            path = self.aside / CONFIG
+            return [f"next, here: gnt-cluster import --dry-run {path}, then without --dry-run"]
+        name = hostname()
+        return [f"next: ganeti-node-join here, and on the master 'gnt-node add --readd {name}'"]
+
+    def _process(self, name: str) -> ProcessId | None:
+        """The original's daemon, by its pid file, if it runs."""
+        pid = _line(self.paths.run / f"ganeti-{name}.pid").partition(" ")[0]
+        if not pid.isdecimal():
+            return None
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        if not any(f"ganeti-{name}" in os.fsdecode(word) for word in words[:3]):
+            return None
+        found = self.processes.find([os.fsdecode(word) for word in words])
+        # Forked children have the same words: the one of the pid file counts.
+        return (
+            ProcessId(int(pid), found.start_ticks) if found and found.pid == int(pid) else _of(pid)
+        )
+
+    async def _end(self, name: str) -> None:
+        process = self._process(name)
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.kill(process.pid, number)
+            except ProcessLookupError:
+                return
+            if await self.processes.ended_within(process, STOP_S):
+                return
+        raise HostError(f"ganeti-{name} (process {process.pid}) does not end")
+
+    def _move_aside(self) -> None:
+        if self._place() != self.aside:
+            self.aside.mkdir(mode=0o700, exist_ok=True)
+            for entry in sorted(self.paths.data.iterdir(), key=_cluster_file_last):
+                if entry != self.aside:
+                    entry.rename(self.aside / entry.name)
+            sync_directory(self.aside)
+            sync_directory(self.paths.data)
+        for theirs, ours in CARRIED.items() if self._is_master() else ():
+            source = self.aside / theirs
+            if source.is_file():
+                write_atomically(self.paths.data / ours, source.read_bytes())
+
+    def _move_back(self, config: bytes | None) -> None:
+        if config is not None:
+            write_atomically(self.aside / CONFIG, config, mode=0o640)
+        for entry in sorted(self.aside.iterdir(), key=_cluster_file_last):
+            target = self.paths.data / entry.name
+            if target.is_dir() and not target.is_symlink() and not any(target.iterdir()):
+                target.rmdir()
+            if target.exists():
+                raise HostError(f"{target} is in the way of the original's: move it, and try again")
+            entry.rename(target)
+        self.aside.rmdir()
+        sync_directory(self.paths.data)
+
+
+def _of(pid: str) -> ProcessId | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return ProcessId(int(pid), int(fields[19]))
+
+
+def _cluster_file_last(path: Path) -> tuple[bool, str]:
+    """By this file a node is known to be the original's, so it is the last to move."""
+    return path.name == CLUSTER_FILE, path.name
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command `ganeti-takeover`."""
+    args = _parser().parse_args(argv)
+    node = Node(Paths.from_environment(), is_dry=args.dry_run)
+    try:
+        config = args.config.read_bytes() if args.config else None
+        lines = asyncio.run(node.give_back(config) if args.back else node.take())
+    except GanetiError as err:
+        say(f"Failure: {err.message}", file=sys.stderr)
+        return err.exit_code
+    except OSError as err:
+        say(f"Failure: {err.filename}: {err.strerror}", file=sys.stderr)
+        return 1
+    for line in lines:
+        say(line)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="ganeti-takeover",
+        description="Put this version in the place of the original on this node, or back; guests run on.",
+    )
+    parser.add_argument("--back", action="store_true", help="put the original in its place again")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="with --back: what 'gnt-cluster export' has written, in place of the old config.data",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

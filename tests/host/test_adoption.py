@@ -1,0 +1,85 @@
+"""A guest that the original's command line has started goes on under our driver."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import HypervisorError
+from ganeti.hypervisor.kvm.adoption import adopt_guests, directory, our_guests
+from ganeti.hypervisor.kvm.driver import find_program
+from ganeti.hypervisor.kvm.processes import HostProcesses
+from ganeti.model.instance_spec import InstanceSpec
+from tests.support.kvm_nodes import Node, nothing_is_left
+from tests.support.local_cluster import wait_until
+from tests.support.tiny_guest import (
+    are_consecutive,
+    disk_heartbeats,
+    install,
+    tiny_instance,
+)
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(240)]
+
+
+def start_as_the_original(node: Node, instance: InstanceSpec, guest: Path, disk: Path) -> None:
+    """Start QEMU with the words that Ganeti 3.0 has for it, and leave the files that it leaves."""
+    root, name = directory(node.paths), instance.name
+    for one in ("pid", "ctrl", "conf", "uid", "nic"):
+        (root / one).mkdir(parents=True, exist_ok=True)
+    control = root / "ctrl" / name
+    words = [
+        find_program({}), "-name", name, "-m", str(instance.memory), "-smp", "1",
+        "-pidfile", str(root / "pid" / name), "-device", "virtio-balloon", "-daemonize",
+        "-D", str(node.paths.log / "original.log"), "-machine", "pc",
+        "-drive", f"file={disk},format=raw,if=none,cache=writeback,id=disk-0",
+        "-device", "virtio-blk-pci,drive=disk-0,id=disk-0,bus=pci.0,addr=0xc",
+        "-kernel", str(guest / "vmlinuz"), "-initrd", str(guest / "initrd"),
+        "-append", "root=/dev/vda ro quiet no_timer_check console=ttyS0,38400",
+        "-monitor", f"unix:{control}.monitor,server,nowait",
+        "-serial", f"unix:{control}.serial,server,nowait",
+        "-usb", "-display", "none", "-uuid", instance.uuid,
+        "-qmp", f"unix:{control}.qmp,server,nowait",
+    ]  # fmt: skip
+    node.paths.log.mkdir(parents=True, exist_ok=True)
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, timeout=60)
+    mine = {
+        "uuid": instance.disks[0].uuid, "dev_type": "file", "size": instance.disks[0].size,
+        "logical_id": ["loop", str(disk)], "mode": "rw", "iv_name": "disk/0", "params": {},
+    }  # fmt: skip
+    hvparams = {**instance.hvparams, "kvm_path": words[0], "of_another_version": 7}
+    runtime = [words, [], hvparams, [[mine, str(disk), None]]]
+    (root / "conf" / f"{name}.runtime").write_text(json.dumps(runtime))
+
+
+async def test_a_guest_of_the_original_goes_on_under_our_driver_until_it_is_stopped(
+    node: Node, guest: Path, disk: Path
+) -> None:
+    instance = tiny_instance(guest)
+    install(guest, disk, instance.name)
+    start_as_the_original(node, instance, guest, disk)
+    pid = int((directory(node.paths) / "pid" / instance.name).read_text())
+    wait_until(lambda: len(disk_heartbeats(disk)) >= 3, "the guest beats", timeout_s=120)
+
+    done = adopt_guests(node.paths, HostProcesses())
+    assert (done.adopted, done.problems) == ((instance.name,), ())
+    before = max(disk_heartbeats(disk))
+    [listed] = await node.driver.running()
+    assert (listed.name, listed.uuid, listed.state) == (instance.name, instance.uuid, "running")
+    wait_until(lambda: max(disk_heartbeats(disk)) > before + 2, "it beats on", timeout_s=120)
+    assert are_consecutive(sorted(disk_heartbeats(disk)))
+    assert node.record(instance).process.pid == pid
+    assert list(our_guests(node.paths)) == []
+    assert adopt_guests(node.paths, HostProcesses()).adopted == (instance.name,)
+
+    with pytest.raises(HypervisorError, match="reboot --type=full"):
+        await node.driver.migration_info(instance)
+    with pytest.raises(HypervisorError, match="reboot --type=full"):
+        await node.driver.hotplug.remove_disk(instance, instance.disks[0])
+
+    process = node.record(instance).process
+    await node.driver.stop(instance, 60)
+    assert not HostProcesses().is_alive(process)
+    assert nothing_is_left(node, instance)
+    assert adopt_guests(node.paths, HostProcesses()).adopted == ()

@@ -1,0 +1,110 @@
+"""A node goes over from the original and back: files, daemons, and what is refused."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganeti.base.errors import HostError, PrereqError
+from ganeti.base.paths import Paths, hostname
+from ganeti.bootstrap.take_node import ASIDE, Node
+from ganeti.hypervisor.kvm.adoption import directory
+
+FILES = {
+    "config.data": "{}", "ssconf_cluster_name": "c.example.com\n", "hmac.key": "k\n",
+    "rapi/users": "u p write\n", "queue/serial": "7\n", "cluster-domain-secret": "s\n",
+}  # fmt: skip
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    found = Paths(tmp_path)
+    for name, text in FILES.items():
+        path = found.data / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (found.data / "ssconf_master_node").write_text(f"{hostname()}\n")
+    found.run.mkdir(parents=True)
+    return found
+
+
+@pytest.fixture
+def luxid(paths: Paths) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that is called like one of the original's daemons."""
+    program = paths.root / "ganeti-luxid"
+    program.write_text("#!/bin/sh\nread line\n")
+    program.chmod(0o755)
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as process:
+        (paths.run / "ganeti-luxid.pid").write_text(f"{process.pid}\n")
+        yield process
+        process.kill()
+
+
+def contents(place: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(place)): path.read_text()
+        for path in place.rglob("*")
+        if path.is_file()
+    }
+
+
+async def test_a_node_is_taken_over_and_given_back_as_it_was(
+    paths: Paths, luxid: "subprocess.Popen[bytes]"
+) -> None:
+    before = contents(paths.data)
+    said = await Node(paths, is_dry=True).take()
+    assert "ends ganeti-luxid" in said[0]
+    assert (contents(paths.data), luxid.poll()) == (before, None)
+
+    said = await Node(paths).take()
+    assert "gnt-cluster import" in said[-1]
+    assert not Path(f"/proc/{luxid.pid}").exists()
+    assert contents(paths.data / ASIDE) == before
+    assert (paths.data / "rapi_users").read_text() == FILES["rapi/users"]
+    assert (paths.data / ASIDE).stat().st_mode & 0o777 == 0o700
+    await Node(paths).take()  # again: nothing is left to do
+
+    await Node(paths).give_back(b'{"new": 1}')
+    assert contents(paths.data) == {**before, "config.data": '{"new": 1}'}
+
+
+async def test_a_process_that_only_has_the_number_is_left_alone(
+    paths: Paths, luxid: "subprocess.Popen[bytes]"
+) -> None:
+    (paths.run / "ganeti-luxid.pid").rename(paths.run / "ganeti-noded.pid")
+    assert "no daemon" in (await Node(paths).take())[0]
+    assert luxid.poll() is None
+
+
+async def test_another_node_is_told_to_join(paths: Paths) -> None:
+    (paths.data / "ssconf_master_node").write_text("elsewhere.example.com\n")
+    assert "ganeti-node-join" in (await Node(paths).take())[-1]
+    assert not (paths.data / "rapi_users").exists()
+
+
+async def test_where_there_is_no_original_nothing_is_done(tmp_path: Path) -> None:
+    with pytest.raises(PrereqError, match="no cluster of the original"):
+        await Node(Paths(tmp_path)).take()
+    with pytest.raises(PrereqError, match="no original"):
+        await Node(Paths(tmp_path)).give_back(None)
+
+
+async def test_a_member_of_a_cluster_of_ours_is_not_taken_over(paths: Paths) -> None:
+    paths.node_certificate.write_text("x")
+    with pytest.raises(PrereqError, match="already"):
+        await Node(paths).take()
+
+
+async def test_a_guest_that_cannot_be_adopted_leaves_the_original_in_its_place(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory(paths) / "conf").mkdir(parents=True)
+    (directory(paths) / "conf" / "web1.example.com.runtime").write_text("[]")
+    monkeypatch.setattr("ganeti.hypervisor.kvm.adoption._words", lambda _pid: ["kvm"])
+    (directory(paths) / "pid").mkdir()
+    (directory(paths) / "pid" / "web1.example.com").write_text("4711")
+    before = contents(paths.data)
+    with pytest.raises(HostError, match="cannot be taken over"):
+        await Node(paths).take()
+    assert contents(paths.data) == before
