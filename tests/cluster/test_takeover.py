@@ -11,7 +11,8 @@ import pytest
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
-from tests.support.debian_ganeti import PYTHON, debian_ganeti
+from tests.support.debian_ganeti import COMMANDS, PYTHON
+from tests.support.debian_packages import environment, unpacked
 from tests.support.local_cluster import LocalCluster, local_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -58,21 +59,19 @@ def add_again(cluster: LocalCluster, number: int) -> None:
 
 def opened_by_the_original(path: Path) -> dict[str, Any]:
     """What its own reader and its `cfgupgrade --dry-run` say of a configuration."""
-    root = debian_ganeti()
+    root = unpacked(*COMMANDS)
     programs = root / "usr/share/ganeti/3.0"
-    environment = {
-        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONPATH": f"{programs}:{root}/usr/lib/python3/dist-packages",
-    }
+    found_there = environment(root)
+    there = {**found_there, "PYTHONPATH": f"{programs}:{found_there['PYTHONPATH']}"}
     words = [PYTHON, "-W", "ignore", str(READER), str(path), str(programs)]
     done = subprocess.run(
-        words, env=environment, capture_output=True, text=True, check=False, timeout=120
+        words, env=there, capture_output=True, text=True, check=False, timeout=120
     )
     if done.returncode and "ModuleNotFoundError" in done.stderr:
         pytest.skip(f"Debian's Python lacks a library: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
 
 
 def test_a_cluster_is_exported_imported_and_the_same_again(tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ _WITHOUT_MEANING = {
     "compression_tools": "all tools that are known here may be used",
     "disk_state_static": "nodes say it themselves",
     "drbd_usermode_helper": "none is needed",
+    "gluster_storage_dir": "there are no disks of gluster",
     "hv_state_static": "nodes say it themselves",
     "max_tracked_jobs": "jobs need no process each",
     "modify_etc_hosts": "/etc/hosts is never changed",
