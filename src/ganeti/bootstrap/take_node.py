@@ -164,6 +164,9 @@ class Node:
                     entry.rename(self.aside / entry.name)
             sync_directory(self.aside)
             sync_directory(self.paths.data)
+        # A group of the original's may write there, and this version puts no key into such a directory.
+        os.chown(self.paths.data, os.geteuid(), os.getegid())
+        self.paths.data.chmod(0o750)
         for theirs, ours in CARRIED.items() if self._is_master() else ():
             source = self.aside / theirs
             if source.is_file():

@@ -33,9 +33,11 @@ def paths(tmp_path: Path) -> Paths:
 def luxid(paths: Paths) -> Iterator["subprocess.Popen[bytes]"]:
     """A process that is called like one of the original's daemons."""
     program = paths.root / "ganeti-luxid"
-    program.write_text("#!/bin/sh\nread line\n")
+    program.write_text("#!/bin/sh\necho ready\nread line\n")
     program.chmod(0o755)
-    with subprocess.Popen([program], stdin=subprocess.PIPE) as process:
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
         (paths.run / "ganeti-luxid.pid").write_text(f"{process.pid}\n")
         yield process
         process.kill()
@@ -52,6 +54,7 @@ def contents(place: Path) -> dict[str, str]:
 async def test_a_node_is_taken_over_and_given_back_as_it_was(
     paths: Paths, luxid: "subprocess.Popen[bytes]"
 ) -> None:
+    paths.data.chmod(0o775)
     before = contents(paths.data)
     said = await Node(paths, is_dry=True).take()
     assert "ends ganeti-luxid" in said[0]
@@ -62,6 +65,7 @@ async def test_a_node_is_taken_over_and_given_back_as_it_was(
     assert not Path(f"/proc/{luxid.pid}").exists()
     assert contents(paths.data / ASIDE) == before
     assert (paths.data / "rapi_users").read_text() == FILES["rapi/users"]
+    assert paths.data.stat().st_mode & 0o777 == 0o750
     assert (paths.data / ASIDE).stat().st_mode & 0o777 == 0o700
     await Node(paths).take()  # again: nothing is left to do
 
