@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.host, pytest.mark.soak, pytest.mark.timeout(7200)]
 
 WEB = "web1.example.com"
 LONG_S = 1800
-SIZE_MIB, FILLED_MIB = 96, 16
+SIZE_MIB, FILLED_MIB = 32, 8
 ROUNDS = 100
 
 

@@ -185,6 +185,28 @@ async def test_a_creation_that_fails_anywhere_leaves_nothing(
     check(master, kernels)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.requirement("G11", "F24", "F25")
+async def test_hundred_rounds_of_adding_failing_and_removing_leave_nothing(
+    master: Master, kernels: Kernels
+) -> None:
+    first = await made(master)
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+    for number in range(100):
+        node = kernels.of((ONE, TWO)[number % 2])
+        node.calls.clear()
+        node.fail_at = number // 5 if number % 5 else None
+        await master.run(mirrored(disks=[DiskRequest(size=8)]))
+        node.fail_at = None
+        await master.nothing_is_left()
+        if master.snapshot.instances:
+            succeeded(await master.run(OpInstanceRemove(instance_name=NAME)))
+        master.check_nothing_is_held()
+        check(master, kernels)
+    again = await made(master)
+    assert [disk.parts for disk in again.disks] == [disk.parts for disk in first.disks]
+
+
 @pytest.mark.requirement("S95", "S97")
 async def test_the_status_has_a_row_for_each_disk_and_node(
     master: Master, kernels: Kernels
