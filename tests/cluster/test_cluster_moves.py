@@ -17,7 +17,8 @@ import pytest
 from ganeti.bootstrap.daemons import MASTERD, NODED, RAPI
 from ganeti.cli import move_instance
 from ganeti.cli.cluster_doors import RestDoor
-from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.debian_ganeti import run_debian
+from tests.support.local_cluster import NOOP, LocalCluster, local_cluster, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -52,11 +53,16 @@ class Both:
     def sockets(self) -> list[str]:
         return [str(one.node(1).paths.luxi_socket) for one in self.all]
 
-    def add(self, name: str, sizes: tuple[int, ...] = (4, 2)) -> list[str]:
+    def add(
+        self,
+        name: str,
+        sizes: tuple[int, ...] = (4, 2),
+        system: tuple[str, ...] = ("--no-install",),
+    ) -> list[str]:
         """An instance of the source with data; the digests of its disks."""
         disks = [word for index, size in enumerate(sizes) for word in ("--disk", f"{index}:size={size}m")]  # fmt: skip
         self.source.ok(
-            "gnt-instance", "add", "-t", "file", *disks, "--no-install", "-B", "memory=16m",
+            "gnt-instance", "add", "-t", "file", *disks, *system, "-B", "memory=16m",
             "--no-nics", "-n", "node1", "--no-start", name, timeout_s=120,
         )  # fmt: skip
         for path in disks_of(self.source, name):
@@ -179,6 +185,24 @@ def test_who_may_not_and_what_does_not_fit_is_refused_and_nothing_changes(both: 
     assert digests(both.source, "mail1.example.com") == data
     assert both.target.names("instance") == set()
     both.source.ok("gnt-instance", "remove", "-f", "mail1.example.com")
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("S203", "S208", "S209", "S214")
+def test_debian_s_own_move_instance_moves_one_between_our_clusters(both: Both) -> None:
+    for one in both.all:
+        one.install_noop()
+    data = both.add("ns1.example.com", system=("-o", NOOP, "-O", f"record={both.source.record}"))
+    done = run_debian(
+        "move-instance", both.source.node(1).paths, "--debug",
+        "--iallocator=hail", "--opportunistic-tries=1", *both.rest,
+        "ns1.example.com", timeout_s=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert both.source.names("instance") == set()
+    assert digests(both.target, "ns1.example.com") == data
+    both.check_nothing_is_left()
+    both.target.ok("gnt-instance", "remove", "-f", "ns1.example.com")
 
 
 KILLS: dict[str, tuple[str, str, float]] = {

@@ -41,6 +41,9 @@ class ExportedDisk:
     """Of the data before compression; '' if the export does not say."""
 
 
+_NIC_FIELDS = ("mac", "ip", "name", "network", "mode", "link", "vlan")
+
+
 @dataclass(frozen=True)
 class ExportedNic:
     """One interface; None is what the cluster has."""
@@ -51,6 +54,8 @@ class ExportedNic:
     link: str | None = None
     vlan: str | None = None
     name: str | None = None
+    network: str | None = None
+    """Its UUID, as Ganeti writes it, or its name."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +131,8 @@ def _written(value: Any, where: str) -> str:
 def _nic_options(nics: tuple[ExportedNic, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, nic in enumerate(nics):
-        for name in ("mac", "ip", "name", "mode", "link", "vlan"):
+        for name in _NIC_FIELDS:
             found[f"nic{number}_{name}"] = getattr(nic, name)
-        found[f"nic{number}_network"] = None
     return {**found, "nic_count": len(nics)}
 
 
@@ -267,9 +271,6 @@ def _nics(instance: Mapping[str, str]) -> tuple[ExportedNic, ...]:
             break
         if number == MAX_NICS:
             raise InputError(f"more than {MAX_NICS} network interfaces", "config.ini")
-        values = {
-            name: _optional(instance, f"nic{number}_{name}")
-            for name in ("mac", "ip", "mode", "link", "vlan", "name")
-        }
+        values = {name: _optional(instance, f"nic{number}_{name}") for name in _NIC_FIELDS}
         found.append(ExportedNic(**values))
     return tuple(found)

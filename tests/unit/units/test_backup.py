@@ -9,6 +9,7 @@ from ganeti.model.names import AdminState
 from ganeti.model.opcodes.backup import OpBackupExport, OpBackupQuery, OpBackupRemove
 from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.opcodes.instance import OpInstanceCreate, OpInstanceRemove
+from ganeti.model.opcodes.network import OpNetworkAdd, OpNetworkConnect
 from ganeti.protocols.export_description import parse_description
 from ganeti.rpc.fake import Fault
 from ganeti.store.faulty import Crash, Refuse
@@ -265,6 +266,32 @@ async def test_a_master_that_dies_leaves_no_half_export_and_no_key(
 
 
 # --- imports ---
+
+
+async def test_an_interface_comes_back_to_its_network_if_that_is_there(master: Master) -> None:
+    for op in (
+        OpNetworkAdd(network_name="lan", network="198.51.100.0/24"),
+        OpNetworkConnect(
+            network_name="lan", group_name="default", network_mode="bridged", network_link="br7"
+        ),
+    ):
+        succeeded(await master.run(op))
+    await with_data(master, nics=[NicRequest(network="lan", ip="198.51.100.9")])
+    network = master.instance(NAME).nics[0].network
+    succeeded(await master.run(export()))
+    [nic] = parse_description(node(master, 2).exports[NAME].config).nics
+    assert (nic.network, nic.ip) == (network, "198.51.100.9")
+    succeeded(await master.run(OpInstanceRemove(instance_name=NAME, ignore_failures=False)))
+    succeeded(await master.run(import_()))
+    made = master.instance(CLONE).nics[0]
+    assert (made.network, made.ip) == (network, "198.51.100.9")
+    found = node(master, 2).exports[NAME]
+    found.config = found.config.replace(str(network), "11111111-2222-4333-8444-555555555555")
+    found.config = found.config.replace("198.51.100.9", "None")
+    view = await master.run(import_("other.example.com"))
+    succeeded(view)
+    assert master.instance("other.example.com").nics[0].network is None
+    assert "of interface 0 is not known here" in said(view)
 
 
 @pytest.mark.requirement("S131", "S132", "S136")

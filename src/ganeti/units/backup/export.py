@@ -355,6 +355,7 @@ class LUBackupExport(InstanceUnit[OpBackupExport, ExportPlan | RemotePlan]):
                     mac=nic.mac,
                     ip=nic.ip,
                     name=nic.name,
+                    network=nic.network,
                     **{name: nic.nicparams.get(name) for name in ("mode", "link", "vlan")},
                 )
                 for nic in instance.nics

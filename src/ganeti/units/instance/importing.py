@@ -30,6 +30,7 @@ from ganeti.protocols.export_description import (
     SCRIPT,
     ExportDescription,
     ExportedDisk,
+    ExportedNic,
     parse_description,
 )
 from ganeti.rpc.procedures.exports import (
@@ -192,7 +193,7 @@ def filled(ctx: UnitContext, op: OpInstanceCreate, export: ExportDescription) ->
         os_type=op.os_type or export.os or None,
         disk_template=op.disk_template or export.disk_template,
         disks=op.disks or [_disk_request(disk) for disk in export.disks],
-        nics=op.nics or _nic_requests(export, keeps_macs=op.instance_name == export.name),
+        nics=op.nics or _nic_requests(ctx, export, keeps_macs=op.instance_name == export.name),
         hypervisor=hypervisor,
         hvparams={**hvparams, **op.hvparams},
         beparams={**beparams, **op.beparams},
@@ -219,18 +220,30 @@ def _disk_request(disk: ExportedDisk) -> DiskRequest:
     return DiskRequest(size=disk.size, mode=disk.mode, name=disk.name)
 
 
-def _nic_requests(export: ExportDescription, *, keeps_macs: bool) -> list[NicRequest]:
+def _nic_requests(
+    ctx: UnitContext, export: ExportDescription, *, keeps_macs: bool
+) -> list[NicRequest]:
     return [
         NicRequest(
             mac=nic.mac if keeps_macs and nic.mac else "auto",
             ip=nic.ip,
-            mode=nic.mode,
-            link=nic.link,
-            vlan=nic.vlan,
             name=nic.name,
+            **_connection(ctx, index, nic),
         )
-        for nic in export.nics
+        for index, nic in enumerate(export.nics)
     ]
+
+
+def _connection(ctx: UnitContext, index: int, nic: ExportedNic) -> dict[str, str | None]:
+    """The network of an interface, which says the rest; without one that is known here, the rest as it was."""
+    if nic.network:
+        known = ctx.snapshot.networks.get(nic.network) or ctx.snapshot.network_by_name(nic.network)
+        if known is not None:
+            return {"network": known.name}
+        ctx.warn(
+            f"network {nic.network!r:.60} of interface {index} is not known here, and left out"
+        )
+    return {"mode": nic.mode, "link": nic.link, "vlan": nic.vlan}
 
 
 def _check_disks(op: OpInstanceCreate, export: ExportDescription) -> None:
