@@ -319,3 +319,20 @@ def test_setting_up_twice_changes_nothing(separated: Separated) -> None:
     out = separated.setup("--prefix", separated.prefix)
     assert "made" not in out
     assert users_file(separated.paths).read_bytes() == before
+
+
+@pytest.mark.requirement("S225", "A44")
+def test_the_rest_servers_user_asks_the_master_and_submits_no_job_of_its_own(
+    separated: Separated,
+) -> None:
+    users = separated.users
+    rest = (users.accounts["rapi"].uid, users.admin)
+    assert "node1.example" in separated.ok("ganeti.cli.gnt_node", "list", user=rest)
+    for program, words, method in (
+        ("gnt_debug", ["delay", "0.01"], "SubmitJob"),
+        ("gnt_cluster", ["queue", "drain"], "SetDrainFlag"),
+        ("gnt_job", ["archive", "1"], "ArchiveJob"),
+    ):
+        done = separated.run(f"ganeti.cli.{program}", *words, user=rest)
+        assert done.returncode == 1, done.stdout
+        assert f"may not call {method}" in done.stderr

@@ -111,6 +111,7 @@ def test_instances_and_disks_are_whole_objects(facts: Facts) -> None:
     [disk] = disks
     assert (disk["iv_name"], disk["dev_type"], disk["size"]) == ("disk/0", "drbd", 10)
     assert disk["logical_id"] == [11000]
+    assert disk["nodes"] == list(NODES[:2])  # burnin asks for them
     assert disk["minors"] == {NODES[0]: 0, NODES[1]: 4}
     assert disk["children"][0]["logical_id"] == ["xenvg", "name"]
     _, collectors = ask(facts, QueryType.DATA_COLLECTORS)
