@@ -62,7 +62,7 @@ class World:
             self.state[node.name] = {"keys": [], "pause": None, "daemons": daemons, "joined": False}
         running = sorted(one.name for one in self.theirs.instances.values())[:-1]
         self.state["running"] = set(running)
-        self.state["own"] = {"pause": 77.0, "daemons": {MASTERD, CONFD}, "config": "ours"}
+        self.state["own"] = {"pause": "77\n", "daemons": {MASTERD, CONFD}, "config": "ours"}
 
     def call(self, what: str) -> bool:
         """Note a call; whether its work is to be done. Raises what was asked for."""
@@ -115,9 +115,9 @@ class FakeNode:
             case Action.DISTRUST:
                 node["keys"] = [one for one in node["keys"] if one != request.line]
             case Action.PAUSED:
-                return Answer(until=node["pause"])
+                return Answer(pause=node["pause"])
             case Action.PAUSE:
-                node["pause"] = request.until
+                node["pause"] = request.pause
             case Action.FACTS:
                 assert MASTERD in node["daemons"]
                 return Answer(facts=self._facts())
@@ -196,10 +196,10 @@ class FakeOwn:
         before, running = own["pause"], self.world.state["running"]
         if request.action is Action.START_INSTANCES:
             running |= set(request.names)
-        work = {"pause": request.until} if request.action is Action.PAUSE else {}
+        work = {"pause": request.pause} if request.action is Action.PAUSE else {}
         await self._did(str(request.action), work)
         merged = merge(self.world.ours, [self.world.theirs]).snapshot
-        return Answer(until=before, facts=facts_of(merged, running))
+        return Answer(pause=before, facts=facts_of(merged, running))
 
     async def start(self, options: Sequence[str] = ()) -> None:
         how = " ".join(options)
@@ -291,7 +291,7 @@ async def test_the_steps_are_done_in_the_order_of_the_design(tmp_path: Path) -> 
         )
         assert at >= 0, (what, world.calls)
     assert world.state["running"] == running
-    assert world.state["own"] == {"pause": 77.0, "daemons": {MASTERD, CONFD}, "config": "merged"}
+    assert world.state["own"] == {"pause": "77\n", "daemons": {MASTERD, CONFD}, "config": "merged"}
     for node in world.theirs.nodes.values():
         assert world.state[node.name]["joined"]
         assert world.state[node.name]["keys"] == []
@@ -373,6 +373,24 @@ async def test_a_rollback_that_fails_is_repeated(tmp_path: Path) -> None:
             continue
         break
     assert world.state == before
+
+
+@pytest.mark.parametrize(("failures", "calls"), [(2, 4), (3, 3)])
+async def test_a_node_whose_adding_fails_is_added_again_some_times(
+    tmp_path: Path, failures: int, calls: int
+) -> None:
+    world = a_world()
+    m = a_merge(world, tmp_path)
+    statuses = [1] * failures
+
+    async def run(words: Sequence[str], _stdin: str | None) -> int:
+        world.call(" ".join(words))
+        return statuses.pop() if statuses and words[:2] == ("gnt-node", "add") else 0
+
+    m.run = run
+    with pytest.raises(ExecError) if failures == 3 else contextlib.nullcontext():
+        await go_on(m)
+    assert len([call for call in world.calls if call.startswith("gnt-node add")]) == calls
 
 
 @pytest.mark.requirement("S48")

@@ -16,7 +16,6 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, HostError, Inp
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
-from ganeti.bootstrap.init import answers
 from ganeti.bootstrap.merge.messages import (
     Action,
     Answer,
@@ -26,10 +25,7 @@ from ganeti.bootstrap.merge.messages import (
     line_of,
     parse,
 )
-from ganeti.bootstrap.merge.states import offline_backup
 from ganeti.clients.luxi import FINAL, LuxiClient
-from ganeti.model.opcodes.base import OpCode
-from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 
 STOP_ORDER = (RAPI, MOND, CONFD, MASTERD, ETCD, NODED)
 MASTER_LIMIT_S = 120.0
@@ -57,13 +53,15 @@ class Agent:
             case Action.START_DAEMONS:
                 await self.start_daemons(request.names)
             case Action.MASTER_ANSWERS:
+                from ganeti.bootstrap.init import answers  # noqa: PLC0415 - heavy, and rarely asked for
+
                 await answers(self.paths, MASTER_LIMIT_S)
             case Action.TRUST:
                 trust(self.paths, request.line)
             case Action.DISTRUST:
                 distrust(self.paths, request.line)
             case Action.PAUSE:
-                pause(self.paths, request.until)
+                pause(self.paths, request.pause)
             case _:
                 return await self._told(request)
         return Answer()
@@ -75,10 +73,14 @@ class Agent:
             case Action.SSH_KEY:
                 return Answer(text=private_key(self.paths, request.names))
             case Action.PAUSED:
-                return Answer(until=paused(self.paths))
+                return Answer(pause=paused(self.paths))
             case Action.BACKUP:
                 return Answer(data=await asyncio.to_thread(self.backup))
             case Action.STATE:
+                from ganeti.bootstrap.merge.states import (  # noqa: PLC0415 - heavy, and rarely asked for
+                    offline_backup,
+                )
+
                 return Answer(data=await offline_backup(self.paths))
             case _:
                 return Answer(names=self.running_daemons())
@@ -117,16 +119,18 @@ class Agent:
 
     def stop_instances(self, names: Sequence[str], timeout_s: int) -> None:
         """Shut down those that run; they stay wanted (S36). ExecError names those that did not end."""
+        from ganeti.model.opcodes.instance import OpInstanceShutdown  # noqa: PLC0415 - all opcodes
 
-        def stop(name: str) -> OpCode:
+        def stop(name: str) -> OpInstanceShutdown:
             return OpInstanceShutdown(instance_name=name, timeout=timeout_s, no_remember=True)
 
         self._all(names, is_running=True, make=stop, what="did not shut down")
 
     def start_instances(self, names: Sequence[str]) -> None:
         """Start those that do not run (S45). ExecError names those that did not start."""
+        from ganeti.model.opcodes.instance import OpInstanceStartup  # noqa: PLC0415 - all opcodes
 
-        def start(name: str) -> OpCode:
+        def start(name: str) -> OpInstanceStartup:
             return OpInstanceStartup(instance_name=name)
 
         self._all(names, is_running=False, make=start, what="did not start")
@@ -136,7 +140,7 @@ class Agent:
         names: Sequence[str],
         *,
         is_running: bool,
-        make: Callable[[str], OpCode],
+        make: Callable[[str], object],
         what: str,
     ) -> None:
         with LuxiClient(self.paths) as client:
@@ -260,20 +264,20 @@ def distrust(paths: Paths, line: str) -> None:
 # The watcher
 
 
-def paused(paths: Paths) -> float | None:
-    """Until when the watcher of this node rests; None: it does not."""
+def paused(paths: Paths) -> str | None:
+    """What says that the watcher of this node rests; None: it does not."""
     try:
-        return float(paths.watcher_pause.read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        return paths.watcher_pause.read_text(encoding="ascii", errors="replace")
+    except OSError:
         return None
 
 
-def pause(paths: Paths, until: float | None) -> None:
-    """Let the watcher of this node rest until then, or end its rest."""
-    if until is None:
+def pause(paths: Paths, text: str | None) -> None:
+    """Let the watcher of this node rest, or end its rest."""
+    if text is None:
         paths.watcher_pause.unlink(missing_ok=True)
     else:
-        write_atomically(paths.watcher_pause, f"{until:.0f}\n".encode(), mode=0o640)
+        write_atomically(paths.watcher_pause, text.encode(), mode=0o640)
 
 
 def on_node() -> int:

@@ -23,8 +23,8 @@ class NodeRecord(msgspec.Struct, kw_only=True):
     is_master: bool = False
     daemons: list[str] | None = None
     """Those that ran there; None: not known yet."""
-    pause: float | None = None
-    """Until when its watcher was to rest anyway."""
+    pause: str | None = None
+    """What said that its watcher was to rest anyway."""
     is_added: bool = False
 
 
@@ -67,8 +67,8 @@ class Journal(msgspec.Struct, kw_only=True):
     clusters: list[ClusterRecord]
     public_key: str
     """Of the key that was made for this merge."""
-    pause: float | None = None
-    """Until when our own watcher was to rest anyway."""
+    pause: str | None = None
+    """What said that our own watcher was to rest anyway."""
     has_pauses: bool = False
     """Whether that is known of all nodes."""
     begun: list[str] = []

@@ -19,9 +19,9 @@ class Action(enum.StrEnum):
     """Let the key in `line` log in as root (S35)."""
     DISTRUST = "distrust"
     PAUSED = "paused"
-    """Until when the watcher rests."""
+    """What says that the watcher rests."""
     PAUSE = "pause"
-    """Let the watcher rest until `until`; None: end that (S37)."""
+    """Say so by `pause`; None: end its rest (S37)."""
     BACKUP = "backup"
     """On a running master: a backup of its state."""
     STATE = "state"
@@ -43,7 +43,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     action: Action
     names: list[str] = []
     line: str = ""
-    until: float | None = None
+    pause: str | None = None
     timeout_s: int = 120
 
 
@@ -78,7 +78,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     facts: Facts | None = None
     names: list[str] = []
     text: str = ""
-    until: float | None = None
+    pause: str | None = None
     data: bytes = b""
 
     def __repr__(self) -> str:

@@ -43,7 +43,8 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
         if not is_ours:
             raise PrereqError("a merge runs here right now", ErrorCode.TEMP_NO_RESOURCES)
         journal = journals.load(paths.merge)
-        async with _session(args, paths) as session:
+        contacts = [one.contact for one in journal.clusters] if journal else args.clusters
+        async with _session(args, paths, contacts) as session:
             if args.rollback:
                 return await _roll_back(session, journal)
             if journal is None:
@@ -60,26 +61,32 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _session(args: argparse.Namespace, paths: Paths) -> AsyncIterator["Session"]:
-    session = Session(paths, _passwords(args))
+async def _session(
+    args: argparse.Namespace, paths: Paths, contacts: Sequence[str]
+) -> AsyncIterator["Session"]:
+    session = Session(paths, _passwords(args, contacts))
     try:
         yield session
     finally:
         await session.close()
 
 
-def _passwords(args: argparse.Namespace) -> Callable[[str], str]:
-    """Who tells root's password of a host."""
+def _passwords(args: argparse.Namespace, contacts: Sequence[str]) -> Callable[[str], str]:
+    """Who tells root's password of a cluster; lines of standard input are in the order of `contacts`."""
+    lines: list[str] = []
 
-    def from_input(host: str) -> str:
-        line = sys.stdin.readline()
-        if not line:
-            raise InputError(f"no password for {host} on standard input", "password")
-        return line.rstrip("\n")
+    def from_input(contact: str) -> str:
+        number = contacts.index(contact)
+        while len(lines) <= number:
+            line = sys.stdin.readline()
+            if not line:
+                raise InputError(f"no password for {contact} on standard input", "password")
+            lines.append(line.rstrip("\n"))
+        return lines[number]
 
-    def from_terminal(host: str) -> str:
+    def from_terminal(contact: str) -> str:
         try:
-            return getpass.getpass(f"root's password on {host}: ")
+            return getpass.getpass(f"root's password on {contact}: ")
         except EOFError:
             raise InputError(
                 "nobody can be asked here: give --password-stdin", "password"
@@ -101,8 +108,8 @@ class Session:
         found = self._clusters.get(contact)
         if found is None:
 
-            async def ask(host: str) -> str:
-                return await asyncio.to_thread(self._password, host)
+            async def ask(_host: str) -> str:
+                return await asyncio.to_thread(self._password, contact)
 
             found = self._clusters[contact] = Ssh(self.paths, wishes, ask)
             if own_key(self.paths).exists():

@@ -4,6 +4,7 @@
 after the first node has left its cluster.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from ganeti.config.merging.plan import MergeOptions, MergePlan
 PAUSE_S = 24 * 3600.0
 FORCE = ("--no-voting", "--yes-do-it")
 ADD_TRIES = 3
+SETTLE_S = 20
 VERIFY = ("gnt-cluster", "verify")
 
 RunCommand = Callable[[Sequence[str], str | None], Awaitable[int]]
@@ -126,21 +128,21 @@ class Watchers(Step):
     async def do(self, m: Merge) -> None:
         if not m.journal.has_pauses:
             for cluster, node in m.nodes():
-                node.pause = (await m.call(cluster, node, Action.PAUSED)).until
-            m.journal.pause = (await m.own.answer(Request(action=Action.PAUSED))).until
+                node.pause = (await m.call(cluster, node, Action.PAUSED)).pause
+            m.journal.pause = (await m.own.answer(Request(action=Action.PAUSED))).pause
             m.journal.has_pauses = True
             m.journal.save()
-        until = m.clock.time() + PAUSE_S
+        rest = f"{m.clock.time() + PAUSE_S:.0f}\n"
         for cluster, node in m.nodes():
-            await m.call(cluster, node, Action.PAUSE, until=until)
-        await m.own.answer(Request(action=Action.PAUSE, until=until))
+            await m.call(cluster, node, Action.PAUSE, pause=rest)
+        await m.own.answer(Request(action=Action.PAUSE, pause=rest))
 
     async def undo(self, m: Merge) -> None:
         if not m.journal.has_pauses:
             return
         for cluster, node in m.nodes():
-            await m.call(cluster, node, Action.PAUSE, until=node.pause)
-        await m.own.answer(Request(action=Action.PAUSE, until=m.journal.pause))
+            await m.call(cluster, node, Action.PAUSE, pause=node.pause)
+        await m.own.answer(Request(action=Action.PAUSE, pause=m.journal.pause))
 
 
 class Instances(Step):
@@ -271,22 +273,31 @@ class AddedNodes(Step):
         for cluster, node in m.nodes():
             if node.is_added:
                 continue
-            await self._add(m, await m.reach(cluster, node), node.name)
+            await self._add(m, cluster, node)
             node.is_added = True
             m.journal.save()
         for name in m.journal.drained:
             await m.checked("gnt-node", "modify", "--drained=yes", name)
 
-    async def _add(self, m: Merge, remote: Remote, name: str) -> None:
+    async def _add(self, m: Merge, cluster: ClusterRecord, node: NodeRecord) -> None:
         """Add a node; a call that was lost on the way does not end the merge."""
-        words = ("gnt-node", "add", "--readd", "--token-file=-", name)
+        words = ("gnt-node", "add", "--readd", "--token-file=-", node.name)
         status = 0
-        for _ in range(ADD_TRIES):
-            async with remote.joining() as token:
+        for number in range(ADD_TRIES):
+            if number:
+                await self._settled(m, cluster, node)
+            async with (await m.reach(cluster, node)).joining() as token:
                 status = await m.run(words, token + "\n")
             if not status:
                 return
         raise ExecError(f"{' '.join(words)} ended with status {status}")
+
+    async def _settled(self, m: Merge, cluster: ClusterRecord, node: NodeRecord) -> None:
+        """Wait for a master daemon that a lost call may have started: one that starts cannot be ended."""
+        for _ in range(SETTLE_S):
+            if MASTERD in (await m.call(cluster, node, Action.DAEMONS)).names:
+                return
+            await asyncio.sleep(1)
 
 
 class Redistributed(Step):
@@ -396,10 +407,10 @@ async def go_on(m: Merge) -> None:
     for step in STEPS:
         if step.name in m.journal.done:
             continue
-        m.say(f"{step.title} ...")
         if step.name not in m.journal.begun:
             m.journal.begun.append(step.name)
             m.journal.save()
+        m.say(f"{step.title} ...")
         try:
             await step.do(m)
         except (GanetiError, OSError) as err:
