@@ -15,7 +15,7 @@ from ganeti.store.interface import Identity
 from tests.support.etcd_servers import EtcdServers, etcd_servers
 from tests.unit.store.conformance import CLUSTER, NODE, Harness, StoreConformance
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from ganeti.store.etcd.gateway import (
 from ganeti.store.etcd.messages import Compare, delete, get, put, range_end
 from tests.support.etcd_servers import EtcdServers, etcd_servers, free_ports
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.support.state_disk import FILLER, cluster_on_tmpfs
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(os.geteuid() != 0, reason="a small file system can be mounted by root only"),
 ]
 

@@ -15,7 +15,7 @@ from tests.support.local_cluster import LocalCluster, local_cluster
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.whole_starts("memory is measured"),
 ]
 

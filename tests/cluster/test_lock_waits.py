@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster import lock_waiter
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 _CALL = re.compile(r"^(?:\[pid +)?\d+\]? +([\d.]+) (.*)$")
 

@@ -50,7 +50,7 @@ from tests.cluster.nodes import BEFORE_MASTER, Nodes, TestNode
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(300),
     pytest.mark.whole_starts("memory is measured"),
 ]
 

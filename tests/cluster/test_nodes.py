@@ -7,7 +7,7 @@ import pytest
 from ganeti.bootstrap.daemons import NODED
 from tests.support.local_cluster import LocalCluster, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 NewName = Callable[[], str]
 LIST, ALLOWED = "/etc/ganeti/distributed-files", "/etc/ganeti/allowed-uploads"

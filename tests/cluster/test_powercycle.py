@@ -10,7 +10,7 @@ import pytest
 from ganeti.bootstrap.daemons import NODED
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

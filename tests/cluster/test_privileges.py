@@ -36,7 +36,7 @@ from tests.support.local_cluster import wait_until
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users"),
 ]
 

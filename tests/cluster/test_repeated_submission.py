@@ -13,7 +13,7 @@ from ganeti.bootstrap.daemons import MASTERD
 from ganeti.protocols.luxi import END
 from tests.support.local_cluster import LocalCluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 class Relay:

@@ -28,7 +28,7 @@ from tests.support.local_cluster import NOOP, LocalCluster
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.whole_starts("memory is measured"),
 ]
 

@@ -12,7 +12,7 @@ import pytest
 from ganeti.bootstrap.daemons import NODED
 from tests.support.local_cluster import LocalCluster, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 NewName = Callable[[], str]
 PREREQ = "Failure: prerequisites not met for this operation:\nerror type: {}, error details:\n"

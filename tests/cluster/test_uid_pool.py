@@ -9,7 +9,7 @@ from ganeti.bootstrap.daemons import MASTERD
 from ganeti.vcluster.layout import UID_LOCKS
 from tests.support.local_cluster import LocalCluster, wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 SEEDS_PROGRAM = """
 from ganeti import ssconf

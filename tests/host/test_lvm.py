@@ -20,7 +20,7 @@ from tests.support.host_lvm import MIB, HostLvm, unpacked_lvm
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(
         os.geteuid() != 0 or not Path("/dev/loop-control").exists(),
         reason="loop devices need root",
