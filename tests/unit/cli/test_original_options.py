@@ -45,7 +45,6 @@ EXCEPTIONS: dict[str, list[str]] = {
         "gnt-debug metad (command)",
     ],
     "compression is chosen with each transfer, from a fixed list": [
-        "gnt-cluster * --compression-tools",
         "gnt-backup export --transport-compression",
     ],
     "a parameter of the hypervisor says it (user_shutdown)": ["gnt-cluster * --user-shutdown"],
