@@ -37,7 +37,7 @@ KILL_DELAY_S = 10
 LOG_LIMIT, LOG_KEPT = 16 * 1024 * 1024, 1024 * 1024
 """Of a log that takes more room the first and the last part are kept, so many bytes of each; the rest reads as zeros."""
 LOOK_AT_LOG_S = 0.2
-KILLED_TOGETHER_S = 1.0
+KILLED_TOGETHER_S = 5.0
 """How long after its supervisor a program may go that was killed with it."""
 TIMED_OUT = 124
 """The status of a program that was ended at its deadline."""
