@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
-OWN_PROGRAMS = {"ganeti.node.disk_stream", "ganeti.node.stream_ends"}
-"""Modules that a task runs as a process of its own; a daemon takes only their names."""
+OWN_PROGRAMS = {"ganeti.node.disk_stream", "ganeti.node.stream_ends", "ganeti.node.stream_tls"}
+"""Modules of programs that tasks run as processes of their own; a daemon takes only names from them."""
 OTHER_LOOPS = {
     "anyio", "asyncore", "curio", "eventlet", "gevent", "pyinotify", "select", "selectors",
     "socketserver", "tornado", "trio", "twisted", "uvloop",

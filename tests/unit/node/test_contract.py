@@ -52,8 +52,10 @@ from ganeti.rpc.procedures.disks import (
     BLOCKDEV_INFO,
     BLOCKDEV_REMOVE,
     BLOCKDEV_SHUTDOWN,
+    DISKS_INFO,
     STORED_DISKS,
     DiskArgs,
+    DisksArgs,
     GrowDiskArgs,
     StorageUnits,
 )
@@ -211,6 +213,8 @@ class Bench:
     async def disk_info(self, disk: DiskSpec, node: int = 0) -> tuple[bool, int, bool]:
         """Whether it is there, its size, whether something is wrong with it."""
         info = await self.on_disk(BLOCKDEV_INFO, disk, node)
+        args = DiskArgs(instance_name="web1.example.com", disk=disk)
+        assert await self.nodes[node].call(DISKS_INFO, DisksArgs(disks=[args])) == [info]
         return info.exists, info.size, bool(info.problem)
 
     async def on_guest(
