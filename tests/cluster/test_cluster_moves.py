@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class Both:
     source: LocalCluster
     target: LocalCluster
     directory: Path
+    former: set[Path] = field(default_factory=set)
+    """Keys of moves that were refused before: they wait for the watcher (S219)."""
 
     @property
     def all(self) -> tuple[LocalCluster, LocalCluster]:
@@ -60,6 +62,7 @@ class Both:
         system: tuple[str, ...] = ("--no-install",),
     ) -> list[str]:
         """An instance of the source with data; the digests of its disks."""
+        self.former = self.keys()
         disks = [word for index, size in enumerate(sizes) for word in ("--disk", f"{index}:size={size}m")]  # fmt: skip
         self.source.ok(
             "gnt-instance", "add", "-t", "file", *disks, *system, "-B", "memory=16m",
@@ -74,8 +77,13 @@ class Both:
         """No key, no program of a transfer, and no disk that no instance has."""
         for cluster in self.all:
             paths = cluster.node(1).paths
-            assert not list(paths.transfer_keys.glob("*"))
             assert not list(paths.streams.glob("*"))
+        assert self.keys() <= self.former
+
+    def keys(self) -> set[Path]:
+        """The keys of transfers on all nodes."""
+        places = [cluster.node(1).paths.transfer_keys for cluster in self.all]
+        return {path for place in places for path in place.glob("*")}
 
 
 def disks_of(cluster: LocalCluster, instance: str) -> list[Path]:
