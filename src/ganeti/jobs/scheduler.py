@@ -204,11 +204,7 @@ class Scheduler:
         ready = {(queued.priority, job_id) for job_id, queued in self._queued.items()}
         ready = {entry for entry in ready if self._could_start(*entry)}
         held = {entry for heap in self._held.values() for entry in heap}
-        stuck = {
-            entry
-            for entry in (ready & held) - set(self._ready)
-            if self._full(self._rulings.get(entry[1], FREE)) is None
-        }
+        stuck = [bucket for bucket in self._held if self._is_stuck(bucket, ready)]
         used = Counter(
             limit.bucket
             for job_id in self._running
@@ -228,6 +224,24 @@ class Scheduler:
         broken = [rule for rule, holds in rules.items() if not holds]
         if broken:
             raise GanetiError(f"the scheduler breaks: {'; '.join(broken)}")
+
+    def _is_stuck(self, bucket: str, ready: set[tuple[int, int]]) -> bool:
+        """Whether a job is held at a bucket with more free places than jobs that will look again."""
+        looking = ready & set(self._ready)
+        waiting = [
+            entry
+            for entry in ready & set(self._held[bucket])
+            if entry not in looking and self._full(self._rulings.get(entry[1], FREE)) is None
+        ]
+        if not waiting:
+            return False
+        most = {limit.bucket: limit.most for limit in self._rulings[waiting[0][1]].limits}
+        takers = [
+            job_id
+            for _, job_id in looking
+            if any(limit.bucket == bucket for limit in self._rulings.get(job_id, FREE).limits)
+        ]
+        return len(takers) < most.get(bucket, 0) - self._used[bucket]
 
     def _forget_dependent(self, dependency: int, job_id: int) -> None:
         dependents = self._dependents[dependency]
