@@ -2,8 +2,8 @@
 
 `export_ratio`, `import_ratio`, `move_ratio`: seconds of the bare copy of one disk of random data, from a file to a file
 that is synced at the end, over the seconds of a whole job; the fastest of some of each, in turns. A move goes from a
-cluster to the same one under another name. `stream_ratio` is that of the two programs of a stream alone, and
-`stream_processor_ratio` that of the processor time of both.
+cluster to the same one under another name. `stream_ratio` counts the two programs of a stream alone, and
+`stream_processor_ratio` compares the processor time of both.
 `diagnose_s`: definitions of an OS with variants, on fake nodes.
 """
 
@@ -218,7 +218,7 @@ def transfers(size: int, rounds: int) -> dict[str, float]:
 
 
 def _nodes() -> Snapshot:
-    """A cluster of which only the nodes matter."""
+    """A cluster reduced to its nodes."""
     group = GroupUuid("group")
     uuids = [NodeUuid(f"node{number}") for number in range(NODES)]
     nodes = [

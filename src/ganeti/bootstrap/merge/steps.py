@@ -5,6 +5,7 @@ after the first node has left its cluster.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,7 +89,7 @@ class Merge:
             raise ExecError(f"{' '.join(words)} ended with status {status}")
 
 
-class Step:
+class Step(ABC):
     """One step, in the words that are shown."""
 
     name: ClassVar[str]
@@ -99,11 +100,12 @@ class Step:
         """What it does, for people: its description here."""
         return (type(self).__doc__ or self.name).rstrip(".")
 
+    @abstractmethod
     async def do(self, m: Merge) -> None:
-        raise NotImplementedError
+        """Carry it out; may be repeated after a kill."""
 
-    async def undo(self, m: Merge) -> None:
-        """Nothing, where nothing changed that anybody sees."""
+    async def undo(self, m: Merge) -> None:  # noqa: B027 - most steps change nothing that anybody sees
+        """Take it back; may be repeated."""
 
 
 class Keys(Step):
