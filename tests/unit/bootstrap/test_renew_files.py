@@ -58,6 +58,9 @@ def test_a_new_cluster_has_a_secret_and_a_certificate_for_its_name_and_address(
     assert paths.cluster_domain_secret.stat().st_mode & 0o777 == 0o600
     first = paths.rapi_certificate.read_bytes()
     assert loads(paths.rapi_certificate)
+    secret = paths.cluster_domain_secret.read_bytes()
+    make_first_files(paths, NOW)
+    assert paths.cluster_domain_secret.read_bytes() == secret
     ensure_rest_pair(paths, NOW)
     assert paths.rapi_certificate.read_bytes() == first
     renew_files(paths, FileRenewal(rapi=True), "unused", NOW)
