@@ -2,13 +2,14 @@
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from ganeti.base.errors import GanetiError
+from ganeti.base.errors import GanetiError, InputError
 from ganeti.base.terminal import Parser, say
 from ganeti.vcluster.layout import DOMAIN, VirtualCluster, load, plan
 
@@ -170,7 +171,7 @@ def _status(cluster: VirtualCluster) -> int:
 
 
 def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:
-    """Become the shell, or the command; returns only by InputError, if there is no such node."""
+    """Become the shell, or the command; returns only by InputError, if there is no such node or program."""
     node = cluster.node_called(args.node)
     if node.tap:
         from ganeti.vcluster.node_machines import run_in_machine
@@ -179,6 +180,11 @@ def _shell(args: argparse.Namespace, cluster: VirtualCluster) -> int:
     environment = {**os.environ, **node.environment(), "PS1": f"{node.name.partition('.')[0]}# "}
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     words = words or ["/bin/sh", "-i"]
+    if shutil.which(words[0], path=environment.get("PATH")) is None:
+        raise InputError(
+            f"there is no program {words[0]} on {node.name};"
+            " another node is given by its number or name: shell --node 2 gnt-node list"
+        )
     argv = node.words(words)
     return os.execvpe(argv[0], argv, environment)  # noqa: S606 - it is the person's own shell
 
