@@ -10,6 +10,7 @@ from ganeti.store.interface import (
     Campaign,
     CampaignKind,
     Lease,
+    LogEntry,
     Master,
     MemberChange,
     Membership,
@@ -89,6 +90,9 @@ class ElectingStore:
 
     def load(self) -> AsyncGenerator[Position | Row, None]:
         return self.inner.load()
+
+    async def log_after(self, position: Position) -> list[LogEntry]:
+        return await self.inner.log_after(position)
 
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         return await self.inner.commit(lease, txn)

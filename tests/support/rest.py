@@ -129,7 +129,7 @@ class EventReader:
         self.last = last
         self.jobs: dict[int, str] = {}
         self._anew: dict[int, str] | None = None
-        self._numbers: list[tuple[int, int]] = []
+        self.numbers: list[tuple[int, ...]] = []
 
     def cut_off(self) -> None:
         """Forget what was not complete."""
@@ -145,11 +145,11 @@ class EventReader:
         if kind == "complete":
             assert self._anew is not None
             self.jobs, self._anew = self._anew, None
-        elif self._anew is None:
+        elif self._anew is None and content.get("status") not in ("waiting", "canceling"):
             assert number is not None
-            epoch, _, serial = number.partition("-")
-            assert (int(epoch), int(serial)) > max(self._numbers, default=(0, 0)), "told twice"
-            self._numbers.append((int(epoch), int(serial)))
+            place = tuple(map(int, number.split("-")))
+            assert place > max(self.numbers, default=(0, 0)), "told twice"
+            self.numbers.append(place)
         self.last = number or self.last
 
 
@@ -209,5 +209,5 @@ async def rest_rig(directory: Path, limits: Limits | None = None) -> AsyncIterat
         await asyncio.gather(following, return_exceptions=True)
         await of_rest.close()
         await luxi.close()
-        await master.events.close()
+        await master.history.events.close()
         await asyncio.sleep(0.01)  # connections are lost in the loop's next rounds

@@ -1,142 +1,213 @@
-"""What has happened lately on the master: jobs and objects that changed, numbered, for those who follow it.
+"""What has happened lately, for those who follow it: made of what the state's log has of objects and jobs.
 
-The number of an event is `EPOCH-N`; N counts from 1 in each epoch. Who was away asks for all after the last
-number that it has seen; after a change of master, or too long a time, it is told that it has to look anew.
+The number of an event is `EPOCH-SERIAL-N`: the N-th of the transaction after that position. Every master makes
+the same events of the same log, so numbers outlive a change of master; nothing is kept here. `EPOCH-SERIAL`
+is where nothing of the next transaction has been told yet. What the log does not go on from is lost:
+who asks has to look anew.
+
+That a job waits for locks, or is being cancelled, is not in the log. It is told while it is so, without a number.
 """
 
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
+import msgspec
+
+from ganeti.base.errors import InputError
+from ganeti.config.kinds import KINDS
 from ganeti.config.snapshot import Snapshot
+from ganeti.jobs.reading import read_stored
+from ganeti.jobs.record import JOB_KIND, LiveJob
+from ganeti.jobs.states import status_of
+from ganeti.model import wire
+from ganeti.model.job import StoredJob
+from ganeti.model.names import JobStatus
 from ganeti.model.objects import Cluster, Instance, Node, NodeGroup
-from ganeti.model.stored import Stored
+from ganeti.store.backend import StateHistory
+from ganeti.store.interface import Delete, LogEntry, NotInLog, Operation, Position, Put
 
-EVENTS_LIMIT = 20_000
-AT_ONCE = 5_000
-"""Events of one answer."""
 GATHER_S = 0.02
-"""Changes of the configuration are compared at most this often."""
-NUMBER = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
+"""The log is looked at at most this often."""
+PASSING_LIMIT = 1_000
+NUMBER = re.compile(r"([0-9]{1,10})-([0-9]{1,10})(?:-([0-9]{1,6}))?")
 
-_KINDS: dict[type[Stored], str] = {Instance: "instance", Node: "node", NodeGroup: "group"}
+_NAMES = {KINDS[kind].name: kind for kind in (Instance, Node, NodeGroup, Cluster)}
+_PASSING = (JobStatus.WAITING, JobStatus.CANCELING)
+
+
+class _Shown(msgspec.Struct):
+    """Of an object's row, what an event says."""
+
+    uuid: str
+    name: str = ""
+    serial_no: int = 1
+    tags: tuple[str, ...] = ()
 
 
 class EventLog:
-    """The events of one mastership."""
+    """The events of one mastership, as its state's log has them."""
 
-    def __init__(self, epoch: int, limit: int = EVENTS_LIMIT) -> None:
-        self._epoch = epoch
-        self._events: deque[tuple[str, Any]] = deque(maxlen=limit)
-        self._last = 0
+    def __init__(self, store: StateHistory) -> None:
+        self._store = store
         self._waiters: set[asyncio.Future[None]] = set()
-        self._seen: Snapshot | None = None
-        self._newest: Snapshot | None = None
+        self._passing: deque[tuple[int, LiveJob]] = deque(maxlen=PASSING_LIMIT)
+        self._passed = 0
+        self._acknowledged = store.statistics().position
         self._timer: asyncio.TimerHandle | None = None
         self._stop_following: Callable[[], None] | None = None
 
-    @property
-    def last(self) -> str:
-        """The number of the last event."""
-        return f"{self._epoch}-{self._last}"
+    async def last(self) -> str:
+        """The number of the end of what is acknowledged now."""
+        try:
+            while found := await self._store.log_after(self._acknowledged):
+                self._acknowledged = found[-1].position
+        except NotInLog:  # nobody has asked for so long
+            self._acknowledged = self._store.statistics().position
+        return _number(self._acknowledged)
 
-    def note(self, kind: str, content: Mapping[str, Any]) -> None:
-        """Something has happened."""
-        self._last += 1
-        self._events.append((kind, content))
+    async def after(self, number: str | None, passing: int | None = None) -> dict[str, Any]:
+        """What came after a number: `{"last", "is_lost", "events": [[number, kind, content] …], "passing"}`.
+
+        None: nothing, only the last number. `is_lost`: what came after it is not known any more. With `passing`,
+        as the answer before had it, also what passes, in events without a number. NotMaster, StoreError.
+        """
+        if number is None:
+            return self._answer(await self.last())
+        try:
+            at, seen = _parsed(number)
+            events: list[list[Any]] = []
+            while not events and (entries := await self._store.log_after(at)):
+                events = _events_of(entries, seen)
+                at, seen = entries[-1].position, 0
+            self._acknowledged = max(at, self._acknowledged)
+        except (NotInLog, InputError):
+            return self._answer(await self.last(), is_lost=True)
+        if passing is not None:
+            events += self._passing_after(passing, events)
+        return self._answer(_number(at, seen), events)
+
+    def _answer(
+        self, last: str, events: Sequence[list[Any]] = (), *, is_lost: bool = False
+    ) -> dict[str, Any]:
+        passing = self._passed
+        return {"last": last, "is_lost": is_lost, "events": list(events), "passing": passing}
+
+    def _passing_after(self, serial: int, events: Sequence[list[Any]]) -> list[list[Any]]:
+        """Jobs that are in a passing state still, but for those of which the log says more."""
+        said = {event[2]["id"]: event[2]["status"] for event in events if event[1] == "job"}
+        return [
+            [None, "job", _shown_job(job.stored(), job.status)]
+            for number, job in self._passing
+            if number > serial and job.status in _PASSING
+            if said.get(job.id, JobStatus.QUEUED) in (JobStatus.QUEUED, JobStatus.RUNNING)
+        ]
+
+    async def wait(
+        self, number: str | None, timeout_s: float, passing: int | None = None
+    ) -> dict[str, Any]:
+        """The same, as soon as there is something to say, or when the time is over."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        while True:
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters.add(waiter)  # before the log is read, so that nothing falls in between
+            try:
+                answer = await self.after(number, passing)
+                left = until - loop.time()
+                if number is None or answer["events"] or answer["is_lost"] or left <= 0:
+                    return answer
+                number = answer["last"]
+                await asyncio.wait((waiter,), timeout=left)
+            finally:
+                self._waiters.discard(waiter)
+
+    # What makes it look again
+
+    def follow(self, subscribe: Callable[[Callable[[Snapshot], None]], Callable[[], None]]) -> None:
+        """Look again whenever the configuration has changed, until `close`."""
+        self._stop_following = subscribe(lambda _snapshot: self.stir())
+
+    def job_changed(self, job: LiveJob) -> None:
+        """A job is in another state; the log has it already, or soon."""
+        if job.status in _PASSING:
+            self._passed += 1
+            self._passing.append((self._passed, job))
+        self.stir()
+
+    def stir(self) -> None:
+        """Something was, or is being, written."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._wake()
+        if self._store.statistics().waiting_bytes:
+            self.stir()
+
+    def _wake(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._waiters.clear()
-
-    def after(self, number: str | None) -> dict[str, Any]:
-        """All events after one, as `{"last", "is_lost", "events": [[number, kind, content] …]}`.
-
-        None: none, only the last number. If what came after is not known any more, `is_lost` is true.
-        """
-        if number is None:
-            return {"last": self.last, "is_lost": False, "events": []}
-        found = NUMBER.fullmatch(number)
-        first = self._last - len(self._events) + 1
-        seen = int(found[2]) if found else 0
-        if not found or int(found[1]) != self._epoch or not first - 1 <= seen <= self._last:
-            return {"last": self.last, "is_lost": True, "events": []}
-        skipped = seen - first + 1
-        events = [
-            [f"{self._epoch}-{seen + 1 + index}", kind, content]
-            for index, (kind, content) in enumerate(
-                islice(self._events, skipped, skipped + AT_ONCE)
-            )
-        ]
-        last = events[-1][0] if events else number
-        return {"last": last, "is_lost": False, "events": events}
-
-    async def wait(self, number: str | None, timeout_s: float) -> dict[str, Any]:
-        """The same, as soon as there is something to say, or when the time is over."""
-        answer = self.after(number)
-        if number is None or answer["events"] or answer["is_lost"]:
-            return answer
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await waiter
-        except TimeoutError:
-            pass
-        finally:
-            self._waiters.discard(waiter)
-        return self.after(number)
-
-    # The configuration
-
-    def follow(self, snapshot: Snapshot, subscribe: Callable[[Any], Callable[[], None]]) -> None:
-        """Note what differs from `snapshot` from now on."""
-        self._seen = self._newest = snapshot
-        self._stop_following = subscribe(self._changed)
 
     async def close(self) -> None:
-        """Wake who waits; nothing more is noted."""
+        """Wake who waits; nothing more is told."""
         if self._stop_following is not None:
             self._stop_following()
         if self._timer is not None:
             self._timer.cancel()
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def _changed(self, snapshot: Snapshot) -> None:
-        self._newest = snapshot
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._compare)
-
-    def _compare(self) -> None:
-        self._timer = None
-        old, new = self._seen, self._newest
-        self._seen = new
-        if old is None or new is None:
-            return
-        if old.cluster is not new.cluster:
-            self.note("cluster", _shown(new.cluster, "changed"))
-        for kind, name in _KINDS.items():
-            before, now = old.table(kind), new.table(kind)
-            if before is now:
-                continue
-            for uuid, one in now.items():
-                if before.get(uuid) is not one:
-                    change = "changed" if uuid in before else "added"
-                    self.note(name, _shown(one, change))
-            for uuid in before.keys() - now.keys():
-                self.note(name, _shown(before[uuid], "removed"))
+        self._wake()
 
 
-def _shown(one: Cluster | Stored, change: str) -> dict[str, Any]:
-    return {
-        "name": getattr(one, "name", ""),
-        "uuid": one.uuid,
-        "change": change,
-        "serial_no": one.serial_no,
-        "tags": list(getattr(one, "tags", ())),
-    }
+# From the log to events
+
+
+def _number(position: Position, index: int = 0) -> str:
+    return f"{position.epoch}-{position.serial}" + (f"-{index}" if index else "")
+
+
+def _parsed(number: str) -> tuple[Position, int]:
+    """Position and how many events after it were told; InputError."""
+    found = NUMBER.fullmatch(number)
+    if found is None:
+        raise InputError(f"{number!r:.60} is not the number of an event")
+    return Position(int(found[1]), int(found[2])), int(found[3] or 0)
+
+
+def _events_of(entries: Sequence[LogEntry], seen: int) -> list[list[Any]]:
+    """All events of some transactions, but for the first `seen`."""
+    events: list[list[Any]] = []
+    for entry in entries:
+        of_entry = _of_operations(entry.transaction.operations)
+        events += [
+            [_number(entry.previous, index), kind, content]
+            for index, (kind, content) in enumerate(of_entry, 1)
+        ]
+    return events[seen:]
+
+
+def _of_operations(operations: Sequence[Operation]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What a transaction has changed; what is removed in it was put before as it was."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for operation, following in zip_longest(operations, operations[1:]):
+        if not isinstance(operation, Put):
+            continue
+        is_removed = following == Delete(operation.kind, operation.key)
+        if operation.kind == JOB_KIND and not is_removed:
+            stored = read_stored(operation.value, StoredJob, what=f"job {operation.key}")
+            found.append(("job", _shown_job(stored, status_of(stored))))
+        elif operation.kind in _NAMES:
+            shown = wire.decode(operation.value, _Shown, what=f"{operation.kind} {operation.key}")
+            change = "added" if shown.serial_no == 1 else "changed"
+            change = "removed" if is_removed else change
+            found.append((operation.kind, {**msgspec.structs.asdict(shown), "change": change}))
+    return found
+
+
+def _shown_job(stored: StoredJob, status: JobStatus) -> dict[str, Any]:
+    summary = [state.op.summary() for state in stored.ops]
+    return {"id": stored.id, "status": status, "summary": summary, "source": stored.source}

@@ -36,7 +36,7 @@ class RestMethods:
         """The methods by name."""
         return {
             "QueryStateNumber": (self._state_number, 0, 0),
-            "WaitForEvents": (self._wait_for_events, 2, 2),
+            "WaitForEvents": (self._wait_for_events, 2, 3),
             "QueryFigures": (self._figures, 0, 0),
         }
 
@@ -45,7 +45,9 @@ class RestMethods:
 
     async def _wait_for_events(self, args: Arguments, _caller: Caller) -> dict[str, Any]:
         number = None if args.raw(0) is None else args.text(0)
-        return await self.events.wait(number, min(max(args.number(1), 0.0), WAIT_LIMIT_S))
+        passing = None if args.raw(2) is None else int(args.number(2))
+        timeout_s = min(max(args.number(1), 0.0), WAIT_LIMIT_S)
+        return await self.events.wait(number, timeout_s, passing)
 
     async def _figures(self, _args: Arguments, _caller: Caller) -> dict[str, Any]:
         return dict(self.figures())

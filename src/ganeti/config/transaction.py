@@ -95,7 +95,9 @@ class Draft(View):
         for thing in self._removed.values():
             check_removal(self, thing)
         operations: list[Operation] = [put_row(thing) for thing in self._changed.values()]
-        operations += [Delete(kind_of(thing), uuid) for uuid, thing in self._removed.items()]
+        for uuid, thing in self._removed.items():
+            # The log has what goes as it was: who reads it later can say what that was.
+            operations += (put_row(thing), Delete(kind_of(thing), uuid))
         if not operations:
             return self._base, operations
         snapshot = Snapshot(

@@ -38,7 +38,6 @@ from ganeti.daemons.membership import MembershipKeeper
 from ganeti.daemons.renewal import CryptoRenewal
 from ganeti.daemons.rest_daemon import RestDaemon
 from ganeti.jobs.queue import JobQueue
-from ganeti.jobs.record import LiveJob
 from ganeti.locking.manager import LockManager
 from ganeti.model.objects import Node
 from ganeti.node.hooks import filled
@@ -262,10 +261,10 @@ class Mastership:
     ) -> LuxiMethods:
         live = LiveSource(rpc, self._clock, lambda: rpc.changes)
         self._opened.push_async_callback(live.close)
-        events = EventLog(self._lease.epoch)
-        events.follow(config.snapshot, config.subscribe)
+        events = EventLog(self._node.store)
+        events.follow(config.subscribe)
         self._opened.push_async_callback(events.close)
-        queue.on_change = partial(_note_job, events)
+        queue.on_change = events.job_changed
         rest = RestMethods(
             events,
             lambda: f"{config.snapshot.position}.{rpc.changes}",
@@ -335,11 +334,6 @@ class _Shown:
         holders = (await self.store.members()).holders
         names = sorted(nodes[uuid].name if uuid in nodes else uuid for uuid in holders)
         return {"kind": self.kind, "holders": names}
-
-
-def _note_job(events: EventLog, job: LiveJob) -> None:
-    ops = [state.op.summary() for state in job.ops]
-    events.note("job", {"id": job.id, "status": job.status, "summary": ops, "source": job.source})
 
 
 async def _push_ssconf(

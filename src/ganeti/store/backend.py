@@ -22,6 +22,7 @@ from ganeti.store.interface import (
     ByteSink,
     Campaign,
     Lease,
+    LogEntry,
     Master,
     MemberChange,
     Membership,
@@ -34,7 +35,24 @@ from ganeti.store.interface import (
 )
 
 
-class StateBackend(Protocol):
+class StateHistory(Protocol):
+    """What was written, for who wants to know what has happened since."""
+
+    async def log_after(self, position: Position) -> list[LogEntry]:
+        """Some acknowledged transactions that follow a position, in order; none after the last one.
+
+        What was written at once may be one entry. A row that is removed may be put before, in the same
+        entry, as it was. Every master gives the same entries. Raises NotInLog where what follows is not
+        kept any more, or this state never was at that position; NotMaster, CommitUnknown, StoreError.
+        """
+        ...
+
+    def statistics(self) -> StoreStatistics:
+        """Figures of this moment; `role` is the one that `role_changes` told last."""
+        ...
+
+
+class StateBackend(StateHistory, Protocol):
     """Ordered, replicated transactions with one writer; positions are (epoch, serial).
 
     Epochs grow with every lease that is given, anywhere in the cluster (R2), and are greater than all
@@ -116,10 +134,6 @@ class StateBackend(Protocol):
 
     async def backup(self, sink: ByteSink) -> Position:
         """Write one consistent snapshot as a stream (`backup.py`); its position."""
-        ...
-
-    def statistics(self) -> StoreStatistics:
-        """Figures of this moment; `role` is the one that `role_changes` told last."""
         ...
 
     async def close(self) -> None:

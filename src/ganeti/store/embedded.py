@@ -35,6 +35,7 @@ from ganeti.store.interface import (
     Follower,
     Identity,
     Lease,
+    LogEntry,
     Lost,
     Master,
     MemberChange,
@@ -224,6 +225,16 @@ class EmbeddedStore:
     async def backup(self, sink: ByteSink) -> Position:
         async with contextlib.aclosing(self.load()) as snapshot:
             return await write_backup(snapshot, sink, self._identity.cluster_uuid)
+
+    async def log_after(self, position: Position) -> list[LogEntry]:
+        leader = self._current_leader()
+        if position == self._local.tail.position:
+            await leader.acknowledged(position)
+            return []
+        found = await self._local.entries_after(position)
+        if found:
+            await leader.acknowledged(found[-1].position)
+        return [entry.decoded() for entry in found]
 
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         size = check_transaction(txn)

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 from ganeti.base.errors import Refused, StoreError
 from ganeti.model.objects import NodeUuid
-from ganeti.store.interface import Delete, MemberChange, Operation, Position, Put, Transaction
+from ganeti.store.interface import (
+    Delete,
+    LogEntry,
+    MemberChange,
+    Operation,
+    Position,
+    Put,
+    Transaction,
+)
 
 FORMAT = 1
 DIGEST_BYTES = 16
@@ -25,6 +33,11 @@ class EncodedEntry:
     previous: Position
     digest: bytes
     content: bytes
+
+    def decoded(self) -> LogEntry:
+        """What it says; StoreError where it is damaged."""
+        transaction = decode_transaction(self.content)
+        return LogEntry(self.position, self.previous, self.digest, transaction)
 
 
 _HEAD = struct.Struct(">BHI")  # tag, bytes of kind, bytes of key

@@ -37,6 +37,7 @@ from ganeti.store.interface import (
     Master,
     MemberChange,
     Membership,
+    NotInLog,
     Position,
     Put,
     Receipt,
@@ -355,6 +356,16 @@ class FaultyStore:
 
     def _stored_ceiling(self) -> int:
         return decode_ceiling(self.disk.rows.get((META_KIND, JOB_ID_CEILING_KEY)))
+
+    async def log_after(self, position: Position) -> list[LogEntry]:
+        self._roles.check_readable()
+        log = self.disk.log
+        if position == self.disk.position:
+            return []
+        starts = [index for index, entry in enumerate(log) if entry.previous == position]
+        if not starts:
+            raise NotInLog(f"the log does not go on from {position}; load a snapshot")
+        return log[starts[0] : starts[0] + _SLICE_ROWS]
 
     async def commit(self, lease: Lease, txn: Transaction) -> Receipt:
         size = check_transaction(txn)

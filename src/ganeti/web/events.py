@@ -1,14 +1,14 @@
 """Server-sent events: what happens on the master, to all who listen, each from where it has stopped listening.
 
 One request at the master serves all subscribers. What was sent lately is kept, so who comes back soon costs
-the master nothing; what is older the master is asked for. When nobody knows any more what came after a number
-(after a change of master), the subscriber gets `reset`, the state of everything and `complete`, so it misses nothing.
+the master nothing; what is older the master is asked for, also what was told by another one. When its log does
+not reach back to a number, the subscriber gets `reset`, the state of everything and `complete`, so it misses nothing.
 """
 
 import asyncio
 import logging
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ KEPT = 5_000
 KEEP_ALIVE_S = 15.0
 AGAIN_S = 1.0
 SUBSCRIBERS_LIMIT = 2_000
-NUMBER = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")
+NUMBER = re.compile(r"[0-9]{1,10}-[0-9]{1,10}(?:-[0-9]{1,6})?")
 KINDS = ("job", "instance", "node", "group", "cluster")
 _STATE: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("instance", "QueryInstances", ("name", "uuid", "serial_no", "tags")),
@@ -43,25 +43,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened; `number` is where a subscriber goes on."""
+    """One thing that happened; `number` is where a subscriber goes on, None if it cannot from there."""
 
-    number: str
+    number: str | None
     kind: str
     content: Any
-    is_whole: bool = True
-    """Whether who has seen it has seen all that belongs to its number, and may go on from there."""
 
     def encoded(self) -> bytes:
         """As it goes to a client."""
-        number = f"id: {self.number}\n" if self.is_whole else ""
+        number = f"id: {self.number}\n" if self.number is not None else ""
         head = f"{number}event: {self.kind}\ndata: "
         return head.encode() + wire.encode(self.content) + b"\n\n"
 
 
+_Place = tuple[int, int, int, int]
+"""Epoch, serial and N of a number, and how many events without one came since."""
+
+
 @dataclass(frozen=True)
 class _Kept:
-    epoch: int
-    serial: int
+    place: _Place
     event: Event
     bytes_: bytes
 
@@ -72,7 +73,12 @@ class EventHub:
     def __init__(self, master: Master) -> None:
         self._master = master
         self._kept: list[_Kept] = []
+        self._since: _Place = (0, 0, 0, 0)
+        """All that came after it is kept."""
         self._last: str | None = None
+        self._place: _Place = (0, 0, 0, 0)
+        """Where it ends."""
+        self._passing = self._losses = 0
         self._news: asyncio.Future[None] | None = None
         self._heard = asyncio.get_running_loop().time()
         self._is_closed = False
@@ -87,7 +93,7 @@ class EventHub:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                answer = await self._master.wait("WaitForEvents", self._last, POLL_S)
+                answer = await self._master.wait("WaitForEvents", self._last, POLL_S, self._passing)
                 self._heard = loop.time()
             except (GanetiError, Refusal) as err:
                 log.debug("no events: %s", err)
@@ -96,15 +102,21 @@ class EventHub:
             self._take(answer)
 
     def _take(self, answer: dict[str, Any]) -> None:
+        last = str(answer["last"])
         if answer["is_lost"] or self._last is None:
-            # Subscribers find that what they have seen is of another epoch, and are told to look anew.
+            # Subscribers find that what they have seen is before, and the master is asked what came after.
             self._kept.clear()
-            self._last = str(answer["last"])
+            self._losses += 1
+            self._since = self._place = _place(last)
         for number, kind, content in answer["events"]:
-            event = Event(str(number), str(kind), content)
-            self._kept.append(_Kept(*_parts(event.number), event, event.encoded()))
-        del self._kept[:-KEPT]
-        self._last = str(answer["last"])
+            event = Event(None if number is None else str(number), str(kind), content)
+            self._place = _place(number) if number is not None else _after(self._place)
+            self._kept.append(_Kept(self._place, event, event.encoded()))
+        if too_many := self._kept[:-KEPT]:
+            self._since = too_many[-1].place
+            del self._kept[:-KEPT]
+        self._last, self._passing = last, int(answer["passing"])
+        self._place = max(self._place, _place(last))
         self._wake()
 
     def _wake(self) -> None:
@@ -127,60 +139,69 @@ class EventHub:
         """What comes after `last` (None: from now on), as it comes; an empty list as a sign of life."""
         while self._last is None and not self._is_closed:
             await self.news(KEEP_ALIVE_S)
-        seen = last or self._last
-        while not self._is_closed and seen is not None:
-            found = self._after(seen)
-            if found is None:
-                found = await self._older(seen)
-            if found:
-                seen = found[-1][0].number
-                yield found
+        seen = self._place if last is None else _place(last)
+        losses = self._losses if last is None or self._has(seen) else None
+        while not self._is_closed:
+            known = self._place
+            if losses == self._losses and self._since <= seen <= known:
+                found, seen = self._after(seen), known
             else:
-                await self.news(KEEP_ALIVE_S)
-                if seen == self._last:
-                    yield []
+                losses = self._losses
+                found, seen = await self._older(seen)
+            if found:
+                yield found
+                continue
+            await self.news(KEEP_ALIVE_S)
+            if known == self._place:
+                yield []
 
-    def _after(self, seen: str) -> list[tuple[Event, bytes]] | None:
-        """From what is kept; None if that does not reach so far back."""
-        if seen == self._last:
-            return []
-        epoch, serial = _parts(seen)
-        if not self._kept or self._kept[0].epoch != epoch or self._kept[0].serial > serial + 1:
-            return None
-        index = bisect_right(self._kept, serial, key=lambda one: one.serial)
+    def _has(self, place: _Place) -> bool:
+        """Whether an event of this number was told here: others may be of a history that was lost."""
+        index = bisect_left(self._kept, place, key=lambda one: one.place)
+        return index < len(self._kept) and self._kept[index].place == place
+
+    def _after(self, seen: _Place) -> list[tuple[Event, bytes]]:
+        """From what is kept."""
+        index = bisect_right(self._kept, seen, key=lambda one: one.place)
         return [(one.event, one.bytes_) for one in self._kept[index:]]
 
-    async def _older(self, seen: str) -> list[tuple[Event, bytes]]:
-        """From the master; everything anew if it does not know either."""
-        answer = await self._master.ask("WaitForEvents", seen, 0)
+    async def _older(self, seen: _Place) -> tuple[list[tuple[Event, bytes]], _Place]:
+        """From the master, and where that ends; everything anew if it does not know either."""
+        answer = await self._master.ask("WaitForEvents", "{}-{}-{}".format(*seen), 0)
+        last = str(answer["last"])
         if not answer["is_lost"]:
             found = [Event(str(number), str(kind), one) for number, kind, one in answer["events"]]
         else:
-            found = await self._everything()
-        return [(event, event.encoded()) for event in found]
+            found = await self._everything(last)
+        return [(event, event.encoded()) for event in found], _place(last)
 
-    async def _everything(self) -> list[Event]:
-        """`reset`, the state of all things, and `complete`: only that has the number from which to go on.
+    async def _everything(self, last: str) -> list[Event]:
+        """`reset`, the state of all things, and `complete`: only that has `last`, from which to go on.
 
         So who is cut off before gets everything anew.
         """
-        last = str((await self._master.ask("WaitForEvents", None, 0))["last"])
         why = "what came after that number is not known; here is everything as it is now"
-        found = [Event(last, "reset", {"why": why}, is_whole=False)]
+        found = [Event(None, "reset", {"why": why})]
         for kind, method, names in _STATE:
             for row in await self._master.ask(method, [], list(names), False):
                 content = {**dict(zip(names, row, strict=True)), "change": "state"}
-                found.append(Event(last, kind, content, is_whole=False))
+                found.append(Event(None, kind, content))
         names = ("id", "status", "summary", "source")
         rows = await self._master.ask("QueryJobs", [], list(names))
         jobs = [dict(zip(names, row, strict=True)) for row in rows if row]
-        found += [Event(last, "job", one, is_whole=False) for one in jobs]
+        found += [Event(None, "job", one) for one in jobs]
         return [*found, Event(last, "complete", {})]
 
 
-def _parts(number: str) -> tuple[int, int]:
-    epoch, _, serial = number.partition("-")
-    return int(epoch), int(serial)
+def _place(number: str) -> _Place:
+    """Of an event's number, or of the end of a position."""
+    epoch, serial, *index = map(int, number.split("-"))
+    return epoch, serial, index[0] if index else 0, 0
+
+
+def _after(place: _Place) -> _Place:
+    """Of an event without a number."""
+    return *place[:3], place[3] + 1
 
 
 def is_number(text: str) -> bool:
@@ -214,7 +235,9 @@ async def stream(call: Call, request: web.BaseRequest) -> web.StreamResponse:
         raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, why, {"Retry-After": "30"})
     last = call.headers.get("Last-Event-ID") or call.arguments.text("after")
     if last is not None and not is_number(last):
-        raise bad_request("the number of an event is EPOCH-N, as one of this stream has said")
+        raise bad_request(
+            "the number of an event is EPOCH-SERIAL-N, as one of this stream has said"
+        )
     given = call.arguments.text("kinds")
     kinds = given.split(",") if given else list(KINDS)
     if unknown := set(kinds) - set(KINDS):

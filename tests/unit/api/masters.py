@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ganeti.api.event_log import EventLog
 from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import Caller
 from ganeti.api.rest_methods import RestMethods
@@ -22,6 +21,7 @@ from ganeti.query.live import LiveSource
 from ganeti.query.screenshots import ScreenshotSource
 from ganeti.rpc.timings import BOUNDS_S
 from ganeti.store.interface import Position
+from tests.support.state_history import StateHistory
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, locks, snapshot
 
 FIGURES: dict[str, Any] = {
@@ -207,12 +207,12 @@ class Master:
     filters: FakeFilters = field(default_factory=FakeFilters)
     audit: FakeAudit = field(default_factory=FakeAudit)
 
-    events: EventLog = field(default_factory=lambda: EventLog(3))
+    history: StateHistory = field(default_factory=StateHistory)
 
     def methods(self, *, rest_uid: int | None = None) -> LuxiMethods:
         clock = FrozenClock()
         rest = RestMethods(
-            self.events, lambda: f"{self.config.snapshot.position}.0", lambda: FIGURES
+            self.history.events, lambda: f"{self.config.snapshot.position}.0", lambda: FIGURES
         )
         live = LiveSource(self.nodes, clock)
         facts = ClusterFacts(lambda: self.queue.is_drained, self.pause.until)

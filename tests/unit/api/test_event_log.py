@@ -1,81 +1,159 @@
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from ganeti.api.event_log import GATHER_S, EventLog
+from ganeti.base.clock import FrozenClock
+from ganeti.base.ids import RandomIds
+from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.objects import Instance
-from tests.unit.query.cluster import snapshot
+from ganeti.config.transaction import Draft
+from ganeti.jobs.record import LOG_KIND, LiveJob
+from ganeti.jobs.states import Event
+from ganeti.model.job import OpState, StoredJob
+from ganeti.model.names import JobStatus
+from ganeti.model.opcodes.test import OpTestDelay
+from ganeti.store.backend import become_master
+from ganeti.store.faulty import FaultyStore
+from ganeti.store.interface import Put, Transaction
+from tests.support.state_history import StateHistory, job_row
+from tests.unit.query.cluster import job, snapshot
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = [pytest.mark.virtual_time, pytest.mark.requirement("S192")]
 
 
-def changed(old: Snapshot, **given: Any) -> Snapshot:
-    """With one instance other than it was."""
-    uuid, one = next(iter(old.instances.items()))
-    table = {**old.instances, uuid: msgspec.structs.replace(one, **given)}
-    return replace(old, position=old.position + 1, tables={**old.tables, Instance: table})
+def numbers(answer: dict[str, Any]) -> list[str]:
+    return [one[0] for one in answer["events"]]
 
 
-async def test_events_are_numbered_and_each_is_told_once() -> None:
-    log = EventLog(5)
-    for number in range(1, 4):
-        log.note("job", {"id": number})
-    assert log.after(None) == {"last": "5-3", "is_lost": False, "events": []}
-    found = log.after("5-1")
-    assert found["events"] == [["5-2", "job", {"id": 2}], ["5-3", "job", {"id": 3}]]
+async def test_events_are_numbered_by_the_position_before_and_each_is_told_once() -> None:
+    history = StateHistory(5)
+    log = history.events
+    history.happens(job_row(job(1)), job_row(job(2)))
+    history.happens(Put(LOG_KIND, "1/1", b"{}"))
+    history.job_happens(job(3))
+    assert await log.after(None) == {"last": "5-3", "is_lost": False, "events": [], "passing": 0}
+    found = await log.after("0-0")
+    assert numbers(found) == ["0-0-1", "0-0-2", "5-2-1"]
+    assert [one[2]["id"] for one in found["events"]] == [1, 2, 3]
     assert found["last"] == "5-3"
-    assert log.after("5-0")["events"][0][0] == "5-1"
-    assert log.after("5-3")["events"] == []
+    assert numbers(await log.after("0-0-1")) == ["0-0-2", "5-2-1"]
+    assert numbers(await log.after("0-0-2")) == ["5-2-1"]
+    assert (await log.after("5-2-1"))["events"] == []
+    assert await log.after("5-3") == {"last": "5-3", "is_lost": False, "events": [], "passing": 0}
 
 
-@pytest.mark.parametrize("number", ["4-3", "6-0", "5-4", "5-1", "x", "5-", "-1"])
+async def test_the_next_master_tells_the_same_events() -> None:
+    history = StateHistory(5)
+    for one in range(30):
+        history.job_happens(job(one))
+    before, number = list[Any](), "0-0"
+    while (answer := await history.events.after(number))["events"]:
+        before, number = before + answer["events"], answer["last"]
+    history.epoch = 9
+    history.job_happens(job(30))
+    after, number = list[Any](), before[4][0]
+    while (answer := await EventLog(history).after(number))["events"]:
+        after, number = after + answer["events"], answer["last"]
+    assert after[:-1] == before[5:]
+    assert after[-1][0] == "5-30-1"
+
+
+@pytest.mark.parametrize("number", ["4-3", "6-0", "5-4", "5-0", "x", "5-", "-1", "5-1-"])
 async def test_what_is_not_known_any_more_is_said_to_be_lost(number: str) -> None:
-    log = EventLog(5, limit=1)
-    for job in range(3):
-        log.note("job", {"id": job})
-    assert log.after(number) == {"last": "5-3", "is_lost": True, "events": []}
+    history = StateHistory(5)
+    for one in range(3):
+        history.job_happens(job(one))
+    del history.disk.log[0]
+    found = await history.events.after(number)
+    assert found == {"last": "5-3", "is_lost": True, "events": [], "passing": 0}
 
 
 async def test_who_waits_is_woken_by_the_next_event() -> None:
-    log = EventLog(1)
-    waiting = asyncio.create_task(log.wait("1-0", 40))
+    history = StateHistory(1)
+    waiting = asyncio.create_task(history.events.wait("0-0", 40))
     await asyncio.sleep(3)
     assert not waiting.done()
-    log.note("job", {"id": 1})
-    assert [one[0] for one in (await waiting)["events"]] == ["1-1"]
+    history.happens(Put(LOG_KIND, "1/1", b"{}"))
+    await asyncio.sleep(3)
+    assert not waiting.done()
+    history.job_happens(job(1))
+    assert numbers(await waiting) == ["1-1-1"]
     begun = asyncio.get_running_loop().time()
-    assert (await log.wait("1-1", 40))["events"] == []
+    assert (await history.events.wait("1-2", 40))["events"] == []
     assert asyncio.get_running_loop().time() - begun == 40
 
 
+async def test_what_is_still_being_written_is_waited_for() -> None:
+    history = StateHistory(1)
+    waiting = asyncio.create_task(history.events.wait("0-0", 40))
+    history.waiting_bytes = 10
+    history.events.stir()
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    history.disk.write(1, Transaction((job_row(job(1)),)))
+    history.waiting_bytes = 0
+    await asyncio.sleep(2 * GATHER_S)
+    assert waiting.done()
+    assert numbers(await waiting) == ["0-0-1"]
+
+
+async def test_a_job_that_waits_for_locks_is_told_without_a_number_while_it_does() -> None:
+    history = StateHistory(1)
+    ops = (OpState(op=OpTestDelay(duration=1.0)),)
+    stored = StoredJob(id=4, ops=ops, received=1.0)
+    live = LiveJob(stored)
+    history.happens(job_row(job(4, JobStatus.QUEUED)))
+    live.tell(Event.START)
+    history.events.job_changed(live)
+    answer = await history.events.after("0-0", 0)
+    assert [(one[0], one[2]["status"]) for one in answer["events"]] == [
+        ("0-0-1", "queued"),
+        (None, "waiting"),
+    ]
+    assert answer["passing"] == 1
+    assert (await history.events.after("1-1", answer["passing"]))["events"] == []
+    assert len((await history.events.after("0-0"))["events"]) == 1
+    live.tell(Event.GO)
+    assert (await history.events.after("1-1", 0))["events"] == []
+
+
 async def test_changes_of_the_configuration_are_events() -> None:
-    log, before = EventLog(1), snapshot()
+    store, before = FaultyStore(), snapshot()
+    lease = await become_master(store)
+    config = Config(store, lease, FrozenClock(), RandomIds(), before)
+    log = EventLog(store)
     listeners: list[Callable[[Snapshot], None]] = []
 
     def subscribe(listener: Callable[[Snapshot], None]) -> Callable[[], None]:
         listeners.append(listener)
         return listeners.clear
 
-    log.follow(before, subscribe)
-    after = changed(before, tags=("b",))
-    fewer = list(after.instances.items())[:-1]
-    tables: dict[Any, Any] = {**after.tables, Instance: dict(fewer)}
-    cluster = msgspec.structs.replace(after.cluster, tags=("other",))
-    listeners[0](after)
-    listeners[0](replace(after, tables=tables, cluster=cluster))
-    assert log.after("1-0")["events"] == []
-    await asyncio.sleep(GATHER_S * 2)
-    found = [(kind, one["name"], one["change"]) for _, kind, one in log.after("1-0")["events"]]
-    assert found == [
+    log.follow(subscribe)
+    start, *_, web4 = await log.last(), *before.instances.values()
+    group = next(iter(before.groups.values()))
+    waiting = asyncio.create_task(log.wait(start, 20))
+    await config.change(lambda draft: draft.put(msgspec.structs.replace(group, tags=("b",))))
+    cluster = msgspec.structs.replace(before.cluster, tags=("other",))
+
+    def more(draft: Draft) -> None:
+        draft.put(cluster)
+        draft.remove(web4)
+
+    await config.change(more)
+    assert not waiting.done()
+    listeners[0](config.snapshot)
+    found = (await waiting)["events"]
+    assert [(kind, one["name"], one["change"]) for _, kind, one in found] == [
+        ("group", group.name, "changed"),
         ("cluster", "cluster.example.com", "changed"),
-        ("instance", "web1.example.com", "changed"),
         ("instance", "web4.example.com", "removed"),
     ]
-    assert log.after("1-0")["events"][1][2]["tags"] == ["b"]
+    assert found[0][2]["tags"] == ("b",)
+    assert [one[0].rpartition("-")[2] for one in found] == ["1", "1", "2"]
     await log.close()
     assert listeners == []
+    await store.close()

@@ -23,6 +23,7 @@ from ganeti.store.interface import (
     Lease,
     Master,
     MemberChange,
+    NotInLog,
     Position,
     Put,
     Row,
@@ -111,6 +112,34 @@ class StoreConformance:
         assert receipt.position == Position(lease.epoch, 1)
         assert await position_of(store) == receipt.position
         assert await rows_of(store) == {("instance", "web1"): b"running"}
+        await store.close()
+
+    @pytest.mark.requirement("S192")
+    async def test_what_was_written_after_a_position_is_told_also_by_the_next_master(
+        self, harness: Harness
+    ) -> None:
+        store, lease = await master(harness)
+        begin = (await store.commit(lease, put("web1", "a"))).position
+        await store.commit(lease, put("web2", "b"))
+        gone = Put("instance", "web1", b"a")
+        end = await store.commit(lease, Transaction((gone, Delete("instance", "web1"))))
+        assert await store.log_after(end.position) == []
+        found = await store.log_after(begin)
+        await store.close()
+        store, lease = await master(harness)
+        last = await store.commit(lease, put("web3", "c"))
+        again = await store.log_after(begin)
+        assert again[: len(found)] == found
+        assert again[-1].position == last.position
+        assert [one.previous for one in again] == [begin, *(one.position for one in again[:-1])]
+        rows = [
+            one for entry in again for one in entry.transaction.operations if one.kind != META_KIND
+        ]
+        web2, web3 = Put("instance", "web2", b"b"), Put("instance", "web3", b"c")
+        assert rows == [web2, gone, Delete("instance", "web1"), web3]
+        for unknown in (Position(last.position.epoch, 77), Position(begin.epoch, 77)):
+            with pytest.raises(NotInLog):
+                await store.log_after(unknown)
         await store.close()
 
     async def test_operations_of_a_transaction_happen_in_order(self, harness: Harness) -> None:

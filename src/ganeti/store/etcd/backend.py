@@ -16,6 +16,7 @@ from ganeti.base.errors import NotMaster, ProtocolError, StoreError
 from ganeti.store.backup import write_backup
 from ganeti.store.encoding import MemberList, encode_ceiling
 from ganeti.store.etcd.gateway import Gateway, GatewayError
+from ganeti.store.etcd.history import History
 from ganeti.store.etcd.keys import Head, Keys, Leader, encode_epoch
 from ganeti.store.etcd.messages import Compare, RangeAnswer, delete, get, put
 from ganeti.store.etcd.upkeep import LEASE_S, EtcdOptions, Upkeep
@@ -32,6 +33,7 @@ from ganeti.store.interface import (
     Follower,
     Identity,
     Lease,
+    LogEntry,
     Lost,
     Master,
     MemberChange,
@@ -101,6 +103,7 @@ class EtcdBackend:
         self._stand_back_until = 0.0
         self._refused = ""
         self._ceiling = 0
+        self._history = History(gateway, self._keys)
         self._upkeep = Upkeep(gateway, self._keys, identity.node_uuid, self._options)
         self._changing_members = asyncio.Lock()
         self._written_members: MemberList | None = None
@@ -456,6 +459,16 @@ class EtcdBackend:
                     return
                 begin = page.kvs[-1].key + b"\0"
                 limit = _next_limit(page, limit)
+        except ProtocolError as err:
+            raise StoreError(err.message) from err
+
+    async def log_after(self, position: Position) -> list[LogEntry]:
+        if self._writer is None:
+            raise NotMaster("this node is not the master")
+        if position == self._writer.head.position:
+            return []
+        try:
+            return await self._history.after(position)
         except ProtocolError as err:
             raise StoreError(err.message) from err
 

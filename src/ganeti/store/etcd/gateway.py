@@ -195,16 +195,19 @@ class Gateway:
     # Watching
 
     async def watch(
-        self, *ranges: tuple[bytes, bytes], revision: int, silence_s: float
+        self,
+        *ranges: tuple[bytes, bytes],
+        revision: int,
+        silence_s: float,
+        is_history: bool = False,
     ) -> AsyncGenerator[WatchAnswer, None]:
         """All changes of some ranges from a revision on; ends after `silence_s` without any.
 
-        Raises Compacted where the revision is not kept any more, Unanswered if the stream breaks.
+        `is_history` also gives the values before, and large answers in parts (`fragment`). Raises Compacted where the revision is not kept any more, Unanswered if the stream breaks.
         """
+        more = {"start_revision": str(revision), "prev_kv": is_history, "fragment": is_history}
         body = b"".join(
-            msgspec.json.encode(
-                {"create_request": {"key": key, "range_end": end, "start_revision": str(revision)}}
-            )
+            msgspec.json.encode({"create_request": {"key": key, "range_end": end, **more}})
             for key, end in ranges
         )
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)

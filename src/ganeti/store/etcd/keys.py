@@ -64,13 +64,18 @@ class Keys:
 
     def decode_row(self, key: bytes, data: bytes) -> Row:
         """StoreError where a key is not one of ours, or a value is damaged (G3)."""
+        kind, name = self.name_of_row(key)
+        return Row(kind, name, opened(kind, name, data))
+
+    def name_of_row(self, key: bytes) -> tuple[str, str]:
+        """The inverse of `row`; StoreError where a key is not one of ours."""
         try:
             kind, separator, name = key.removeprefix(self.rows).decode().partition("\0")
         except UnicodeDecodeError as err:
             raise StoreError(f"etcd has a row with a damaged name: {key!r}") from err
         if not key.startswith(self.rows) or not separator:
             raise StoreError(f"etcd has a row of another form: {key!r}")
-        return Row(kind, name, opened(kind, name, data))
+        return kind, name
 
 
 def sealed(kind: str, key: str, value: bytes) -> bytes:

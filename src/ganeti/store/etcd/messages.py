@@ -73,6 +73,8 @@ class Event(msgspec.Struct, frozen=True):
 
     kv: KeyValue = KeyValue()
     type: str = "PUT"
+    prev_kv: KeyValue = KeyValue()
+    """As it was before, where that was asked for and is still known."""
 
 
 class WatchAnswer(msgspec.Struct, frozen=True):
@@ -84,6 +86,8 @@ class WatchAnswer(msgspec.Struct, frozen=True):
     canceled: bool = False
     compact_revision: int = 0
     cancel_reason: str = ""
+    fragment: bool = False
+    """Whether the rest of this answer follows in another message."""
 
 
 class StreamError(msgspec.Struct, frozen=True):
