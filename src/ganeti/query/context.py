@@ -14,6 +14,7 @@ from ganeti.model.objects import Instance, Nic, Node
 from ganeti.model.stored import Stored
 from ganeti.query.fields.field import NO_DATA, OFFLINE, UNAVAILABLE, Missing
 from ganeti.query.ordered import OrderedTables
+from ganeti.rpc.procedures.external import ProviderInfo
 from ganeti.rpc.procedures.host import NodeInfo
 from ganeti.rpc.procedures.instances import ConsoleInfo, RunningInstance
 from ganeti.rpc.procedures.programs import OsInfo
@@ -62,6 +63,8 @@ class LiveData:
     """The names of exports."""
     systems: Mapping[str, list[OsInfo] | Missing] = field(default_factory=dict)
     """The OS definitions of each node."""
+    providers: Mapping[str, list[ProviderInfo] | Missing] = field(default_factory=dict)
+    """The providers of external storage of each node."""
 
     @cached_property
     def places(self) -> Mapping[str, Sequence[str]]:

@@ -23,6 +23,7 @@ from ganeti.model.objects import Instance, Network, Node, NodeGroup
 from ganeti.query.context import JobRow, QueryContext
 from ganeti.query.fields.cluster import CLUSTER_FIELDS
 from ganeti.query.fields.export import EXPORT_FIELDS, export_rows
+from ganeti.query.fields.extstorage import EXTSTORAGE_FIELDS, extstorage_rows
 from ganeti.query.fields.field import Field, Missing, Need, ValueKind
 from ganeti.query.fields.group import GROUP_FIELDS, GroupRow
 from ganeti.query.fields.instance import INSTANCE_FIELDS
@@ -120,6 +121,7 @@ KINDS: Mapping[str, Kind] = {
     "group": Kind(GROUP_FIELDS, _groups, resolve=resolve_group),
     "job": Kind(JOB_FIELDS, _jobs, key="id"),
     "os": Kind(OS_FIELDS, os_rows, needs=frozenset((Need.OPERATING_SYSTEMS,))),
+    "extstorage": Kind(EXTSTORAGE_FIELDS, extstorage_rows, needs=frozenset((Need.PROVIDERS,))),
     "cluster": Kind(CLUSTER_FIELDS, lambda context: (context,), key="cluster_name"),
     "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
     "network": Kind(NETWORK_FIELDS, _networks, resolve=resolve_network),

@@ -19,12 +19,14 @@ from ganeti.model.objects import Instance, Node
 from ganeti.query.context import LiveData
 from ganeti.query.fields.field import NO_DATA, OFFLINE, Missing, Need
 from ganeti.rpc.procedures.exports import EXPORT_LIST
+from ganeti.rpc.procedures.external import EXT_PROVIDERS
 from ganeti.rpc.procedures.form import Nothing, Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, HypervisorsArgs, NodeInfoArgs
 from ganeti.rpc.procedures.instances import INSTANCE_CONSOLE, INSTANCES_INFO, InstanceArgs
 from ganeti.rpc.procedures.programs import OS_DIAGNOSE
 
 T = TypeVar("T")
+_Ask = Callable[[Snapshot], Awaitable[dict[str, Any]]]
 
 MAX_AGE_S = 1.0
 DEADLINE_S = 3.0
@@ -63,27 +65,27 @@ class LiveSource:
         self._rounds: dict[Need, _Round] = {}
         self._silent: set[str] = set()
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
+        self._rounds_of: Mapping[Need, tuple[str, _Ask]] = {
+            Need.NODES: ("nodes", self._ask_nodes),
+            Need.INSTANCES: ("instances", self._ask_instances),
+            Need.EXPORTS: ("exports", self._ask_exports),
+            Need.OPERATING_SYSTEMS: ("systems", self._asking_all(OS_DIAGNOSE)),
+            Need.PROVIDERS: ("providers", self._asking_all(EXT_PROVIDERS)),
+        }
+        """What is asked in rounds -> its place in LiveData, and how."""
 
     async def gather(
         self, snapshot: Snapshot, needs: Collection[Need], instances: Sequence[Instance] = ()
     ) -> LiveData:
         """What is needed; consoles only of `instances`. Nodes that do not answer have NO_DATA."""
-        nodes: Mapping[str, Any] = {}
-        running: Mapping[str, Any] = {}
-        consoles: Mapping[str, Any] = {}
-        exports: Mapping[str, Any] = {}
-        systems: Mapping[str, Any] = {}
-        if Need.NODES in needs:
-            nodes = await self._shared(Need.NODES, snapshot, self._ask_nodes)
-        if Need.INSTANCES in needs:
-            running = await self._shared(Need.INSTANCES, snapshot, self._ask_instances)
+        asked = {
+            part: await self._shared(need, snapshot, ask)
+            for need, (part, ask) in self._rounds_of.items()
+            if need in needs
+        }
         if Need.CONSOLES in needs:
-            consoles = await self._consoles(snapshot, instances)
-        if Need.EXPORTS in needs:
-            exports = await self._shared(Need.EXPORTS, snapshot, self._ask_exports)
-        if Need.OPERATING_SYSTEMS in needs:
-            systems = await self._shared(Need.OPERATING_SYSTEMS, snapshot, self._ask_systems)
-        return LiveData(nodes, running, consoles, exports, systems)
+            asked["consoles"] = await self._consoles(snapshot, instances)
+        return LiveData(**asked)
 
     async def close(self) -> None:
         """End the calls that are still running."""
@@ -92,9 +94,7 @@ class LiveSource:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _shared(
-        self, need: Need, snapshot: Snapshot, ask: Callable[[Snapshot], Awaitable[dict[str, T]]]
-    ) -> Mapping[str, T | Missing]:
+    async def _shared(self, need: Need, snapshot: Snapshot, ask: _Ask) -> Mapping[str, Any]:
         while True:
             last = self._rounds.get(need)
             if last is not None and self._serves(last, snapshot.position):
@@ -135,8 +135,8 @@ class LiveSource:
             for node, found in zip(nodes, answers, strict=True)
         }
 
-    async def _ask_systems(self, snapshot: Snapshot) -> dict[str, Any]:
-        return await self._ask_all(snapshot, OS_DIAGNOSE, Nothing())
+    def _asking_all(self, procedure: Procedure[Nothing, Any]) -> _Ask:
+        return lambda snapshot: self._ask_all(snapshot, procedure, Nothing())
 
     async def _ask_all(
         self, snapshot: Snapshot, procedure: Procedure[Any, Any], args: Any

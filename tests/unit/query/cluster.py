@@ -24,6 +24,7 @@ from ganeti.model.objects import (
 )
 from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.rpc.procedures.exports import EXPORT_LIST, ExportPlace
+from ganeti.rpc.procedures.external import EXT_PROVIDERS, ProviderInfo
 from ganeti.rpc.procedures.form import Procedure
 from ganeti.rpc.procedures.host import NODE_INFO, NodeInfo, StorageSpace
 from ganeti.rpc.procedures.instances import (
@@ -132,6 +133,7 @@ class FakeNodes:
     instances: dict[str, list[RunningInstance]] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    providers: dict[str, list[ProviderInfo]] = field(default_factory=dict)
 
     async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         name = node.name.partition(".")[0]
@@ -144,6 +146,8 @@ class FakeNodes:
             return self.instances.get(name, [])
         if procedure is INSTANCE_CONSOLE:
             return ConsoleInfo(kind="socket", path=f"/run/{args.instance.name}", log_path="/log")
+        if procedure is EXT_PROVIDERS:
+            return self.providers.get(name, [])
         if procedure is EXPORT_LIST:
             return ExportPlace(names=["web1.example.com"] if name == "node1" else [], free=1)
         raise RpcError(node.name, f"unexpected {procedure.name}")

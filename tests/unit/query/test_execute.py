@@ -11,6 +11,7 @@ from ganeti.model.opcodes.instance import OpInstanceCreate
 from ganeti.query.execute import KINDS, QueryExecutor, definitions
 from ganeti.query.live import LiveSource
 from ganeti.query.ordered import natural_key
+from ganeti.rpc.procedures.external import ProviderInfo
 from tests.support.virtual_time import LoopClock
 from tests.unit.query.cluster import FakeJob, FakeJobs, FakeNodes, job, locks, running, snapshot
 
@@ -85,6 +86,12 @@ UPSTREAM_TITLES = {
     "lock": {"name": ("Name", "other"), "mode": ("Mode", "other")},
     "network": {"name": ("Network", "text"), "network": ("Subnet", "text")},
     "filter": {"uuid": ("UUID", "other"), "predicates": ("Predicates", "other")},
+    "extstorage": {
+        "name": ("Name", "text"),
+        "node_status": ("NodeStatus", "other"),
+        "nodegroup_status": ("NodegroupStatus", "other"),
+        "parameters": ("Parameters", "other"),
+    },
 }
 """As in captures of the original."""
 
@@ -151,6 +158,25 @@ async def test_exports_are_listed_with_the_nodes_that_did_not_say_what_they_have
     old = await silent.exports([])
     assert (old["node1.example.com"], old["node2.example.com"]) == (["web1.example.com"], False)
     assert await silent.exports(["node1"]) == {"node1.example.com": ["web1.example.com"]}
+
+
+async def test_providers_of_external_storage_are_listed_with_where_they_can_be_used() -> None:
+    shelf = ProviderInfo(name="shelf", path="/srv/shelf", parameters=[("pool", "Where")])
+    names = "name node_status nodegroup_status parameters"
+    on_both = executor(FakeNodes(providers={"node1": [shelf], "node2": [shelf]}))
+    [row] = await rows(on_both, "extstorage", names)
+    usable = [["/srv/shelf", True, "", [["pool", "Where"]]]]
+    assert [value for _status, value in row] == [
+        "shelf",
+        {"node1.example.com": usable, "node2.example.com": usable},
+        {"default": True},
+        [["pool", "Where"]],
+    ]
+    of_one = executor(FakeNodes(providers={"node1": [shelf]}, silent={"node2"}))
+    wanted = ["=", "name", "shelf"]
+    assert await rows(of_one, "extstorage", "nodegroup_status", wanted) == [
+        [[0, {"default": False}]]
+    ]
 
 
 async def test_a_silent_node_has_no_data_and_the_others_do() -> None:

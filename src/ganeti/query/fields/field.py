@@ -32,6 +32,7 @@ class Need(enum.Enum):
     CONSOLES = "consoles"
     EXPORTS = "exports"
     OPERATING_SYSTEMS = "operating systems"
+    PROVIDERS = "providers"
 
 
 @dataclass(frozen=True, slots=True)
