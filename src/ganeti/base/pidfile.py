@@ -1,8 +1,7 @@
 """Which process is a daemon: a locked file with its process id and start time.
 
-The lock says that the daemon lives, and ends with it however it ends. The content, written once the
-daemon serves, says which process that is; the start time keeps a reused process id from being taken
-for it.
+The lock says that the daemon lives, and ends with it however it ends. The content says which process that
+is, with a further word until it serves; the start time keeps a reused process id from being taken for it.
 """
 
 import contextlib
@@ -16,6 +15,7 @@ from pathlib import Path
 from ganeti.base.errors import HostError
 from ganeti.base.files import is_locked
 
+_STARTING = "starting"
 _START_TIME_FIELD = 19  # of /proc/PID/stat, counted behind the command's closing bracket
 
 
@@ -49,11 +49,13 @@ def holding_pid_file(path: Path, program: str) -> Iterator[Callable[[], None]]:
         if not _lock(descriptor):
             raise HostError(f"{program} is already running here (process {_content(path)}, {path})")
         os.ftruncate(descriptor, 0)
+        me = identity_of(os.getpid())
+        assert me is not None  # noqa: S101 - this process lives
+        words = f"{me.pid} {me.start_time}"
+        os.pwrite(descriptor, f"{words} {_STARTING}".encode(), 0)
 
         def ready() -> None:
-            me = identity_of(os.getpid())
-            assert me is not None  # noqa: S101 - this process lives
-            os.pwrite(descriptor, f"{me.pid} {me.start_time}\n".encode(), 0)
+            os.ftruncate(descriptor, len(words))
 
         yield ready
         os.ftruncate(descriptor, 0)
@@ -75,10 +77,19 @@ def _lock(descriptor: int) -> bool:
 
 def serving_process(path: Path) -> ProcessIdentity | None:
     """The daemon that holds this file and serves; None if it does not live or is not ready."""
+    return _holder(path, [])
+
+
+def starting_process(path: Path) -> ProcessIdentity | None:
+    """The daemon that holds this file and does not serve yet."""
+    return _holder(path, [_STARTING])
+
+
+def _holder(path: Path, more: list[str]) -> ProcessIdentity | None:
     if not is_locked(path):
         return None
     words = _content(path).split()
-    if len(words) != 2 or not all(word.isdecimal() for word in words):  # noqa: PLR2004 - id, start
+    if words[2:] != more or not all(word.isdecimal() for word in words[:2]) or len(words) < 2:  # noqa: PLR2004 - id, start
         return None
     found = ProcessIdentity(int(words[0]), int(words[1]))
     return found if identity_of(found.pid) == found else None

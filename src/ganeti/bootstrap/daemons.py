@@ -16,7 +16,13 @@ from pathlib import Path
 from ganeti.base.errors import HostError
 from ganeti.base.files import is_locked
 from ganeti.base.paths import Paths
-from ganeti.base.pidfile import ProcessIdentity, identity_of, pid_file, serving_process
+from ganeti.base.pidfile import (
+    ProcessIdentity,
+    identity_of,
+    pid_file,
+    serving_process,
+    starting_process,
+)
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 
 NODED, MASTERD, MOND, CONFD = "ganeti-noded", "ganeti-masterd", "ganeti-mond", "ganeti-confd"
@@ -99,11 +105,11 @@ class Daemons:
         return await self._serving(name, identity_of(pid))
 
     async def stop(self, name: str) -> None:
-        """End a daemon, by force if it does not follow; harmless if it does not run."""
+        """End a daemon, also one that starts, by force if it does not follow; harmless if it does not run."""
         if self._systemd:
             await self._run(["systemctl", "stop", f"{name}.service"], timeout_s=STOP_LIMIT_S * 2)
             return
-        process = self.status(name).process
+        process = self.status(name).process or starting_process(pid_file(self._paths.run, name))
         if process is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):

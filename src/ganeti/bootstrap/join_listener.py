@@ -227,9 +227,9 @@ async def _main(args: argparse.Namespace) -> int:
     paths = Paths.from_environment()
     daemons = Daemons(paths)
     if args.reset:
-        await daemons.stop(MASTERD)
-        await daemons.stop(MOND)
-        await daemons.stop(NODED)
+        # The node daemon first: on behalf of a master it may be starting the others.
+        for name in (NODED, MASTERD, MOND):
+            await daemons.stop(name)
         forget_cluster(paths, storage_list=False)
     check_not_member(paths, "if it is to leave that one, run this with --reset")
     make_directories(paths, [])

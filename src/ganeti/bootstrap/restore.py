@@ -85,9 +85,18 @@ class Restored:
 
 
 async def restore(
-    paths: Paths, backup: Path, *, clock: Clock, ask_nodes: AskNodes, is_sure: bool = False
+    paths: Paths,
+    backup: Path,
+    *,
+    clock: Clock,
+    ask_nodes: AskNodes,
+    is_sure: bool = False,
+    is_undo: bool = False,
 ) -> Restored:
     """Put a backup in the place of this node's state; the daemons are not touched.
+
+    What is there is kept aside, unless the backup was made of just that, or `is_undo` says that it is a
+    failed attempt that nobody wants.
 
     PrereqError if that must not be, as while another master lives, or not without `is_sure`; StoreError
     for a damaged backup, a state in use, or a failing disk.
@@ -114,7 +123,8 @@ async def restore(
                 _check_newer(content, found, register, identity)
             archived = await _archived(paths, content)
             try:
-                plan = _Plan(identity, register, content, found, archived, silent)
+                covered = [content.header.position, *([found.position] if is_undo else [])]
+                plan = _Plan(identity, register, content, found, archived, silent, tuple(covered))
                 return await _replace(restorer, file, plan, clock)
             except OSError as err:
                 raise HostError(f"cannot write {err.filename}: {err.strerror}") from err
@@ -129,6 +139,7 @@ class _Plan:
     archived: frozenset[int]
     silent: list[str]
     """Nodes that could not be asked whether another master lives."""
+    covered: tuple[Position, ...]
 
     @property
     def position(self) -> Position:
@@ -170,7 +181,7 @@ async def _replace(restorer: StateRestorer, file: BinaryIO, plan: _Plan, clock: 
     ).digest()
     file.seek(0)
     rows = _restored_rows(file, plan, ceiling, clock.time())
-    wanted = Restoration(position, digest, ceiling, plan.voters)
+    wanted = Restoration(position, digest, ceiling, plan.voters, plan.covered)
     return Restored(position, _told(plan, await restorer.replace(wanted, rows), lost))
 
 

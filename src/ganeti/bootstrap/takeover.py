@@ -52,6 +52,8 @@ class ImportPlan:
     others: tuple[Stored, ...]
     """All objects but the cluster and its master."""
     report: Report
+    drained: frozenset[str] = frozenset()
+    """Nodes that are to be so again once they are added."""
 
     def lines(self) -> list[str]:
         """For people: the report, and what would be done."""
@@ -63,7 +65,9 @@ class ImportPlan:
             isinstance(one, Instance) and one.admin_state is AdminState.UP for one in self.others
         )
         found.append(f"{self.master.name}, this host, becomes the master of {self.cluster.name}")
-        found += [f"{name} is offline until 'gnt-node add --readd {name}'" for name in nodes]
+        for name in nodes:
+            drained = " --drained" if name in self.drained else ""
+            found.append(f"{name} is offline until 'gnt-node add --readd{drained} {name}'")
         if up:
             found.append(
                 f"{up} instances are to run: the watcher rests until 'gnt-cluster watcher continue', so"
@@ -100,23 +104,19 @@ def plan_import(data: bytes, host: str, choices: Choices) -> ImportPlan:
         if cluster.master_node != master.uuid:
             judge.change("cluster", "master_node", f"is {master.name} now")
         cluster = replace(cluster, master_node=master.uuid)
-    others = tuple(_apart(judge, one) for one in rest)
+    others = tuple(_apart(one) for one in rest)
+    drained = frozenset(one.name for one in rest if isinstance(one, Node) and one.drained)
     for problem in uidpool.host_conflicts(cluster.uid_pool):
         judge.refuse("cluster", "uid_pool", f"on this node {problem}")
     if master is not None:
         _judge_rules(judge, (cluster, master, *others))
-    return ImportPlan(data, cluster, master, others, imported.report)
+    return ImportPlan(data, cluster, master, others, imported.report, drained)
 
 
-def _apart(judge: Judge, thing: Stored) -> Stored:
+def _apart(thing: Stored) -> Stored:
     """A node that has not joined yet."""
     if not isinstance(thing, Node):
         return thing
-    if thing.drained or thing.offline:
-        was = "drained" if thing.drained else "offline"
-        judge.change(
-            f"node {thing.name}", was, "it is online once it is added again", "set it again then"
-        )
     return replace(thing, offline=True, drained=False, master_candidate=False)
 
 

@@ -109,6 +109,8 @@ class _Peer:
     handshakes: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(HANDSHAKES_WITH_ONE)
     )
+    calls: int = 0
+    """Those under way."""
 
 
 class HttpsTransport:
@@ -118,6 +120,8 @@ class HttpsTransport:
         self._context = context
         self._local_address = local_address
         self._peers: dict[tuple[str, Lane], _Peer] = {}
+        self._former: list[_Peer] = []
+        """With another certificate; a call may still be under way there."""
         self._handshakes = {lane: asyncio.Semaphore(HANDSHAKES_AT_ONCE) for lane in Lane}
 
     async def post(
@@ -155,8 +159,9 @@ class HttpsTransport:
         timeout_s: float,
         lane: Lane,
     ) -> Answer:
-        peer = await self._peer(node, fingerprint, lane)
+        peer = self._peer(node, fingerprint, lane)
         progress = _Progress((peer.handshakes, self._handshakes[lane]))
+        peer.calls += 1
         host = f"[{node.primary_ip}]" if ":" in node.primary_ip else node.primary_ip
         try:
             async with (
@@ -180,13 +185,22 @@ class HttpsTransport:
             raise NoAnswer(why) from err
         finally:
             progress.release()
+            peer.calls -= 1
+            await self._close_former()
 
     async def close(self) -> None:
-        peers, self._peers = self._peers, {}
-        for peer in peers.values():
+        peers, self._peers, self._former = [*self._peers.values(), *self._former], {}, []
+        for peer in peers:
             await peer.session.close()
 
-    async def _peer(self, node: Node, fingerprint: str, lane: Lane) -> _Peer:
+    async def _close_former(self) -> None:
+        """Close connections that have been replaced, once no call needs them."""
+        idle = [peer for peer in self._former if not peer.calls]
+        self._former = [peer for peer in self._former if peer.calls]
+        for peer in idle:
+            await peer.session.close()
+
+    def _peer(self, node: Node, fingerprint: str, lane: Lane) -> _Peer:
         peer = self._peers.get((node.uuid, lane))
         generation = tls.generation(self._context)
         if peer is not None and (peer.fingerprint, peer.generation) == (fingerprint, generation):
@@ -194,7 +208,7 @@ class HttpsTransport:
         made = _Peer(fingerprint, generation, self._new_session(fingerprint, lane))
         self._peers[node.uuid, lane] = made
         if peer is not None:
-            await peer.session.close()
+            self._former.append(peer)
         return made
 
     def _new_session(self, fingerprint: str, lane: Lane) -> aiohttp.ClientSession:

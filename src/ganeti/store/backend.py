@@ -189,6 +189,8 @@ class Restoration:
     """Of its history, which is one of its own."""
     job_id_ceiling: int
     voters: frozenset[NodeUuid]
+    covered: tuple[Position, ...] = ()
+    """Ends of states of which it has all that anybody wants: no copy of them is kept."""
 
 
 class StateRestorer(Protocol):

@@ -7,7 +7,7 @@ number of their own.
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ _VACUUM_EVERY = 16  # batches
 _VACUUM_ABOVE_PAGES = 256
 _VACUUM_SLICE_PAGES = 256
 _PROBE_BYTES = 64 << 10
+_COVERED = "covered"
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 
 Connect = Callable[[Path], sqlite3.Connection]
@@ -275,11 +276,15 @@ class Database:
         except sqlite3.Error as error:
             self._snapshot_failed(error)
 
-    def end_snapshot(self, history: History) -> None:
-        """All of the snapshot is there: it counts from now on, synced."""
+    def end_snapshot(self, history: History, covered: Collection[Position] = ()) -> None:
+        """All of the snapshot is there: it counts from now on, synced.
+
+        Nobody misses anything of states that ended at `covered`, or were on the way there.
+        """
         incoming = self._open_incoming()
         try:
             _put_history(incoming, history)
+            _put_meta(incoming, _COVERED, _encoded(covered))
             incoming.execute("COMMIT")
         except sqlite3.Error as error:
             self._snapshot_failed(error, committing=True)
@@ -430,6 +435,17 @@ def read_history(connection: sqlite3.Connection) -> History:
     """Where the history stands in this connection's view."""
     position = int(_get_meta(connection, "position", b"0"))
     return History(Position.from_int(position), _get_meta(connection, "digest", NO_DIGEST))
+
+
+def read_covered(connection: sqlite3.Connection) -> list[Position]:
+    """Ends of states of which nothing is missed since a backup took their place."""
+    return [
+        Position.from_int(int(one)) for one in _get_meta(connection, _COVERED, b"").decode().split()
+    ]
+
+
+def _encoded(positions: Collection[Position]) -> bytes:
+    return " ".join(str(one.as_int()) for one in positions).encode()
 
 
 def _get_meta(connection: sqlite3.Connection, name: str, default: bytes) -> bytes:

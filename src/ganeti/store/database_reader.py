@@ -6,7 +6,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ganeti.base.errors import StoreError
-from ganeti.store.database import Connect, DiskBroken, History, connect, read_history, will_pass
+from ganeti.store.database import (
+    Connect,
+    DiskBroken,
+    History,
+    connect,
+    read_covered,
+    read_history,
+    will_pass,
+)
 from ganeti.store.encoding import EncodedEntry, chain_digest, row_checksum
 from ganeti.store.interface import ZERO, NotInLog, Position, Row
 
@@ -91,6 +99,8 @@ class LogReader:
         has more of an epoch has all that others have of it.
         """
         with self._reading() as connection:
+            if any(_is_on_the_way(history.position, end) for end in read_covered(connection)):
+                return history.position
             before = connection.execute(
                 "SELECT position, digest FROM log WHERE position <= ? ORDER BY position DESC LIMIT 1",
                 (history.position.as_int(),),
@@ -139,6 +149,10 @@ class LogReader:
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
+
+
+def _is_on_the_way(position: Position, end: Position) -> bool:
+    return position.epoch == end.epoch and position <= end
 
 
 def read_failure(error: sqlite3.Error) -> StoreError | DiskBroken:

@@ -8,7 +8,7 @@ does both again.
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class EmbeddedRestorer:
         path = self._paths.state
         damaged = move_aside(path) if (await self.found()).damage else None
         history = History(plan.position, plan.digest)
-        kept = replace_state(path, self._identity, history, rows)
+        kept = replace_state(path, self._identity, history, rows, covered=plan.covered)
         register_restored(
             RegisterFile(self._paths.register),
             self._identity,
@@ -144,8 +144,12 @@ def replace_state(
     history: History,
     rows: Iterable[Row],
     connect: Connect = connect,
+    *,
+    covered: Collection[Position] = (),
 ) -> Path | None:
     """Let `rows` be the whole state, at the end of `history`; where the old state is kept, if any.
+
+    One that ended at one of `covered` has nothing that anybody could miss, and is not kept.
 
     The state is held. Refused (full disk), StoreError, or what `rows` raises: nothing has changed then.
     """
@@ -157,7 +161,8 @@ def replace_state(
         def keep(connection: sqlite3.Connection) -> None:
             kept.append(keep_aside(connection, path, old, ZERO))
 
-        database.begin_snapshot(keep if old.position > ZERO else None)
+        is_missed = old.position not in (ZERO, *covered)
+        database.begin_snapshot(keep if is_missed else None)
         try:
             iterator = iter(rows)
             while part := list(islice(iterator, _SLICE_ROWS)):
@@ -165,7 +170,7 @@ def replace_state(
         except BaseException:
             database.abandon_snapshot()
             raise
-        database.end_snapshot(history)
+        database.end_snapshot(history, covered)
         database.take_epoch(history.position.epoch)
     except CannotWriteNow as err:
         raise Refused(f"the disk of {path} is full ({err}); nothing was restored") from err

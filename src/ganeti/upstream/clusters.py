@@ -12,6 +12,7 @@ from ganeti.base.identifiers import host_name
 from ganeti.model import wire
 from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.cluster_values import ADD, DEFAULT
+from ganeti.model.compression import TOOLS
 from ganeti.model.data_collectors import DEFAULT_INTERVAL_US, INTERVALS_US, NAMES, collecting
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
@@ -52,6 +53,8 @@ PLAIN_PARAMS = {
     "vg_name": "volume_group_name",
 }
 """Our name -> the original's, where the value is the same."""
+_COMPRESSIONS = ("gzip", "gzip-fast", "gzip-slow")
+"""The original's tools where a configuration names none."""
 OS_LISTS = ("hidden_os", "blacklisted_os")
 _ABSENT = {"prealloc_wipe_disks": False}
 """What a field means that is not there, where our default says something else."""
@@ -61,13 +64,12 @@ _READ = {
     *STORED,
     *("cluster_name", "master_node", "master_ip", "enabled_hypervisors", "enabled_disk_templates"),
     *("hvparams", "os_hvp", "beparams", "nicparams", "ndparams", "diskparams", "ipolicy"),
-    *("data_collectors", "enabled_user_shutdown"),
+    *("data_collectors", "enabled_user_shutdown", "compression_tools"),
 }
 _DERIVED = {"primary_ip_family", "tcpudp_port_pool", "highest_used_port"}
 """Here they follow from something else."""
 _WITHOUT_MEANING = {
     "candidate_certs": "certificates are new",
-    "compression_tools": "all tools that are known here may be used",
     "disk_state_static": "nodes say it themselves",
     "drbd_usermode_helper": "none is needed",
     "gluster_storage_dir": "there are no disks of gluster",
@@ -82,7 +84,6 @@ _WITHOUT_MEANING = {
 }
 _NEW: Document = {
     "candidate_certs": {},
-    "compression_tools": ["gzip", "gzip-fast", "gzip-slow"],
     "disk_state_static": {},
     "drbd_usermode_helper": "/bin/true",
     "gluster_storage_dir": "",
@@ -118,6 +119,7 @@ def read_cluster(reading: Reading, given: Document) -> Cluster:
     fields: dict[str, Any] = {
         "enabled_hypervisors": _hypervisors(reading, given),
         "enabled_disk_templates": _templates(reading, given),
+        "compression_tools": _compressions(reading, given),
         "hvparams": hypervisors.read_of_cluster(
             reading, given.get("hvparams"), shutdown_counts=shutdown_counts
         ),
@@ -200,6 +202,14 @@ def _templates(reading: Reading, given: Document) -> tuple[str, ...]:
     if not known:
         reading.refuse("cluster", "enabled_disk_templates", "none of them is in this version")
     return tuple(dict.fromkeys(known))
+
+
+def _compressions(reading: Reading, given: Document) -> tuple[str, ...]:
+    named = given.get("compression_tools") or _COMPRESSIONS
+    for name in named:
+        if name not in TOOLS:
+            reading.unknown("cluster", "compression_tools", f"this version does not have {name}")
+    return tuple(sorted({*named} & {*TOOLS})) or _COMPRESSIONS
 
 
 def _layers(reading: Reading, given: Document) -> dict[str, Any]:
@@ -297,6 +307,7 @@ def written_cluster(judge: Judge, cluster: Cluster) -> Document:
         "primary_ip_family": IPV6 if ":" in cluster.master_ip else IPV4,
         "enabled_hypervisors": list(cluster.enabled_hypervisors),
         "enabled_disk_templates": list(cluster.enabled_disk_templates),
+        "compression_tools": list(cluster.compression_tools),
         "hvparams": hypervisors.written_of_cluster(judge, cluster.hvparams),
         "os_hvp": {
             os: {

@@ -26,7 +26,8 @@ if "fail" in sys.argv:
     sys.exit("no luck: " + os.environ.get("SECRET", "nothing inherited"))
 with holding_pid_file(pid_file(root / "var/run/ganeti", "test-daemon"), "test-daemon") as ready:
     stop.wait(0.6 if "slow" in sys.argv else 0)
-    ready()
+    if "never" not in sys.argv:
+        ready()
     stop.wait()
 """
 
@@ -66,6 +67,17 @@ async def test_two_who_start_a_daemon_at_the_same_time_get_the_same_one(daemons:
 async def test_a_daemon_that_ends_as_it_starts_is_told_with_its_own_words(daemons: Daemons) -> None:
     with pytest.raises(HostError, match="ended as it started: no luck: nothing inherited"):
         await daemons.start("test-daemon", ["fail"])
+
+
+async def test_a_daemon_that_starts_is_ended_as_one_that_serves(daemons: Daemons) -> None:
+    starting = asyncio.create_task(daemons.start("test-daemon", ["never"]))
+    async with asyncio.timeout(30):
+        while not daemons.status("test-daemon").is_starting:  # noqa: ASYNC110 - a process is waited for
+            await asyncio.sleep(0.01)
+        await daemons.stop("test-daemon")
+    assert not daemons.status("test-daemon").is_starting
+    with pytest.raises(HostError, match="ended as it started"):
+        await starting
 
 
 async def test_a_daemon_that_does_not_follow_is_ended_by_force(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import ExecError, GanetiError, PrereqError
 from ganeti.base.paths import Paths
@@ -213,7 +214,7 @@ class FakeOwn:
         await self._did("state", {})
         return await self.world.backup_of(self.world.ours)
 
-    async def put(self, backup: Path) -> None:
+    async def put(self, backup: Path, *, is_undo: bool = False) -> None:
         assert MASTERD not in self.world.state["own"]["daemons"]
         count = len(opened(backup.read_bytes()).snapshot.nodes)
         is_ours = count == len(self.world.ours.nodes)
@@ -375,22 +376,22 @@ async def test_a_rollback_that_fails_is_repeated(tmp_path: Path) -> None:
     assert world.state == before
 
 
-@pytest.mark.parametrize(("failures", "calls"), [(2, 4), (3, 3)])
-async def test_a_node_whose_adding_fails_is_added_again_some_times(
-    tmp_path: Path, failures: int, calls: int
-) -> None:
+async def test_a_node_that_was_drained_is_added_drained(tmp_path: Path) -> None:
     world = a_world()
-    m = a_merge(world, tmp_path)
-    statuses = [1] * failures
-
-    async def run(words: Sequence[str], _stdin: str | None) -> int:
-        world.call(" ".join(words))
-        return statuses.pop() if statuses and words[:2] == ("gnt-node", "add") else 0
-
-    m.run = run
-    with pytest.raises(ExecError) if failures == 3 else contextlib.nullcontext():
-        await go_on(m)
-    assert len([call for call in world.calls if call.startswith("gnt-node add")]) == calls
+    one, two = world.theirs.nodes_by_name()
+    assert two.uuid != world.theirs.cluster.master_node
+    drained = replace(two, drained=True, master_candidate=False)
+    world.theirs = Snapshot.of(
+        0,
+        world.theirs.cluster,
+        others=[drained if thing == two else thing for thing in world.theirs.objects()][1:],
+    )
+    await go_on(a_merge(world, tmp_path))
+    added = [call for call in world.calls if call.startswith("gnt-node add")]
+    assert added == [
+        f"gnt-node add --readd --token-file=- {one.name}",
+        f"gnt-node add --readd --drained --token-file=- {two.name}",
+    ]
 
 
 @pytest.mark.requirement("S48")

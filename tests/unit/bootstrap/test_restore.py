@@ -30,14 +30,17 @@ from ganeti.model.opcodes.test import OpTestDelay
 from ganeti.model.stored import Stored
 from ganeti.store import restoring as restoring_module
 from ganeti.store.archive import JobArchive
+from ganeti.store.asides import asides_of
 from ganeti.store.backup import read_backup, write_backup
 from ganeti.store.database import History
+from ganeti.store.database_reader import LogReader
 from ganeti.store.election import FORCED_IDS, FORCED_STRIDE, SILENCE_S, Heard
 from ganeti.store.encoding import MemberList, decode_ceiling, encode_ceiling
 from ganeti.store.interface import (
     JOB_ID_CEILING_KEY,
     MEMBERS_KEY,
     META_KIND,
+    ZERO,
     Identity,
     Position,
     Row,
@@ -132,12 +135,18 @@ class Nodes:
 
 
 def restored(
-    paths: Paths, data: bytes, *, is_sure: bool = False, nodes: Nodes | None = None
+    paths: Paths,
+    data: bytes,
+    *,
+    is_sure: bool = False,
+    is_undo: bool = False,
+    nodes: Nodes | None = None,
 ) -> list[str]:
     file = paths.root / "backup"
     file.write_bytes(data)
     ask = (nodes or Nodes()).ask
-    done = asyncio.run(restore(paths, file, clock=FrozenClock(), ask_nodes=ask, is_sure=is_sure))
+    wanted = {"is_sure": is_sure, "is_undo": is_undo}
+    done = asyncio.run(restore(paths, file, clock=FrozenClock(), ask_nodes=ask, **wanted))
     return done.lines
 
 
@@ -313,6 +322,27 @@ def test_newer_states_are_given_up_only_on_demand(paths: Paths) -> None:
     with sqlite3.connect(kept) as old:
         assert old.execute("SELECT count(*) FROM rows").fetchone() == (2,)
     old.close()
+
+
+def test_a_state_of_which_the_backup_was_made_needs_no_copy(paths: Paths) -> None:
+    replace_state(paths.state, IDENTITY, History(AT, b"x" * 16), content())
+    data = backup_of(content())
+    restored(paths, data, is_sure=True)
+    assert asides_of(paths.state) == []
+    reader = LogReader(paths.state)
+    try:
+        before = Position(AT.epoch, AT.serial - 1)
+        assert reader.shared_with(History(before, b"x" * 16)) == before, "a follower needs none"
+        after = Position(AT.epoch, AT.serial + 1)
+        assert reader.shared_with(History(after, b"x" * 16)) == ZERO
+    finally:
+        reader.close()
+
+
+def test_an_attempt_that_is_taken_back_leaves_no_copy(paths: Paths) -> None:
+    replace_state(paths.state, IDENTITY, History(Position(900, 2), b"x" * 16), content())
+    restored(paths, backup_of(content()), is_sure=True, is_undo=True)
+    assert asides_of(paths.state) == []
 
 
 def test_others_that_had_the_last_state_come_first(paths: Paths) -> None:

@@ -35,6 +35,16 @@ def test_this_host_becomes_the_master_and_the_others_are_still_to_join() -> None
     assert "the watcher rests" in said(plan)
 
 
+def test_a_node_that_was_drained_is_to_be_so_again_and_one_that_was_offline_stays_so() -> None:
+    for state, option in (("drained", " --drained"), ("offline", "")):
+        document = sample.document()
+        document["nodes"][sample.NODES[0]] |= {state: True, "master_candidate": False}
+        plan = planned(document)
+        (other,) = (one for one in plan.others if isinstance(one, Node))
+        assert (other.offline, other.drained) == (True, False)
+        assert f"until 'gnt-node add --readd{option} node1.example.com'" in said(plan)
+
+
 def test_a_host_that_is_none_of_the_nodes_is_refused_with_what_to_do() -> None:
     plan = planned(sample.document(), "stranger.example.com")
     (refused,) = plan.report.refused

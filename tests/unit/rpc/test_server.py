@@ -203,6 +203,24 @@ async def test_another_server_at_the_nodes_address_gets_nothing(world: World) ->
     assert world.deeds == []
 
 
+async def test_a_call_to_a_former_certificate_does_not_cut_off_what_is_under_way(
+    world: World,
+) -> None:
+    """The node that is added again is called by its new certificate, and by its former one for some time."""
+    before = changed(world.node, certificate="cd" * 32)
+    async with world.client() as client:
+        under_way = asyncio.create_task(
+            client.call(world.node, LEAVE_CLUSTER, LeaveArgs(cluster_uuid="wait"), key="9/0/1")
+        )
+        while not world.deeds:  # noqa: ASYNC110 - the other end of a connection is waited for
+            await asyncio.sleep(0.01)
+        with pytest.raises(RpcFailed, match="somebody else answers"):
+            await client.call(before, LEAVE_CLUSTER, LEAVE)
+        world.gate.set()
+        assert await under_way == Nothing()
+        assert await client.call(world.node, LEAVE_CLUSTER, LEAVE) == Nothing()
+
+
 async def test_a_refused_connection_is_told_from_an_unknown_outcome(world: World) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

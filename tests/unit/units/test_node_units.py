@@ -106,6 +106,16 @@ async def test_a_known_node_can_be_taken_in_again(master: Master) -> None:
     assert node.certificate == certificate(4)
 
 
+async def test_a_node_may_be_drained_from_the_first_moment_on(master: Master) -> None:
+    succeeded(await master.run(add(drained=True)))
+    again = {"node_name": "node2.example.com", "primary_ip": "192.0.2.2", "readd": True}
+    succeeded(await master.run(add(**again, certificate=certificate(5), drained=True)))
+    for number in (4, 2):
+        node = master.snapshot.node_by_name(f"node{number}.example.com")
+        assert node is not None
+        assert (node.drained, node.offline, node.master_candidate) == (True, False, False)
+
+
 @pytest.mark.parametrize("number", range(5))
 async def test_an_addition_is_whole_or_nothing(world: World, number: int) -> None:
     for fault in (Refuse(), Crash(written=False), Crash(written=True)):

@@ -81,6 +81,17 @@ def test_defaults_of_the_original_that_are_not_ours_are_written_down() -> None:
     assert "kernel_path" not in kvm  # said to be empty, as here
 
 
+def test_compressions_are_those_that_the_original_allows() -> None:
+    document = sample.document()
+    assert read(document).cluster.compression_tools == ("gzip", "gzip-fast", "gzip-slow")
+    document["cluster"]["compression_tools"] = ["lz4", "gzip", "pigz"]
+    found = read(document)
+    assert found.cluster.compression_tools == ("gzip", "lz4")
+    assert decided(found)["cluster", "compression_tools"] is Verdict.KEPT
+    written, _ = document_of([found.cluster, *found.others], None, keep_unknown=True)
+    assert written["cluster"]["compression_tools"] == ["gzip", "lz4"]
+
+
 def test_a_mirrored_disk_has_port_minors_secret_and_both_volumes() -> None:
     snapshot = snapshot_of(read(sample.document()))
     instance = snapshot.instance_by_name("web1.example.com")

@@ -35,8 +35,8 @@ class Own(Protocol):
         """A backup of the state, while the master daemon is stopped."""
         ...
 
-    async def put(self, backup: Path) -> None:
-        """Let a backup be the state, beyond all that was there."""
+    async def put(self, backup: Path, *, is_undo: bool = False) -> None:
+        """Let a backup be the state, beyond all that was there; `is_undo`: of which nothing is wanted."""
         ...
 
 
@@ -64,6 +64,13 @@ class OwnMaster:
     async def state(self) -> bytes:
         return await offline_backup(self._paths)
 
-    async def put(self, backup: Path) -> None:
+    async def put(self, backup: Path, *, is_undo: bool = False) -> None:
         ask = partial(last_seen_masters, self._paths)
-        await restore(self._paths, backup, clock=self._clock, ask_nodes=ask, is_sure=True)
+        await restore(
+            self._paths,
+            backup,
+            clock=self._clock,
+            ask_nodes=ask,
+            is_sure=True,
+            is_undo=is_undo,
+        )

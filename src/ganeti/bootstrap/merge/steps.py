@@ -4,7 +4,6 @@
 after the first node has left its cluster.
 """
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +25,6 @@ from ganeti.config.merging.plan import MergeOptions, MergePlan
 
 PAUSE_S = 24 * 3600.0
 FORCE = ("--no-voting", "--yes-do-it")
-ADD_TRIES = 3
-SETTLE_S = 20
 VERIFY = ("gnt-cluster", "verify")
 
 RunCommand = Callable[[Sequence[str], str | None], Awaitable[int]]
@@ -83,9 +80,9 @@ class Merge:
         options = replace(self.options, watermark=mine.last_job)
         return merge(mine.snapshot, [opened(data).snapshot for data in theirs], options)
 
-    async def checked(self, *words: str) -> None:
+    async def checked(self, *words: str, stdin: str | None = None) -> None:
         """Run a command of ours; ExecError if it fails."""
-        if status := await self.run(words, None):
+        if status := await self.run(words, stdin):
             raise ExecError(f"{' '.join(words)} ended with status {status}")
 
 
@@ -250,7 +247,7 @@ class Replaced(Step):
         await m.own.put(m.merged)
 
     async def undo(self, m: Merge) -> None:
-        await m.own.put(m.ours)
+        await m.own.put(m.ours, is_undo=True)
 
 
 class ForcedMaster(Step):
@@ -278,28 +275,12 @@ class AddedNodes(Step):
             await self._add(m, cluster, node)
             node.is_added = True
             m.journal.save()
-        for name in m.journal.drained:
-            await m.checked("gnt-node", "modify", "--drained=yes", name)
 
     async def _add(self, m: Merge, cluster: ClusterRecord, node: NodeRecord) -> None:
-        """Add a node; a call that was lost on the way does not end the merge."""
-        words = ("gnt-node", "add", "--readd", "--token-file=-", node.name)
-        status = 0
-        for number in range(ADD_TRIES):
-            if number:
-                await self._settled(m, cluster, node)
-            async with (await m.reach(cluster, node)).joining() as token:
-                status = await m.run(words, token + "\n")
-            if not status:
-                return
-        raise ExecError(f"{' '.join(words)} ended with status {status}")
-
-    async def _settled(self, m: Merge, cluster: ClusterRecord, node: NodeRecord) -> None:
-        """Wait for a master daemon that a lost call may have started: one that starts cannot be ended."""
-        for _ in range(SETTLE_S):
-            if MASTERD in (await m.call(cluster, node, Action.DAEMONS)).names:
-                return
-            await asyncio.sleep(1)
+        drained = ["--drained"] if node.name in m.journal.drained else []
+        words = ("gnt-node", "add", "--readd", *drained, "--token-file=-", node.name)
+        async with (await m.reach(cluster, node)).joining() as token:
+            await m.checked(*words, stdin=token + "\n")
 
 
 class Redistributed(Step):

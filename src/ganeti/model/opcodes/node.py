@@ -28,6 +28,9 @@ class OpNodeAdd(OpCode, frozen=True, kw_only=True, tag="OP_NODE_ADD"):
     node_uuid: str | None = None
     """The UUID that the join has put into the certificate."""
     readd: Annotated[bool, Field("take a node in again that lost its data")] = False
+    drained: Annotated[bool, Field("let it take no new instances, and be no master candidate")] = (
+        False
+    )
     group: Annotated[str | None, Field("node group", "! -g --node-group", "GROUP")] = None
     master_capable: Annotated[bool, MASTER_CAPABLE] = True
     vm_capable: Annotated[bool, VM_CAPABLE] = True

@@ -98,16 +98,18 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             group=GroupUuid(self._group(ctx.snapshot).uuid),
             certificate=op.certificate,
             certificate_generation=ctx.snapshot.cluster.certificate_generation,
-            master_candidate=op.master_capable and _pool_has_room(ctx.snapshot),
+            master_candidate=op.master_capable and not op.drained and _pool_has_room(ctx.snapshot),
+            drained=op.drained,
             master_capable=op.master_capable,
             vm_capable=op.vm_capable,
             ndparams=changed({}, check_node_params(op.ndparams)),
         )
 
     def _again(self, snapshot: Snapshot, known: Node) -> Node:
-        """A known node that was joined again: it is neither offline nor drained any more."""
+        """A known node that was joined again: it is not offline any more, and drained only if that is asked for."""
         op = self.op
-        is_candidate = known.master_candidate or (known.master_capable and _pool_has_room(snapshot))
+        may_be = known.master_capable and not op.drained
+        is_candidate = may_be and (known.master_candidate or _pool_has_room(snapshot))
         return replace(
             known,
             certificate=op.certificate,
@@ -118,7 +120,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             secondary_ip=op.secondary_ip or known.secondary_ip,
             master_candidate=is_candidate,
             offline=False,
-            drained=False,
+            drained=op.drained,
         )
 
     async def _check_daemon(self, ctx: UnitContext, node: Node) -> None:
