@@ -47,6 +47,14 @@ class FileRenewal:
                 "--spice-certificate",
             )
 
+    def paths(self, paths: Paths) -> list[str]:
+        """What the cluster calls the files that are written."""
+        found = [paths.rapi_certificate] * bool(self.rapi or self.rapi_file)
+        if self.spice or self.spice_file:
+            found += [paths.spice_authority, paths.spice_certificate]
+        found += [paths.cluster_domain_secret] * bool(self.domain_secret or self.domain_secret_file)
+        return ["/" + str(path.relative_to(paths.root)) for path in found]
+
     @property
     def is_any(self) -> bool:
         return any(getattr(self, name) for name in self.__dataclass_fields__)

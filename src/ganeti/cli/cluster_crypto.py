@@ -53,6 +53,7 @@ def renew_crypto(args: argparse.Namespace) -> int:
     Old and new ones count side by side until all nodes have the new ones. The command may be repeated after
     any failure. Nodes that do not answer are named, and get theirs by themselves when they are back; while a
     new authority comes in, mark nodes offline that do not come back, or the old one counts on.
+    A candidate that missed new files and becomes the master hands its own to nobody; gnt-cluster verify says so.
     """
     files = _wanted_files(args)
     given = RENEW.given(args)
@@ -91,9 +92,10 @@ def _renew_files(wanted: "FileRenewal", args: argparse.Namespace) -> None:
 
     with LuxiClient() as client:  # it is the master, and runs
         name = client.call("QueryClusterInfo")["name"]
-    for line in renew_files(Paths.from_environment(), wanted, name, time.time()):
+    paths = Paths.from_environment()
+    for line in renew_files(paths, wanted, name, time.time()):
         say(line)
-    run_opcode(OpClusterRedistConf(), args)
+    run_opcode(OpClusterRedistConf(renewed=wanted.paths(paths)), args)
 
 
 def rename(args: argparse.Namespace) -> int:

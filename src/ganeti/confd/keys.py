@@ -13,6 +13,8 @@ from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths
 
 KEY_BYTES = 32
+KEY_NAME = str(Paths().confd_key)
+"""What the cluster calls the file of the key."""
 _LEAST, _MOST = 16, 1024
 
 

@@ -10,14 +10,16 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from hashlib import sha256
 from typing import Protocol
 
 import msgspec
 
 from ganeti.base.errors import GanetiError, RpcError, StoreError
-from ganeti.confd.keys import new_key
+from ganeti.confd.keys import KEY_NAME, new_key
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
+from ganeti.config.transaction import Draft
 from ganeti.daemons.candidates import NodeDirectory
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.procedures.form import Nothing
@@ -141,9 +143,17 @@ class MembershipKeeper:
         """Give a node the key and a daemon, before the configuration calls it a candidate; RpcError."""
         self._started.discard(node.uuid)  # what fails is tried again
         self._leaving.discard(node.uuid)
-        await self._begin(node, await self._servers.admit(node))
+        await self._begin(node, self._without_earlier_key(await self._servers.admit(node)))
         await self._servers.settle(node)
         self._started.add(node.uuid)
+
+    def _without_earlier_key(self, args: CandidateArgs) -> CandidateArgs:
+        """A master that missed a renewal of the key of confd gives it to nobody: others may have the new one."""
+        wanted = self._config.snapshot.cluster.renewed_files.get(KEY_NAME)
+        if wanted in (None, sha256(args.confd_key).hexdigest()):
+            return args
+        _log.warning("%s is not given to candidates: another one was renewed last", KEY_NAME)
+        return msgspec.structs.replace(args, confd_key=b"", former_confd_key=b"")
 
     async def _begin(self, node: Node, args: CandidateArgs) -> None:
         await self._rpc.call(
@@ -168,6 +178,7 @@ class MembershipKeeper:
                     args = await self._servers.admit(node)
                     renewed = msgspec.structs.replace(args, confd_key=new, former_confd_key=former)
                     await self._begin(node, renewed)
+            await self._let_count(new)
             for node in self._config.snapshot.master_candidates():
                 try:
                     if node.uuid != master:
@@ -176,6 +187,17 @@ class MembershipKeeper:
                     late[node.name] = err.message
         self._news.set()
         return late
+
+    async def _let_count(self, key: bytes) -> None:
+        """Say in the configuration which key of confd counts: another master may not have it."""
+        digest = sha256(key).hexdigest()
+
+        def change(draft: Draft) -> None:
+            renewed = {**draft.cluster.renewed_files, KEY_NAME: digest}
+            draft.put(msgspec.structs.replace(draft.cluster, renewed_files=renewed))
+
+        if self._config.snapshot.cluster.renewed_files.get(KEY_NAME) != digest:
+            await self._config.change(change)
 
     async def demote(self, node: Node) -> None:
         """Take both away, once the store counts on the node no more; raises like `StateBackend.commit`."""

@@ -30,6 +30,8 @@ class Cluster(ClusterParams, frozen=True, kw_only=True):
     """Certificates (PEM) of the authorities that nodes accept, the one that signs first; none: as it was made."""
     certificate_generation: int = 0
     """That all nodes' certificates should have."""
+    renewed_files: dict[str, str] = {}
+    """Path of each secret that was renewed -> SHA-256 of what counts; a candidate that missed that has another."""
     tags: tuple[str, ...] = ()
 
 

@@ -1,12 +1,38 @@
 """Giving nodes the files that all of them must have: one way for redist-conf, node add and node modify (S69)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from hashlib import sha256
+
+from msgspec.structs import replace
 
 from ganeti.base.errors import RpcError
 from ganeti.config.named_files import named_files
+from ganeti.config.transaction import Draft
 from ganeti.model.objects import Node
 from ganeti.rpc.procedures.files import SHARED_FILES, WRITE_FILE, SharedFiles, SharedFilesArgs
 from ganeti.units.context import UnitContext
+
+MEND = "fail over to a candidate that has it, copy it from there, or renew it again (gnt-cluster renew-crypto)"
+
+
+def is_outdated(ctx: UnitContext, path: str, content: bytes) -> bool:
+    """Whether a file was renewed since this content: this node was away, or was no candidate, at that time."""
+    wanted = ctx.snapshot.cluster.renewed_files.get(path)
+    return wanted is not None and wanted != sha256(content).hexdigest()
+
+
+async def let_count(ctx: UnitContext, paths: Collection[str]) -> None:
+    """What the master has of these files is what counts from now on; RpcError if it does not say."""
+    shared = await shared_files(ctx)
+    found = {
+        file.path: sha256(file.content).hexdigest() for file in shared.files if file.path in paths
+    }
+
+    def change(draft: Draft) -> None:
+        renewed = {**draft.cluster.renewed_files, **found}
+        draft.put(replace(draft.cluster, renewed_files=renewed))
+
+    await ctx.run.record_undo((), change)
 
 
 async def shared_files(ctx: UnitContext) -> SharedFiles:
@@ -31,9 +57,15 @@ async def distribute_files(ctx: UnitContext, nodes: Iterable[Node]) -> bool:
         return False
     for problem in shared.problems:
         ctx.warn(problem)
-    is_whole = not shared.problems
+    outdated = [file for file in shared.files if is_outdated(ctx, file.path, file.content)]
+    for file in outdated:
+        ctx.warn(
+            f"{file.path} is not distributed: the master has another one than was renewed last; {MEND}"
+        )
+    files = [file for file in shared.files if file not in outdated]
+    is_whole = not (shared.problems or outdated)
     for node in receivers:
-        for file in shared.files:
+        for file in files:
             if file.candidates_only and not node.master_candidate:
                 continue
             try:

@@ -1,15 +1,18 @@
 """What the store's members should be after the configuration, one step at a time (R3)."""
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ganeti.base.ids import CountingIds
 from ganeti.base.paths import Paths
+from ganeti.confd.keys import KEY_NAME, keep_key
 from ganeti.config.config import Config
 from ganeti.config.transaction import Draft
 from ganeti.daemons.candidates import NodeDirectory
@@ -231,4 +234,29 @@ async def test_a_server_that_lost_its_data_begins_anew_and_is_asked_for_now_and_
     assert servers.looks == 2
     (call,) = kept.rpc.changing_calls
     assert (call.procedure, call.node_name) == (CANDIDATE_START.name, "node1.example.com")
+    await kept.keeper.close()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("F39")
+async def test_a_master_that_missed_a_new_key_of_confd_gives_its_own_to_nobody(
+    tmp_path: Path,
+) -> None:
+    async def settle(_limit_s: float) -> list[str]:
+        return []
+
+    kept = await begin(tmp_path, settle)
+    paths, node = Paths(tmp_path), kept.config.snapshot.nodes[NODES[1]]
+    assert await kept.keeper.renew_confd_key() == {}
+    new = kept.rpc.changing_calls[-1].args.confd_key
+    digest = hashlib.sha256(new).hexdigest()
+    assert kept.config.snapshot.cluster.renewed_files == {KEY_NAME: digest}
+    for key, given in ((new, new), (b"an earlier key of confd", b"")):
+        keep_key(paths, key)
+        await kept.keeper.promote(node)
+        assert kept.rpc.changing_calls[-1].args.confd_key == given
+    changed = msgspec.structs.replace(kept.config.snapshot.cluster, renewed_files={})
+    await kept.config.change(lambda draft: draft.put(changed))
+    await kept.keeper.promote(node)
+    assert kept.rpc.changing_calls[-1].args.confd_key == b"an earlier key of confd"
     await kept.keeper.close()

@@ -53,3 +53,21 @@ async def test_offline_nodes_are_left_alone(master: Master) -> None:
     await master.change(lambda draft: draft.put(replace(draft.nodes[NODES[1]], offline=True)))
     succeeded(await master.run(OpClusterRedistConf()))
     assert "node2.example.com" not in {call.node_name for call in master.rpc.calls}
+
+
+@pytest.mark.requirement("F39")
+async def test_a_master_that_missed_a_renewal_hands_out_nothing_of_it(master: Master) -> None:
+    await master.change(
+        lambda draft: draft.put(replace(draft.nodes[NODES[1]], master_candidate=True))
+    )
+    first, second = replace(RAPI, content=b"first"), replace(RAPI, content=b"second")
+    master.world.node(1).shared_files = [LIST, second]
+    succeeded(await master.run(OpClusterRedistConf(renewed=[RAPI.path])))
+    assert master.world.node(2).files[RAPI.path] == second
+    master.world.node(1).shared_files = [LIST, first]  # as another master has it
+    view = await master.run(OpClusterRedistConf())
+    assert failed(view)[0] == "OpExecError"
+    assert "rapi.pem is not distributed: the master has another one" in said(view)
+    assert master.world.node(2).files == {LIST.path: LIST, RAPI.path: second}
+    succeeded(await master.run(OpClusterRedistConf(renewed=[RAPI.path])))
+    assert master.world.node(2).files[RAPI.path] == first

@@ -26,6 +26,7 @@ from ganeti.units.cluster.disk_findings import (
 from ganeti.units.cluster.file_findings import (
     SsconfExpected,
     authority_findings,
+    renewed_findings,
     shared_findings,
     ssconf_findings,
 )
@@ -132,6 +133,27 @@ def test_files_that_are_the_master_s_are_fine() -> None:
     assert list(shared_findings([(SECOND, report())], None, NODES[0])) == []
     missing = SharedFiles(files=[], problems=["/etc/x does not exist"])
     assert not one(shared_findings([], missing, NODES[0])).is_error
+
+
+@pytest.mark.requirement("F39")
+def test_whoever_missed_a_renewal_is_found_the_master_too() -> None:
+    shared = SharedFiles(files=[FILE, SECRET], problems=[])
+    renewed = {SECRET.path: "new"}
+    answers = [
+        (node(1, master_candidate=True), report(file_checksums={SECRET.path: "old"})),
+        (
+            node(2, master_candidate=True),
+            report(file_checksums={SECRET.path: "new", FILE.path: SUM}),
+        ),
+        (
+            node(3, master_candidate=True),
+            report(file_checksums={SECRET.path: "old", FILE.path: SUM}),
+        ),
+    ]
+    first, third = renewed_findings(answers, renewed, NODES[0])
+    assert "fail over to a candidate that has it" in first.text
+    assert third.text.endswith("renewed last; run gnt-cluster redist-conf")
+    assert list(shared_findings(answers, shared, NODES[0], renewed)) == []
 
 
 @pytest.mark.requirement("G27")

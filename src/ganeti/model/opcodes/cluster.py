@@ -123,6 +123,9 @@ else:
 class OpClusterRedistConf(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_REDIST_CONF"):
     """Give every node the ssconf files and the files that all nodes must have (S65-S69)."""
 
+    renewed: list[str] = []
+    """Paths of those that were just renewed on the master: what it has of them counts from now on."""
+
 
 class OpClusterActivateMasterIp(
     OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_ACTIVATE_MASTER_IP"

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ganeti.base.errors import RpcError
@@ -10,6 +10,7 @@ from ganeti.model.objects import Node
 from ganeti.rpc.procedures.files import SharedFiles
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.units.cluster.findings import CERTIFICATE_WARNING_S, Finding
+from ganeti.units.shared_files import MEND
 
 Answer = tuple[Node, VerifyReport | RpcError]
 
@@ -45,9 +46,15 @@ def ssconf_findings(answers: Iterable[Answer], expected: SsconfExpected) -> Iter
 
 
 def shared_findings(
-    answers: Iterable[Answer], shared: SharedFiles | None, master: str
+    answers: Iterable[Answer],
+    shared: SharedFiles | None,
+    master: str,
+    renewed: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """Files that a node lacks, has in another version, or should not have (S65-S68); `master` is a UUID."""
+    """Files that a node lacks, has in another version, or should not have (S65-S68); `master` is a UUID.
+
+    Of those that were renewed the master may have an earlier one (`renewed_findings`).
+    """
     if shared is None:
         return
     for problem in shared.problems:
@@ -65,9 +72,25 @@ def shared_findings(
             elif found is None:
                 text = f"lacks {file.path}; run gnt-cluster redist-conf"
                 yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
-            elif found != wanted[file.path]:
+            elif found != wanted[file.path] and file.path not in renewed:
                 text = f"has another {file.path} than the master; run gnt-cluster redist-conf"
                 yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
+
+
+def renewed_findings(
+    answers: Iterable[Answer], renewed: Mapping[str, str], master: str
+) -> Iterator[Finding]:
+    """Nodes that missed that a file was renewed: what they have counts no more (F39)."""
+    for node, report in answers:
+        if isinstance(report, RpcError):
+            continue
+        for path, wanted in sorted(renewed.items()):
+            found = report.file_checksums.get(path)
+            if found in (None, wanted):
+                continue
+            how = MEND if node.uuid == master else "run gnt-cluster redist-conf"
+            text = f"has another {path} than the one that was renewed last; {how}"
+            yield Finding("ECLUSTERFILECHECK", "node", node.name, text)
 
 
 def authority_findings(answers: Iterable[Answer], now: float) -> Iterator[Finding]:

@@ -78,7 +78,10 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
         hypervisors=hypervisors,
         storage=storage_units(cluster, snapshot.instances.values()),
         nodes=[(node.name, node.primary_ip, node.port) for node in online],
-        files=[file.path for file in shared.files] if shared else [],
+        files=[
+            *([file.path for file in shared.files] if shared else []),
+            *cluster.renewed_files,
+        ],
     )
     reports, running, infos, oses = await asyncio.gather(
         ctx.call_all(online, NODE_VERIFY, args),

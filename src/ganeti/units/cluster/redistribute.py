@@ -11,7 +11,7 @@ from ganeti.model.objects import Node
 from ganeti.model.opcodes.cluster import OpClusterRedistConf
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
-from ganeti.units.shared_files import distribute_files
+from ganeti.units.shared_files import distribute_files, let_count
 
 AT_ONCE = 30
 
@@ -30,6 +30,8 @@ class LUClusterRedistConf(LogicalUnit[OpClusterRedistConf, list[Node]]):
 
     async def execute(self, ctx: UnitContext, plan: list[Node]) -> Outcome:
         await ctx.run.started()
+        if self.op.renewed:
+            await let_count(ctx, self.op.renewed)
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def push(node: Node) -> bool:

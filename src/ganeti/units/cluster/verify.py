@@ -23,6 +23,7 @@ from ganeti.units.base import LogicalUnit
 from ganeti.units.cluster.disk_findings import known_places, missing_findings, unknown_disks
 from ganeti.units.cluster.file_findings import (
     authority_findings,
+    renewed_findings,
     shared_findings,
     ssconf_findings,
 )
@@ -266,7 +267,9 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         said = [(node, answers.reports[node.uuid]) for node in online]
         yield from authority_findings(said, now)
         yield from ssconf_findings(said, answers.ssconf)
-        yield from shared_findings(said, answers.shared, answers.before.cluster.master_node)
+        cluster = answers.before.cluster
+        yield from shared_findings(said, answers.shared, cluster.master_node, cluster.renewed_files)
+        yield from renewed_findings(said, cluster.renewed_files, cluster.master_node)
         yield from aside_findings(said)
 
     def _nodes(self, ctx: UnitContext, answers: Answers, online: list[Node]) -> Iterator[Finding]:
