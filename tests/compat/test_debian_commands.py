@@ -118,11 +118,18 @@ def test_burnin_passes_through_to_its_end(three: LocalCluster) -> None:
     said = ran(
         three,
         "burnin -o noop -t sharedfile --disk-size=4M --disk-growth=4M --mem-size=16M"
-        f" -n {nodes} --no-name-check --no-ip-check --no-add-disks burn1.peer",
+        f" -n {nodes} --no-name-check --no-ip-check burn1.peer",
         timeout_s=600,
     )
     for what in ("Ping", "Master", "Node role for master"):
         assert f"* {what}: OK" in said
-    for step in ("Failing over", "Migrating", "Reinstalling", "Renaming", "Adding and removing"):
+    for step in (
+        "Failing over",
+        "Migrating",
+        "Reinstalling",
+        "Renaming",
+        "Adding and detaching",
+        "Attaching and removing",
+    ):
         assert f"- {step}" in said
     assert "burn1.peer" not in three.names("instance")

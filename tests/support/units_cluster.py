@@ -394,18 +394,13 @@ class Master:
 
     def check_disks_are_those_of_the_configuration(self) -> None:
         """What is on the nodes is what the configuration knows (G11)."""
-        known = {
-            str(disk.logical_id[1])
-            for instance in self.snapshot.instances.values()
-            for disk in instance.disks
-        }
+        known = {str(disk.logical_id[1]) for disk, _ in self.snapshot.all_disks()}
         assert self.world.disks() == known
         for node in self.snapshot.nodes.values():
             local = {
                 str(disk.logical_id[1])
-                for instance in self.snapshot.instances_on(node.uuid)
-                for disk in instance.disks
-                if disk.template == "file"
+                for disk, nodes in self.snapshot.all_disks()
+                if disk.template == "file" and node.uuid in nodes
             }
             assert set(self.world.nodes[node.name].local.disks) == local, node.name
 

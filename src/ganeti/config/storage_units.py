@@ -6,7 +6,7 @@ from typing import Any
 
 from ganeti.config.fill import filled_diskparams
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit, storage_facts
-from ganeti.model.objects import Cluster, Disk, Instance, NodeUuid
+from ganeti.model.objects import Cluster, Disk, NodeUuid
 
 
 def storage_unit(
@@ -42,12 +42,11 @@ def stored_name(layer: Disk, node: NodeUuid) -> str:
     return str(part[-1]) if part else ""
 
 
-def storage_units(cluster: Cluster, instances: Iterable[Instance] = ()) -> list[StorageUnit]:
-    """Every unit about which nodes are asked, each once: the cluster's, and those that disks of instances name."""
+def storage_units(cluster: Cluster, disks: Iterable[Disk] = ()) -> list[StorageUnit]:
+    """Every unit about which nodes are asked, each once: the cluster's, and those that disks name."""
     found = [storage_unit(cluster, name) for name in DISK_TEMPLATES]
-    for instance in instances:
-        for disk in instance.disks:
-            found += [disk_unit(cluster, layer) for layer in disk.layers()]
+    for disk in disks:
+        found += [disk_unit(cluster, layer) for layer in disk.layers()]
     return list(dict.fromkeys(unit for unit in found if unit is not None))
 
 

@@ -4,7 +4,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ganeti.config.index import Index
-from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
+from ganeti.model.objects import (
+    Cluster,
+    DetachedDisk,
+    Disk,
+    Instance,
+    Network,
+    Node,
+    NodeGroup,
+    NodeUuid,
+)
 from ganeti.model.stored import Stored
 
 T = TypeVar("T", bound=Stored)
@@ -90,6 +99,14 @@ class View:
     def master_candidates(self) -> list[Node]:
         """The nodes that may hold the state, by name."""
         return [node for node in self.nodes_by_name() if node.master_candidate]
+
+    def all_disks(self) -> Iterator[tuple[Disk, tuple[NodeUuid, ...]]]:
+        """Each disk, also those that no instance has, and the nodes that have it or, if all see it, may use it."""
+        for instance in self.instances.values():
+            for disk in instance.disks:
+                yield disk, instance.all_nodes
+        for detached in self.table(DetachedDisk).values():
+            yield detached.disk, detached.nodes
 
     def objects(self) -> Iterator[Stored]:
         """Everything there is."""

@@ -168,3 +168,18 @@ class Instance(Stored, frozen=True, kw_only=True):
     def all_nodes(self) -> tuple[NodeUuid, ...]:
         """The primary node first."""
         return (self.primary_node, *self.secondary_nodes)
+
+
+class DetachedDisk(Stored, frozen=True, kw_only=True):
+    """A disk that was taken from an instance and keeps its data; UUID and name are the disk's."""
+
+    disk: Disk
+    nodes: tuple[NodeUuid, ...] = ()
+    """Those that have it, the primary first; none if every node sees it."""
+    last_instance: str = ""
+    """The name of the instance that it was taken from."""
+
+    @property
+    def what(self) -> str:
+        """What an error calls it."""
+        return f"disk {self.name or self.uuid}"

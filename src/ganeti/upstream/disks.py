@@ -19,11 +19,12 @@ from ganeti.model.disk_templates import (
     FILE_DRIVER,
     TEMPLATES,
 )
-from ganeti.model.objects import Disk, Instance, NodeUuid
+from ganeti.model.objects import DetachedDisk, Disk, Instance, InstanceUuid, NodeUuid
 from ganeti.model.params import Params, layered
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.forms import Document
 from ganeti.upstream.report import Judge
+from ganeti.upstream.stored import read_stored, written_stored
 
 _READ = {
     *("uuid", "dev_type", "logical_id", "children", "size", "mode", "params", "name"),
@@ -178,6 +179,39 @@ def written_disk(
         for child in disk.children:
             _judge_names(judge, f"instance {instance.name}", child, nodes, names)
     return found
+
+
+def written_detached(
+    judge: Judge, detached: DetachedDisk, names: Mapping[NodeUuid, str]
+) -> Document:
+    """A disk that no instance has, in the form of 3.0."""
+    nodes = detached.nodes or (NodeUuid(""),)
+    last = Instance(
+        uuid=InstanceUuid(""),
+        name=detached.last_instance,
+        primary_node=nodes[0],
+        ctime=detached.ctime,
+        disks=(detached.disk,),
+    )
+    found = written_disk(judge, last, 0, names)
+    del found["iv_name"]
+    return {**found, "nodes": list(detached.nodes), **written_stored(detached), "tags": []}
+
+
+def read_detached(reading: Reading, given: Document, layers: Layers) -> DetachedDisk | None:
+    """A disk that no instance has; None if this version cannot have it, which is reported."""
+    what = f"disk {given.get('name') or given.get('uuid')}"
+    try:
+        disk = read_disk(reading, what, given, layers)
+    except NotOurs as err:
+        reading.refuse(what, "disks", err.message)
+        return None
+    nodes = tuple(NodeUuid(str(node)) for node in given.get("nodes") or ())
+    is_shared = DISK_TEMPLATES[disk.template].shared
+    if not nodes and not is_shared:
+        reading.refuse(what, "nodes", "does not say on which node it is")
+    stored = read_stored(reading, what, given)
+    return DetachedDisk(**stored, name=disk.name or "", disk=disk, nodes=() if is_shared else nodes)
 
 
 def _written_layer(layer: Disk, nodes: list[NodeUuid], instance: Instance) -> Document:

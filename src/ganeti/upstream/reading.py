@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from ganeti.model.address_pool import AddressPool
-from ganeti.model.objects import Cluster, Instance, Network, NodeGroup
+from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, NodeGroup
 from ganeti.model.stored import Stored
 from ganeti.upstream import hypervisors
 from ganeti.upstream.choices import Choices, Reading
 from ganeti.upstream.clusters import read_cluster
-from ganeti.upstream.disks import disk_layers
+from ganeti.upstream.disks import Layers, disk_layers, read_detached
 from ganeti.upstream.forms import Document, damage_named
 from ganeti.upstream.instances import InstanceReader
 from ganeti.upstream.networks import MARK, read_network
@@ -51,19 +51,34 @@ def translate(document: Document, choices: Choices | None = None) -> Imported:
     def group_of(node: str) -> NodeGroup | None:
         return groups.get(nodes[node].group) if node in nodes else None
 
+    def layers_of(node: str) -> Layers:
+        group = group_of(node)
+        return disk_layers(cluster.diskparams, group.diskparams if group else {})
+
     reader = InstanceReader(
         reading,
         document,
         shutdown_counts=bool(document["cluster"].get("enabled_user_shutdown")),
         group_of=group_of,
-        layers_of=lambda node: disk_layers(
-            cluster.diskparams, group.diskparams if (group := group_of(node)) else {}
-        ),
+        layers_of=layers_of,
     )
     instances = _all(document, "instances", reader.read)
     _judge_addresses(reading, document, networks, instances)
     cluster = _with_images(reading, cluster, instances)
-    others = (*groups.values(), *nodes.values(), *networks.values(), *instances.values())
+    used = {uuid for one in document["instances"].values() for uuid in one.get("disks") or ()}
+    free = {uuid: one for uuid, one in document.get("disks", {}).items() if uuid not in used}
+
+    def detached(one: Document) -> DetachedDisk | None:
+        return read_detached(reading, one, layers_of(next(iter(one.get("nodes") or ()), "")))
+
+    disks = _all({"disks": free}, "disks", detached)
+    others = (
+        *groups.values(),
+        *nodes.values(),
+        *networks.values(),
+        *instances.values(),
+        *disks.values(),
+    )
     report = reading.report
     report.count(KIND_WORDS[type(one)] for one in (*others, *filters.values()))
     report.counts["disks"] = sum(len(one.disks) for one in instances.values())

@@ -5,7 +5,7 @@ from typing import Any
 from ganeti.base.errors import InputError
 from ganeti.base.identifiers import is_uuid, tag_text
 from ganeti.model.job_filter import JobFilter
-from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
+from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.forms import Document
@@ -16,6 +16,7 @@ KIND_WORDS: dict[type[Stored], str] = {
     Node: "nodes",
     Network: "networks",
     Instance: "instances",
+    DetachedDisk: "detached disks",
     JobFilter: "filters",
 }
 """What a report calls things of a type."""

@@ -5,10 +5,11 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.model.job_filter import JobFilter
-from ganeti.model.objects import Cluster, Instance, Network, Node, NodeGroup
+from ganeti.model.objects import Cluster, DetachedDisk, Instance, Network, Node, NodeGroup
 from ganeti.model.stored import Stored
 from ganeti.upstream.choices import Choices
 from ganeti.upstream.clusters import written_cluster
+from ganeti.upstream.disks import written_detached
 from ganeti.upstream.forms import TABLES, VERSION_3_0, Document
 from ganeti.upstream.hypervisors import own_layers
 from ganeti.upstream.instances import written_instance
@@ -69,6 +70,9 @@ def _written(judge: Judge, objects: tuple[Stored, ...]) -> Document:
         found, disks = written_instance(judge, instance, group, names)
         new["instances"][instance.uuid] = found
         new["disks"].update(disks)
+    for detached in objects:
+        if isinstance(detached, DetachedDisk):
+            new["disks"][detached.uuid] = written_detached(judge, detached, names)
     _write_others(judge, new, objects, _addresses_of(instances))
     judge.report.count(KIND_WORDS[type(one)] for one in objects)
     return new

@@ -95,10 +95,8 @@ def check_places(master: Master) -> None:
     """On every node there is what the configuration says, layer by layer, and nothing else."""
     for node in UUIDS:
         volumes, parts = {}, {}
-        for instance in master.snapshot.instances.values():
-            if node not in instance.all_nodes:
-                continue
-            for layer in (layer for disk in instance.disks for layer in disk.layers()):
+        for disk, nodes in master.snapshot.all_disks():
+            for layer in disk.layers() if node in nodes else ():
                 if layer.template == MEMORY.name:
                     volumes[layer.part(node)[1]] = layer.size
                 else:
@@ -449,6 +447,11 @@ class Story:
     start: bool = True
     is_new: bool = False
     loses: bool = False
+    before: Callable[[], OpCode] | None = None
+
+
+def detach() -> OpCode:
+    return modify(disks=[["detach", {}]], hotplug=True)
 
 
 STORIES = {
@@ -467,6 +470,10 @@ STORIES = {
     "recreate": Story(lambda: OpInstanceRecreateDisks(instance_name=NAME), start=False, loses=True),
     "move": Story(lambda: OpInstanceMove(instance_name=NAME, target_node=node_name(3))),
     "reinstall": Story(lambda: OpInstanceReinstall(instance_name=NAME), start=False),
+    "detach": Story(detach),
+    "attach": Story(
+        lambda: modify(disks=[["attach", {"name": "data"}]], hotplug=True), before=detach
+    ),
     "remove": Story(lambda: OpInstanceRemove(instance_name=NAME)),
 }
 
@@ -474,12 +481,18 @@ STORIES = {
 async def begun(story: Story) -> Master:
     master = await Master.begin(new_world())
     if not story.is_new:
-        await made(master, start=story.start, disks=[DiskRequest(size=64)])
+        await made(
+            master,
+            start=story.start,
+            disks=[DiskRequest(size=64), DiskRequest(size=32, name="data")],
+        )
         if story.loses:
             for node in (FIRST, SECOND):
                 on(node).pool.disks.clear()
                 on(node).parts.clear()
             WRITTEN.clear()
+    if story.before is not None:
+        succeeded(await master.run(story.before()))
     master.rpc.reset()
     return master
 

@@ -59,7 +59,7 @@ async def test_a_disk_may_name_another_group_and_stays_there(master: Master) -> 
     cluster = master.snapshot.cluster
     assert space_needed(cluster, [disk]) == {FAST: 512}
     assert FAST not in storage_units(cluster)
-    assert storage_units(cluster, [master.instance(NAME)])[-2:] == [XENVG, FAST]
+    assert storage_units(cluster, [disk])[-2:] == [XENVG, FAST]
     _name, (text, _code) = failed(await master.run(modify(disks=[["modify", 0, {"vg": "xenvg"}]])))
     assert "says where a disk is" in text
     succeeded(await master.run(modify(disks=[["modify", 0, {"stripe": 2}]])))

@@ -15,7 +15,7 @@ from ganeti.cli.key_values import key_values
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FORCE, INSTANCE, JOB_OPTIONS
 
-ACTIONS = ("add", "modify", "remove")
+ACTIONS = ("add", "attach", "modify", "remove", "detach")
 _INDEX = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 _LAST = -1
 
@@ -25,7 +25,7 @@ _LAST = -1
     INSTANCE,
     OpOptions("instance_changes.OpInstanceSetParams"),
     option("--disk", action="append", metavar="[N:]ACTION[,k=v,...]",
-           help="add:size=SIZE, N:add,size=SIZE, N:remove, N:mode=ro; may be repeated"),
+           help="add:size=SIZE, N:add,size=SIZE, N:remove, N:mode=ro, N:detach, N:attach,name=NAME; may be repeated"),
     option("--net", action="append", metavar="[N:]ACTION[,k=v,...]",
            help="add, N:add,link=br1, N:remove, N:link=br1; may be repeated"),
     option("--offline", dest="offline", action="store_true", default=None,
@@ -43,6 +43,8 @@ def modify(args: argparse.Namespace) -> int:
     one, and the place behind it for add. Several changes are carried out in order.
     The CD of a running guest is changed at once (-H cdrom_image_path=FILE), and taken out by an empty
     value; a guest that was started with 'empty' has a drive for one.
+    A disk that is detached keeps its data and belongs to no instance until it is attached, by its name or
+    UUID, to one on the same nodes; 'gnt-cluster verify' lists such disks.
     A disk that is removed is lost, so that is asked about first. --force leaves the question out, and
     the node is not asked whether it could run and install the result.
     """

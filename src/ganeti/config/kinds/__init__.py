@@ -9,6 +9,7 @@ from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.base.identifiers import is_uuid
 from ganeti.config.index import Entry
 from ganeti.config.kinds.cluster import CLUSTER
+from ganeti.config.kinds.detached_disk import DETACHED_DISK
 from ganeti.config.kinds.group import GROUP
 from ganeti.config.kinds.instance import INSTANCE
 from ganeti.config.kinds.job_filter import JOB_FILTER
@@ -19,7 +20,7 @@ from ganeti.config.view import View
 from ganeti.model.objects import Cluster
 from ganeti.model.stored import Stored
 
-_ALL = (CLUSTER, NETWORK, GROUP, NODE, INSTANCE, JOB_FILTER)
+_ALL = (CLUSTER, NETWORK, GROUP, NODE, INSTANCE, DETACHED_DISK, JOB_FILTER)
 KINDS: dict[type[Stored], Kind] = {kind.type: kind for kind in _ALL}
 
 

@@ -7,12 +7,13 @@ from msgspec.structs import replace
 from ganeti.base.errors import ErrorCode
 from ganeti.base.identifiers import host_name, mac_address
 from ganeti.config.fill import filled_nicparams, without_globals
-from ganeti.config.index import Claim, address_claim, part_claim
+from ganeti.config.index import Claim, address_claim
+from ganeti.config.kinds.detached_disk import disk_claims
 from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
 from ganeti.model.address_pool import AddressPool
-from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
-from ganeti.model.objects import Cluster, Disk, Instance, Nic
+from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.objects import Cluster, Instance, Nic
 
 MAX_DISKS = 16
 MAX_NICS = 8
@@ -31,19 +32,7 @@ def _claims(cluster: Cluster, instance: Instance) -> Iterator[Claim]:
     if instance.network_port is not None:
         yield Claim("network port", str(instance.network_port))
     for disk in instance.disks:
-        for layer in disk.layers():
-            yield from _claims_of_layer(layer)
-
-
-def _claims_of_layer(layer: Disk) -> Iterator[Claim]:
-    yield Claim("UUID", layer.uuid)
-    if layer.logical_id:
-        yield Claim("disk", " ".join(str(part) for part in layer.logical_id))
-    row = TEMPLATES.get(layer.template)
-    if row is not None and row.has_port and layer.logical_id:
-        yield Claim("network port", str(layer.logical_id[0]))
-    for node, part in layer.parts.items():
-        yield part_claim(layer.template, node, part)
+        yield from disk_claims(disk)
 
 
 def _problems(view: View, instance: Instance) -> Iterator[Problem]:

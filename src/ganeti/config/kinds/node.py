@@ -7,7 +7,7 @@ from ganeti.base.identifiers import host_name
 from ganeti.config.index import Claim
 from ganeti.config.kinds.kind import Kind, Problem, name_problems
 from ganeti.config.view import View
-from ganeti.model.objects import Cluster, Node
+from ganeti.model.objects import Cluster, DetachedDisk, Node
 
 
 def _claims(_cluster: Cluster, node: Node) -> Iterator[Claim]:
@@ -46,6 +46,13 @@ def _references(view: View, node: Node) -> Iterator[Problem]:
             ErrorCode.WRONG_STATE,
             f"node {node.name} still has {len(users)} instances, as {users[0].name}",
         )
+    for detached in view.table(DetachedDisk).values():
+        if node.uuid in detached.nodes:
+            text = (
+                f"node {node.name} still has the detached {detached.what}; attach it to an instance that is"
+                " there (gnt-instance modify --disk attach:name=…), and remove it, or move that instance"
+            )
+            yield ErrorCode.WRONG_STATE, text
 
 
 NODE = Kind("node", Node, _claims, _problems, _references)

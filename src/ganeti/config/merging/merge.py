@@ -19,7 +19,7 @@ from ganeti.config.reservations import PORT, PORTS
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.job_filter import JobFilter
-from ganeti.model.objects import Cluster, Disk, Instance, Node
+from ganeti.model.objects import Cluster, DetachedDisk, Disk, Instance, Node
 from ganeti.model.stored import Stored
 
 _SHOWN_PROBLEMS = 20
@@ -105,6 +105,9 @@ def _say_of_nodes(theirs: Snapshot, findings: Findings) -> None:
             " 'gnt-node add --readd' for it"
         )
     unsettled = [one.name for one in theirs.instances.values() if one.migrating_to]
+    detached = [one.what for one in theirs.table(DetachedDisk).values()]
+    if detached:
+        findings.error(f"no instance there has {some(detached)}; attach each first, and remove it")
     if unsettled:
         findings.error(
             f"the migration of {some(unsettled)} is not settled; run 'gnt-instance migrate --cleanup'"

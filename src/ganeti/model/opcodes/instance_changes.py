@@ -21,7 +21,8 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     Of dictionaries only the given names change; None or `default` as a value takes the default again.
     `disks` and `nics` hold changes `[action, identifier, parameters]`, carried out in order: the action
     is `add`, `modify` or `remove`, the identifier an index (-1: the last one, or behind it), a name or a
-    UUID. `[action, parameters]` means the last one, `[index, parameters]` modifies.
+    UUID. `[action, parameters]` means the last one, `[index, parameters]` modifies. `detach` leaves a disk
+    and its data without an instance, `attach` (by `name` or `uuid`) gives such a disk to one.
     """
 
     force: bool = False

@@ -9,7 +9,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import disk_unit, stored_name
 from ganeti.layouts.places import holders
 from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES, StorageUnit
-from ganeti.model.objects import Instance, NodeUuid
+from ganeti.model.objects import DetachedDisk, Instance, Node, NodeUuid
 from ganeti.rpc.procedures.disks import StoredDisk
 from ganeti.units.cluster.findings import Finding
 
@@ -74,12 +74,24 @@ def known_places(snapshots: Iterable[Snapshot]) -> set[Place]:
     return {
         (unit, stored_name(layer, node))
         for snapshot in snapshots
-        for instance in snapshot.instances.values()
-        for disk in instance.disks
+        for disk, nodes in snapshot.all_disks()
         for layer in disk.layers()
         if (unit := disk_unit(snapshot.cluster, layer)) is not None
-        for node in holders(instance)
+        for node in nodes or (NodeUuid(""),)
     }
+
+
+def detached_findings(snapshot: Snapshot, node: Node) -> Iterator[Finding]:
+    """Disks that were detached, at the first of their nodes; of those that all nodes see, at the master."""
+    for detached in snapshot.table(DetachedDisk).values():
+        if (detached.nodes or (snapshot.cluster.master_node,))[0] != node.uuid:
+            continue
+        text = (
+            f"{detached.what} ({detached.disk.template}, {detached.disk.size} MiB, detached from"
+            f" {detached.last_instance}) belongs to no instance; attach it: gnt-instance modify"
+            f" --disk attach:uuid={detached.uuid}"
+        )
+        yield Finding("ENODEORPHANLV", "node", node.name, text, is_error=False)
 
 
 def unknown_disks(

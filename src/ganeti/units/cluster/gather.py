@@ -76,7 +76,7 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
     capable = [node for node in online if node.vm_capable]
     args = VerifyArgs(
         hypervisors=hypervisors,
-        storage=storage_units(cluster, snapshot.instances.values()),
+        storage=storage_units(cluster, (disk for disk, _ in snapshot.all_disks())),
         nodes=[(node.name, node.primary_ip, node.port) for node in online],
         files=[
             *([file.path for file in shared.files] if shared else []),
@@ -135,7 +135,7 @@ async def _listing(ctx: UnitContext, capable: list[Node]) -> Listing:
     cluster = ctx.snapshot.cluster
     rows = DISK_TEMPLATES.values()
     everywhere = {storage_unit(cluster, row.name) for row in rows if row.shared}
-    units = storage_units(cluster, ctx.snapshot.instances.values())
+    units = storage_units(cluster, (disk for disk, _ in ctx.snapshot.all_disks()))
     own = StorageUnits(units=[unit for unit in units if unit not in everywhere])
     local = await ctx.call_all(capable, STORED_DISKS, own)
     args = StorageUnits(units=[unit for unit in units if unit in everywhere])

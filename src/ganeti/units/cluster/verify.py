@@ -20,7 +20,12 @@ from ganeti.model.opcodes.cluster import (
 )
 from ganeti.model.verify_codes import VerifyCode
 from ganeti.units.base import LogicalUnit
-from ganeti.units.cluster.disk_findings import known_places, missing_findings, unknown_disks
+from ganeti.units.cluster.disk_findings import (
+    detached_findings,
+    known_places,
+    missing_findings,
+    unknown_disks,
+)
 from ganeti.units.cluster.file_findings import (
     authority_findings,
     renewed_findings,
@@ -300,6 +305,7 @@ class LUClusterVerifyGroup(VerifyUnit[OpClusterVerifyGroup]):
         known = known_places((answers.before, ctx.snapshot))
         coming, reserved = answers.coming, ctx.snapshot.cluster.reserved_lvs
         for node in online:
+            yield from detached_findings(ctx.snapshot, node)
             found = answers.listing.local.get(node.uuid)
             if found is not None and not isinstance(found, RpcError):
                 yield from unknown_disks(node.name, found, known, coming, reserved)

@@ -8,6 +8,7 @@ from ganeti.base.errors import ErrorCode, InputError, PrereqError
 
 LAST = -1
 ACTIONS = ("add", "modify", "remove")
+DISK_ACTIONS = (*ACTIONS, "attach", "detach")
 
 
 class Device(Protocol):
@@ -32,29 +33,31 @@ class DeviceChange:
     params: dict[str, Any]
 
 
-def parse_changes(given: Sequence[Sequence[Any]], field: str) -> list[DeviceChange]:
+def parse_changes(
+    given: Sequence[Sequence[Any]], field: str, actions: Sequence[str] = ACTIONS
+) -> list[DeviceChange]:
     """Changes in any of the forms that clients write; InputError."""
-    return [_parse(one, f"{field}[{number}]") for number, one in enumerate(given)]
+    return [_parse(one, f"{field}[{number}]", actions) for number, one in enumerate(given)]
 
 
-def _parse(given: Sequence[Any], field: str) -> DeviceChange:
+def _parse(given: Sequence[Any], field: str, actions: Sequence[str]) -> DeviceChange:
     match list(given):
         case [str(action), int() | str() as identifier, dict() as params]:
             pass
-        case ["add" | "remove" as action, dict() as params]:
+        case ["add" | "attach" | "remove" | "detach" as action, dict() as params]:
             identifier = LAST
         case [int() | str() as identifier, dict() as params]:
             action = "modify"
         case _:
             raise InputError("must be [action, index or name or UUID, parameters]", field)
-    if action not in ACTIONS:
-        raise InputError(f"{action!r:.40} must be one of {', '.join(ACTIONS)}", field)
+    if action not in actions:
+        raise InputError(f"{action!r:.40} must be one of {', '.join(actions)}", field)
     if isinstance(identifier, bool) or identifier == "":
         raise InputError("must name a device by index, name or UUID", field)
     if isinstance(identifier, str) and identifier.lstrip("-").isdecimal():
         identifier = int(identifier)
-    if action == "remove" and params:
-        raise InputError("a device that is removed takes no parameters", field)
+    if action in ("remove", "detach") and params:
+        raise InputError(f"a device that is {action.rstrip('e')}ed takes no parameters", field)
     if action == "modify" and not params:
         raise InputError("nothing is to be changed", field)
     return DeviceChange(action, identifier, params)

@@ -1,13 +1,16 @@
 """Adding, changing and removing the disks of an instance, in the configuration."""
 
+from dataclasses import dataclass
+
 from msgspec.structs import replace
 
-from ganeti.base.errors import InputError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.sizes import parse_mib
+from ganeti.config.view import View
 from ganeti.layouts.planner import Site
 from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
-from ganeti.model.objects import Disk, Instance
+from ganeti.model.objects import DetachedDisk, Disk, Instance
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.param import typed_value
 from ganeti.model.param_checks import changed
@@ -32,11 +35,22 @@ Results = list[FieldChange]
 _COMMON = ("size", "mode", "name")
 
 
+@dataclass(frozen=True)
+class DiskChanges:
+    """What a request makes of the disks of an instance."""
+
+    after: Instance
+    results: Results
+    attached: tuple[DetachedDisk, ...] = ()
+    detached: tuple[DetachedDisk, ...] = ()
+
+
 def changed_disks(
     ctx: UnitContext, instance: Instance, changes: list[DeviceChange], directory: str | None = None
-) -> tuple[tuple[Disk, ...], Results]:
-    """The disks after all changes in turn, and what was changed; `directory` is for those of instances that have none."""
+) -> DiskChanges:
+    """The instance after all changes in turn, and what was changed; `directory` is for those of instances that have none."""
     left, results = list(instance.disks), Results()
+    attached, detached = list[DetachedDisk](), list[DetachedDisk]()
     for number, change in enumerate(changes):
         field = f"disks[{number}]"
         if change.action == "add":
@@ -48,17 +62,88 @@ def changed_disks(
             left.insert(at, planner.placed(disk, instance.all_nodes, names))
             added = f"add:size={disk.size},mode={disk.mode}"
             results.append(FieldChange("disk", str(at), added, Applies.BY_HOTPLUG))
-        elif change.action == "remove":
+        elif change.action == "attach":
+            at = insert_position(len(left), change.identifier, field)
+            found = wanted_disk(ctx.snapshot, change.params, field)
+            instance = attaching(replace(instance, disks=tuple(left)), found, field)
+            left.insert(at, found.disk)
+            attached.append(found)
+            added = f"attach:size={found.disk.size},mode={found.disk.mode}"
+            results.append(FieldChange("disk", str(at), added, Applies.BY_HOTPLUG))
+        elif change.action in ("remove", "detach"):
             at = position_of(left, change.identifier, field)
+            if left[at] not in instance.disks or left[at].uuid in {one.uuid for one in attached}:
+                raise InputError("is added by the same request", field)
+            if change.action == "detach":
+                detached.append(detaching(instance, left[at]))
             del left[at]
-            results.append(FieldChange("disk", str(at), "remove", Applies.BY_HOTPLUG))
+            results.append(FieldChange("disk", str(at), change.action, Applies.BY_HOTPLUG))
         else:
             at = position_of(left, change.identifier, field)
             left[at], done = _modified(left[at], change.params, at, field)
             results += done
     if len(left) > MAX_DISKS:
         raise InputError(f"{len(left)} disks: at most {MAX_DISKS} are possible", "disks")
-    return tuple(left), results
+    after = replace(instance, disks=tuple(left))
+    return DiskChanges(after, results, tuple(attached), tuple(detached))
+
+
+def wanted_disk(view: View, params: Params, field: str) -> DetachedDisk:
+    """The detached disk that is named; InputError, or PrereqError if there is none."""
+    match sorted(params.items()):
+        case [("name" | "uuid" as key, str(wanted))] if wanted:
+            pass
+        case _:
+            raise InputError(
+                "takes the name or the UUID of a detached disk, and nothing else", field
+            )
+    disks = view.table(DetachedDisk).values()
+    found = [one for one in disks if wanted == getattr(one, key)]
+    if not found:
+        raise PrereqError(
+            f"{field}: no detached disk has the {key} {wanted!r:.80}; 'gnt-cluster verify' lists them",
+            ErrorCode.UNKNOWN_ENTITY,
+        )
+    if len(found) > 1:
+        raise PrereqError(
+            f"{field}: {len(found)} detached disks have the name {wanted!r:.80}; use a UUID",
+            ErrorCode.NOT_UNIQUE,
+        )
+    return found[0]
+
+
+def attaching(instance: Instance, detached: DetachedDisk, field: str) -> Instance:
+    """The instance as it can have the disk; PrereqError where it cannot."""
+    template = detached.disk.template
+    own = instance.disk_template
+    if own != template and DISK_TEMPLATES[own].has_disks:
+        raise PrereqError(
+            f"{field}: {detached.what} is of the template {template}, {instance.name} of {own}",
+            ErrorCode.WRONG_STATE,
+        )
+    if DISK_TEMPLATES[template].shared:
+        return replace(instance, disk_template=template)
+    if own != template and instance.primary_node == detached.nodes[0]:
+        others = detached.nodes[1:]
+        return replace(instance, disk_template=template, secondary_nodes=others)
+    if instance.all_nodes != detached.nodes:
+        raise PrereqError(
+            f"{field}: {detached.what} is on other nodes than {instance.name}, or the primary one is another",
+            ErrorCode.WRONG_STATE,
+        )
+    return instance
+
+
+def detaching(instance: Instance, disk: Disk) -> DetachedDisk:
+    """The disk as no instance's."""
+    is_shared = DISK_TEMPLATES[disk.template].shared
+    return DetachedDisk(
+        uuid=disk.uuid,
+        name=disk.name or "",
+        disk=disk,
+        nodes=() if is_shared else instance.all_nodes,
+        last_instance=instance.name,
+    )
 
 
 def size_of(params: Params, field: str) -> int:

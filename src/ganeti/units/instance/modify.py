@@ -12,7 +12,8 @@ from ganeti.config.fill import (
 )
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import space_needed
-from ganeti.jobs.executor import Outcome
+from ganeti.config.transaction import Draft
+from ganeti.jobs.executor import Change, Outcome
 from ganeti.jobs.undo_log import UndoLog
 from ganeti.layouts.places import holders
 from ganeti.locking.levels import Level, Mode
@@ -20,7 +21,7 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.confinement import DOMAIN, MODEL
 from ganeti.model.hypervisor_param import CD_DRIVES
 from ganeti.model.instance_spec import DiskSpec
-from ganeti.model.objects import Instance, Node
+from ganeti.model.objects import DetachedDisk, Instance, Node
 from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
 from ganeti.rpc.procedures.devices import (
     HOTPLUG_DISK,
@@ -39,7 +40,6 @@ from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
     primary_node,
-    put_instance,
     running_state,
     spec_of,
 )
@@ -51,8 +51,8 @@ from ganeti.units.instance.convert import (
     other_node,
     plan_conversion,
 )
-from ganeti.units.instance.device_changes import parse_changes, text_or_none
-from ganeti.units.instance.disk_changes import changed_disks
+from ganeti.units.instance.device_changes import DISK_ACTIONS, parse_changes, text_or_none
+from ganeti.units.instance.disk_changes import DiskChanges, changed_disks, wanted_disk
 from ganeti.units.instance.disks import create_disks, open_secondaries, wait_for_sync
 from ganeti.units.instance.field_changes import FieldChange, waiting
 from ganeti.units.instance.hardware import with_network_port
@@ -65,8 +65,9 @@ from ganeti.units.instance.param_changes import changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
-from ganeti.units.undo.disks import removals
+from ganeti.units.undo.disks import closings, removals
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
+from ganeti.units.undo.step import Step
 
 NOT_POSSIBLE = (
     "pnode", "pnode_uuid", "instance_communication",
@@ -89,6 +90,7 @@ class ModifyPlan:
     hot: tuple[HotStep, ...]
     media: tuple[str, ...]
     """CD drives of the running guest that get another medium, by their hypervisor parameters."""
+    disks: DiskChanges
     memory: tuple[int, int] | None
     """Memory of the running guest, as it is and as it is to be, in MiB."""
     later: tuple[str, ...]
@@ -105,7 +107,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         for field in NOT_POSSIBLE:
             if getattr(op, field):
                 raise InputError("this version cannot change that", field)
-        parse_changes(op.disks, "disks")
+        parse_changes(op.disks, "disks", DISK_ACTIONS)
         parse_changes(op.nics, "nics")
         if op.disk_template is not None:
             check_conversion(op)
@@ -123,9 +125,12 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         names = [text_or_none(one, "nics.network") for one in asked]
         known = [nic.network for nic in before.nics] if self.op.nics else []
         locks = [*super().declare_locks(snapshot), *network_locks(snapshot, [*names, *known])]
-        other = other_node(self.op, snapshot)
-        if other is not None:
-            locks[1] = lock(Level.NODE, {*before.all_nodes, other.uuid}, Mode.SHARED)
+        others = {other.uuid} if (other := other_node(self.op, snapshot)) is not None else set()
+        for change in parse_changes(self.op.disks, "disks", DISK_ACTIONS):
+            if change.action == "attach":
+                others |= set(wanted_disk(snapshot, change.params, "disks").nodes)
+        if others:
+            locks[1] = lock(Level.NODE, {*before.all_nodes, *others}, Mode.SHARED)
         return locks
 
     async def check_prereq(self, ctx: UnitContext) -> ModifyPlan | ConvertPlan:
@@ -135,7 +140,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
             return await plan_conversion(ctx, before, op)
         check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
-        after, changes = self._after(ctx, before)
+        after, changes, of_disks = self._after(ctx, before)
         if not changes and op.runtime_mem is None:
             raise InputError("say what is to be changed", "instance")
         if op.beparams or op.disks or op.nics:
@@ -145,7 +150,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
             check_no_conflicts(ctx, ctx.snapshot.groups[node.group], new)
         if op.hvparams.keys() & {MODEL, DOMAIN}:
             check_confinement(ctx, after)
-        ctx.check_change(put_instance(after))
+        ctx.check_change(_change(after, of_disks))
         state = await self._state(ctx, node, before)
         new_disks, old_disks = self._disks_that_change(ctx, before, after)
         if new_disks or old_disks:
@@ -164,18 +169,19 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         media = self._media(ctx, before, after) if state is not None else ()
         later = waiting(changes, is_hot=is_hot, media=media) if state is not None else ()
         return ModifyPlan(
-            node, before, after, changes, new_disks, old_disks, hot, media, memory, later
+            node, before, after, changes, new_disks, old_disks, hot, media, of_disks, memory, later
         )
 
-    def _after(self, ctx: UnitContext, before: Instance) -> tuple[Instance, list[FieldChange]]:
+    def _after(
+        self, ctx: UnitContext, before: Instance
+    ) -> tuple[Instance, list[FieldChange], DiskChanges]:
         op = self.op
         after, of_params = changed_params(ctx.snapshot.cluster, before, op)
         nics, of_nics = changed_nics(ctx, before.nics, parse_changes(op.nics, "nics"))
-        disks, of_disks = changed_disks(
-            ctx, before, parse_changes(op.disks, "disks"), op.file_storage_dir
-        )
-        after = with_network_port(ctx, replace(after, nics=nics, disks=disks))
-        return after, [*of_params, *of_disks, *of_nics]
+        given = parse_changes(op.disks, "disks", DISK_ACTIONS)
+        of_disks = changed_disks(ctx, after, given, op.file_storage_dir)
+        after = with_network_port(ctx, replace(of_disks.after, nics=nics))
+        return after, [*of_params, *of_disks.results, *of_nics], of_disks
 
     def _disks_that_change(
         self, ctx: UnitContext, before: Instance, after: Instance
@@ -241,7 +247,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         old, new = filled_beparams(cluster, before), filled_beparams(cluster, after)
         wanted = self.op.runtime_mem or (new["maxmem"] if new["maxmem"] > old["maxmem"] else 0)
         more_memory = wanted - state.memory if state is not None and not self.op.force else 0
-        known = {disk.uuid for disk in before.disks}
+        known = {disk.uuid for disk in before.disks} | ctx.snapshot.table(DetachedDisk).keys()
         more_space = space_needed(cluster, [one for one in after.disks if one.uuid not in known])
         if more_memory <= 0 and not more_space:
             return
@@ -305,27 +311,36 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
                 await self._change_guest(ctx, undo, plan, step)
             await self._change_media(ctx, undo, plan)
             await self._set_memory(ctx, undo, plan)
-            old = {disk.uuid for disk in plan.old_disks}
-            superfluous = [
-                step
-                for uuid in holders(plan.before)
-                for step in removals(uuid, instance_spec(ctx.snapshot, plan.before, uuid), old)
-            ]
-            undo.commit(put_instance(plan.after), then=superfluous)
+            undo.commit(_change(plan.after, plan.disks), then=self._superfluous(ctx, plan))
         if self.op.wait_for_sync and plan.new_disks and plan.hot:
             await wait_for_sync(ctx, plan.after)
         for name in plan.later:
             ctx.info(f"{name} takes effect at the next start of {plan.after.name}")
         return Outcome(_reported(plan))
 
+    def _superfluous(self, ctx: UnitContext, plan: ModifyPlan) -> list[Step]:
+        """What removes the disks that are to go, and closes those that are only detached."""
+        kept = {disk.uuid for disk in plan.disks.detached}
+        gone = {disk.uuid for disk in plan.old_disks} - kept
+        steps = list[Step]()
+        for uuid in holders(plan.before):
+            spec = instance_spec(ctx.snapshot, plan.before, uuid)
+            steps += removals(uuid, spec, gone)
+            steps += closings(uuid, spec, kept)
+        return steps
+
     async def _create_disks(self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan) -> None:
-        if not plan.new_disks:
+        attached = {disk.uuid for disk in plan.disks.attached}
+        new = [disk for disk in plan.new_disks if disk.uuid not in attached]
+        if new:
+            ctx.step(f"creating disks {', '.join(str(disk.index) for disk in new)}")
+            await create_disks(ctx, undo, plan.after, only={disk.uuid for disk in new})
+        if not plan.hot or not plan.new_disks:
             return
-        ctx.step(f"creating disks {', '.join(str(disk.index) for disk in plan.new_disks)}")
-        only = {disk.uuid for disk in plan.new_disks}
-        await create_disks(ctx, undo, plan.after, only=only)
-        if plan.hot:
-            await open_secondaries(ctx, plan.after)
+        for uuid in holders(plan.after) if attached else ():
+            for step in closings(uuid, instance_spec(ctx.snapshot, plan.after, uuid), attached):
+                await undo.push(step)
+        await open_secondaries(ctx, plan.after)
 
     async def _change_guest(
         self, ctx: UnitContext, undo: UndoLog, plan: ModifyPlan, step: HotStep
@@ -375,6 +390,19 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         if isinstance(plan, ConvertPlan):
             return [["disk_template", plan.after.disk_template]]
         return _reported(plan)
+
+
+def _change(after: Instance, disks: DiskChanges) -> Change:
+    """The instance as it is to be; what is attached is no detached disk any more, what is detached becomes one."""
+
+    def change(draft: Draft) -> None:
+        for one in disks.attached:
+            draft.remove(one)
+        draft.put(after)
+        for one in disks.detached:
+            draft.put(one)
+
+    return change
 
 
 def _reported(plan: ModifyPlan) -> list[list[Any]]:

@@ -7,7 +7,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import TEMPLATES
 from ganeti.model.instance_spec import DiskSpec, InstanceSpec
 from ganeti.model.names import AdminState, DiskRole
-from ganeti.model.objects import Disk, Instance, InstanceUuid, NodeUuid
+from ganeti.model.objects import DetachedDisk, Disk, Instance, InstanceUuid, NodeUuid
 from ganeti.rpc.procedures.disks import (
     BLOCKDEV_ASSEMBLE,
     BLOCKDEV_GIVE_BACK,
@@ -46,7 +46,7 @@ class RemoveDisk(Step, frozen=True, kw_only=True):
     def superseded(self, snapshot: Snapshot) -> bool:
         owner = self._owner(snapshot)
         if owner is None:
-            return False
+            return self.disk.uuid in snapshot.table(DetachedDisk)
         if TEMPLATES[self.disk.template].shared:
             return True
         check_not_moving_there(owner, self.node)
@@ -113,6 +113,15 @@ def removals(
         RemoveDisk(node=node, instance=instance.name, disk=disk.public)
         for disk in instance.disks
         if only is None or disk.uuid in only
+    ]
+
+
+def closings(node: NodeUuid, instance: InstanceSpec, only: Collection[str]) -> list[Step]:
+    """The steps that close some disks, by their UUIDs, on a node whose view `instance` is."""
+    return [
+        CloseDisk(node=node, instance=instance.name, disk=disk.public)
+        for disk in instance.disks
+        if disk.uuid in only
     ]
 
 
