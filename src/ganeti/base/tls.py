@@ -4,15 +4,18 @@ Nothing here makes or takes apart a certificate, so the node daemon stays small 
 does that). A fingerprint is the SHA-256 of the DER form, as lower-case hexadecimal digits.
 """
 
-import asyncio
 import hashlib
 import logging
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from ganeti.base.errors import HostError, InputError
+
+if TYPE_CHECKING:  # the programs that carry disks have no use for it, and it is slow to import
+    import asyncio
 
 RELOAD_S = 1.0
 
@@ -37,7 +40,7 @@ def is_fingerprint(text: str) -> bool:
     return len(text) == 64 and not set(text) - set("0123456789abcdef")  # noqa: PLR2004 - SHA-256
 
 
-def peer_fingerprint(transport: asyncio.BaseTransport | None) -> str | None:
+def peer_fingerprint(transport: "asyncio.BaseTransport | None") -> str | None:
     """The fingerprint of the other end's certificate; None without TLS or without a certificate."""
     tls = transport.get_extra_info("ssl_object") if transport is not None else None
     der = tls.getpeercert(binary_form=True) if tls is not None else None
@@ -152,6 +155,8 @@ def generation(context: ssl.SSLContext) -> int:
 
 async def keep_current() -> None:
     """Look each second whether the files of contexts are others, until cancelled."""
+    import asyncio  # noqa: PLC0415 - as above
+
     while True:
         await asyncio.sleep(RELOAD_S)
         reload_changed()

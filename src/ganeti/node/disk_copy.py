@@ -31,6 +31,7 @@ from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.files import write_atomically
 from ganeti.base.terminal import say
 from ganeti.model import wire
+from ganeti.node.first_words import Expected, listen, read_line
 
 SEND, RECEIVE = "send", "receive"
 CHUNK = 1024 * 1024
@@ -38,12 +39,10 @@ PIECE = 64 * 1024
 """Zeros are found in pieces of this size."""
 FRAME = struct.Struct(">QIB")
 END, RAW, DEFLATED = 0, 1, 2
-LINE_LIMIT = 4096
 SILENCE_S = 30.0
 """A peer that says nothing for so long is gone."""
 WAIT_S = 60.0
 """How long the receiver waits for its sender."""
-HANDSHAKE_S = 5.0
 PROGRESS_EVERY_S = 1.0
 COMPRESSION = {"none": 0, "gzip-fast": 1, "gzip": 6, "gzip-slow": 9}
 """Names as Ganeti has them; the numbers are zlib's levels."""
@@ -186,7 +185,7 @@ def frame(offset: int, data: bytes, level: int) -> bytes:
 def _answer(stream: ssl.SSLSocket) -> dict[str, Any]:
     """What the receiver says at the end; it may have much to sync."""
     stream.settimeout(SILENCE_S * 10)
-    return _object(_line(stream))
+    return _object(read_line(stream.recv))
 
 
 def _say_progress(file: Path, done: int, total: int) -> None:
@@ -213,28 +212,22 @@ def receive(order: CopyOrder, file: Path) -> dict[str, Any]:
 
 def _expected(order: CopyOrder, file: Path) -> ssl.SSLSocket:
     """The connection of the one sender that is meant; others are hung up on."""
-    context = tls.server_context(Path(order.certificate), Path(order.key), Path(order.authority))
-    family = socket.AF_INET6 if ":" in order.address else socket.AF_INET
-    end = time.monotonic() + WAIT_S
-    with socket.create_server((order.address, 0), family=family, backlog=8) as listener:
-        port = listener.getsockname()[1]
-        write_atomically(file.with_suffix(".port"), str(port).encode())
-        while (left := end - time.monotonic()) > 0:
-            listener.settimeout(left)
-            plain, _ = listener.accept()
-            plain.settimeout(HANDSHAKE_S)
-            stream: ssl.SSLSocket | None = None
-            try:
-                stream = context.wrap_socket(plain, server_side=True)
-                _check_peer(stream, order.peer)
-                _check_greeting(_object(_line(stream)), order)
-            except (GanetiError, OSError, ValueError) as err:
-                say(f"hung up on a caller: {err}", file=sys.stderr)
-                (stream or plain).close()
-                continue
-            stream.settimeout(SILENCE_S)
-            return stream
-    raise HostError(f"nobody sent the disk within {WAIT_S:g} s")
+    expected = Expected(
+        tls.server_context(Path(order.certificate), Path(order.key), Path(order.authority)),
+        lambda stream: _check_peer(stream, order.peer),
+        lambda line: _check_greeting(_object(line), order),
+    )
+    port_file = file.with_suffix(".port")
+    found = listen(
+        order.address,
+        expected,
+        wait_s=WAIT_S,
+        listens=lambda port: write_atomically(port_file, str(port).encode()),
+    )
+    if found is None:
+        raise HostError(f"nobody sent the disk within {WAIT_S:g} s")
+    found[0].settimeout(SILENCE_S)
+    return found[0]
 
 
 def _check_greeting(greeting: dict[str, Any], order: CopyOrder) -> None:
@@ -316,16 +309,6 @@ def _exactly(stream: ssl.SSLSocket, length: int) -> bytes:
         parts.append(part)
         length -= len(part)
     return b"".join(parts)
-
-
-def _line(stream: ssl.SSLSocket) -> bytes:
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = stream.recv(1)
-        if not byte or len(line) >= LINE_LIMIT:
-            raise HostError("the connection ended before a whole line was sent")
-        line += byte
-    return line
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ganeti.base.files import write_atomically
 from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS
+from ganeti.node.first_words import read_line
 from ganeti.node.stream_ends import ProgramFailed, Sink, Source, open_sink, open_source
 from ganeti.node.stream_frames import (
     CHUNK,
@@ -39,7 +40,6 @@ from ganeti.node.stream_frames import (
     check_form,
     check_greeting,
     greeting,
-    read_line,
     split_zeros,
     writer,
 )
@@ -233,7 +233,7 @@ class _Receiver:
             order.tls,
             wait_s=order.wait_s,
             listens=self._say_port,
-            greet=lambda caller: check_greeting(read_line(caller.read), order.token),
+            greet=lambda line: check_greeting(line, order.token),
         )
         try:
             try:

@@ -35,18 +35,16 @@ FRAME = struct.Struct(">BI")
 DATA, ZEROS, END = 1, 2, 3
 KEY_BYTES, SEAL_BYTES = 32, 16
 DUMP = "dump"
-CHUNK = 1024 * 1024
+CHUNK = 256 * 1024
+"""At most so much is in a frame. All pieces that are on their way in a program fit into a processor's own cache."""
 PIECE = 64 * 1024
 """Zeros are found in pieces of this size."""
-LINE_LIMIT = 4096
 AHEAD = 4
 """Pieces that wait for their digest at most."""
 
 _ZEROS = bytes(CHUNK)
 
 Piece = bytes | memoryview
-Read = Callable[[int], bytes]
-"""Reads up to so many bytes; b'' at the end."""
 Fill = Callable[[memoryview], None]
 """Fills all of it; HostError if the data ends before."""
 Write = Callable[..., None]
@@ -251,17 +249,6 @@ class FrameReader:
         if not hmac.compare_digest(claimed, seal):
             raise HostError("the data arrived damaged: its seal is another one")
         self.seal = seal.hex()
-
-
-def read_line(read: Read) -> bytes:
-    """One line of the other end."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = read(1)
-        if not byte or len(line) >= LINE_LIMIT:
-            raise HostError("the connection ended before the other end had said anything whole")
-        line += byte
-    return line
 
 
 def answer_of(line: bytes) -> dict[str, Any]:

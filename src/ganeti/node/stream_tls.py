@@ -10,25 +10,21 @@ import contextlib
 import select
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base import tls
-from ganeti.base.errors import GanetiError, HostError
-from ganeti.base.terminal import say
+from ganeti.base.errors import HostError
+from ganeti.node.first_words import Expected, listen
 from ganeti.node.stream_frames import Greeting, Piece
 
 CONNECT_S = 60.0
-GREETING_S = 10.0
-"""How long a caller may take until it has shown its certificate and said what it wants."""
 SILENCE_S = 600.0
 """Who neither sends nor takes anything for so long is given up (A61)."""
 LAST_WORDS_S = 2.0
 """How long to listen for why the other end broke off, or to let it hear."""
-CALLERS = 16
 
 
 @dataclass(frozen=True)
@@ -107,9 +103,15 @@ def connect(address: str, port: int, files: TlsFiles) -> Connection:
     except OSError as err:
         raise HostError(f"cannot connect to {address} port {port}: {err}") from err
     try:
-        return Connection(_secured(context.wrap_socket(plain), files), SILENCE_S)
+        stream = context.wrap_socket(plain)
     except OSError as err:
         raise HostError(f"the receiver at {address} port {port} is not the one: {err}") from err
+    try:
+        _check(stream, files)
+    except HostError:
+        stream.close()
+        raise
+    return Connection(stream, SILENCE_S)
 
 
 def accept(
@@ -118,50 +120,22 @@ def accept(
     *,
     wait_s: float,
     listens: Callable[[int], None],
-    greet: Callable[[Connection], Greeting],
+    greet: Callable[[bytes], Greeting],
 ) -> tuple[Connection, Greeting]:
-    """The one caller that shows the right certificate and greets well; all before it are hung up on.
+    """The one caller that shows the right certificate and whose first line is right; all others are hung up on.
 
     `listens` is told the port; nobody is accepted any more afterwards. HostError if it does not come in time.
     """
     context = tls.server_context(files.certificate, files.key, files.peer)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    end = time.monotonic() + wait_s
-    with _server(address, family) as listener:
-        listens(listener.getsockname()[1])
-        while (left := end - time.monotonic()) > 0:
-            listener.settimeout(left)
-            try:
-                plain, _ = listener.accept()
-            except TimeoutError:
-                break
-            found: Connection | None = None
-            try:
-                plain.settimeout(GREETING_S)
-                stream = _secured(context.wrap_socket(plain, server_side=True), files)
-                found = Connection(stream, GREETING_S)
-                greeting = greet(found)
-            except (GanetiError, OSError) as err:
-                say(f"hung up on a caller: {err}", file=sys.stderr)
-                if found is not None:
-                    found.close()
-                continue
-            found.limit(SILENCE_S)
-            return found, greeting
-    raise HostError(f"nobody sent the data within {wait_s:g} s")
+    expected = Expected(context, lambda stream: _check(stream, files), greet)
+    found = listen(address, expected, wait_s=wait_s, listens=listens)
+    if found is None:
+        raise HostError(f"nobody sent the data within {wait_s:g} s")
+    return Connection(found[0], SILENCE_S), found[1]
 
 
-def _server(address: str, family: socket.AddressFamily) -> socket.socket:
-    try:
-        return socket.create_server((address, 0), family=family, backlog=CALLERS)
-    except OSError as err:
-        raise HostError(f"nothing can listen for the data: {err}") from err
-
-
-def _secured(stream: ssl.SSLSocket, files: TlsFiles) -> ssl.SSLSocket:
-    """The connection, if the other end has the very certificate that is expected."""
+def _check(stream: ssl.SSLSocket, files: TlsFiles) -> None:
+    """HostError unless the other end has the very certificate that is expected."""
     expected = ssl.PEM_cert_to_DER_cert(files.peer.read_text("ascii"))
     if stream.getpeercert(binary_form=True) != expected:
-        stream.close()
         raise HostError("the other end has another certificate")
-    return stream

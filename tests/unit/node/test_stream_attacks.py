@@ -22,7 +22,7 @@ from ganeti.base import certificates
 from ganeti.base.errors import GanetiError, HostError, InputError
 from ganeti.node import disk_stream
 from ganeti.node.stream_frames import Greeting
-from ganeti.node.stream_tls import Connection, TlsFiles, accept, connect
+from ganeti.node.stream_tls import TlsFiles, accept, connect
 from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
     STREAM_SEND,
@@ -207,8 +207,8 @@ def listening(files: TlsFiles, heard: list[str]) -> tuple[threading.Thread, int]
         ports.append(port)
         known.set()
 
-    def greet(caller: Connection) -> Greeting:
-        if caller.read(5) != b"hello":
+    def greet(line: bytes) -> Greeting:
+        if line != b"hello\n":
             raise HostError("it says something else")
         return Greeting("hello", "", b"")
 
@@ -243,7 +243,7 @@ def test_only_the_certificate_itself_is_accepted_by_both_ends(tmp_path: Path, ki
     with contextlib.suppress(HostError, OSError):
         there = connect("127.0.0.1", port, replace_peer(caller, own.certificate))
         try:
-            there.tell(b"hello")
+            there.tell(b"hello\n")
             answer = there.read(5)
         finally:
             there.close()
@@ -328,7 +328,7 @@ def test_socat_may_be_either_end_if_its_certificate_is_the_one(
     name = "openssl-commonname=x509-aaaaaaaaaa"
     called = subprocess.run(
         ["socat", "-t5", "-", f"OPENSSL:127.0.0.1:{port},{theirs},{name}"],
-        input=b"hello", capture_output=True, check=False, timeout=30,
+        input=b"hello\n", capture_output=True, check=False, timeout=30,
     )  # fmt: skip
     thread.join()
     assert called.stdout == (b"heard" if is_right else b"")

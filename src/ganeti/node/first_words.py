@@ -1,0 +1,175 @@
+"""Listening for the one caller that is meant: who shows the right certificate, and says the right first line.
+
+Anybody can connect, and say nothing. So all who have connected are heard beside each other, and the right one is
+through at once. Too many silent ones push out the one that has been silent for longest.
+"""
+
+import contextlib
+import selectors
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.terminal import say
+
+SAY_S = 10.0
+"""How long a caller may take until it has shown its certificate and said what it wants."""
+CALLERS = 16
+"""So many are heard at once."""
+LINE_LIMIT = 4096
+
+Said = TypeVar("Said")
+Steps = Generator[int, None, Said]
+"""Yields what must be possible before it goes on: selectors.EVENT_READ or EVENT_WRITE."""
+
+
+def read_line(read: Callable[[int], bytes]) -> bytes:
+    """One line of the other end; `read` returns up to so many bytes, b'' at the end. HostError if there is none."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line = _longer(line, read(1))
+    return line
+
+
+def _longer(line: bytes, byte: bytes) -> bytes:
+    if not byte or len(line) >= LINE_LIMIT:
+        raise HostError("the connection ended before the other end had said anything whole")
+    return line + byte
+
+
+@dataclass(frozen=True)
+class Expected(Generic[Said]):
+    """The caller that is meant."""
+
+    context: ssl.SSLContext
+    check: Callable[[ssl.SSLSocket], None]
+    """HostError if its certificate is another one."""
+    greet: Callable[[bytes], Said]
+    """What its first line means; GanetiError or ValueError if it means something else."""
+
+
+def listen(
+    address: str, expected: Expected[Said], *, wait_s: float, listens: Callable[[int], None]
+) -> tuple[ssl.SSLSocket, Said] | None:
+    """The connection that is meant, which does not block, and what it said; None if it does not come in time.
+
+    `listens` is told the port; nobody is accepted any more afterwards. HostError if nothing can listen.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    end = time.monotonic() + wait_s
+    try:
+        listener = socket.create_server((address, 0), family=family, backlog=CALLERS)
+    except OSError as err:
+        raise HostError(f"nothing can listen for the data: {err}") from err
+    with listener, contextlib.closing(_Callers(listener, expected)) as callers:
+        listens(listener.getsockname()[1])
+        while (left := end - time.monotonic()) > 0:
+            if (found := callers.next(left)) is not None:
+                return found
+    return None
+
+
+@dataclass(eq=False)
+class _Caller(Generic[Said]):
+    stream: ssl.SSLSocket
+    steps: Steps[Said]
+    silent_at: float
+    """When it is hung up on, by the monotonic clock."""
+
+
+class _Callers(Generic[Said]):
+    def __init__(self, listener: socket.socket, expected: Expected[Said]) -> None:
+        self._listener, self._expected = listener, expected
+        self._callers: list[_Caller[Said]] = []
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def next(self, left: float) -> tuple[ssl.SSLSocket, Said] | None:
+        """Let all who can go on; the one that has said all."""
+        now = time.monotonic()
+        ends = [caller.silent_at - now for caller in self._callers]
+        for key, _ in self._selector.select(max(0.0, min([left, *ends]))):
+            caller: _Caller[Said] | None = key.data
+            if caller is None:
+                self._take()
+            elif caller in self._callers and (said := self._go_on(caller)):
+                return caller.stream, said[0]
+        for caller in [one for one in self._callers if one.silent_at <= time.monotonic()]:
+            self._hang_up(caller, "it says nothing")
+        return None
+
+    def close(self) -> None:
+        for caller in list(self._callers):
+            self._hang_up(caller, "another one is the one that is meant, or the time is over")
+        self._selector.close()
+
+    def _take(self) -> None:
+        try:
+            plain, _ = self._listener.accept()
+        except OSError:  # it has gone already
+            return
+        try:
+            plain.setblocking(False)
+            stream = self._expected.context.wrap_socket(
+                plain, server_side=True, do_handshake_on_connect=False
+            )
+        except OSError as err:
+            plain.close()
+            say(f"hung up on a caller: {err}", file=sys.stderr)
+            return
+        if len(self._callers) >= CALLERS:
+            self._hang_up(self._callers[0], "others wait")
+        caller = _Caller(stream, _introduced(stream, self._expected), time.monotonic() + SAY_S)
+        self._callers.append(caller)
+        self._selector.register(stream, selectors.EVENT_READ, caller)
+
+    def _go_on(self, caller: _Caller[Said]) -> tuple[Said] | None:
+        try:
+            events = next(caller.steps)
+        except StopIteration as ended:
+            self._forget(caller)
+            return (ended.value,)
+        except (GanetiError, OSError, ValueError) as err:
+            self._hang_up(caller, str(err))
+            return None
+        self._selector.modify(caller.stream, events, caller)
+        return None
+
+    def _hang_up(self, caller: _Caller[Said], why: str) -> None:
+        say(f"hung up on a caller: {why}", file=sys.stderr)
+        self._forget(caller)
+        caller.stream.close()
+
+    def _forget(self, caller: _Caller[Said]) -> None:
+        self._callers.remove(caller)
+        self._selector.unregister(caller.stream)
+        caller.steps.close()
+
+
+def _introduced(stream: ssl.SSLSocket, expected: Expected[Said]) -> Steps[Said]:
+    yield from _patiently(stream.do_handshake)
+    expected.check(stream)
+    line = b""
+    while not line.endswith(b"\n"):
+        line = _longer(line, (yield from _patiently(lambda: stream.recv(1))))
+    return expected.greet(line)
+
+
+_Done = TypeVar("_Done")
+
+
+def _patiently(act: Callable[[], _Done]) -> Steps[_Done]:
+    """Do it, once that is possible without waiting."""
+    while True:
+        try:
+            return act()
+        except ssl.SSLWantReadError:
+            yield selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            yield selectors.EVENT_WRITE
