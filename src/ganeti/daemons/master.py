@@ -194,7 +194,7 @@ class Mastership:
             placements=Placements(),
             ssconf=distributor,
             candidates=members,
-            is_degraded=lambda: store.statistics().degraded,
+            is_degraded=lambda: store.is_degraded,
             state_faults=lambda: servers.faults(config.snapshot.master_candidates()),
             pending_undo=lambda: self._jobs.pending_undo() if self._jobs else (),
             node_data=NodeData(max_age_s=NODE_DATA_AGE_S),
@@ -327,7 +327,7 @@ class _Shown:
 
     @property
     def degraded(self) -> bool:
-        return self.store.statistics().degraded
+        return self.store.is_degraded
 
     async def state(self) -> dict[str, Any]:
         nodes = self.snapshot.nodes

@@ -79,6 +79,7 @@ class LiveJob:
         "end",
         "epoch",
         "id",
+        "index",
         "key",
         "log",
         "log_bytes",
@@ -127,22 +128,18 @@ class LiveJob:
         """Held while a row of this job is on its way: each is built upon the one before it."""
 
     @property
-    def index(self) -> int:
-        """The position of the current opcode, or of the next one."""
-        return next_opcode(self.ops)
-
-    @property
     def priority(self) -> int:
         """The most urgent of the opcodes that have not ended."""
+        if len(self.ops) == 1:
+            return self.ops[0].op.priority
         left = [state.op.priority for state in self.ops if not state.status.is_final]
         return min(left, default=min((state.op.priority for state in self.ops), default=0))
 
     def now(self, time: float) -> float:
         """`time`, but never before what this job has recorded already (G6, G27)."""
         last = max(self.received, self.start or 0.0, self.op_start or 0.0, self.op_exec or 0.0)
-        return max(
-            time, last, *(state.end or 0.0 for state in self.ops[self.index - 1 : self.index])
-        )
+        before = self.ops[self.index - 1].end if self.index else None
+        return max(time, last, before or 0.0)
 
     def tell(self, event: Event) -> None:
         """Change the state by the table, and wake who waits for that."""
@@ -175,6 +172,8 @@ class LiveJob:
     def apply(self, stored: StoredJob) -> None:
         """Take over what was written."""
         self.ops: tuple[OpState, ...] = stored.ops
+        self.index = next_opcode(stored.ops)
+        """The position of the current opcode, or of the next one."""
         self.end: float | None = stored.end
         self.epoch: int = stored.epoch
         self.undo: tuple[UndoStep, ...] = stored.undo

@@ -70,4 +70,7 @@ def status_of(job: StoredJob) -> JobStatus:
 
 def next_opcode(ops: Sequence[OpState]) -> int:
     """The position of the first opcode that has not ended; the number of opcodes if all have."""
-    return next((index for index, op in enumerate(ops) if not op.status.is_final), len(ops))
+    for index, op in enumerate(ops):
+        if not op.status.is_final:
+            return index
+    return len(ops)

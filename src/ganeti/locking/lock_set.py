@@ -199,9 +199,6 @@ class LockSet:
             return False
         return all(entry is None or entry.lock.is_free_for(mode) for entry in entries)
 
-    def is_used_by(self, owner: Owner) -> bool:
-        return owner in self._claims
-
     def owners(self) -> frozenset[Owner]:
         """All that own locks of this level, or wait for them."""
         return frozenset(self._claims)

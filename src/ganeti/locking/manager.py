@@ -119,6 +119,8 @@ class LockManager:
         self._clock = clock
         self._sets = {level: LockSet(level, clock) for level in Level}
         self._acquisitions: dict[Owner, _Acquisition] = {}
+        self._users: set[Owner] = set()
+        """Who has asked for locks and not given all back: for others no level needs to be looked at."""
         self.add_names(Level.CLUSTER, [CLUSTER_LOCK])
 
     async def acquire(
@@ -135,7 +137,7 @@ class LockManager:
         cancel.  `on_wait` is called whenever a lock turns out not to be free.
         """
         wanted = in_order(requests)
-        if owner in self._acquisitions or self._uses_locks(owner):
+        if owner in self._acquisitions or owner in self._users:
             raise LockError(
                 f"job {owner} already owns locks, or waits for them;"
                 " it must release them before it takes others"
@@ -261,6 +263,8 @@ class LockManager:
         """Raise LockError if a rule of this package is broken; run after every step in tests."""
         for locks in self._sets.values():
             locks.validate()
+            if strangers := locks.owners() - self._users:
+                raise LockError(f"jobs {sorted(map(str, strangers))} have locks unnoticed")
 
     async def _attempt(
         self, acquisition: _Acquisition, wanted: list[LockRequest], on_wait: WaitReporter | None
@@ -277,6 +281,7 @@ class LockManager:
             if on_wait is not None and report is not None:
                 on_wait(report)
 
+        self._users.add(owner)
         is_complete = False
         try:
             for request in wanted:
@@ -299,11 +304,11 @@ class LockManager:
         return True
 
     def _give_back(self, owner: Owner) -> None:
+        if owner not in self._users:
+            return
         for locks in self._sets.values():
             locks.release(owner)
-
-    def _uses_locks(self, owner: Owner) -> bool:
-        return any(locks.is_used_by(owner) for locks in self._sets.values())
+        self._users.discard(owner)
 
 
 def _timeout_s(tries: int, wanted: list[LockRequest]) -> float | None:

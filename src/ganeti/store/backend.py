@@ -136,6 +136,11 @@ class StateBackend(StateHistory, Protocol):
         """Write one consistent snapshot as a stream (`backup.py`); its position."""
         ...
 
+    @property
+    def is_degraded(self) -> bool:
+        """As in `Membership`, while this node is the master; quick, since each answer to a client says it."""
+        ...
+
     async def close(self) -> None:
         """Write what waits, end the lease and every iteration, free all threads and files.
 

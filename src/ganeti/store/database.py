@@ -7,11 +7,11 @@ number of their own.
 
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from ganeti.base.errors import StoreError
 from ganeti.base.files import sync_directory
@@ -24,7 +24,7 @@ from ganeti.store.encoding import (
     encode_transaction,
     row_checksum,
 )
-from ganeti.store.interface import ZERO, Position, Put, Row, Transaction
+from ganeti.store.interface import ZERO, Operation, Position, Put, Row, Transaction
 
 SCHEMA_VERSION = 1
 _TRIM_AT_LEAST = 16
@@ -35,6 +35,16 @@ _PROBE_BYTES = 64 << 10
 _COVERED = "covered"
 _PASSING = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 
+_AT_ONCE = (64, 16, 4, 1)
+"""How many rows one statement inserts; few numbers, so that SQLite has them all prepared."""
+_FOUR = {size: ", ".join(["(?, ?, ?, ?)"] * size) for size in _AT_ONCE}
+_PUT_LOG = "INSERT INTO log (position, previous, digest, content) VALUES {}"
+_PUT_ROW = (
+    "INSERT INTO rows (kind, key, value, checksum) VALUES {} ON CONFLICT DO UPDATE SET"
+    " value = excluded.value, checksum = excluded.checksum"
+)
+
+_Values: TypeAlias = tuple[str | int | bytes, ...]
 Connect = Callable[[Path], sqlite3.Connection]
 
 
@@ -228,17 +238,8 @@ class Database:
         added = sum(len(entry.content) for entry in entries)
         last = History(entries[-1].position, entries[-1].digest)
         with self._transaction() as connection:
-            for entry, txn in zip(entries, txns, strict=True):
-                connection.execute(
-                    "INSERT INTO log (position, previous, digest, content) VALUES (?, ?, ?, ?)",
-                    (
-                        entry.position.as_int(),
-                        entry.previous.as_int(),
-                        entry.digest,
-                        entry.content,
-                    ),
-                )
-                _apply_operations(connection, txn)
+            _insert(connection, _PUT_LOG, [_logged(entry) for entry in entries])
+            _apply_operations(connection, txns)
             dropped, dropped_bytes = self._trim_log(connection, len(entries), added)
             _put_history(connection, last)
             self._vacuum(connection)
@@ -271,8 +272,7 @@ class Database:
         """The next rows; CannotWriteNow or DiskBroken, and then nothing has changed."""
         incoming = self._open_incoming()
         try:
-            for row in rows:
-                _put_row(incoming, row.kind, row.key, row.value)
+            _insert(incoming, _PUT_ROW, [_stored(row.kind, row.key, row.value) for row in rows])
         except sqlite3.Error as error:
             self._snapshot_failed(error)
 
@@ -409,21 +409,39 @@ def _create_schema(connection: sqlite3.Connection, meta: dict[str, str]) -> None
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _apply_operations(connection: sqlite3.Connection, txn: Transaction) -> None:
-    for operation in txn.operations:
-        kind, key = operation.kind, operation.key
+def _apply_operations(connection: sqlite3.Connection, txns: Iterable[Transaction]) -> None:
+    """All of these, in order; of a row that several of them change only the last change is written."""
+    last: dict[tuple[str, str], Operation] = {}
+    for txn in txns:
+        for operation in txn.operations:
+            last[operation.kind, operation.key] = operation
+    puts = []
+    for operation in last.values():
         if isinstance(operation, Put):
-            _put_row(connection, kind, key, operation.value)
+            puts.append(_stored(operation.kind, operation.key, operation.value))
         else:
-            connection.execute("DELETE FROM rows WHERE kind = ? AND key = ?", (kind, key))
+            connection.execute(
+                "DELETE FROM rows WHERE kind = ? AND key = ?", (operation.kind, operation.key)
+            )
+    _insert(connection, _PUT_ROW, puts)
 
 
-def _put_row(connection: sqlite3.Connection, kind: str, key: str, value: bytes) -> None:
-    connection.execute(
-        "INSERT INTO rows (kind, key, value, checksum) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
-        (kind, key, value, row_checksum(kind, key, value)),
-    )
+def _stored(kind: str, key: str, value: bytes) -> _Values:
+    return kind, key, value, row_checksum(kind, key, value)
+
+
+def _logged(entry: EncodedEntry) -> _Values:
+    return entry.position.as_int(), entry.previous.as_int(), entry.digest, entry.content
+
+
+def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[_Values]) -> None:
+    """Insert rows of four values, many by one statement: between two of them the loop's thread may come in."""
+    start = 0
+    for size in _AT_ONCE:
+        while len(rows) - start >= size:
+            values = [value for row in rows[start : start + size] for value in row]
+            connection.execute(statement.format(_FOUR[size]), values)
+            start += size
 
 
 def _put_history(connection: sqlite3.Connection, history: History) -> None:

@@ -88,6 +88,8 @@ class EmbeddedStore:
         self._leader: Leader | None = None
         self._campaigning = asyncio.Lock()
         self._handing_over = asyncio.Lock()
+        self._held_up = 0
+        """How many writes wait for the end of a hand-over; others queue behind them."""
         self._changing_members = asyncio.Lock()
         self._changing: set[asyncio.Task[Receipt]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -240,9 +242,7 @@ class EmbeddedStore:
         size = check_transaction(txn)
         await self._until_writable(lease)
         leader = self._current_leader()
-        # Shielded: a caller that is cancelled does not take back what is on its way to the disk.
-        position = await asyncio.shield(self._local.add(lease.epoch, txn, size))
-        await leader.acknowledged(position)
+        position = await self._local.add(lease.epoch, txn, size, leader.acknowledge)
         return Receipt(position, leader.is_degraded)
 
     def submit(self, lease: Lease, txn: Transaction) -> None:
@@ -254,8 +254,14 @@ class EmbeddedStore:
 
     async def _until_writable(self, lease: Lease) -> None:
         """Raises like `commit`; what is added at once after it keeps the order of the calls."""
-        async with self._handing_over:
-            self._roles.check_lease(lease)
+        if self._handing_over.locked() or self._held_up:
+            self._held_up += 1
+            try:
+                async with self._handing_over:
+                    pass
+            finally:
+                self._held_up -= 1
+        self._roles.check_lease(lease)
 
     def _written(self, entries: list[EncodedEntry]) -> None:
         if self._leader is not None:
@@ -268,9 +274,12 @@ class EmbeddedStore:
         await self.commit(lease, Transaction((row,)))
         self._registered_ceiling = max(self._registered_ceiling, ceiling)
 
+    @property
+    def is_degraded(self) -> bool:
+        return self._leader is not None and self._leader.is_degraded
+
     def statistics(self) -> StoreStatistics:
-        degraded = self._leader is not None and self._leader.is_degraded
-        return self._local.statistics(self._roles.role, degraded=degraded)
+        return self._local.statistics(self._roles.role, degraded=self.is_degraded)
 
     # Members
 
@@ -288,7 +297,7 @@ class EmbeddedStore:
             voters=members.voters,
             candidates=members.candidates,
             holders=frozenset(leader.sync_set.members) if leader else holders,
-            degraded=leader is not None and leader.is_degraded,
+            degraded=self.is_degraded,
             job_id_ceiling=max(stored, registered, self._registered_ceiling),
         )
 

@@ -4,7 +4,8 @@ import hashlib
 import json
 import struct
 import zlib
-from dataclasses import dataclass
+
+import msgspec
 
 from ganeti.base.errors import Refused, StoreError
 from ganeti.model.objects import NodeUuid
@@ -25,8 +26,7 @@ NO_DIGEST = bytes(DIGEST_BYTES)
 _PUT, _DELETE = 1, 0
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedEntry:
+class EncodedEntry(msgspec.Struct, frozen=True):
     """A transaction with its place in the order, as it is stored and sent to followers."""
 
     position: Position

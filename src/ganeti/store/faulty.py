@@ -436,6 +436,10 @@ class FaultyStore:
                 self._roles.check_readable()
             yield Row(kind, key, value)
 
+    @property
+    def is_degraded(self) -> bool:
+        return isinstance(self._roles.role, Master) and self._membership(0).degraded
+
     def statistics(self) -> StoreStatistics:
         return StoreStatistics(
             role=self._roles.role,
@@ -449,6 +453,7 @@ class FaultyStore:
             refused=self._refused,
             is_full=self._full,
             log_entries=len(self.disk.log),
+            degraded=self.is_degraded,
         )
 
     async def close(self) -> None:

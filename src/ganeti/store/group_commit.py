@@ -12,7 +12,7 @@ from ganeti.base.errors import CommitUnknown, NotMaster, Refused, StoreError
 from ganeti.store.database import CannotWriteNow, Database, DiskBroken
 from ganeti.store.encoding import EncodedEntry
 from ganeti.store.interface import Position, Transaction
-from ganeti.store.waiting import Waiting, WaitingTransactions
+from ganeti.store.waiting import Waiting, WaitingTransactions, Written
 from ganeti.store.worker import Worker, tell
 
 _BATCH_TRANSACTIONS = 1024
@@ -53,10 +53,12 @@ class GroupCommit:
         """What is not written yet, and how much was."""
         return self._waiting
 
-    def add(self, epoch: int, txn: Transaction, size: int) -> asyncio.Future[Position]:
-        """Queue a transaction; the future has its position once that is synced."""
+    def add(
+        self, epoch: int, txn: Transaction, size: int, written: Written | None = None
+    ) -> asyncio.Future[Position]:
+        """Queue a transaction; the future has its position once that is synced, or when `written` says so."""
         self._check_open()
-        done = self._waiting.add(epoch, txn, size)
+        done = self._waiting.add(epoch, txn, size, written)
         self._begin()
         return done
 

@@ -12,6 +12,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from ganeti.base.errors import NotMaster, Refused, StoreError
 from ganeti.model.objects import NodeUuid
 
@@ -34,8 +36,7 @@ class NotInLog(StoreError):
     """The log kept does not reach back to this position, or never had it: load a snapshot."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+class Position(msgspec.Struct, frozen=True, order=True):
     """Where a transaction stands; epochs first, then serials, which begin at 1 in each epoch (R1)."""
 
     epoch: int
@@ -72,8 +73,7 @@ class Identity:
     node_uuid: NodeUuid
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True):
     """Write one row, new or not."""
 
     kind: str
@@ -81,8 +81,7 @@ class Put:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Remove one row; harmless where there is none."""
 
     kind: str
@@ -92,23 +91,22 @@ class Delete:
 Operation: TypeAlias = Put | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(msgspec.Struct, frozen=True):
     """Changes that happen together, in order; without any it only waits for all before it."""
 
     operations: tuple[Operation, ...] = ()
 
     def size_bytes(self) -> int:
         """What counts towards the limit; Refused for text that is not UTF-8."""
+        size = 0
         try:
-            return sum(
-                len(operation.kind.encode())
-                + len(operation.key.encode())
-                + (len(operation.value) if isinstance(operation, Put) else 0)
-                for operation in self.operations
-            )
+            for operation in self.operations:
+                size += len(operation.kind.encode()) + len(operation.key.encode())
+                if isinstance(operation, Put):
+                    size += len(operation.value)
         except UnicodeEncodeError as error:
             raise Refused(f"the name of a row is not valid text: {error}") from None
+        return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +128,7 @@ class Row:
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """An acknowledged transaction; `degraded` as in `Membership` (R6)."""
 
     position: Position
@@ -258,6 +255,6 @@ def check_transaction(txn: Transaction) -> int:
     if size > MAX_TRANSACTION_BYTES:
         raise Refused(f"a transaction may have {MAX_TRANSACTION_BYTES} bytes, not {size}; split it")
     for operation in txn.operations:
-        if operation.kind == META_KIND and operation.key == MEMBERS_KEY:
+        if operation.key == MEMBERS_KEY and operation.kind == META_KIND:
             raise Refused("members are changed by change_members only, one node at a time")
     return size

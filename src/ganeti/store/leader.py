@@ -71,7 +71,7 @@ class Leader:
         self._version = accepted.version
         self._members = MemberList(accepted.voters, accepted.sync_set)
         """Who votes and may follow, as the state has it; the registers may not know all voters yet."""
-        self._waiting: deque[tuple[Position, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[Position, asyncio.Future[Position]]] = deque()
         self._waking = StaggeredWaker()
         self._feeds: dict[NodeUuid, Feed] = {}
         self._links: dict[NodeUuid, asyncio.Task[None]] = {}
@@ -165,9 +165,18 @@ class Leader:
             return
         if self._over is not None:
             raise CommitUnknown(self._over)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._waiting.append((position, done))
         await done
+
+    def acknowledge(self, done: asyncio.Future[Position], position: Position) -> None:
+        """What `done` waits for is written here: give it the position when `acknowledged` would return."""
+        if self._sync.acknowledged >= position:
+            self._waking.resolve(done, position)
+        elif self._over is None:
+            self._waiting.append((position, done))
+        elif not done.done():
+            done.set_exception(CommitUnknown(self._over))
 
     async def follower_has(self, node: NodeUuid, position: Position, limit_s: float) -> None:
         """Wait until a follower has everything up to there; NotMaster if it does not in time."""
@@ -410,8 +419,8 @@ class Leader:
     def _acknowledge(self) -> None:
         acknowledged = self._sync.acknowledged
         while self._waiting and self._waiting[0][0] <= acknowledged and self._over is None:
-            _, done = self._waiting.popleft()
-            self._waking.resolve(done, None)
+            position, done = self._waiting.popleft()
+            self._waking.resolve(done, position)
 
     # Followers
 

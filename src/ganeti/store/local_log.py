@@ -34,6 +34,7 @@ from ganeti.store.interface import (
     StoreStatistics,
     Transaction,
 )
+from ganeti.store.waiting import Written
 from ganeti.store.worker import Worker
 
 T = TypeVar("T")
@@ -126,9 +127,11 @@ class LocalLog:
 
     # Writing as the master
 
-    def add(self, epoch: int, txn: Transaction, size: int) -> asyncio.Future[Position]:
-        """Queue a transaction; its position once that is synced. Raises like `commit`."""
-        return self.commits.add(epoch, txn, size)
+    def add(
+        self, epoch: int, txn: Transaction, size: int, written: Written | None = None
+    ) -> asyncio.Future[Position]:
+        """Queue a transaction; its position once that is synced, or when `written` says so. Raises like `commit`."""
+        return self.commits.add(epoch, txn, size, written)
 
     def add_unawaited(self, epoch: int, txn: Transaction, size: int) -> None:
         """As `StateBackend.submit`."""

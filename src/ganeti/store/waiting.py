@@ -3,7 +3,9 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
 
 from ganeti.base.errors import GanetiError, Refused
 from ganeti.base.staggered_waker import StaggeredWaker
@@ -12,14 +14,19 @@ from ganeti.store.interface import Position, Transaction
 MAX_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+Written: TypeAlias = Callable[[asyncio.Future[Position], Position], None]
+"""What gives a caller the position once its transaction is written: at once, or later."""
+
+
+class Waiting(msgspec.Struct, frozen=True):
     """A transaction that is not written yet; `done` is None if nobody waits for it."""
 
     epoch: int
     txn: Transaction
     size: int
     done: asyncio.Future[Position] | None
+    written: Written | None = None
+    """None: the caller waits for no more than that."""
 
 
 class WaitingTransactions:
@@ -39,11 +46,17 @@ class WaitingTransactions:
     def __len__(self) -> int:
         return len(self._queue)
 
-    def add(self, epoch: int, txn: Transaction, size: int) -> asyncio.Future[Position]:
-        """Queue a transaction; the future has its position, or why there is none. Refused."""
+    def add(
+        self, epoch: int, txn: Transaction, size: int, written: Written | None = None
+    ) -> asyncio.Future[Position]:
+        """Queue a transaction; the future has its position, or why there is none. Refused.
+
+        With `written`, that is told of the future and the position in place of the caller. A future
+        that is cancelled takes nothing back.
+        """
         self._admit(size)
         done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        self._enqueue(Waiting(epoch, txn, size, done))
+        self._enqueue(Waiting(epoch, txn, size, done, written))
         return done
 
     def add_unawaited(self, epoch: int, txn: Transaction, size: int) -> None:
@@ -73,7 +86,7 @@ class WaitingTransactions:
         for one, position in zip(batch, positions, strict=True):
             self.bytes -= one.size
             if one.done is not None:
-                self._waking.resolve(one.done, position)
+                (one.written or self._waking.resolve)(one.done, position)
 
     def fail(self, batch: Iterable[Waiting], error: Callable[[], GanetiError]) -> None:
         """These are not written, or nobody knows; each caller has an error of its own."""

@@ -505,6 +505,10 @@ class EtcdBackend:
             return False
         return len(self._upkeep.holders) <= 1 and len(self._members_now().candidates) > 1
 
+    @property
+    def is_degraded(self) -> bool:
+        return self._writer is not None and self._is_degraded()
+
     def statistics(self) -> StoreStatistics:
         writer, totals = self._writer, self._totals
         head = writer.head if writer is not None else self._view.head
@@ -520,7 +524,7 @@ class EtcdBackend:
             waiting_bytes=waiting.bytes,
             refused=totals.refused + waiting.refused,
             is_full=bool(waiting.full),
-            degraded=writer is not None and self._is_degraded(),
+            degraded=self.is_degraded,
         )
 
     def _add_totals(self, writer: Writer) -> None:
