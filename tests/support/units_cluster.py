@@ -161,6 +161,10 @@ class _Archive:
     async def get(self, job_id: int) -> bytes | None:
         return self._content.get(job_id)
 
+    async def ids(self, *, limit: int, below: int | None) -> list[int]:
+        ids = sorted(self._content, reverse=True)
+        return [one for one in ids if below is None or one < below][:limit]
+
     async def greatest_id(self) -> int:
         return max(self._content, default=0)
 

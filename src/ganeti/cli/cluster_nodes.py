@@ -10,6 +10,7 @@ from ganeti.base.terminal import say
 from ganeti.cli.command import DEBUG, EXIT_FAILURE, REASON, Argument, CommandTable, option
 from ganeti.cli.confirmation import confirm
 from ganeti.cli.jobs import run_job, run_jobs
+from ganeti.cli.node_power import OOB_TIMEOUT, online_nodes_of
 from ganeti.cli.options import FORCE, NODES, PRIORITY, VERBOSE
 from ganeti.clients.luxi import LuxiClient
 
@@ -50,6 +51,7 @@ def add_node_commands(table: CommandTable) -> None:
                help="how long guests may take to shut down (120)"),
         option("--power-delay", type=float, default=2.0, metavar="SECONDS",
                help="how long to wait between two nodes that are switched on (2)"),
+        OOB_TIMEOUT,
         FORCE,
         *JOB,
     )(epo)  # fmt: skip
@@ -101,11 +103,7 @@ def _chosen(client: LuxiClient, args: argparse.Namespace) -> list[str]:
     """The nodes that were named, or all of a group; none: all that are online."""
     if not args.group:
         return list(args.nodes)
-    rows = client.rows("Nodes", args.nodes, ["name", "group", "offline"])
-    found = [name for name, group, offline in rows if group == args.group and not offline]
-    if not found:
-        raise PrereqError(f"group {args.group} has no such nodes", ErrorCode.UNKNOWN_ENTITY)
-    return found
+    return online_nodes_of(client, args.group, args.nodes)
 
 
 def epo(args: argparse.Namespace) -> int:
@@ -224,7 +222,9 @@ def _power(
             say(f"{node['name']} has no out-of-band program: switch it by hand")
     if not able:
         return 0
-    op = OpOobCommand(command=action, node_names=able, power_delay=args.power_delay)
+    op = OpOobCommand(
+        command=action, node_names=able, power_delay=args.power_delay, timeout=args.timeout
+    )
     failed = [name for (_, name), (status, _) in run_job(client, op, args) if status]
     for name in failed:
         say(f"{name} was not switched")

@@ -74,6 +74,8 @@ def export(args: argparse.Namespace) -> int:
            help="of the image; by its header without"),
     option("--identify-defaults", dest="identify_defaults", action="store_true",
            help="let the instance follow the cluster where the export has the cluster's values"),
+    option("--no-nics", "--no-nic", dest="no_nics", action="store_true",
+           help="no network interface, whatever the export has"),
     option("--compress", dest="compress", choices=COMPRESSIONS, default="none",
            help="compress the data on its way, if the export is not"),
     *JOB_OPTIONS,

@@ -62,7 +62,13 @@ def _states(args: argparse.Namespace) -> list[str]:
     ]
 
 
-@table.command("list", JOBS, *_SELECT_OPTIONS, *LIST_OPTIONS)
+@table.command(
+    "list",
+    JOBS,
+    *_SELECT_OPTIONS,
+    option("--archived", action="store_true", help="archived jobs too, which takes a while"),
+    *LIST_OPTIONS,
+)
 def list_jobs(args: argparse.Namespace) -> int:
     """List jobs that are not archived; with numbers, those jobs, archived ones too."""
     if all(text.isdecimal() for text in args.job_ids):
@@ -75,7 +81,10 @@ def list_jobs(args: argparse.Namespace) -> int:
     if states := _states(args):
         parts.append(["|", *(["=", "status", state] for state in states)])
     whole = None if not parts else parts[0] if len(parts) == 1 else ["&", *parts]
-    return print_list(args, "job", DEFAULT_FIELDS, filter_=whole, overrides=_OVERRIDES)
+    fields = (*DEFAULT_FIELDS, "archived") if args.archived else DEFAULT_FIELDS
+    if args.archived and args.output and not args.output.startswith("+"):
+        args.output += "" if "archived" in args.output.split(",") else ",archived"
+    return print_list(args, "job", fields, filter_=whole, overrides=_OVERRIDES)
 
 
 @table.command("list-fields", FIELD_NAMES, *TABLE_OPTIONS)

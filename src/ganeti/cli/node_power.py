@@ -1,21 +1,36 @@
 """The commands of gnt-node that switch hosts on and off, and run their restricted commands."""
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
-from ganeti.base.errors import InputError
+from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.terminal import say
 from ganeti.cli.command import EXIT_FAILURE, Argument, CommandTable, option
-from ganeti.cli.jobs import run_opcode
+from ganeti.cli.jobs import run_job, run_opcode
 from ganeti.cli.opcode_options import OpOptions
-from ganeti.cli.options import FORCE, JOB_OPTIONS, NODES, QUERY_JOB_OPTIONS, TABLE_OPTIONS
+from ganeti.cli.options import (
+    FORCE,
+    JOB_OPTIONS,
+    NODES,
+    PRINT_JOBID,
+    QUERY_JOB_OPTIONS,
+    SUBMIT,
+    TABLE_OPTIONS,
+)
 from ganeti.cli.output import print_rows
+from ganeti.clients.luxi import LuxiClient
 
 ACTIONS = ("on", "off", "cycle", "status")
 OOB = "commands.OpOobCommand"
 SHOW_MACHINES = option(
     "-M", "--show-machine-names", action="store_true", help="begin each line with the node's name"
 )
+
+OOB_TIMEOUT = option(
+    "--oob-timeout", dest="timeout", type=int, default=60, metavar="SECONDS",
+    help="how long the program may take (60)",
+)  # fmt: skip
 
 
 def add_power_commands(table: CommandTable) -> None:
@@ -30,15 +45,19 @@ def add_power_commands(table: CommandTable) -> None:
         *TABLE_OPTIONS,
         *JOB_OPTIONS,
     )(power)
-    table.command("health", NODES, *TABLE_OPTIONS, *QUERY_JOB_OPTIONS)(health)
+    table.command("health", NODES, OOB_TIMEOUT, *TABLE_OPTIONS, *QUERY_JOB_OPTIONS)(health)
     table.command(
         "restricted-command",
         Argument("program", "name of the command"),
-        Argument("names", "names of nodes", nargs="+", completion="node"),
+        NODES,
         SHOW_MACHINES,
+        option("-g", "--node-group", dest="group", metavar="GROUP", completion="group",
+               help="all nodes of this group that are online"),
         OpOptions("commands.OpRestrictedCommand", without=("command", "nodes", "node_uuids")),
+        SUBMIT,
+        PRINT_JOBID,
         *QUERY_JOB_OPTIONS,
-    )(restricted_command)
+    )(restricted_command)  # fmt: skip
 
 
 def power(args: argparse.Namespace) -> int:
@@ -65,7 +84,7 @@ def health(args: argparse.Namespace) -> int:
     """Show what the out-of-band programs of nodes say of their hardware."""
     from ganeti.model.opcodes.commands import OpOobCommand
 
-    op = OpOobCommand(command="health", node_names=args.names)
+    op = OpOobCommand(command="health", node_names=args.names, timeout=args.timeout)
     rows = _rows(run_opcode(op, args))
     shown = [[name, item, state] for name, _status, data in rows for item, state in data or ()]
     shown += [[name, "", "unavailable"] for name, status, _data in rows if status]
@@ -79,9 +98,13 @@ def restricted_command(args: argparse.Namespace) -> int:
     The directory and its programs must belong to root and be writable by nobody else. A node that has no such program
     answers after ten seconds, without saying why; its log does.
     """
-    op = args.op.opcode(args, command=args.program, nodes=args.names)
-    results = run_opcode(op, args)
-    for name, (is_good, output) in zip(args.names, results, strict=False):
+    if bool(args.names) == bool(args.group):
+        raise InputError("name nodes, or give --node-group", "names")
+    with LuxiClient() as client:
+        names = args.names or online_nodes_of(client, args.group)
+        op = args.op.opcode(args, command=args.program, nodes=names)
+        results = run_job(client, op, args)
+    for name, (is_good, output) in zip(names, results, strict=False):
         head = f"{name}: " if args.show_machine_names else ""
         if not args.show_machine_names and len(results) > 1:
             say(f"--- {name} ---")
@@ -90,6 +113,15 @@ def restricted_command(args: argparse.Namespace) -> int:
         if not is_good:
             say(f"{head}the command failed on {name}")
     return 0 if all(is_good for is_good, _output in results) else EXIT_FAILURE
+
+
+def online_nodes_of(client: LuxiClient, group: str, among: Sequence[str] = ()) -> list[str]:
+    """The names of a group's nodes (or of some) that are not marked offline; PrereqError if there is none."""
+    rows = client.rows("Nodes", list(among), ["name", "group", "offline"])
+    found = [name for name, of, offline in rows if of == group and not offline]
+    if not found:
+        raise PrereqError(f"group {group} has no such nodes", ErrorCode.UNKNOWN_ENTITY)
+    return found
 
 
 def _rows(result: list[Any]) -> list[tuple[str, int, Any]]:

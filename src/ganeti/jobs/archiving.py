@@ -20,6 +20,7 @@ class Archive(Protocol):
 
     async def append(self, jobs: Sequence[tuple[int, bytes]]) -> None: ...
     async def get(self, job_id: int) -> bytes | None: ...
+    async def ids(self, *, limit: int, below: int | None) -> list[int]: ...
     async def greatest_id(self) -> int: ...
 
 
@@ -73,6 +74,10 @@ class Archiver:
         """A job from the archive; None if it is not there."""
         content = await self._archive.get(job_id)
         return None if content is None else view_of_archived(content)
+
+    async def ids(self, below: int | None, limit: int) -> list[int]:
+        """The greatest ids of archived jobs below `below`, descending."""
+        return await self._archive.ids(limit=limit, below=below)
 
     async def status(self, job_id: int) -> JobStatus | None:
         """The final state of an archived job."""

@@ -276,6 +276,10 @@ class JobQueue:
         """A job from the archive."""
         return await self._archiver.view(job_id)
 
+    async def archived_ids(self, *, below: int | None, limit: int) -> list[int]:
+        """The greatest ids of archived jobs below `below`, descending."""
+        return await self._archiver.ids(below, limit)
+
     async def wait_for_change(
         self,
         job_id: int,

@@ -57,6 +57,10 @@ class JobSource(Protocol):
 
     async def archived_view(self, job_id: int, /) -> JobRow | None: ...
 
+    async def archived_ids(self, *, below: int | None, limit: int) -> list[int]:
+        """The greatest ids of archived jobs below `below`, descending."""
+        ...
+
 
 @dataclass(frozen=True)
 class ClusterFacts:
@@ -184,7 +188,30 @@ class QueryExecutor:
             found.rows(context), lambda row: row if compiled.passes(row) else None
         )
         await self._add_live(context, columns.needs, rows)
-        return QueryResult(columns.definitions, await _worked_on(rows, columns.cells))
+        data = await _worked_on(rows, columns.cells)
+        if kind == "job" and "archived" in names and compiled.named is None:
+            data = [*await self._archived(columns, compiled), *data]
+        return QueryResult(columns.definitions, data)
+
+    async def _archived(
+        self, columns: _Columns, compiled: CompiledFilter[Any]
+    ) -> list[list[list[Any]]]:
+        """Rows of all archived jobs: who asks whether jobs are archived gets these too, as of Ganeti.
+
+        They are read one by one, so that only what is shown is held.
+        """
+        data: list[list[list[Any]]] = []
+        below: int | None = None
+        while ids := await self._jobs.archived_ids(below=below, limit=SLICE):
+            below = ids[-1]
+            for job_id in ids:
+                job = await self._jobs.archived_view(job_id)
+                if job is None or self._jobs.view(job_id) is not None:
+                    continue
+                row = JobContext(job, is_archived=True)
+                if compiled.passes(row):
+                    data.append(columns.cells(row))
+        return data[::-1]
 
     def query_at_once(self, kind: str, names: Sequence[str], raw_filter: Any) -> QueryResult | None:
         """The same, of what a few names of the configuration say; None for a query that needs more."""

@@ -342,5 +342,8 @@ class ReplicatedArchive:
     async def get(self, job_id: int) -> bytes | None:
         return await self._archive.get(job_id)
 
+    async def ids(self, *, limit: int, below: int | None) -> list[int]:
+        return await self._archive.ids(limit=limit, below=below)
+
     async def greatest_id(self) -> int:
         return await self._archive.greatest_id()

@@ -79,6 +79,26 @@ def test_restricted_commands_show_what_nodes_said(master: FakeMaster, run: Run) 
     assert "node2: the command failed on node2" in out
 
 
+def test_restricted_commands_run_on_a_group_and_may_only_be_submitted(
+    master: FakeMaster, run: Run
+) -> None:
+    master.replies["QueryNodes"] = [["node1", "default", False], ["node2", "default", True]]
+    master.job(result=[[True, "up 3 days"]])
+    code, out = run(gnt_node, "restricted-command", "-g", "default", "uptime")[:2]
+    assert (code, out) == (0, "up 3 days\n")
+    assert ops(master)[0][1]["nodes"] == ["node1"]
+    code, out = run(gnt_node, "restricted-command", "--submit", "uptime", "node1")[:2]
+    assert out == "JobID: 7\n"
+    assert run(gnt_node, "restricted-command", "uptime")[0] == 1
+    assert run(gnt_node, "restricted-command", "-g", "default", "uptime", "node1")[0] == 1
+
+
+def test_out_of_band_programs_get_the_time_that_is_said(master: FakeMaster, run: Run) -> None:
+    master.job(result=[[[0, "node1"], [0, []]]])
+    run(gnt_node, "health", "node1", "--oob-timeout=7")
+    assert ops(master)[0][1]["timeout"] == 7
+
+
 def test_a_line_of_shell_is_run_on_the_nodes_of_a_group(master: FakeMaster, run: Run) -> None:
     master.replies["QueryNodes"] = [["node1", "default", False], ["node3", "other", False]]
     master.job(result=[["node3", 0, "hello"]])

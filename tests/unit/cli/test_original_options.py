@@ -69,26 +69,13 @@ EXCEPTIONS: dict[str, list[str]] = {
     "the channel to the node daemons is the primary network": [
         "gnt-cluster copyfile --use-replication-network"
     ],
-    "the deadline of out-of-band programs is that of gnt-node power": [
-        "gnt-cluster epo --oob-timeout",
-        "gnt-node health --oob-timeout",
-    ],
     "powering a node changes no role": ["gnt-node power --auto-promote"],
-    "nodes are named, and the answer is waited for": [
-        "gnt-node restricted-command --node-group",
-        "gnt-node restricted-command -g",
-        "gnt-node restricted-command --print-jobid",
-        "gnt-node restricted-command --submit",
-    ],
-    "a secondary node is named, moves are commands of their own": [
-        "gnt-instance modify --new-primary",
+    "a secondary node is named": [
         "gnt-instance modify --iallocator",
         "gnt-instance modify -I",
         "gnt-instance modify --file-driver",
     ],
     "private parameters are an instance's own": ["gnt-os modify --os-parameters-private"],
-    "interfaces are given (--net), or taken from the export": ["gnt-backup import --no-nics"],
-    "archived jobs are listed by their numbers": ["gnt-job list --archived"],
     "the file of opcodes says it": [
         "gnt-debug submit-job --dry-run",
         "gnt-debug submit-job --op-repeat",

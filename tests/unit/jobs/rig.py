@@ -86,6 +86,10 @@ class MemoryArchive:
     async def get(self, job_id: int) -> bytes | None:
         return self.content.get(job_id)
 
+    async def ids(self, *, limit: int, below: int | None) -> list[int]:
+        ids = sorted(self.content, reverse=True)
+        return [one for one in ids if below is None or one < below][:limit]
+
     async def greatest_id(self) -> int:
         return max(self.content, default=0)
 

@@ -185,6 +185,10 @@ class FakeJobs:
     def view(self, job_id: int) -> FakeJob | None:
         return next((one for one in self.live if one.id == job_id), None)
 
+    async def archived_ids(self, *, below: int | None, limit: int) -> list[int]:
+        ids = sorted((one.id for one in self.archived), reverse=True)
+        return [one for one in ids if below is None or one < below][:limit]
+
     async def archived_view(self, job_id: int) -> FakeJob | None:
         return next((one for one in self.archived if one.id == job_id), None)
 

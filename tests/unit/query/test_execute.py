@@ -290,15 +290,25 @@ async def test_groups_count_their_nodes_and_instances() -> None:
 
 async def test_jobs_are_listed_in_order_and_archived_ones_if_they_are_named() -> None:
     one = executor(jobs=FakeJobs([job(12), job(3)], archived=[job(2)]))
-    assert await rows(one, "job", "id summary archived") == [
-        [[0, 3], [0, ["TEST_DELAY(0.5)"]], [0, False]],
-        [[0, 12], [0, ["TEST_DELAY(0.5)"]], [0, False]],
+    assert await rows(one, "job", "id summary") == [
+        [[0, 3], [0, ["TEST_DELAY(0.5)"]]],
+        [[0, 12], [0, ["TEST_DELAY(0.5)"]]],
     ]
     named = ["|", ["=", "id", 2], ["=", "id", 12]]
     assert await rows(one, "job", "id archived", named) == [
         [[0, 2], [0, True]],
         [[0, 12], [0, False]],
     ]
+
+
+async def test_who_asks_whether_jobs_are_archived_gets_those_that_are() -> None:
+    old = [job(number) for number in range(1, 251)]
+    one = executor(jobs=FakeJobs([job(252), job(251)], archived=old))
+    found = await rows(one, "job", "id archived")
+    assert [row[0][1] for row in found] == list(range(1, 253))
+    assert [row[1][1] for row in found] == [True] * 250 + [False] * 2
+    late = [">", "id", 249]
+    assert [row[0][1] for row in await rows(one, "job", "id archived", late)] == [250, 251, 252]
 
 
 async def test_times_of_jobs_are_seconds_and_microseconds() -> None:

@@ -350,6 +350,15 @@ async def test_what_is_said_is_stronger_than_the_export(master: Master) -> None:
     assert (made.nics[0].ip, made.tags) == ("192.0.2.77", ("red",))
 
 
+async def test_an_import_may_have_no_interfaces(master: Master) -> None:
+    await with_data(master)
+    succeeded(await master.run(export()))
+    _, (text, _code) = failed(await master.run(import_(no_nics=True, nics=[NicRequest()])))
+    assert "cannot be given beside" in text
+    succeeded(await master.run(import_(no_nics=True)))
+    assert master.instance(CLONE).nics == ()
+
+
 @pytest.mark.requirement("S126", "S133")
 @pytest.mark.parametrize(
     ("fields", "text"),

@@ -7,7 +7,7 @@ import pytest
 from ganeti.model.objects import DetachedDisk
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.cluster import OpClusterVerifyGroup
-from ganeti.model.opcodes.instance import OpInstanceRemove
+from ganeti.model.opcodes.instance import OpInstanceRemove, OpInstanceShutdown, OpInstanceStartup
 from ganeti.model.opcodes.node import OpNodeRemove
 from ganeti.rpc.fake import Fault
 from tests.support.units_cluster import Master, failed, said, succeeded
@@ -63,6 +63,29 @@ async def test_what_was_detached_stays_when_its_instance_is_removed(master: Mast
     assert master.instance(OTHER).disk_template == "sharedfile"
     succeeded(await master.run(modify(OTHER, disks=[["remove", -1, {}]], hotplug_if_possible=True)))
     assert master.world.disks() == set()
+
+
+async def test_another_primary_node_is_recorded_for_disks_that_were_moved_by_hand(
+    master: Master,
+) -> None:
+    succeeded(await master.run(create(disk_template="file")))
+    there = modify(pnode="node2.example.com")
+    _, (text, _code) = failed(await master.run(there))
+    assert "still runs on node1.example.com" in text
+    succeeded(await master.run(OpInstanceShutdown(instance_name=NAME)))
+    _, (text, _code) = failed(await master.run(there))
+    assert "disk 0 of web1.example.com is not on node2.example.com" in text
+    first, second = (master.world.node(number).local.disks for number in (1, 2))
+    second.update(first)
+    first.clear()
+    assert ["pnode", "node2.example.com"] in succeeded(await master.run(there))
+    master.check()
+    succeeded(await master.run(OpInstanceStartup(instance_name=NAME)))
+    master.check_guests_have_what_the_configuration_says()
+    _, (text, _code) = failed(await master.run(there))
+    assert "is the primary node" in text
+    _, (text, _code) = failed(await master.run(modify(pnode="node1", disks=[["detach", {}]])))
+    assert "cannot be given beside another primary node" in text
 
 
 @pytest.mark.requirement("G11")

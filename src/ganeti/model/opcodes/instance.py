@@ -91,6 +91,8 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         "say of each node that is not chosen why; with --dry-run nothing is made"
     )] = False  # fmt: skip
     identify_defaults: bool = False
+    no_nics: bool = False
+    """Of imports: without `nics` it has none, not those of the export."""
     compress: str = "none"
     forthcoming: bool = False
     commit: bool = False

@@ -81,14 +81,17 @@ class OpInstanceSetParams(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANC
     file_storage_dir: Annotated[
         str | None, Field("subdirectory for new disks in files", metavar="NAME")
     ] = None
-    # Clients of Ganeti name these too; what has a value is refused.
-    pnode: str | None = None
+    pnode: Annotated[str | None, Field(
+        "record another primary node, to which the disks have been moved by hand; nothing else may be changed",
+        "! --new-primary", "NODE", names="node"
+    )] = None  # fmt: skip
     pnode_uuid: str | None = None
     remote_node: Annotated[str | None, Field(
         "with -t: node of the second copy of mirrored disks", "! -n --node", "NODE", names="node"
     )] = None  # fmt: skip
     remote_node_uuid: str | None = None
     iallocator: str | None = None
+    # A client of Ganeti names this too; what has a value is refused.
     instance_communication: bool | None = None
 
     secret_fields: ClassVar[tuple[str, ...]] = ("osparams_private",)

@@ -56,7 +56,14 @@ from ganeti.units.undo.transfers import RemoveExport
 IMPORT = "import"
 EXPORT_DIRECTORY = "/srv/ganeti/export"
 MIB = 1024 * 1024
-_SOURCE_FIELDS = ("src_node", "src_node_uuid", "src_path", "src_format", "identify_defaults")
+_SOURCE_FIELDS = (
+    "src_node",
+    "src_node_uuid",
+    "src_path",
+    "src_format",
+    "identify_defaults",
+    "no_nics",
+)
 _SIZES = ("minmem", "maxmem")
 
 
@@ -85,6 +92,8 @@ class ImportPlan:
 def check_import_arguments(op: OpInstanceCreate) -> None:
     """Refuse fields of imports where nothing is imported, and paths that lead out of the exports (A42)."""
     check_compression(op.compress)
+    if op.no_nics and op.nics:
+        raise InputError("cannot be given beside network interfaces", "no_nics")
     if op.mode != IMPORT:
         for name in _SOURCE_FIELDS:
             if getattr(op, name):
@@ -188,12 +197,13 @@ def filled(ctx: UnitContext, op: OpInstanceCreate, export: ExportDescription) ->
     beparams = _known(ctx, export.beparams, {**BACKEND_PARAMS, MEMORY: None})
     if MEMORY in op.beparams:
         beparams = {name: value for name, value in beparams.items() if name not in _SIZES}
+    keeps_macs = op.instance_name == export.name
     new = replace(
         op,
         os_type=op.os_type or export.os or None,
         disk_template=op.disk_template or export.disk_template,
         disks=op.disks or [_disk_request(disk) for disk in export.disks],
-        nics=op.nics or _nic_requests(ctx, export, keeps_macs=op.instance_name == export.name),
+        nics=op.nics or ([] if op.no_nics else _nic_requests(ctx, export, keeps_macs=keeps_macs)),
         hypervisor=hypervisor,
         hvparams={**hvparams, **op.hvparams},
         beparams={**beparams, **op.beparams},

@@ -40,6 +40,7 @@ from ganeti.units.instance.access import (
     InstanceUnit,
     check_not_migrating,
     primary_node,
+    put_instance,
     running_state,
     spec_of,
 )
@@ -54,11 +55,12 @@ from ganeti.units.instance.convert import (
 from ganeti.units.instance.device_changes import DISK_ACTIONS, parse_changes, text_or_none
 from ganeti.units.instance.disk_changes import DiskChanges, changed_disks, wanted_disk
 from ganeti.units.instance.disks import create_disks, open_secondaries, wait_for_sync
-from ganeti.units.instance.field_changes import FieldChange, waiting
+from ganeti.units.instance.field_changes import Applies, FieldChange, waiting
 from ganeti.units.instance.hardware import with_network_port
 from ganeti.units.instance.hot_steps import HotStep, hot_steps
 from ganeti.units.instance.hvparam_checks import check_hvparams_on_node
 from ganeti.units.instance.install import check_os, osparams_with
+from ganeti.units.instance.new_primary import check_alone, wanted_primary, with_new_primary
 from ganeti.units.instance.nic_changes import changed_nics
 from ganeti.units.instance.nic_checks import check_links, check_no_conflicts, network_locks
 from ganeti.units.instance.param_changes import changed_params
@@ -69,10 +71,6 @@ from ganeti.units.undo.disks import closings, removals
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 from ganeti.units.undo.step import Step
 
-NOT_POSSIBLE = (
-    "pnode", "pnode_uuid", "instance_communication",
-)  # fmt: skip
-"""Wishes of other versions that change where disks are kept."""
 OF_CONVERSIONS = ("ext_params", "file_driver", "remote_node", "remote_node_uuid", "iallocator")
 """What means something only together with another disk template."""
 
@@ -104,9 +102,10 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
 
     def check_arguments(self) -> None:
         op = self.op
-        for field in NOT_POSSIBLE:
-            if getattr(op, field):
-                raise InputError("this version cannot change that", field)
+        if op.instance_communication:
+            raise InputError("this version cannot change that", "instance_communication")
+        if op.pnode or op.pnode_uuid:
+            check_alone(op)
         parse_changes(op.disks, "disks", DISK_ACTIONS)
         parse_changes(op.nics, "nics")
         if op.disk_template is not None:
@@ -125,7 +124,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         names = [text_or_none(one, "nics.network") for one in asked]
         known = [nic.network for nic in before.nics] if self.op.nics else []
         locks = [*super().declare_locks(snapshot), *network_locks(snapshot, [*names, *known])]
-        others = {other.uuid} if (other := other_node(self.op, snapshot)) is not None else set()
+        named = (other_node(self.op, snapshot), wanted_primary(self.op, snapshot))
+        others = {node.uuid for node in named if node is not None}
         for change in parse_changes(self.op.disks, "disks", DISK_ACTIONS):
             if change.action == "attach":
                 others |= set(wanted_disk(snapshot, change.params, "disks").nodes)
@@ -138,6 +138,8 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         check_not_migrating(before)
         if op.disk_template is not None:
             return await plan_conversion(ctx, before, op)
+        if (new_primary := wanted_primary(op, ctx.snapshot)) is not None:
+            return await self._plan_new_primary(ctx, before, new_primary)
         check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
         after, changes, of_disks = self._after(ctx, before)
@@ -171,6 +173,13 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         return ModifyPlan(
             node, before, after, changes, new_disks, old_disks, hot, media, of_disks, memory, later
         )
+
+    async def _plan_new_primary(self, ctx: UnitContext, before: Instance, node: Node) -> ModifyPlan:
+        moved = await with_new_primary(ctx, before, node, is_forced=self.op.force)
+        after, changes, disks = self._after(ctx, moved)
+        ctx.check_change(put_instance(after))
+        changes = [FieldChange("pnode", "", node.name, Applies.NOW), *changes]
+        return ModifyPlan(node, before, after, changes, (), (), (), (), disks, None, ())
 
     def _after(
         self, ctx: UnitContext, before: Instance

@@ -1,0 +1,81 @@
+"""Recording another primary node for an instance whose disks somebody has moved by hand (--new-primary)."""
+
+from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
+from ganeti.config.resolve import resolve_node
+from ganeti.config.snapshot import Snapshot
+from ganeti.layouts.planner import placed_disks
+from ganeti.model.objects import Instance, Node, NodeUuid
+from ganeti.model.opcodes.instance_changes import OpInstanceSetParams
+from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
+from ganeti.units.context import UnitContext
+from ganeti.units.instance.access import is_running, primary_node
+from ganeti.units.instance.disks import JobNames, disks_on, is_mirrored, planner_of
+from ganeti.units.node_choice import check_can_host, check_online
+
+
+def wanted_primary(op: OpInstanceSetParams, snapshot: Snapshot) -> Node | None:
+    """The node that is to be the primary one."""
+    given = op.pnode_uuid or op.pnode
+    return resolve_node(snapshot, given) if given else None
+
+
+def check_alone(op: OpInstanceSetParams) -> None:
+    """InputError if more is asked that has to do with a node."""
+    for field in ("disks", "nics", "disk_template", "runtime_mem", "hvparams"):
+        if getattr(op, field):
+            raise InputError("cannot be given beside another primary node", field)
+
+
+async def with_new_primary(
+    ctx: UnitContext, before: Instance, node: Node, *, is_forced: bool
+) -> Instance:
+    """The instance on that node; PrereqError if it runs where it is, or its disks are not there.
+
+    Forced, nobody is asked: so it is done where the old node is lost, and is not marked offline.
+    """
+    if node.uuid == before.primary_node:
+        raise InputError(f"is the primary node of {before.name} already", "pnode")
+    if is_mirrored(before) or node.uuid in before.all_nodes:
+        raise PrereqError(
+            f"the disks of {before.name} are mirrored: gnt-instance failover or migrate makes the other node"
+            " the primary one, gnt-instance replace-disks another one the secondary",
+            ErrorCode.WRONG_STATE,
+        )
+    check_can_host(node)
+    names = JobNames(ctx)
+    after = placed_disks(planner_of(before), before, [NodeUuid(node.uuid)], names)
+    if not is_forced:
+        await _check_it_is_down(ctx, before)
+        await _check_disks_are_there(ctx, after, node)
+    return after
+
+
+async def _check_it_is_down(ctx: UnitContext, before: Instance) -> None:
+    old = primary_node(ctx, before)
+    if old.offline:
+        return
+    try:
+        is_up = await is_running(ctx, old, before)
+    except RpcError as err:
+        raise PrereqError(
+            f"nobody knows whether {before.name} still runs on {old.name} ({err}); mark that node offline, or"
+            " give --force",
+            ErrorCode.WRONG_STATE,
+        ) from err
+    if is_up:
+        raise PrereqError(
+            f"{before.name} still runs on {old.name}; first run: gnt-instance shutdown {before.name}",
+            ErrorCode.WRONG_STATE,
+        )
+
+
+async def _check_disks_are_there(ctx: UnitContext, after: Instance, node: Node) -> None:
+    check_online(node)
+    for disk in disks_on(ctx, after, NodeUuid(node.uuid)):
+        info = await ctx.call(node, BLOCKDEV_INFO, DiskArgs(instance_name=after.name, disk=disk))
+        if not info.exists:
+            raise PrereqError(
+                f"disk {disk.index} of {after.name} is not on {node.name}; move its data there first, or let"
+                f" Ganeti do it: gnt-instance move {after.name}",
+                ErrorCode.WRONG_STATE,
+            )
