@@ -5,7 +5,7 @@ import os
 import signal
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
 
 import pytest
 
@@ -15,6 +15,8 @@ from ganeti.store.backend import StateBackend, become_master
 from ganeti.store.etcd.backend import EtcdBackend
 from ganeti.store.etcd.gateway import Access, Gateway
 from ganeti.store.etcd.keys import Keys
+from ganeti.store.etcd.messages import KeyValue
+from ganeti.store.etcd.messages import put as put_key
 from ganeti.store.etcd.upkeep import LEASE_S, EtcdOptions
 from ganeti.store.interface import (
     META_KIND,
@@ -25,6 +27,7 @@ from ganeti.store.interface import (
     Lease,
     Master,
     MemberChange,
+    NotYet,
     Position,
     Put,
     Row,
@@ -35,6 +38,8 @@ from tests.support.etcd_servers import EtcdServers, etcd_servers
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 NODES = tuple(NodeUuid(f"node-{number}") for number in (1, 2, 3))
 LIMIT_S = 40.0
+LONG_S = 90
+"""A lease that no test waits for."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +56,7 @@ class Candidates:
         self.cluster = str(uuid.uuid4())
         self.opened: list[EtcdBackend] = []
         self.promised = 0
+        self.lease_s = LEASE_S
 
     async def _promised(self) -> int:
         return self.promised
@@ -62,7 +68,7 @@ class Candidates:
             Gateway(Access(endpoints[number:] + endpoints[:number])),
             Identity(self.cluster, node),
             highest_promised=self._promised,
-            options=EtcdOptions(is_managed=False),
+            options=EtcdOptions(is_managed=False, lease_s=self.lease_s),
         )
         await backend.start()
         self.opened.append(backend)
@@ -142,7 +148,7 @@ async def test_another_candidate_is_elected_when_the_master_dies(candidates: Can
     await die(first)
     second, next_lease = await master_among(*others)
     took = loop.time() - died
-    assert LEASE_S - 2 <= took <= LEASE_S + 5
+    assert took >= LEASE_S - 2
     assert next_lease.epoch > lease.epoch
     assert await rows_of(second) == {"before": b"v"}
     receipt = await second.commit(next_lease, put("after"))
@@ -150,33 +156,30 @@ async def test_another_candidate_is_elected_when_the_master_dies(candidates: Can
     members = await second.members()
     assert members.candidates == frozenset(NODES)
     (third,) = [backend for backend in others if backend is not second]
-    role = third.statistics().role
-    assert isinstance(role, Follower)
-    assert role.master == members.master
+    async with asyncio.timeout(LIMIT_S), aclosing(third.role_changes()) as roles:
+        async for role in roles:
+            if isinstance(role, Follower) and role.master == members.master:
+                break
 
 
 @pytest.mark.requirement("G19")
 async def test_a_master_that_ends_in_order_is_followed_at_once(candidates: Candidates) -> None:
+    candidates.lease_s = LONG_S
     first, *others = await candidates.all()
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
     await first.close()
     await master_among(*others)
-    assert loop.time() - begun < LEASE_S - 1
 
 
 async def test_a_daemon_that_comes_back_does_not_wait_for_its_own_lease(
     candidates: Candidates,
 ) -> None:
+    candidates.lease_s = LONG_S
     first = await candidates.open(NODES[0])
     lease = await become_master(first)
     await first.commit(lease, put("a"))
     await die(first)
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
     _again, next_lease = await master_among(await candidates.open(NODES[0]))
     assert next_lease.epoch > lease.epoch
-    assert loop.time() - begun < LEASE_S - 1
 
 
 @pytest.mark.requirement("G19")
@@ -193,6 +196,78 @@ async def test_a_hand_over_makes_the_one_who_asks_the_master(candidates: Candida
     written = await rows_of(third)
     for number, outcome in enumerate(done):
         assert isinstance(outcome, NotMaster) or f"{number}" in written
+
+
+@contextmanager
+def deaf(backend: EtcdBackend) -> Iterator[None]:
+    """Its watch does not tell of a hand-over, yet."""
+    view, heard = backend._view, backend._view._learn
+
+    def learn(found: KeyValue) -> None:
+        if found.key != backend._keys.hand_over:
+            heard(found)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view, "_learn", learn)
+        yield
+
+
+async def wished(backend: EtcdBackend) -> None:
+    """Return once somebody is to be the master."""
+    async with asyncio.timeout(LIMIT_S):
+        while not (await backend._gateway.range(backend._keys.hand_over)).kvs:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.requirement("G19")
+async def test_who_has_not_heard_of_a_hand_over_does_not_take_the_place(
+    candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = await candidates.all()
+    await third.close()
+    has_tried, give_back = asyncio.Event(), second._give_back
+
+    async def tried(number: int) -> None:
+        has_tried.set()
+        await give_back(number)
+
+    monkeypatch.setattr(second, "_give_back", tried)
+    with deaf(second):
+        lease = await first._gateway.grant_lease(60)
+        wish = put_key(first._keys.hand_over, NODES[2].encode(), lease)
+        await first._gateway.txn([], [wish])
+        async with asyncio.timeout(LIMIT_S):
+            await has_tried.wait()
+        assert isinstance(second.statistics().role, Follower)
+        third = await candidates.open(NODES[2])
+        elected, _lease = await master_among(*candidates.opened)
+        assert elected is third
+
+
+@pytest.mark.requirement("G19")
+async def test_a_hand_over_is_asked_for_again_where_the_wish_was_lost(
+    candidates: Candidates,
+) -> None:
+    first, _second, third = await candidates.all()
+    with deaf(first):
+        asking = asyncio.create_task(third.campaign(Campaign(CampaignKind.HAND_OVER)))
+        await wished(first)
+        await first._gateway.delete(first._keys.hand_over)
+    await asking
+    assert isinstance(third.statistics().role, Master)
+
+
+@pytest.mark.requirement("G19")
+async def test_one_hand_over_does_not_take_back_another(candidates: Candidates) -> None:
+    first, second, third = await candidates.all()
+    with deaf(first):
+        asking = asyncio.create_task(second.campaign(Campaign(CampaignKind.HAND_OVER)))
+        await wished(first)
+        with pytest.raises(NotYet, match="is being handed over to node-2"):
+            await third.campaign(Campaign(CampaignKind.HAND_OVER))
+    await asking
+    assert isinstance(second.statistics().role, Master)
+    assert not (await first._gateway.range(first._keys.hand_over)).kvs
 
 
 async def test_a_vote_is_not_granted_beside_a_master_and_force_says_what_helps(

@@ -7,10 +7,9 @@ import pytest
 
 from ganeti.bootstrap.daemons import ETCD, MASTERD
 from ganeti.store.etcd.settings import state_settings
-from tests.cluster.test_etcd_cluster import NODES, master_of
 from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import is_follower
+from tests.support.masters import NODES, is_follower, master_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]
 SETTLED_S = 120.0

@@ -11,10 +11,17 @@ from ganeti.bootstrap.daemons import MASTERD
 from ganeti.store.etcd.gateway import Access, Gateway, Nothing
 from ganeti.store.etcd.messages import put
 from ganeti.store.etcd.settings import state_settings
-from tests.cluster.test_etcd_cluster import NODES, Load, first_job, master_of, verified
 from tests.support.etcd_servers import SecuredEtcd, secured_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import fail_over, serves
+from tests.support.masters import (
+    NODES,
+    Load,
+    fail_over,
+    first_job,
+    master_of,
+    serves,
+    verified,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 SOON_S = 90.0
@@ -65,14 +72,14 @@ def test_a_cluster_is_made_in_an_etcd_of_others_and_runs_no_server(cluster: Loca
 
 @pytest.mark.requirement("G1", "G2", "G4", "G19")
 def test_masters_are_handed_over_and_replaced_and_lose_nothing(cluster: LocalCluster) -> None:
-    load = Load(cluster)
     target = next(node for node in NODES if node != master_of(cluster))
-    fail_over(cluster, target)
-    assert master_of(cluster) == target
-    cluster.kill(MASTERD, target)
-    first_job(cluster, *[node for node in NODES if node != target])
-    cluster.start(MASTERD, target)
-    load.judge(cluster)
+    with Load(cluster) as load:
+        fail_over(cluster, target)
+        assert master_of(cluster) == target
+        cluster.kill(MASTERD, target)
+        first_job(cluster, *[node for node in NODES if node != target])
+        cluster.start(MASTERD, target)
+        load.judge(master_of(cluster))
 
 
 @pytest.mark.requirement("G1", "G17")
@@ -103,11 +110,13 @@ def test_jobs_are_archived_while_a_candidate_is_down_and_it_gets_them_when_it_is
 def test_the_cluster_goes_on_after_an_outage_of_the_etcd(
     cluster: LocalCluster, etcd: SecuredEtcd
 ) -> None:
-    load = Load(cluster)
     master = master_of(cluster)
-    etcd.server.kill()
-    wait_until(lambda: not serves(cluster, master), "the master is none without etcd", SOON_S)
-    etcd.start()
-    first_job(cluster, *NODES)
-    load.judge(cluster)
+    with Load(cluster) as load:
+        etcd.server.kill()
+        try:
+            wait_until(lambda: not serves(cluster, master), "there is no master", SOON_S)
+        finally:
+            etcd.start()
+        first_job(cluster, *NODES)
+        load.judge(master_of(cluster))
     verified(cluster)

@@ -6,27 +6,41 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.test_etcd_cluster import BUSY_S, NODES, Load, first_job, master_of
 from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import is_follower, serves
+from tests.support.masters import (
+    BUSY_S,
+    NODES,
+    Load,
+    first_job,
+    is_follower,
+    master_of,
+    serves,
+)
 from tests.support.partitions import cable
+from tests.support.shared_cluster import SharedCluster, shared_cluster
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),
 ]
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
+def shared() -> Iterator[SharedCluster]:
     require_etcd()
     probe = subprocess.run(["ip", "netns", "list"], check=False, capture_output=True)
     if probe.returncode:
         pytest.skip(f"no network namespaces here: {probe.stderr.decode().strip()}")
-    with local_cluster("--state", "etcd", "--netns", nodes=3) as made:
+    with shared_cluster(lambda: local_cluster("--state", "etcd", "--netns", nodes=3)) as made:
         yield made
+
+
+@pytest.fixture
+def cluster(shared: SharedCluster, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    with shared.lent(request) as lent:
+        yield lent
 
 
 def cut(cluster: LocalCluster, node: int, direction: str, *, is_cut: bool) -> None:
@@ -44,14 +58,13 @@ def cut(cluster: LocalCluster, node: int, direction: str, *, is_cut: bool) -> No
 def test_a_master_that_is_cut_off_is_replaced_and_serves_nobody(
     cluster: LocalCluster, direction: str
 ) -> None:
-    load = Load(cluster)
     master = master_of(cluster)
-    others = [node for node in NODES if node != master]
-    cut(cluster, master, direction, is_cut=True)
-    try:
-        first_job(cluster, *others)
-        wait_until(lambda: not serves(cluster, master), "the old master is read-only", BUSY_S)
-    finally:
-        cut(cluster, master, direction, is_cut=False)
-    wait_until(lambda: is_follower(cluster, master), "the old master follows", BUSY_S * 2)
-    load.judge(cluster)
+    with Load(cluster) as load:
+        cut(cluster, master, direction, is_cut=True)
+        try:
+            first_job(cluster, *[node for node in NODES if node != master])
+            wait_until(lambda: not serves(cluster, master), "the old master is read-only", BUSY_S)
+        finally:
+            cut(cluster, master, direction, is_cut=False)
+        wait_until(lambda: is_follower(cluster, master), "the old master follows", BUSY_S)
+        load.judge(master_of(cluster))

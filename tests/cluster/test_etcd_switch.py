@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from ganeti.store.etcd.settings import state_settings
-from tests.cluster.test_etcd_cluster import NODES, Load, master_of
 from tests.support.etcd_servers import require_etcd
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import is_follower
+from tests.support.masters import NODES, NOT_MASTER, Load, is_follower, master_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(500)]
 SETTLED_S = 90.0
@@ -47,7 +46,12 @@ def moved(cluster: LocalCluster, kind: str) -> None:
 
 def at_the_head(cluster: LocalCluster) -> int | None:
     """The node that follows no other, if there is one at this moment."""
-    return next((node for node in NODES if not is_follower(cluster, node)), None)
+
+    def follows(node: int) -> bool:
+        # As a command says it, which also knows the master where a daemon is being started.
+        return cluster.run("gnt-cluster", "master-ping", node=node).status == NOT_MASTER
+
+    return next((node for node in NODES if not follows(node)), None)
 
 
 def killed_after(cluster: LocalCluster, kind: str, seconds: float) -> None:
@@ -68,19 +72,19 @@ def killed_after(cluster: LocalCluster, kind: str, seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [pytest.param(0.0, marks=pytest.mark.soak), 2.5])
 def test_the_state_moves_to_etcd_and_back_under_load(cluster: LocalCluster, seconds: float) -> None:
     for kind in ("etcd", "embedded"):
-        load = Load(cluster, 2)
-        if seconds:
-            killed_after(cluster, kind, seconds)
-            # For a moment all may follow: a master is being elected.
-            wait_until(lambda: at_the_head(cluster) is not None, "a node leads", SETTLED_S)
-            master = at_the_head(cluster) or NODES[0]
-            done = cluster.run(
-                "gnt-cluster", "modify", f"--state={kind}", node=master, timeout_s=200
-            )
-            assert done.status == 0, done.out + done.err
-            cluster.run("gnt-cluster", "queue", "undrain", node=master)
-        moved(cluster, kind)
-        load.judge(cluster)
+        with Load(cluster, count=2) as load:
+            if seconds:
+                killed_after(cluster, kind, seconds)
+                # For a moment all may follow: a master is being elected.
+                wait_until(lambda: at_the_head(cluster) is not None, "a node leads", SETTLED_S)
+                master = at_the_head(cluster) or NODES[0]
+                done = cluster.run(
+                    "gnt-cluster", "modify", f"--state={kind}", node=master, timeout_s=200
+                )
+                assert done.status == 0, done.out + done.err
+                cluster.run("gnt-cluster", "queue", "undrain", node=master)
+            moved(cluster, kind)
+            load.judge(master_of(cluster))
         done = cluster.run("gnt-cluster", "verify", node=master_of(cluster), timeout_s=120)
         assert done.status == 0, done.out + done.err
 

@@ -6,7 +6,6 @@ import itertools
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.bootstrap.daemons import MASTERD, NODED, Daemons
 from ganeti.clients.luxi import FINAL, LuxiClient
 from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
-from tests.support.masters import DELAY
+from tests.support.masters import DELAY, Load
 from tests.support.state_disk import FILLER, cluster_on, cluster_on_tmpfs
 
 pytestmark = [
@@ -148,24 +147,6 @@ def test_a_master_that_dies_without_inodes_comes_back_with_all_it_promised(
 # --- read-only ---
 
 
-class Load(threading.Thread):
-    """Submits jobs until that is no more; remembers what was promised."""
-
-    def __init__(self, cluster: LocalCluster) -> None:
-        super().__init__(daemon=True)
-        self._paths = cluster.cluster.master.paths
-        self.promised: list[int] = []
-        self.error = ""
-
-    def run(self) -> None:
-        try:
-            with LuxiClient(self._paths, timeout_s=10) as client:
-                while True:
-                    self.promised.append(client.submit_job([DELAY]))
-        except (GanetiError, OSError) as err:
-            self.error = str(err)
-
-
 @pytest.fixture
 def on_a_disk(tmp_path: Path) -> Iterator[tuple[LocalCluster, Path]]:
     """One node whose state lies on an ext4 file system in a file, and that file."""
@@ -184,14 +165,12 @@ def test_a_disk_that_turns_read_only_ends_the_master_and_costs_no_promised_job(
     cluster, image = on_a_disk
     data = cluster.cluster.master.paths.data
     master = cluster.pid(MASTERD)
-    load = Load(cluster)
-    load.start()
-    time.sleep(1)
-    subprocess.run(["mount", "-o", "remount,abort", str(data)], check=True)
-    load.join(20)
-    assert not load.is_alive()
-    assert load.promised
-    wait_until(lambda: not Path(f"/proc/{master}").exists(), "the master has stepped down", 20)
+    with Load(cluster, [1], count=1, pause_s=0) as load:
+        time.sleep(1)
+        subprocess.run(["mount", "-o", "remount,abort", str(data)], check=True)
+        wait_until(lambda: not Path(f"/proc/{master}").exists(), "the master has stepped down", 60)
+    promised = load.end()
+    assert promised
     assert "state.db" in cluster.master_log()
     refused = cluster.run("gnt-debug", "delay", "0")
     assert refused.status != 0
@@ -206,7 +185,7 @@ def test_a_disk_that_turns_read_only_ends_the_master_and_costs_no_promised_job(
     for daemon in (NODED, MASTERD):
         cluster.start(daemon)
     wait_until(lambda: takes_jobs(cluster), "jobs are taken again", 30)
-    all_succeed(cluster, load.promised)
+    all_succeed(cluster, promised)
 
 
 def is_attached(image: Path) -> bool:

@@ -15,7 +15,7 @@ from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
 from tests.support.masters import (
     DELAY,
     NOT_MASTER,
-    Client,
+    Load,
     all_in_sync_set,
     fail_over,
     is_follower,
@@ -38,12 +38,11 @@ def test_masters_killed_under_load_lose_no_acknowledged_job(cluster: LocalCluste
     promised: list[int] = []
     master = 1
     for target in (2, 3):
-        load = Client([cluster.node(master).paths], pause_s=0)
-        load.start()
-        time.sleep(0.3 + random.random())
-        cluster.kill(MASTERD, master)
+        with Load(cluster, [master], count=1, pause_s=0) as load:
+            time.sleep(0.3 + random.random())
+            cluster.kill(MASTERD, master)
         assert load.end()
-        promised += load.acknowledged
+        promised += load.end()
         fail_over(cluster, target)
         kept = job_ids(cluster.node(target).paths)
         assert set(promised) <= kept
@@ -78,21 +77,13 @@ def test_a_master_that_answers_hands_over_at_once(cluster: LocalCluster) -> None
 
 @pytest.mark.requirement("G1", "G8", "G19")
 def test_a_busy_master_hands_over_at_once(cluster: LocalCluster) -> None:
-    paths = [cluster.node(node).paths for node in (1, 2)]
-    load = [Client(paths, random.Random(seed).randrange, pause_s=0) for seed in range(4)]
-    for client in load:
-        client.start()
-    for target in (2, 1, 2):
-        time.sleep(0.5)
-        begun = time.monotonic()
-        fail_over(cluster, target)
-        assert time.monotonic() - begun < 8
-    promised = [client.end() for client in load]
-    kept = job_ids(cluster.node(2).paths)
-    for one in promised:
-        assert one
-        assert one == sorted(set(one))
-        assert set(one) <= kept
+    with Load(cluster, (1, 2), count=4, pause_s=0) as load:
+        for target in (2, 1, 2):
+            time.sleep(0.5)
+            begun = time.monotonic()
+            fail_over(cluster, target)
+            assert time.monotonic() - begun < 8
+        load.judge(2)
 
 
 @pytest.mark.requirement("G4", "F3", "F4")

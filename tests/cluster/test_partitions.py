@@ -16,7 +16,7 @@ from tests.support.local_cluster import LocalCluster, wait_until
 from tests.support.masters import (
     DELAY,
     NOT_MASTER,
-    Client,
+    Load,
     fail_over,
     have_one_history,
     job_ids,
@@ -46,14 +46,13 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "G19", "F2", "F3")
 def test_the_majority_goes_on_without_a_master_that_is_cut_off(cluster: LocalCluster) -> None:
-    client = Client([cluster.node(1).paths])
-    client.start()
-    time.sleep(1)
-    cable(cluster, 1, "down")
-    fail_over(cluster, 2)
-    # It serves nobody any more, although nobody could tell it that there is another one.
-    wait_until(lambda: not serves(cluster, 1), "the old master is read-only", 15)
-    promised = client.end()
+    with Load(cluster, [1], count=1, pause_s=0.02) as load:
+        time.sleep(1)
+        cable(cluster, 1, "down")
+        fail_over(cluster, 2)
+        # It serves nobody any more, although nobody could tell it that there is another one.
+        wait_until(lambda: not serves(cluster, 1), "the old master is read-only", 15)
+    promised = load.end()
     assert promised
     kept = job_ids(cluster.node(2).paths)
     assert set(promised) <= kept
@@ -96,24 +95,17 @@ class History:
     def __init__(self, cluster: LocalCluster, seed: int) -> None:
         self.cluster, self.dice = cluster, random.Random(seed)
         self.told: list[str] = []
-        paths = [cluster.node(number).paths for number in (1, 2, 3)]
-        self.clients = [
-            Client(paths, random.Random(seed + number).randrange) for number in range(1, 5)
-        ]
+        self.load = Load(cluster, count=4, pause_s=0.02, seed=seed + 1)
 
     def run(self) -> None:
-        for client in self.clients:
-            client.start()
-        for _ in range(FAULTS):
-            time.sleep(self.dice.uniform(0.2, 3))
-            fault = self.dice.choice((self.cut, self.cut, self.hang, self.kill, self.move))
-            node = self.dice.randint(1, 3)
-            self.told.append(f"{time.strftime('%H:%M:%S')} {fault.__name__} node{node}")
-            fault(node)
-        promised = [client.end() for client in self.clients]
-        self.settle({job for one in promised for job in one})
-        for one in promised:
-            assert one == sorted(set(one))
+        with self.load:
+            for _ in range(FAULTS):
+                time.sleep(self.dice.uniform(0.2, 3))
+                fault = self.dice.choice((self.cut, self.cut, self.hang, self.kill, self.move))
+                node = self.dice.randint(1, 3)
+                self.told.append(f"{time.strftime('%H:%M:%S')} {fault.__name__} node{node}")
+                fault(node)
+        self.settle(set(self.load.end()))
 
     def move(self, node: int) -> None:
         done = self.cluster.run("gnt-cluster", "master-failover", node=node, timeout_s=95)

@@ -1,11 +1,14 @@
 """Who is the master of a virtual cluster, what it promises, and whether that is kept."""
 
 import contextlib
+import functools
+import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Self
 
-from ganeti.base.errors import GanetiError
+from ganeti.base.errors import GanetiError, NotMaster
 from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
 from ganeti.store.register import RegisterFile
@@ -15,6 +18,11 @@ from tests.support.local_cluster import LocalCluster, wait_until
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
 NOT_MASTER = 11
 """How commands end on a node that is a follower."""
+NODES = (1, 2, 3)
+FAILOVER_S = 15.0
+"""When another node is the master, where the state is in etcd (G19)."""
+BUSY_S = 90.0
+"""How much later things may be on a machine whose processors have other work too."""
 
 
 def all_in_sync_set(cluster: LocalCluster, count: int, node: int = 1) -> None:
@@ -36,12 +44,24 @@ def job_ids(paths: Paths) -> set[int]:
 
 def serves(cluster: LocalCluster, node: int) -> bool:
     """Whether a node says that it is the master."""
-    return cluster.run("gnt-cluster", "master-ping", node=node).status == 0
+    return _answer(cluster, node) == 0
 
 
 def is_follower(cluster: LocalCluster, node: int) -> bool:
-    """Whether a node says that another one is the master."""
-    return cluster.run("gnt-cluster", "master-ping", node=node).status == NOT_MASTER
+    """Whether the daemon of a node says that another one is the master."""
+    return _answer(cluster, node) == NOT_MASTER
+
+
+def _answer(cluster: LocalCluster, node: int) -> int:
+    """How `gnt-cluster master-ping` would end there; 1 without a daemon. A program each time would cost more."""
+    try:
+        with LuxiClient(cluster.node(node).paths, timeout_s=20) as client:
+            client.config_values("cluster_name")
+    except NotMaster as err:
+        return 1 if isinstance(err.__cause__, OSError) else NOT_MASTER
+    except (GanetiError, OSError):
+        return 1
+    return 0
 
 
 def fail_over(cluster: LocalCluster, node: int, *options: str) -> str:
@@ -66,15 +86,50 @@ def lose_state(cluster: LocalCluster, node: int) -> None:
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
+def master_of(cluster: LocalCluster, *nodes: int) -> int:
+    """The node that serves as the master, once there is one."""
+    found: list[int] = []
+
+    def is_so() -> bool:
+        found[:] = [node for node in nodes or NODES if serves(cluster, node)]
+        return bool(found)
+
+    wait_until(is_so, "a master is elected", FAILOVER_S + BUSY_S)
+    return found[0]
+
+
+def first_job(cluster: LocalCluster, *nodes: int) -> int:
+    """Return once one of the nodes has acknowledged a job; which one."""
+    found: list[int] = []
+
+    def is_so() -> bool:
+        for node in nodes:
+            with (
+                contextlib.suppress(GanetiError, OSError),
+                LuxiClient(cluster.node(node).paths, timeout_s=5) as client,
+            ):
+                client.call("SubmitJob", [DELAY])
+                found.append(node)
+                return True
+        return False
+
+    wait_until(is_so, "a master takes a job", FAILOVER_S + BUSY_S)
+    return found[0]
+
+
+def verified(cluster: LocalCluster) -> None:
+    """The check of the whole cluster finds nothing, soon."""
+
+    def is_so() -> bool:
+        return cluster.run("gnt-cluster", "verify", node=master_of(cluster)).status == 0
+
+    wait_until(is_so, "verify finds nothing", BUSY_S)
+
+
 class Client(threading.Thread):
     """Submits jobs to whoever is the master, until it is told to end; remembers what was promised."""
 
-    def __init__(
-        self,
-        paths: list[Paths],
-        choose: Callable[[int], int] = lambda count: 0,
-        pause_s: float = 0.02,
-    ) -> None:
+    def __init__(self, paths: list[Paths], choose: Callable[[int], int], pause_s: float) -> None:
         super().__init__(daemon=True)
         self._paths, self._choose, self._pause_s = paths, choose, pause_s
         self._ends = threading.Event()
@@ -94,5 +149,51 @@ class Client(threading.Thread):
 
     def end(self) -> list[int]:
         self._ends.set()
-        self.join(30)
+        self.join(BUSY_S)
+        assert not self.is_alive(), "a client waits for an answer that does not come"
         return self.acknowledged
+
+
+class Load:
+    """Clients that submit jobs to whoever of some nodes is the master, for as long as the block runs."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        nodes: Sequence[int] = NODES,
+        *,
+        count: int = 3,
+        pause_s: float = 0.005,
+        seed: int = 0,
+    ) -> None:
+        self._cluster = cluster
+        paths = [cluster.node(node).paths for node in nodes]
+        self._clients = [
+            Client(paths, random.Random(seed + number).randrange, pause_s)
+            for number in range(count)
+        ]
+
+    def __enter__(self) -> Self:
+        for client in self._clients:
+            client.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.end()
+
+    def end(self) -> list[int]:
+        """All that was promised; may be repeated. The ids that each client was given grow."""
+        promised = [client.end() for client in self._clients]
+        for one in promised:
+            assert one == sorted(set(one))
+        together = [job for one in promised for job in one]
+        assert len(together) == len(set(together))
+        return together
+
+    def judge(self, master: int) -> None:
+        """Every client is served, and what was acknowledged is kept; ends the clients."""
+        are_served = functools.partial(all, [client.acknowledged for client in self._clients])
+        wait_until(are_served, "every client is served", BUSY_S)
+        promised = set(self.end())
+        lost = promised - job_ids(self._cluster.node(master).paths)
+        assert not lost, f"acknowledged and lost: {sorted(lost)[:10]}"

@@ -57,6 +57,8 @@ RENEW_S = 1.5
 STAND_BACK_S = 3.0
 """How long a candidate that has stepped down leaves the election to others."""
 HAND_OVER_S = 10
+"""How long the wish for a hand-over stands after its node was last heard of."""
+ASK_AGAIN_S = 2.0
 CAMPAIGN_S = LEASE_S + 6.0
 PAGE_ROWS = 500
 PAGE_BYTES = 2 << 20
@@ -228,6 +230,10 @@ class EtcdBackend:
             Compare(keys.epoch, value=counter)
             if counter
             else Compare(keys.epoch, create_revision=0),
+            # Not what the view says: a watch may tell of the free place before it tells of the wish.
+            Compare(keys.hand_over, value=own.encode())
+            if view.hand_over == own
+            else Compare(keys.hand_over, create_revision=0),
         ]
         requests = [
             put(keys.leader, Leader(own, epoch).encode(), number),
@@ -243,7 +249,7 @@ class EtcdBackend:
             raise
         if not answer.succeeded:
             await self._give_back(number)
-            raise NotMaster("another candidate was faster")
+            raise NotMaster("another candidate was faster, or is to be the master")
         view.take(answer)
         self._valid_until = asked + self._options.lease_s - MARGIN_S
         return Lease(epoch, str(view.token).encode()), number
@@ -358,17 +364,45 @@ class EtcdBackend:
             return
         if how.kind is CampaignKind.FORCE:
             raise NotMaster(NO_FORCE)
-        if how.kind is CampaignKind.HAND_OVER:
-            await self._ask_for_hand_over()
         self._stand_back_until = 0.0
         self._view.wake()
         try:
             async with asyncio.timeout(CAMPAIGN_S):
-                await self._elected_or_refused(how.kind)
+                if how.kind is CampaignKind.HAND_OVER:
+                    await self._handed_over()
+                else:
+                    await self._elected_or_refused(how.kind)
         except TimeoutError:
             raise NotYet(
                 f"this node was not elected in {CAMPAIGN_S:g} s: {self._refused}"
             ) from None
+
+    async def _handed_over(self) -> None:
+        """Ask until this node is the master; nobody else is elected meanwhile, and nobody is asked afterwards."""
+        gateway, lease = self._gateway, 0
+        try:
+            while True:
+                if not lease or not await gateway.keep_alive(lease):
+                    lease = await gateway.grant_lease(HAND_OVER_S)
+                await self._wish(lease)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(ASK_AGAIN_S):
+                        return await self._elected_or_refused(CampaignKind.HAND_OVER)
+        except (GatewayError, ProtocolError) as err:
+            raise NotYet(f"the master cannot be asked to hand over: {err.message}") from err
+        finally:
+            if lease:
+                await self._give_back(lease)
+
+    async def _wish(self, lease: int) -> None:
+        """Let everybody know that this node is to be the master; NotYet if another one is to be it."""
+        key, own = self._keys.hand_over, self._identity.node_uuid.encode()
+        is_free = Compare(key, create_revision=0)
+        answer = await self._gateway.txn([is_free], [put(key, own, lease)], [get(key)])
+        found = [one for answered in answer.responses for one in answered.response_range.kvs]
+        if found and found[0].value != own:
+            other = found[0].value.decode(errors="replace")
+            raise NotYet(f"the mastership is being handed over to {other}")
 
     async def _elected_or_refused(self, kind: CampaignKind) -> None:
         async with contextlib.aclosing(self.role_changes()) as roles:
@@ -381,15 +415,6 @@ class EtcdBackend:
                 if other is not None:
                     raise NotMaster(f"the master is {other}; ask it to hand over")
         raise NotMaster("the store is closed")
-
-    async def _ask_for_hand_over(self) -> None:
-        try:
-            number = await self._gateway.grant_lease(HAND_OVER_S)
-            await self._gateway.txn(
-                [], [put(self._keys.hand_over, self._identity.node_uuid.encode(), number)]
-            )
-        except (GatewayError, ProtocolError) as err:
-            raise NotYet(f"the master cannot be asked to hand over: {err.message}") from err
 
     async def step_down(self, why: str) -> None:
         if isinstance(self._roles.role, Master):

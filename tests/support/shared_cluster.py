@@ -1,0 +1,43 @@
+"""One cluster for several tests: the next one gets a new one if a test has failed, whatever that left."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+
+import pytest
+
+from tests.support.local_cluster import LocalCluster
+
+
+class SharedCluster:
+    """Made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[LocalCluster]]) -> None:
+        self._make, self._stack = make, ExitStack()
+        self._cluster: LocalCluster | None = None
+
+    @contextmanager
+    def lent(self, request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+        """For one test, from a fixture of that test."""
+        before = request.session.testsfailed
+        if self._cluster is None:
+            self._cluster = self._stack.enter_context(self._make())
+        yield self._cluster
+        if request.session.testsfailed > before:
+            self.end()
+
+    def end(self) -> None:
+        """Nothing is left of it."""
+        self._cluster = None
+        self._stack.close()
+
+
+@contextmanager
+def shared_cluster(
+    make: Callable[[], AbstractContextManager[LocalCluster]],
+) -> Iterator[SharedCluster]:
+    """For a fixture of a module."""
+    shared = SharedCluster(make)
+    try:
+        yield shared
+    finally:
+        shared.end()
