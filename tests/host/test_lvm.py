@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,10 +62,11 @@ async def new_group(host: HostLvm) -> tuple[str, list[str]]:
     return group, devices
 
 
-def disk(host: HostLvm, group: str, uuid: str = UUID, size: int = 24) -> LogicalVolume:
-    spec = DiskSpec(
-        uuid=uuid, index=0, size=size, template="plain", logical_id=(group, f"{uuid}.disk0")
-    )
+def disk(
+    host: HostLvm, group: str, uuid: str = UUID, size: int = 24, **fields: Any
+) -> LogicalVolume:
+    name = (group, f"{uuid}.disk0")
+    spec = DiskSpec(uuid=uuid, index=0, size=size, template="plain", logical_id=name, **fields)
     made = ShowingVolume(Paths(), spec, lvm=host.lvm, devices=host)
     made.host = host
     return made
@@ -140,3 +142,27 @@ async def test_units_are_listed_closed_and_repaired(host: HostLvm) -> None:
     assert await content(host, group) == bytes(24 * MIB)
     [part] = [one for one in await host.lvm.parts(group) if one.name == f"{UUID}.disk0"]
     assert part.devices == (devices[0],)
+
+
+async def test_disks_have_physical_volumes_for_themselves(host: HostLvm) -> None:
+    group, devices = await new_group(host)
+    more = host.device(96, SECRET)
+    await host.lvm.act(["pvcreate", "-y", more])
+    await host.lvm.act(["vgextend", "--", group, more])
+    groups, unit = VolumeGroups(host.lvm), StorageUnit(kind="lvm-vg", key=group)
+    mine = disk(host, group, exclusive=True, wipe=False, params={"spindles": 2})
+    await mine.create(24)
+    assert await mine.spindles() == 2
+    await mine.grow(160)
+    assert (await mine.size_mib(), await mine.spindles()) == (160, 2)
+    with pytest.raises(StorageError, match="too small for 240 MiB"):
+        await mine.grow(240)
+    space = await groups.space(Paths(), unit)
+    assert (space.devices, space.free_devices) == (3, 1)
+    assert await groups.sharing(Paths(), unit) == []
+    [part] = await host.lvm.parts(group)
+    used = next(one for one in devices if one in part.devices)
+    words = ["lvcreate", "-an", "-Zn", "-Wn", "-l", "1", "-n", "data1", "--", group, used]
+    await host.lvm.act(words)
+    [wrong] = await groups.sharing(Paths(), unit)
+    assert f"physical volume {used} is shared by" in wrong

@@ -143,7 +143,7 @@ class ModelLvm:
                 "lv_attr": attr, "lv_size": str(one.size), "lv_tags": ",".join(one.tags),
                 "lv_kernel_major": "253" if one.is_active else "-1",
                 "lv_kernel_minor": "0" if one.is_active else "-1",
-                "origin": one.origin, "devices": f"{(one.on or ('/dev/sda',))[0]}(0)",
+                "origin": one.origin, "devices": ",".join(f"{device}(0)" for device in one.on or ("/dev/sda",)),
             })  # fmt: skip
         return json.dumps({"report": [{"lv": rows}]}).encode()
 

@@ -88,6 +88,12 @@ def filled_ndparams(snapshot: View, node: Node) -> Params:
     return layered(NODE_DEFAULTS, snapshot.cluster.ndparams, group.ndparams if group else {}, own)
 
 
+def is_exclusive(cluster: Cluster, group: NodeGroup | None) -> bool:
+    """Whether the nodes of a group give each disk physical devices of its own (exclusive storage)."""
+    own = group.ndparams if group else {}
+    return bool(layered(NODE_DEFAULTS, cluster.ndparams, own)["exclusive_storage"])
+
+
 def filled_ipolicy(cluster: Cluster, group: NodeGroup | None) -> Params:
     """The policy of a group (None: the cluster's own); what a layer does not name comes from the one below."""
     return layered(IPOLICY_DEFAULTS, cluster.ipolicy, group.ipolicy if group else {})
@@ -162,13 +168,14 @@ def _layer_spec(
         mode=layer.mode,
         params=_diskparams(snapshot, instance, layer),
         wipe=snapshot.cluster.prealloc_wipe_disks,
-        exclusive=_is_exclusive(snapshot, node),
+        exclusive=_has_own_devices(snapshot, node, layer),
     )
 
 
-def _is_exclusive(snapshot: View, node: NodeUuid) -> bool:
-    found = snapshot.nodes.get(node)
-    return found is not None and bool(filled_ndparams(snapshot, found)["exclusive_storage"])
+def _has_own_devices(snapshot: View, node: NodeUuid, layer: Disk) -> bool:
+    row = TEMPLATES.get(layer.template)
+    can = row is not None and row.can_be_exclusive
+    return can and is_exclusive(snapshot.cluster, group_of(snapshot, node))
 
 
 def _diskparams(snapshot: View, instance: Instance, disk: Disk) -> Params:

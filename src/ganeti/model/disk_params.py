@@ -24,6 +24,7 @@ _RANGES = {
     "meta-stripes": (1, MOST_STRIPES),
     "stripes": (1, MOST_STRIPES),
     "stripe_size": (4, 1 << 20),
+    "spindles": (1, MOST_STRIPES),
     "port": (1, 65535),
     "meta_size": (2, 1 << 20),
 }
@@ -39,13 +40,19 @@ _GROUPS = ("vg", "metavg")
 _FREE_TEXTS = ("disk-custom", "net-custom")
 
 
-def check_disk_params(template: str, given: Mapping[str, Any], field: str) -> Params:
-    """Parameters of one template with values in their types, None among them; unknown ones are refused."""
+def check_disk_params(
+    template: str, given: Mapping[str, Any], field: str, *, of_disk: bool = False
+) -> Params:
+    """Parameters of one template with values in their types, None among them; unknown ones are refused.
+
+    With `of_disk` they may be what only single disks have.
+    """
     row = TEMPLATES.get(template)
     if row is None:
         names = ", ".join(sorted(TEMPLATES))
         raise InputError(f"there is no disk template {template!r:.40}; known: {names}", field)
-    known, checked = row.params, Params()
+    known: Mapping[str, Any] = {**row.params, **row.own_params} if of_disk else row.params
+    checked = Params()
     aliases = ALIASES.get(template, {})
     for word, value in given.items():
         where, name = f"{field}.{word}", aliases.get(word, word)

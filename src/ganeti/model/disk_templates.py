@@ -61,6 +61,8 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     """The first item of the id that all nodes share is a TCP port of the cluster's pool."""
     has_numbers: bool = False
     """Each node calls its part by a number (a minor) that no other disk of this template has there."""
+    can_be_exclusive: bool = False
+    """Whether a disk can have physical devices of its node for itself alone (exclusive storage)."""
     uses_node_disk: bool = False
     """Whether allocators count its disks against the free disk that nodes report."""
     is_balanced: bool = False
@@ -71,6 +73,8 @@ class DiskTemplate(msgspec.Struct, frozen=True):
     """Whether that is the only way."""
     params: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Disk parameters and their defaults. Rates are KiB/s, delays tenths of a second, stripes KiB."""
+    own_params: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """Those that only single disks have; their defaults mean that nothing was said."""
     open_params: bool = False
     """Whether a disk may have parameters that are not in the row: its provider's own."""
     fixed_params: tuple[str, ...] = ()
@@ -132,8 +136,10 @@ PLAIN = DiskTemplate(
     storage=StorageFacts("lvm-vg", "vg_name", param="vg", option="--vg-name"),
     uses_node_disk=True,
     adopts=True,
+    can_be_exclusive=True,
     params={"stripe_size": 64, "stripes": 1, "vg": ""},
-    fixed_params=("vg",),
+    own_params={"spindles": 0},
+    fixed_params=("vg", "spindles"),
 )
 BLOCK_DEVICE = DiskTemplate(
     "blockdev",

@@ -118,6 +118,11 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
         """What a node calls this layer."""
         return self.parts.get(node, self.logical_id)
 
+    @property
+    def spindles(self) -> int | None:
+        """How many physical devices of its node it has for itself; None if that was never said."""
+        return self.params.get("spindles") or None
+
     def layers(self) -> "Iterator[Disk]":
         """The disk and all that lies below it, each before its children."""
         yield self

@@ -40,6 +40,16 @@ def check_node_params(given: Mapping[str, Any]) -> Params:
     return check_params(NODE_PARAMS, given, "ndparams", "node")
 
 
+def check_single_node_params(given: Mapping[str, Any]) -> Params:
+    """Those that one node may have of its own."""
+    if given.get("exclusive_storage") is not None:
+        raise InputError(
+            "is the same for all nodes of a group; set it there (gnt-group modify --node-parameters)",
+            "ndparams.exclusive_storage",
+        )
+    return check_node_params(given)
+
+
 def changed(params: Params, changes: Mapping[str, Any]) -> Params:
     """Parameters after a change; None takes one away, so that the layer below counts again."""
     together = {**params, **changes}

@@ -33,7 +33,7 @@ from ganeti.rpc.procedures.host import (
     VerifyReport,
 )
 from ganeti.storage.drbd.driver import Kernel
-from ganeti.storage.kinds import storage_kind, storage_problems
+from ganeti.storage.kinds import sharing_problems, storage_kind, storage_problems
 from ganeti.store.asides import asides_of, read_aside
 
 CPUS_OF_THE_HOST = 1
@@ -163,6 +163,9 @@ class _Node:
                 name: await self._hypervisor_problems(name) for name in args.hypervisors
             },
             storage_problems=await storage_problems(self.paths, args.storage),
+            sharing_problems=await sharing_problems(self.paths, args.storage)
+            if args.exclusive
+            else [],
             connection_problems=await self._connection_problems(args.nodes),
             certificate_not_after=self.facts.certificate_not_after(),
             ssconf_position=self.facts.ssconf_position(),

@@ -146,6 +146,7 @@ class _Disks:
             device = self.device(args.instance_name, args.disk)
             size = await device.size_mib()
             sync = await device.mirror.sync_status() if size and device.mirror else None
+            spindles = await device.spindles() if size else 0
         except StorageError as err:
             return DiskInfo(exists=False, problem=err.message)
         if size is None:
@@ -155,7 +156,13 @@ class _Disks:
         )
         number = await asyncio.to_thread(_device_number, device.path)
         return DiskInfo(
-            exists=True, path=device.path, size=size, problem=problem, device=number, sync=sync
+            exists=True,
+            path=device.path,
+            size=size,
+            problem=problem,
+            device=number,
+            sync=sync,
+            spindles=spindles,
         )
 
 

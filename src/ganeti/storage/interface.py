@@ -92,6 +92,10 @@ class BlockDevice(abc.ABC):
     async def size_mib(self) -> int | None:
         """The present size, or None if there is no such disk."""
 
+    async def spindles(self) -> int:
+        """How many physical devices it has for itself; 0 where disks share them, or there is no such disk."""
+        return 0
+
     @abc.abstractmethod
     async def check_identity(self) -> None:
         """Fail unless what is there is this very disk, with all its data: asked before it is used or written."""

@@ -68,6 +68,11 @@ class StorageKind(abc.ABC):
         del paths, unit
         return []
 
+    async def sharing(self, paths: Paths, unit: StorageUnit) -> list[str]:
+        """How disks in a unit share devices that each should have for itself, a sentence each."""
+        del paths, unit
+        return []
+
     async def problems(self, paths: Paths) -> list[str]:
         """What is wrong with the node's own settings for this kind, a sentence each."""
         del paths

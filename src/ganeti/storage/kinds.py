@@ -34,6 +34,17 @@ def storage_kind(unit: StorageUnit) -> StorageKind:
     return kind_of_storage(unit.kind)
 
 
+async def sharing_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[str]:
+    """How disks of a node with exclusive storage share devices all the same, a sentence each."""
+    problems = []
+    for unit in wanted:
+        try:
+            problems += await storage_kind(unit).sharing(paths, unit)
+        except StorageError as err:
+            problems.append(f"{unit.kind} storage: {err.message}")
+    return problems
+
+
 async def storage_problems(paths: Paths, wanted: Iterable[StorageUnit]) -> list[str]:
     """What keeps these units from being used, a sentence each."""
     problems: dict[str, None] = {}

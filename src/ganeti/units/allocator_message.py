@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ganeti.base.errors import RpcError
-from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams
+from ganeti.config.fill import filled_beparams, filled_ipolicy, filled_ndparams, is_exclusive
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.storage_units import storage_unit
 from ganeti.model.disk_templates import StorageUnit
@@ -92,7 +92,8 @@ def _nodes(known: _Known, template: str) -> dict[str, Message]:
             nodes[node.name] = _node(snapshot, node) | {"offline": True}
         else:
             info = minus_reserved(answer, reports.snapshot, node, taken)
-            nodes[node.name] = _node(snapshot, node) | _live(info, unit)
+            exclusive = is_exclusive(snapshot.cluster, snapshot.groups[node.group])
+            nodes[node.name] = _node(snapshot, node) | _live(info, unit, exclusive=exclusive)
     return nodes
 
 
@@ -150,7 +151,7 @@ def _node(snapshot: Snapshot, node: Node) -> dict[str, Any]:
     }
 
 
-def _live(info: NodeInfo, unit: StorageUnit | None) -> dict[str, Any]:
+def _live(info: NodeInfo, unit: StorageUnit | None, *, exclusive: bool) -> dict[str, Any]:
     """What a node has now, as the allocator is told; only nodes that answered have it."""
     space = next((space for space in info.storage if space.unit == unit), None)
     return {
@@ -159,8 +160,8 @@ def _live(info: NodeInfo, unit: StorageUnit | None) -> dict[str, Any]:
         "free_memory": info.memory_free,
         "total_disk": space.total if space else 0,
         "free_disk": space.free if space else 0,
-        "total_spindles": 0,
-        "free_spindles": 0,
+        "total_spindles": space.devices if space and exclusive else 0,
+        "free_spindles": space.free_devices if space and exclusive else 0,
         "total_cpus": info.cpu_total,
         "reserved_cpus": info.cpu_node,
     }

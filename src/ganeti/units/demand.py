@@ -41,12 +41,18 @@ class Demand:
             tags=instance.tags,
         )
 
-    def size(self) -> InstanceSize:
-        """What an instance policy looks at."""
+    def size(self, *, exclusive: bool = False) -> InstanceSize:
+        """What an instance policy looks at; with exclusive storage the disks' own spindles count, where they are known."""
         disks = tuple(disk.size for disk in self.disks)
-        return InstanceSize(
-            self.memory, self.vcpus, disks, len(self.nics), self.disk_template, self.spindle_use
-        )
+        own = self.spindles if exclusive else None
+        use = self.spindle_use if own is None else own
+        return InstanceSize(self.memory, self.vcpus, disks, len(self.nics), self.disk_template, use)
+
+    @property
+    def spindles(self) -> int | None:
+        """How many physical devices its disks have for themselves; None if one does not say."""
+        each = [disk.spindles for disk in self.disks]
+        return None if not each or None in each else sum(one or 0 for one in each)
 
     @property
     def disk_space_total(self) -> int:
@@ -63,7 +69,8 @@ class Demand:
             "vcpus": self.vcpus,
             "spindle_use": self.spindle_use,
             "disks": [
-                {"mode": disk.mode, "size": disk.size, "spindles": None} for disk in self.disks
+                {"mode": disk.mode, "size": disk.size, "spindles": disk.spindles}
+                for disk in self.disks
             ],
             "disk_space_total": self.disk_space_total,
             "disk_template": self.disk_template,

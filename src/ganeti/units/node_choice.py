@@ -56,7 +56,14 @@ def minus_reserved(
     storage = []
     for space in info.storage:
         planned = sum(one.disk_space(space.unit, node.uuid) for one in new)
-        storage.append(replace(space, free=max(0, space.free - planned)))
+        devices = sum(one.spindles(space.unit, node.uuid) for one in new)
+        storage.append(
+            replace(
+                space,
+                free=max(0, space.free - planned),
+                free_devices=max(0, space.free_devices - devices),
+            )
+        )
     memory_free = max(0, info.memory_free - memory_on(placements, node.uuid))
     return replace(info, memory_free=memory_free, storage=storage)
 

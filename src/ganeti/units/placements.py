@@ -38,6 +38,12 @@ class Placement:
         takes = node in self.nodes or DISK_TEMPLATES[self.message["disk_template"]].shared
         return int(self.message["disk_space_total"]) if takes else 0
 
+    def spindles(self, unit: StorageUnit, node: NodeUuid) -> int:
+        """How many physical devices its disks will have for themselves there."""
+        if self.unit != unit or node not in self.nodes:
+            return 0
+        return sum(disk["spindles"] or 0 for disk in self.message["disks"])
+
 
 @dataclass
 class Placements:

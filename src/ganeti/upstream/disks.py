@@ -27,7 +27,7 @@ from ganeti.upstream.report import Judge
 from ganeti.upstream.stored import read_stored, written_stored
 
 _READ = {
-    *("uuid", "dev_type", "logical_id", "children", "size", "mode", "params", "name"),
+    *("spindles", "uuid", "dev_type", "logical_id", "children", "size", "mode", "params", "name"),
     *("iv_name", "nodes", "serial_no", "ctime", "mtime", "dynamic_params"),
 }
 _SLOTS = {"pci", "hvinfo"}
@@ -85,6 +85,8 @@ def _single(given: Document, layers: Layers) -> dict[str, Any]:
     if kind == "plain":
         volume_name(first, "logical_id"), volume_name(second, "logical_id")
         own = {"vg": first}
+        if isinstance(given.get("spindles"), int) and given["spindles"] > 0:
+            own["spindles"] = given["spindles"]
     elif DISK_TEMPLATES[kind].in_files:
         _check_path(second, "/")
         first = FILE_DRIVER

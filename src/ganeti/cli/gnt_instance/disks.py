@@ -31,8 +31,8 @@ def grow_disk(args: argparse.Namespace) -> int:
 @table.command(
     "recreate-disks",
     INSTANCE,
-    option("--disk", action="append", metavar="N[:size=SIZE,mode=MODE]",
-           help="only this disk, perhaps with another size or mode; may be repeated"),
+    option("--disk", action="append", metavar="N[:size=SIZE,mode=MODE,spindles=N]",
+           help="only this disk, perhaps with another size, mode or number of spindles; may be repeated"),
     option("-n", "--node", "--nodes", dest="nodes", metavar="NODE[,...]", completion="node",
            help="make all disks on this node, which becomes the primary one"),
     OpOptions("instance_changes.OpInstanceRecreateDisks"),

@@ -70,6 +70,7 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     metavg: str | None = None
     provider: str | None = None
     access: str | None = None
+    spindles: int | None = None
 
     @property
     def all_params(self) -> Params:
@@ -79,6 +80,7 @@ class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "metavg": self.metavg,
             "provider": self.provider,
             "access": self.access,
+            "spindles": self.spindles,
         }
         return {**{name: one for name, one in beside.items() if one is not None}, **self.params}
 

@@ -37,7 +37,8 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
         "TEMPLATE"
     )] = None  # fmt: skip
     disks: Annotated[list[DiskRequest], Field(
-        "disk N, with size and perhaps mode=ro, name, vg, provider, and parameters of its template;"
+        "disk N, with size and perhaps mode=ro, name, vg, provider, spindles (with exclusive storage), and"
+        " parameters of its template;"
         " adopt=NAME in place of a size makes it of a volume or device that is there; may be repeated",
         "! --disk", "N:size=SIZE,...",
         Form.DISKS

@@ -27,7 +27,7 @@ _DISK_PROPERTIES: tuple[tuple[str, str, str, str, ValueKind, Callable[[Disk], An
         "Disk_spindles",
         "DiskSpindles",
         _NUMBER,
-        lambda disk: disk.params.get("spindles"),
+        lambda disk: disk.spindles,
     ),
 )
 

@@ -84,6 +84,21 @@ def _space(name: str, title: str, doc: str, value: Callable[[StorageSpace], int]
     return Field(name, title, ValueKind.UNIT, doc, get, frozenset((Need.NODES,)))
 
 
+def _spindles(
+    name: str, title: str, doc: str, value: Callable[[StorageSpace], int]
+) -> Field[NodeRow]:
+    """As in the original, 0 where disks share devices, or there are no volumes."""
+
+    def get(row: NodeRow) -> Any:
+        space, snapshot = _storage(row), row.context.snapshot
+        if isinstance(space, Missing):
+            return space
+        group = snapshot.groups.get(row.node.group)
+        return value(space) if fill.is_exclusive(snapshot.cluster, group) else 0
+
+    return Field(name, title, _NUMBER, doc, get, frozenset((Need.NODES,)))
+
+
 def _names(instances: Iterable[Instance]) -> list[str]:
     return sorted(instance.name for instance in instances)
 
@@ -251,9 +266,9 @@ _ASKED: tuple[Field[NodeRow], ...] = (
     _space(
         "dfree", "DFree", "Free space for disks, of the first enabled template", lambda s: s.free
     ),
-    _live("sptotal", "SpTotal", _NUMBER, "Spindles, with exclusive storage", lambda _info: NO_DATA),
-    _live(
-        "spfree", "SpFree", _NUMBER, "Free spindles, with exclusive storage", lambda _info: NO_DATA
+    _spindles("sptotal", "SpTotal", "Spindles, with exclusive storage", lambda s: s.devices),
+    _spindles(
+        "spfree", "SpFree", "Free spindles, with exclusive storage", lambda s: s.free_devices
     ),
 )
 

@@ -58,6 +58,8 @@ class DiskInfo(Message, frozen=True, kw_only=True):
     """Major and minor number, if it is a device."""
     sync: SyncStatus | None = None
     """None if it is not mirrored, or not open."""
+    spindles: int = 0
+    """How many physical devices it has for itself; 0 where disks share them."""
 
 
 class GrowDiskArgs(Message, frozen=True, kw_only=True):

@@ -24,6 +24,10 @@ class StorageSpace(Message, frozen=True, kw_only=True):
     unit: StorageUnit
     total: int
     free: int
+    devices: int = 0
+    """Of a volume group: its physical volumes."""
+    free_devices: int = 0
+    """Those of them that a new disk could have for itself."""
 
 
 class NodeInfo(Message, frozen=True, kw_only=True):
@@ -49,6 +53,8 @@ class VerifyArgs(Message, frozen=True, kw_only=True):
     """(name, address, port) of nodes that this one must reach."""
     files: list[str] = []
     """Files to compute the checksums of."""
+    exclusive: bool = False
+    """Whether no two disks may share a physical device."""
 
 
 class VerifyReport(Message, frozen=True, kw_only=True):
@@ -59,6 +65,7 @@ class VerifyReport(Message, frozen=True, kw_only=True):
     time: float
     hypervisor_problems: dict[str, list[str]]
     storage_problems: list[str]
+    sharing_problems: list[str] = []
     connection_problems: dict[str, str]
     """Name of another node -> why it cannot be reached."""
     certificate_not_after: float

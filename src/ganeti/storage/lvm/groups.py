@@ -10,6 +10,7 @@ from ganeti.rpc.procedures.host import StorageSpace
 from ganeti.rpc.procedures.storage_units import UnitState
 from ganeti.storage.kind import Repair, StorageKind
 from ganeti.storage.lvm import commands
+from ganeti.storage.lvm.exclusive import sharing, unused
 from ganeti.storage.lvm.reports import Group, Physical
 from ganeti.storage.lvm.tools import Lvm
 
@@ -36,7 +37,13 @@ class VolumeGroups(StorageKind, Repair):
         if not devices:
             raise StorageError(f"volume group {unit.key} is not there")
         total = sum(one.size for one in devices)
-        return StorageSpace(unit=unit, total=total // MIB, free=free(devices) // MIB)
+        return StorageSpace(
+            unit=unit,
+            total=total // MIB,
+            free=free(devices) // MIB,
+            devices=len(devices),
+            free_devices=len(unused(devices)),
+        )
 
     async def disks(self, paths: Paths, unit: StorageUnit) -> list[StoredDisk]:
         del paths
@@ -44,6 +51,13 @@ class VolumeGroups(StorageKind, Repair):
             return []
         found = await self._lvm.volumes(unit.key)
         return [StoredDisk(unit=unit, name=one.name, size=one.size // MIB) for one in found]
+
+    async def sharing(self, paths: Paths, unit: StorageUnit) -> list[str]:
+        del paths
+        devices = [one for one in await self._lvm.physical() if one.group == unit.key]
+        if not devices:
+            return []
+        return sharing(devices, await self._lvm.parts(unit.key), await self._lvm.volumes(unit.key))
 
     async def repair(self, paths: Paths, key: str) -> list[str]:
         """Give up physical volumes that are gone, with the volumes that lay on them (S6)."""

@@ -72,6 +72,11 @@ class Volume:
         return self.tagged(DISK_TAG)
 
     @property
+    def snapshot_of(self) -> str | None:
+        """UUID of the disk whose snapshot it is."""
+        return self.tagged(SNAPSHOT_TAG)
+
+    @property
     def unwiped_from(self) -> int | None:
         """The first byte that may be another's data, or None."""
         found = self.tagged(UNWIPED_TAG)

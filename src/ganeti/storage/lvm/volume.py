@@ -19,7 +19,7 @@ from ganeti.storage.interface import Adoption, BlockDevice, Snapshots
 from ganeti.storage.lvm import commands
 from ganeti.storage.lvm.commands import VolumeName, Words
 from ganeti.storage.lvm.devices import DeviceMapper, VolumeDevices, opened
-from ganeti.storage.lvm.exclusive import devices_alone
+from ganeti.storage.lvm.exclusive import check_alone, devices_alone
 from ganeti.storage.lvm.reports import DISK_TAG, SNAPSHOT_TAG, UNWIPED_TAG, WAS_TAG, Volume
 from ganeti.storage.lvm.tools import Lvm
 from ganeti.storage.wipe import in_stoppable_thread, wipe
@@ -95,7 +95,7 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
 
     async def _stripes(self) -> tuple[int, int]:
         """How many stripes of how many KiB; no more than there are physical volumes to lie on."""
-        wanted = int(self._disk.params.get("stripes", 1))
+        wanted = self._spindles or int(self._disk.params.get("stripes", 1))
         if wanted > 1:
             usable = [one for one in await self._lvm.physical() if one.group == self._name.group]
             wanted = max(1, min(wanted, sum(one.is_allocatable for one in usable)))
@@ -107,8 +107,13 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             return []
         parts = await self._lvm.parts(self._name.group)
         own = [one.devices for one in parts if one.name == self._name.name]
-        devices = await self._lvm.physical()
-        return devices_alone(devices, self._name.group, size, own[0] if own else ())
+        devices, group = await self._lvm.physical(), self._name.group
+        return devices_alone(devices, group, size, own[0] if own else (), self._spindles)
+
+    @property
+    def _spindles(self) -> int:
+        """How many physical volumes the disk is to have for itself; 0 where that was not said."""
+        return int(self._disk.params.get("spindles", 0)) if self._disk.exclusive else 0
 
     async def _forget(self) -> None:
         """Remove what a failed creation has left; what fails here is for the next call of `remove`."""
@@ -156,6 +161,15 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
             volume = await self._own()
             return None if volume is None else volume.size // MIB
 
+    async def spindles(self) -> int:
+        if not self._disk.exclusive:
+            return 0
+        async with self._naming("look at"):
+            parts = await self._lvm.parts(self._name.group)
+            return max(
+                (len(one.devices) for one in parts if one.name == self._name.name), default=0
+            )
+
     async def check_identity(self) -> None:
         async with self._naming("use"):
             volume = self._whole(await self._own())
@@ -186,7 +200,11 @@ class LogicalVolume(BlockDevice, Snapshots, Adoption):
 
     async def adoptable_mib(self, source: str) -> int:
         async with self._naming("adopt"):
-            return _adoptable(await self._source(source), source) // MIB
+            size = _adoptable(await self._source(source), source)
+            if self._disk.exclusive:
+                parts = await self._lvm.parts(self._name.group)
+                check_alone(parts, source, self._spindles)
+            return size // MIB
 
     async def adopt(self, source: str) -> None:
         async with self._naming("adopt"):

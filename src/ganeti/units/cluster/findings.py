@@ -7,22 +7,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ganeti.base.errors import ErrorCode, RpcError
-from ganeti.config.fill import filled_ipolicy
+from ganeti.config.fill import is_exclusive
 from ganeti.config.index import index_of
 from ganeti.config.kinds import entry_of, kind_of, problems_of
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.disk_templates import DISK_TEMPLATES
+from ganeti.model.disk_templates import DISK_TEMPLATES, TEMPLATES
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.model.verify_codes import VerifyCode
-from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.host import VerifyReport
 from ganeti.rpc.procedures.instances import RunningInstance
 from ganeti.rpc.procedures.programs import OsInfo
-from ganeti.units.demand import Demand
 from ganeti.units.hooks.results import NodeResults
+from ganeti.units.instance.policy import policy_breaches
 from ganeti.units.node.candidate_pool import missing_candidates, wanted_candidates
+from ganeti.units.spindles import REPAIR, misfit
 
 CLOCK_SKEW_S = 150.0
 """How far a node's clock may be from the master's."""
@@ -124,9 +124,9 @@ def policy_findings(snapshot: Snapshot, instances: Iterable[Instance]) -> Iterat
     for instance in instances:
         node = snapshot.nodes.get(instance.primary_node)
         group = snapshot.groups.get(node.group) if node else None
-        demand = Demand.of(snapshot.cluster, instance)
-        wrong = policy_violations(filled_ipolicy(snapshot.cluster, group), demand.size())
-        for text in wrong:
+        if is_exclusive(snapshot.cluster, group):
+            yield from _spindle_findings(instance)
+        for text in policy_breaches(snapshot.cluster, group, instance):
             yield Finding(
                 "EINSTANCEPOLICY",
                 "instance",
@@ -134,6 +134,17 @@ def policy_findings(snapshot: Snapshot, instances: Iterable[Instance]) -> Iterat
                 text,
                 is_error=False,
             )
+
+
+def _spindle_findings(instance: Instance) -> Iterator[Finding]:
+    """Disks on a node with exclusive storage that share devices, or do not say how many they have."""
+    for index, disk in enumerate(instance.disks):
+        if why := misfit(disk):
+            able = TEMPLATES[disk.template].can_be_exclusive
+            code = "EINSTANCEMISSINGCFGPARAMETER" if able else "EINSTANCEUNSUITABLENODE"
+            more = f"; {REPAIR}" if able else ""
+            text = f"disk/{index} is on a node with exclusive storage: {why}{more}"
+            yield Finding(code, "instance", instance.name, text)
 
 
 @dataclass(frozen=True)
@@ -164,6 +175,7 @@ def node_findings(
             for problem in problems
         ),
         *(("ENODEFILESTORAGEPATHS", problem, True) for problem in report.storage_problems),
+        *(("ENODELVM", problem, True) for problem in report.sharing_problems),
         *(("ENODESETUP", problem, True) for problem in report.writable_problems),
         *(("ENODESETUP", problem, True) for problem in report.permission_problems),
         *(

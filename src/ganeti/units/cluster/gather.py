@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ganeti import ssconf
 from ganeti.base.errors import RpcError
+from ganeti.config.fill import is_exclusive
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import ssconf_values
 from ganeti.config.storage_units import storage_unit, storage_units
@@ -82,6 +83,7 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
             *([file.path for file in shared.files] if shared else []),
             *cluster.renewed_files,
         ],
+        exclusive=bool(online) and is_exclusive(cluster, snapshot.groups[online[0].group]),
     )
     reports, running, infos, oses = await asyncio.gather(
         ctx.call_all(online, NODE_VERIFY, args),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError, RpcError
 from ganeti.config.cluster_params import changed_cluster, check_cluster_wish, given_params
-from ganeti.config.fill import filled_ipolicy, filled_nicparams
+from ganeti.config.fill import filled_nicparams
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.config.view import View
@@ -19,7 +19,6 @@ from ganeti.model.cluster_params import CLUSTER_PARAMS
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.opcodes.cluster import OpClusterSetParams
-from ganeti.placement.policy import policy_violations
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
 from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
 from ganeti.units.base import LogicalUnit
@@ -27,9 +26,9 @@ from ganeti.units.cluster.master_ip import master_ip_args, master_of
 from ganeti.units.cluster.os_params import changed_hvparams, check_os_defaults
 from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext
-from ganeti.units.demand import Demand
 from ganeti.units.hooks.environment import cluster_variables, text
 from ganeti.units.hooks.point import HookPoint, on_nodes
+from ganeti.units.instance.policy import policy_breaches
 from ganeti.units.job_source import check_is_local, check_may_set
 from ganeti.units.node.candidate_pool import missing_candidates
 from ganeti.units.node.promotion import make_fit
@@ -213,6 +212,5 @@ def _warn_of_policy(ctx: UnitContext, new: Cluster) -> None:
     snapshot = ctx.snapshot
     for instance in snapshot.instances.values():
         group = snapshot.groups.get(snapshot.nodes[instance.primary_node].group)
-        size = Demand.of(new, instance).size()
-        for why in policy_violations(filled_ipolicy(new, group), size):
+        for why in policy_breaches(new, group, instance):
             ctx.warn(f"instance {instance.name} is outside the new policy: {why}")

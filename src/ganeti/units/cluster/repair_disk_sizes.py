@@ -7,18 +7,19 @@ from ganeti.config.resolve import resolve_instance
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
 from ganeti.jobs.executor import Change, Outcome
+from ganeti.layouts.planner import Planner
 from ganeti.layouts.registry import PLANNERS
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
-from ganeti.model.objects import Instance, InstanceUuid
+from ganeti.model.objects import Disk, Instance, InstanceUuid
 from ganeti.model.opcodes.storage import OpClusterRepairDiskSizes
-from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
+from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs, DiskInfo
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.disks import disks_on
 
 Sizes = dict[tuple[InstanceUuid, int], int]
-"""(instance, index of a disk) -> MiB that it really has."""
+"""(instance, index of a disk) -> MiB, or spindles, that it really has."""
 
 
 class LUClusterRepairDiskSizes(LogicalUnit[OpClusterRepairDiskSizes, list[Instance]]):
@@ -39,21 +40,28 @@ class LUClusterRepairDiskSizes(LogicalUnit[OpClusterRepairDiskSizes, list[Instan
         return sorted(self._chosen(ctx.snapshot), key=lambda one: one.name)
 
     async def execute(self, ctx: UnitContext, plan: list[Instance]) -> Outcome:
-        found: Sizes = {}
+        sizes: Sizes = {}
+        spindles: Sizes = {}
         changed = []
         for instance in plan:
-            for index, (old, new) in (await _sizes(ctx, instance)).items():
-                if new != old:
-                    found[InstanceUuid(instance.uuid), index] = new
-                    changed.append([instance.name, index, "size", new])
+            for index, info in (await _looked_at(ctx, instance)).items():
+                disk, at = instance.disks[index], (InstanceUuid(instance.uuid), index)
+                what = f"disk {index} of {instance.name} has"
+                if info.size != disk.size:
+                    sizes[at] = info.size
+                    changed.append([instance.name, index, "size", info.size])
+                    ctx.info(f"{what} {info.size} MiB, {disk.size} MiB were recorded")
+                if info.spindles and info.spindles != disk.spindles:
+                    spindles[at] = info.spindles
+                    changed.append([instance.name, index, "spindles", info.spindles])
                     ctx.info(
-                        f"disk {index} of {instance.name} has {new} MiB, {old} MiB were recorded"
+                        f"{what} {info.spindles} spindles, {disk.spindles or 'none'} were recorded"
                     )
-        return Outcome(changed, change=_recorded(found) if found else None)
+        return Outcome(changed, change=_recorded(sizes, spindles) if changed else None)
 
 
-async def _sizes(ctx: UnitContext, instance: Instance) -> dict[int, tuple[int, int]]:
-    """Index -> recorded and real size, of the disks that could be looked at."""
+async def _looked_at(ctx: UnitContext, instance: Instance) -> dict[int, DiskInfo]:
+    """Index -> what its node says, of the disks that could be looked at."""
     node = ctx.snapshot.nodes[instance.primary_node]
     if node.offline:
         ctx.warn(f"node {node.name} is marked offline; disks of {instance.name} are left out")
@@ -70,18 +78,24 @@ async def _sizes(ctx: UnitContext, instance: Instance) -> dict[int, tuple[int, i
             why = info.problem or "it is missing"
             ctx.warn(f"disk {disk.index} of {instance.name} is left out: {why}")
             continue
-        found[disk.index] = (disk.size, info.size)
+        found[disk.index] = info
     return found
 
 
-def _recorded(found: Sizes) -> Change:
+def _recorded(sizes: Sizes, spindles: Sizes) -> Change:
+    def changed(planner: Planner, disk: Disk, at: tuple[InstanceUuid, int]) -> Disk:
+        if size := sizes.get(at):
+            disk = planner.grown(disk, size)
+        if count := spindles.get(at):
+            disk = replace(disk, params={**disk.params, "spindles": count})
+        return disk
+
     def change(draft: Draft) -> None:
-        for uuid in dict.fromkeys(uuid for uuid, _index in found):
+        for uuid in dict.fromkeys(uuid for uuid, _index in (*sizes, *spindles)):
             instance = draft.instances[uuid]
             planner = PLANNERS[instance.disk_template]
             disks = tuple(
-                planner.grown(disk, size) if (size := found.get((uuid, index))) else disk
-                for index, disk in enumerate(instance.disks)
+                changed(planner, disk, (uuid, index)) for index, disk in enumerate(instance.disks)
             )
             draft.put(replace(instance, disks=disks))
 

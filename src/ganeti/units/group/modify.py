@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import ErrorCode, InputError, PrereqError
 from ganeti.base.identifiers import plain_name
-from ganeti.config.fill import filled_ipolicy
 from ganeti.config.resolve import resolve_group
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.transaction import Draft
@@ -218,14 +217,13 @@ def _changed(draft: Draft, plan: GroupChange) -> NodeGroup:
 def _warn_of_policy(ctx: UnitContext, plan: GroupChange) -> None:
     """Say which instances are outside the new policy, but were not outside the old one."""
     snapshot = ctx.snapshot
-    old = filled_ipolicy(snapshot.cluster, plan.old)
-    new = filled_ipolicy(snapshot.cluster, plan.new)
+    cluster = snapshot.cluster
     names = sorted(
         instance.name
         for instance in snapshot.instances.values()
         if snapshot.nodes[instance.primary_node].group == plan.old.uuid
-        and policy_breaches(snapshot, instance, new)
-        and not policy_breaches(snapshot, instance, old)
+        and policy_breaches(cluster, plan.new, instance)
+        and not policy_breaches(cluster, plan.old, instance)
     )
     if names:
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

@@ -41,6 +41,7 @@ from ganeti.units.instance.local_copy import copy_disks
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.instance.requests import check_template
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import CloseDisk, RemoveDisk, SetDiskRole
 from ganeti.units.undo.step import Step
 
@@ -105,6 +106,8 @@ async def plan_conversion(
         if needs := space_needed(ctx.snapshot.cluster, new):
             info = await free_resources(ctx, one, f"converting {before.name}", needs)
             check_space(info, one, needs)
+            check_asked(ctx.snapshot, one, after.disks)
+            check_spindles(ctx.snapshot, info, one, after.disks)
     return ConvertPlan(before, after, node)
 
 
@@ -145,7 +148,7 @@ def _new_disks(
     planner, names = PLANNERS[template.name], JobNames(ctx)
     if op.file_storage_dir is not None and not template.in_files:
         raise InputError(f"template {template.name} has no files", "file_storage_dir")
-    given = check_disk_params(template.name, op.ext_params, "ext_params")
+    given = check_disk_params(template.name, op.ext_params, "ext_params", of_disk=True)
     params = {name: value for name, value in given.items() if value is not None}
     node, disks = before.primary_node, list[Disk]()
     for index, old in enumerate(before.disks):

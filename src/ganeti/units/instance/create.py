@@ -75,6 +75,7 @@ from ganeti.units.node_choice import (
     check_space,
     free_resources,
 )
+from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import SetDiskRole
 from ganeti.units.undo.instances import ForgetInstance
 from ganeti.units.undo.step import Step
@@ -255,6 +256,8 @@ class LUInstanceCreate(LogicalUnit[OpInstanceCreate, CreatePlan]):
             memory = demand.memory if self._starts and node is nodes[0] else 0
             check_memory(info, node, memory, what)
             check_space(info, node, needs)
+            check_asked(ctx.snapshot, node, instance.disks)
+            check_spindles(ctx.snapshot, info, node, new)
 
     async def _check_on_node(
         self, ctx: UnitContext, node: Node, instance: Instance, *, has_script: bool

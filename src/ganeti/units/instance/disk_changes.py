@@ -171,7 +171,7 @@ def _request(template: str, params: Params, field: str) -> DiskRequest:
 def _of_template(template: str, params: Params, field: str) -> Params:
     """What is no parameter of every disk, in the types that the disk template has for it."""
     others = {name: value for name, value in params.items() if name not in _COMMON}
-    return check_disk_params(template, others, field)
+    return check_disk_params(template, others, field, of_disk=True)
 
 
 def _site(ctx: UnitContext, instance: Instance, given: str | None, index: int, field: str) -> Site:

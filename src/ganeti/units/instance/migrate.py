@@ -54,6 +54,7 @@ from ganeti.units.instance.reconcile_migration import (
 )
 from ganeti.units.instance.targets import TargetChoice
 from ganeti.units.node_choice import check_online, check_space, free_resources
+from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import SetDiskRole, removals
 from ganeti.units.undo.migrations import EndSource, ReconcileMigration
 from ganeti.units.undo.step import Step
@@ -173,6 +174,7 @@ class LUInstanceMigrate(InstanceUnit[OpInstanceMigrate, Plan]):
         )
         if copied:
             check_space(info, target, needs)
+            check_spindles(ctx.snapshot, info, target, instance.disks)
         await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)
         return shrinking

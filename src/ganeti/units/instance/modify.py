@@ -67,6 +67,7 @@ from ganeti.units.instance.param_changes import changed_params
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.job_source import check_may_set
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+from ganeti.units.spindles import check_asked, check_spindles
 from ganeti.units.undo.disks import closings, removals
 from ganeti.units.undo.guests import ChangeDisk, ChangeMedium, ChangeNic, SetMemory
 from ganeti.units.undo.step import Step
@@ -257,13 +258,16 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         wanted = self.op.runtime_mem or (new["maxmem"] if new["maxmem"] > old["maxmem"] else 0)
         more_memory = wanted - state.memory if state is not None and not self.op.force else 0
         known = {disk.uuid for disk in before.disks} | ctx.snapshot.table(DetachedDisk).keys()
-        more_space = space_needed(cluster, [one for one in after.disks if one.uuid not in known])
+        more = [one for one in after.disks if one.uuid not in known]
+        check_asked(ctx.snapshot, node, more)
+        more_space = space_needed(cluster, more)
         if more_memory <= 0 and not more_space:
             return
         info = await free_resources(ctx, node, what, more_space)
         check_memory(info, node, max(0, more_memory), what)
         if more_space:
             check_space(info, node, more_space)
+            check_spindles(ctx.snapshot, info, node, more)
 
     async def _is_hot(
         self, ctx: UnitContext, node: Node, instance: Instance, state: RunningInstance | None

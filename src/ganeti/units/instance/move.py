@@ -52,6 +52,7 @@ from ganeti.units.instance.replace_disks import (
 )
 from ganeti.units.instance.targets import MOVE, TargetChoice
 from ganeti.units.node_choice import check_memory, check_online, check_space, free_resources
+from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import RemoveDisk, removals
 from ganeti.units.undo.step import Step
 
@@ -123,6 +124,7 @@ class LUInstanceMove(InstanceUnit[OpInstanceMove, MovePlan]):
         check_memory(info, target, memory if start else 0, what)
         if makes:
             check_space(info, target, needs)
+            check_spindles(ctx.snapshot, info, target, instance.disks)
         if start:
             await check_links(ctx, target, instance)
         check_nothing_there(await running_state(ctx, target, instance), target, instance)

@@ -1,21 +1,20 @@
 """Instance policies: the one check that every operation makes which creates, changes or moves an instance."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ganeti.base.errors import ErrorCode, PrereqError
-from ganeti.config.fill import filled_ipolicy
-from ganeti.config.snapshot import Snapshot
-from ganeti.model.objects import Instance, NodeGroup
+from ganeti.config.fill import filled_ipolicy, is_exclusive
+from ganeti.model.objects import Cluster, Instance, NodeGroup
 from ganeti.placement.policy import policy_violations
 from ganeti.units.context import UnitContext
 from ganeti.units.demand import Demand
 from ganeti.units.instance.access import primary_node
 
 
-def policy_breaches(snapshot: Snapshot, instance: Instance, policy: Mapping[str, Any]) -> list[str]:
-    """What of an instance a policy forbids, a sentence each."""
-    return policy_violations(policy, Demand.of(snapshot.cluster, instance).size())
+def policy_breaches(cluster: Cluster, group: NodeGroup | None, instance: Instance) -> list[str]:
+    """What of an instance the policy of a group (None: the cluster's) forbids, a sentence each."""
+    size = Demand.of(cluster, instance).size(exclusive=is_exclusive(cluster, group))
+    return policy_violations(filled_ipolicy(cluster, group), size)
 
 
 def check_instance_policy(
@@ -28,7 +27,7 @@ def check_instance_policy(
     snapshot = ctx.snapshot
     wrong = []
     for group in groups or (snapshot.groups[primary_node(ctx, instance).group],):
-        found = policy_breaches(snapshot, instance, filled_ipolicy(snapshot.cluster, group))
+        found = policy_breaches(snapshot.cluster, group, instance)
         if not found:
             return
         wrong.append(f"violates the policy of group {group.name}: {'; '.join(found)}")

@@ -15,10 +15,12 @@ from ganeti.jobs.executor import Outcome
 from ganeti.layouts.planner import placed_disks
 from ganeti.locking.levels import Level, Mode
 from ganeti.locking.requests import ALL, LockRequest, lock
+from ganeti.model.disk_params import check_disk_params
 from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Disk, Instance, Node, NodeUuid
 from ganeti.model.opcodes.base import DiskRequest
 from ganeti.model.opcodes.instance_changes import OpInstanceRecreateDisks
+from ganeti.model.param_checks import changed as changed_params
 from ganeti.model.params import Params
 from ganeti.rpc.procedures.disks import BLOCKDEV_INFO, DiskArgs
 from ganeti.units.allocation import PlacementRequest, choose_nodes
@@ -36,6 +38,7 @@ from ganeti.units.instance.disk_changes import size_of
 from ganeti.units.instance.disks import JobNames, create_disks, disks_on, planner_of
 from ganeti.units.instance.requests import check_disks, disk_mode
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+from ganeti.units.spindles import check_asked, check_spindles
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ class LUInstanceRecreateDisks(InstanceUnit[OpInstanceRecreateDisks, RecreatePlan
             await self._check_gone(ctx, node, after, sorted(wanted))
             info = await free_resources(ctx, node, f"disks of {instance.name}", needs)
             check_space(info, node, needs)
+            check_asked(ctx.snapshot, node, again)
+            check_spindles(ctx.snapshot, info, node, again)
         return RecreatePlan(after, tuple(disk.uuid for disk in again))
 
     async def _check_down(self, ctx: UnitContext, instance: Instance) -> None:
@@ -167,7 +172,7 @@ def _wanted(given: Sequence[int | list[Any]]) -> dict[int, Params]:
             case int(index):
                 params: Params = {}
             case [int(index), dict() as params]:
-                only_known(params, ("size", "mode"), field)
+                only_known(params, ("size", "mode", "spindles"), field)
             case _:
                 raise InputError("must be an index, or [index, parameters]", field)
         if isinstance(index, bool) or index < 0:
@@ -189,5 +194,9 @@ def _changed(disks: Sequence[Disk], wanted: dict[int, Params]) -> tuple[Disk, ..
         size = size_of(params, f"disks[{index}]") if "size" in params else disk.size
         mode = str(params.get("mode", disk.mode))
         check_disks([DiskRequest(size=size, mode=mode)], None)
-        changed[index] = replace(disk, size=size, mode=disk_mode(mode))
+        asked = {"spindles": params["spindles"]} if "spindles" in params else {}
+        own = check_disk_params(disk.template, asked, f"disks[{index}]", of_disk=True)
+        changed[index] = replace(
+            disk, size=size, mode=disk_mode(mode), params=changed_params(disk.params, own)
+        )
     return tuple(changed)

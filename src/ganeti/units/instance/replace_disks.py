@@ -47,6 +47,7 @@ from ganeti.units.instance.disks import (
 )
 from ganeti.units.instance.policy import check_instance_policy
 from ganeti.units.node_choice import check_can_host, check_online, check_space, free_resources
+from ganeti.units.spindles import check_spindles
 from ganeti.units.undo.disks import RemoveDisk, SetDiskRole, removals
 from ganeti.units.undo.step import Step
 
@@ -281,6 +282,7 @@ class LUInstanceReplaceDisks(InstanceUnit[OpInstanceReplaceDisks, ReplacePlan | 
         needs = space_needed(ctx.snapshot.cluster, disks)
         info = await free_resources(ctx, node, f"replacing disks of {instance.name}", needs)
         check_space(info, node, needs)
+        check_spindles(ctx.snapshot, info, node, disks)
 
     async def _faulty(
         self, ctx: UnitContext, instance: Instance, chosen: Sequence[int]

@@ -53,7 +53,7 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
         if disk.name is not None:
             plain_name(disk.name, f"{where}.name")
         if template is not None:
-            check_disk_params(template.name, disk.all_params, f"{where}.params")
+            check_disk_params(template.name, disk.all_params, f"{where}.params", of_disk=True)
             check_adoption(disk, template, where)
     if template is not None:
         if template.has_disks and not disks:
@@ -181,5 +181,5 @@ def build_disk(request: DiskRequest, planner: Planner, site: Site, names: Names)
 
 
 def _own_params(request: DiskRequest, template: DiskTemplate) -> Params:
-    checked = check_disk_params(template.name, request.all_params, "disks")
+    checked = check_disk_params(template.name, request.all_params, "disks", of_disk=True)
     return {name: value for name, value in checked.items() if value is not None}

@@ -15,7 +15,7 @@ from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.hypervisor_param import PORT_MAX
 from ganeti.model.objects import GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.node import OpNodeAdd
-from ganeti.model.param_checks import changed, check_node_params
+from ganeti.model.param_checks import changed, check_single_node_params
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.host import VERSION
 from ganeti.units.base import LogicalUnit
@@ -52,7 +52,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
                 raise InputError("this version cannot do that", field)
         if op.node_setup:
             raise InputError("a node is set up by joining it: use gnt-node add", "node_setup")
-        check_node_params(op.ndparams)
+        check_single_node_params(op.ndparams)
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         return [lock(Level.NODE_GROUP, self._group(snapshot).uuid)]
@@ -102,7 +102,7 @@ class LUNodeAdd(LogicalUnit[OpNodeAdd, Node]):
             drained=op.drained,
             master_capable=op.master_capable,
             vm_capable=op.vm_capable,
-            ndparams=changed({}, check_node_params(op.ndparams)),
+            ndparams=changed({}, check_single_node_params(op.ndparams)),
         )
 
     def _again(self, snapshot: Snapshot, known: Node) -> Node:

@@ -14,7 +14,7 @@ from ganeti.locking.levels import Level
 from ganeti.locking.requests import ALL, LockRequest, lock
 from ganeti.model.objects import Node
 from ganeti.model.opcodes.node import OpNodeSetParams
-from ganeti.model.param_checks import changed, check_node_params
+from ganeti.model.param_checks import changed, check_single_node_params
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import node_variables
@@ -62,7 +62,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         check_wish(op)
         if op.secondary_ip is not None:
             check_address(op.secondary_ip, "secondary_ip")
-        check_node_params(op.ndparams or {})
+        check_single_node_params(op.ndparams or {})
 
     def _node(self, snapshot: Snapshot) -> Node:
         return resolve_node(snapshot, self.op.node_uuid or self.op.node_name)
@@ -80,7 +80,7 @@ class LUNodeSetParams(LogicalUnit[OpNodeSetParams, ModifyPlan]):
         new = replace(
             with_role(old, op),
             secondary_ip=op.secondary_ip or old.secondary_ip,
-            ndparams=changed(old.ndparams, check_node_params(op.ndparams or {})),
+            ndparams=changed(old.ndparams, check_single_node_params(op.ndparams or {})),
         )
         self._check_instances(ctx.snapshot, old, new)
         promoted = self._promoted(ctx, old, new)

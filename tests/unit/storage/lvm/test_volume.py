@@ -326,21 +326,3 @@ async def test_what_is_used_or_anothers_is_not_adopted(
     for name in ("-f", "../x", "x_rmeta_0"):
         with pytest.raises(StorageError):
             await disk(model).adopt(name)
-
-
-async def test_with_exclusive_storage_a_disk_has_physical_volumes_for_itself(
-    model: ModelLvm,
-) -> None:
-    for name in ("/dev/sdb", "/dev/sdc"):
-        model.devices[name] = ModelPhysical("xenvg", 16 * MIB)
-    alone = replace(SPEC, exclusive=True)
-    await disk(model, alone).create(8)
-    assert model.volumes[KEY].on == ("/dev/sdb",)
-    other = replace(alone, uuid=OTHER, logical_id=("xenvg", "other"))
-    await disk(model, other).create(8)
-    assert model.volumes["xenvg", "other"].on == ("/dev/sdc",)
-    await disk(model, alone).grow(32)
-    assert model.volumes[KEY].on == ("/dev/sdb", "/dev/sda")
-    model.devices["/dev/sda"].used = 32 * MIB
-    with pytest.raises(StorageError, match="too few physical volumes that nobody uses"):
-        await disk(model, replace(other, uuid=UUID[:-1] + "7", logical_id=("xenvg", "x"))).create(8)
