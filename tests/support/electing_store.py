@@ -112,6 +112,10 @@ class ElectingStore:
     async def backup(self, sink: ByteSink) -> Position:
         return await self.inner.backup(sink)
 
+    @property
+    def is_degraded(self) -> bool:
+        return self.inner.is_degraded
+
     def statistics(self) -> StoreStatistics:
         return self.inner.statistics()
 

@@ -34,6 +34,7 @@ from ganeti.query.execute import (
     kind_of,
     known_field,
 )
+from ganeti.query.fields.field import Field
 from ganeti.query.fields.job import JobContext
 
 JOBS_LIMIT = 20_000
@@ -63,6 +64,21 @@ class _Method(NamedTuple):
     most: int
     at_once: Callable[[Arguments], Any] | None = None
     """What the handler would answer, or None where that needs time."""
+
+
+class _Awaited(NamedTuple):
+    """What a client that waits for a job knows, and wants to know."""
+
+    job_id: int
+    fields: list[Field[Any]]
+    previous: list[Any] | None
+    serial: int
+    """Of the last line of its log that the client has."""
+    timeout_s: float
+
+
+_QUICK = frozenset(("id", "status", "priority", "received_ts", "start_ts", "end_ts"))
+"""Fields of a job that take no time, whatever the job has done."""
 
 
 class LuxiMethods:
@@ -103,7 +119,7 @@ class LuxiMethods:
             "SubmitJobToDrainedQueue": _Method(self._submit_to_drained, 1, 1),
             "SubmitManyJobs": _Method(self._submit_many, 1, 2),
             "SubmitJobAs": _Method(self._submit_as, 3, 3),
-            "WaitForJobChange": _Method(self._wait_for_change, 5, 5),
+            "WaitForJobChange": _Method(self._wait_for_change, 5, 5, self._end_at_once),
             "PickupJob": _Method(self._pickup, 1, 1),
             "CancelJob": _Method(self._cancel, 1, 2),
             "ArchiveJob": _Method(self._archive, 1, 1),
@@ -247,22 +263,32 @@ class LuxiMethods:
     def _now_ns(self) -> int:
         return int(self._clock.time() * 1e9)
 
+    def _end_at_once(self, args: Arguments) -> list[Any] | None:
+        """How a job that said nothing has ended, for who asks for little of it."""
+        status = self._queue.status(args.job_id(0))
+        if status is None or not status.is_final or not _QUICK.issuperset(args.texts(1)):
+            return None
+        asked, job = _awaited(args), self._queue.view(args.job_id(0))
+        if job is None or any(job.log):
+            return None
+        return [job_row(asked.fields, JobContext(job)), []]
+
     async def _wait_for_change(self, args: Arguments, _caller: Caller) -> Any:
-        job_id = args.job_id(0)
-        fields = [known_field(KINDS["job"], name) for name in args.texts(1)]
-        previous = args.raw(2)
-        if previous is not None and not isinstance(previous, list):
-            raise InputError("must be a list or null", "WaitForJobChange[2]")
-        serial = 0 if args.raw(3) is None else int(args.number(3))
-        timeout_s = min(max(args.number(4), 0.0), WAIT_LIMIT_S)
-        context = await self._queries.find_job(job_id)
-        if context is None:
-            raise _lost(job_id)
-        if context.job.status.is_final:
+        asked = _awaited(args)
+        status = self._queue.status(asked.job_id)
+        if status is None or status.is_final:
+            context = await self._queries.find_job(asked.job_id)
+            if context is None:
+                raise _lost(asked.job_id)
             log = [entry for entries in context.job.log for entry in entries]
-            return [job_row(fields, context), [entry for entry in log if entry[0] > serial]]
+            new = [entry for entry in log if entry[0] > asked.serial]
+            return [job_row(asked.fields, context), new]
         news = await self._queue.wait_for_change(
-            job_id, lambda job: job_row(fields, JobContext(job)), previous, serial, timeout_s
+            asked.job_id,
+            lambda job: job_row(asked.fields, JobContext(job)),
+            asked.previous,
+            asked.serial,
+            asked.timeout_s,
         )
         return NO_CHANGE if news is None else list(news)
 
@@ -390,6 +416,16 @@ class LuxiMethods:
         if len(text) > WATCHER_MEMORY_LIMIT:
             raise InputError(f"has more than {WATCHER_MEMORY_LIMIT} characters", "memory")
         await self._queue.keep_watcher_memory(text)
+
+
+def _awaited(args: Arguments) -> _Awaited:
+    fields = [known_field(KINDS["job"], name) for name in args.texts(1)]
+    previous = args.raw(2)
+    if previous is not None and not isinstance(previous, list):
+        raise InputError("must be a list or null", "WaitForJobChange[2]")
+    serial = 0 if args.raw(3) is None else int(args.number(3))
+    timeout_s = min(max(args.number(4), 0.0), WAIT_LIMIT_S)
+    return _Awaited(args.job_id(0), fields, previous, serial, timeout_s)
 
 
 def _lost(job_id: int) -> JobLost:

@@ -164,6 +164,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._can_write = asyncio.Event()
         self._can_write.set()
         self._method = ""
+        self._parsed: Request | None = None
+        """The message that is the next to be worked on, where it has been read already."""
         self._last_words = b""
         self.task: asyncio.Task[None] | None = None
 
@@ -222,6 +224,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._server.buffered_bytes -= self._buffer.pending_bytes
         self._buffer = MessageBuffer()
         self._waiting.clear()
+        self._parsed = None
         self._can_write.set()
         self._stop_the_clock()
         if self.task is not None and self._server.dispatcher.is_abandonable(self._method):
@@ -253,6 +256,7 @@ class _Connection(asyncio.BufferedProtocol):
             except Exception:  # noqa: BLE001 - whose fault it is, the task says
                 break
             if answer is None:
+                self._parsed = request
                 break
             server.requests += 1
             answers.append(encode_answer(answer))
@@ -271,8 +275,9 @@ class _Connection(asyncio.BufferedProtocol):
             await self._drain()
             while self._waiting:
                 message = self._take_message()
+                parsed, self._parsed = self._parsed, None
                 await self._server.turns.turn()
-                await self._send(encode_answer(await self._answer(message)))
+                await self._send(encode_answer(await self._answer(message, parsed)))
                 self._resume_if_empty()
         except Exception:  # noqa: BLE001 - one connection must not end the others
             _log.exception("a LUXI connection failed")
@@ -283,10 +288,10 @@ class _Connection(asyncio.BufferedProtocol):
             if self._is_ended:
                 self._hang_up()
 
-    async def _answer(self, message: bytes) -> Answer:
+    async def _answer(self, message: bytes, parsed: Request | None) -> Answer:
         self._server.requests += 1
         try:
-            request = await self._parse(message)
+            request = parsed or await self._parse(message)
         except InputError as err:
             return Answer(False, f"Failed to parse request: {err.message}")
         self._method = request.method
@@ -362,6 +367,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._last_words = encode_answer(Answer(False, why))
         self._is_ended = True
         self._waiting.clear()
+        self._parsed = None
         self._stop_the_clock()
         if self.task is None:
             self._hang_up()

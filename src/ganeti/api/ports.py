@@ -8,6 +8,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL_SOURCE, LogEntry
+from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.query.context import JobRow
 from ganeti.store.interface import Position
@@ -77,6 +78,10 @@ class Queue(Protocol):
     async def keep_watcher_memory(self, text: str, /) -> None: ...
 
     def ids(self) -> list[int]: ...
+
+    def status(self, job_id: int, /) -> JobStatus | None:
+        """Of a job that is not archived; None if there is none."""
+        ...
 
     def view(self, job_id: int, /) -> JobRow | None: ...
 

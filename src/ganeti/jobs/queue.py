@@ -259,6 +259,11 @@ class JobQueue:
 
     # Reading
 
+    def status(self, job_id: int) -> JobStatus | None:
+        """The state of a job of the queue; None if there is none (it may be archived)."""
+        job = self._jobs.get(job_id)
+        return None if job is None else job.status
+
     def view(self, job_id: int) -> JobView | None:
         """A job of the queue as it is now; None if there is none (it may be archived)."""
         job = self._jobs.get(job_id)
@@ -360,8 +365,8 @@ class JobQueue:
             job.watch.observer = partial(self._changed_by_id, job.id)
 
     def _changed_by_id(self, job_id: int) -> None:
-        if (job := self._jobs.get(job_id)) is not None:
-            self._changed(job)
+        if self.on_change is not None and (job := self._jobs.get(job_id)) is not None:
+            self.on_change(job)
 
     def _changed(self, job: LiveJob) -> None:
         if self.on_change is not None:

@@ -14,6 +14,7 @@ from ganeti.base.errors import GanetiError, JobLost, JobQueueDrained
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState
+from ganeti.model.names import JobStatus
 from ganeti.model.opcodes import OpCode
 from ganeti.protocols.luxi import Answer, Request
 from ganeti.query.execute import ClusterFacts, QueryExecutor
@@ -98,6 +99,10 @@ class FakeQueue(FakeJobs):
             self.refuse[number] if number in self.refuse else await self.submit(ops)
             for number, ops in enumerate(jobs)
         ]
+
+    def status(self, job_id: int, /) -> JobStatus | None:
+        job = self.view(job_id)
+        return None if job is None else job.status
 
     async def cancel(self, job_id: int, /) -> tuple[bool, str]:
         if self.view(job_id) is None:

@@ -200,6 +200,23 @@ async def test_an_ended_job_has_its_last_news_at_once(master: Master) -> None:
     assert master.queue.waited == []
 
 
+async def test_the_end_of_a_job_that_said_nothing_needs_no_task(master: Master) -> None:
+    line = (1, (7, 0), "message", "a")
+    master.queue.live = [job(5), job(6, JobStatus.RUNNING), job(7, log=[[line]])]
+
+    def at_once(job_id: int, *fields: str) -> Any:
+        request = Request("WaitForJobChange", [job_id, list(fields), None, None, 60])
+        found = master.methods().answer_at_once(request, CALLER)
+        return None if found is None else found.result
+
+    assert at_once(5, "status", "id") == [["success", 5], []]
+    assert at_once(5, "status") == await result(
+        master, "WaitForJobChange", 5, ["status"], None, None, 60
+    )
+    for asked in ((6, "status"), (7, "status"), (8, "status"), (5, "status", "opresult")):
+        assert at_once(*asked) is None
+
+
 async def test_a_job_that_is_not_there_is_lost(master: Master) -> None:
     answer = await ask(master, "WaitForJobChange", 99, ["status"], None, None, 60)
     assert answer.result[0] == "JobLost"
