@@ -12,7 +12,7 @@ TEST_PACKAGES := qemu-system-x86 qemu-utils ovmf socat strace nftables iptables 
 	swtpm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install deb packages format lint unit check test test-host soak bench requirements pins \
+.PHONY: help setup install deb packages format lint unit check suite test test-host soak bench requirements pins \
 	demo demo-down clean
 
 help: ## print this list
@@ -51,8 +51,11 @@ unit: $(STAMP) ## the tests that need no daemon and no virtual machine; of many 
 check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many like cases some
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint unit
 
-test: packages lint ## everything, with real daemons and real virtual machines
+suite: packages $(STAMP) ## all tests, with real daemons and real virtual machines
 	$(PYTEST) -n 3 --dist loadgroup -m 'not soak' --durations=12
+
+test: packages $(STAMP) ## everything: lint and all tests side by side
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint suite
 
 test-host: packages $(STAMP) ## only the tests with real virtual machines
 	$(PYTEST) -m host
