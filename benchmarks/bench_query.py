@@ -136,6 +136,10 @@ class NoJobs:
     async def archived_view(self, job_id: int, /) -> None:
         del job_id
 
+    async def archived_ids(self, *, below: int | None, limit: int) -> list[int]:
+        del below, limit
+        return []
+
 
 class Shown:
     """The configuration, for readers."""

@@ -29,18 +29,32 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    def send(self, path: str) -> None:
-        """A GET."""
-        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {LOGIN}\r\n\r\n"
+    def send(self, path: str, etag: str = "") -> None:
+        """A GET; with a tag it asks whether the answer is another one now."""
+        known = f"If-None-Match: {etag}\r\n" if etag else ""
+        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {LOGIN}\r\n{known}\r\n"
         self.writer.write(head.encode())
 
-    async def get(self, path: str) -> bytes:
-        """A GET and its answer's body."""
+    async def etag(self, path: str) -> str:
+        """The tag of an answer."""
         self.send(path)
         head = await self.reader.readuntil(b"\r\n\r\n")
+        await self.reader.readexactly(_field(head, b"content-length"))
+        return head.lower().partition(b"etag: ")[2].partition(b"\r\n")[0].decode()
+
+    async def get(self, path: str, etag: str = "") -> bytes:
+        """A GET and its answer's body; with a tag there is none, as nothing has changed."""
+        self.send(path, etag)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        if etag:
+            assert head.startswith(b"HTTP/1.1 304"), head
+            return b""
         assert head.startswith(b"HTTP/1.1 200"), head
-        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-        return await self.reader.readexactly(length)
+        return await self.reader.readexactly(_field(head, b"content-length"))
+
+
+def _field(head: bytes, name: bytes) -> int:
+    return int(head.lower().partition(name + b": ")[2].partition(b"\r\n")[0])
 
 
 class Rest:
@@ -65,14 +79,14 @@ class Rest:
         return list(await asyncio.gather(*(self.connect() for _ in range(count))))
 
 
-async def per_second(clients: list[Client], path: str, seconds: float) -> float:
+async def per_second(clients: list[Client], path: str, seconds: float, etag: str = "") -> float:
     """How many answers all clients together get in a second, each asking again and again."""
     end, count = time.perf_counter() + seconds, 0
 
     async def again(client: Client) -> int:
         done = 0
         while time.perf_counter() < end:
-            await client.get(path)
+            await client.get(path, etag)
             done += 1
         return done
 
@@ -181,6 +195,10 @@ async def measure(cluster: VirtualCluster, *, quick: bool) -> dict[str, Any]:
     await instances(cluster, 100 if quick else 1000)
     bulk = await per_second(many[:4], "/2/instances?bulk=1", seconds)
     found["rest_bulk_1000_per_second"] = round(bulk / (10 if quick else 1), 1)
+    names = "/2/instances"
+    found["rest_names_1000_per_second"] = round(await per_second(many[:4], names, seconds))
+    same = await per_second(many[:4], names, seconds, await many[0].etag(names))
+    found["rest_names_1000_unchanged_per_second"] = round(same)
     found["event_ms"] = round(await event_ms(rest, cluster, 50 if quick else 500, 10), 1)
     idle, slow = (200, 20) if quick else (2000, 200)
     found["rest_p99_ms"] = round(await crowded_ms(rest, idle, slow, seconds), 1)

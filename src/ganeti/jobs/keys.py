@@ -1,16 +1,21 @@
 """Idempotency keys: who submits with the same key again gets the same job (F16).
 
-A batch has one key, and its jobs have `KEY/0`, `KEY/1` …; a key itself has no slash.
+A batch has one key, and its jobs have `KEY/0`, `KEY/1` …; a key itself has no slash. `KEY.DIGEST` also says
+what was asked: the same key with another digest is refused, as long as the job of the first is in the queue. That
+is stored with the job, so it holds under the next master, and whichever REST server is asked.
 """
 
 import asyncio
 from collections.abc import Container, Coroutine, Iterable, Sequence
 from typing import Any
 
-from ganeti.base.errors import GanetiError, NotMaster
+from ganeti.base.errors import ErrorCode, GanetiError, NotMaster, PrereqError
 from ganeti.jobs.record import LiveJob
 from ganeti.jobs.submission import Submission
 from ganeti.model.opcodes import OpCode
+
+DIGEST = "."
+"""Before the digest of what was asked, in a key that has one."""
 
 
 class Keys:
@@ -19,12 +24,30 @@ class Keys:
     def __init__(self, submission: Submission) -> None:
         self._submission = submission
         self._ids: dict[str, asyncio.Future[int]] = {}
+        self._digests: dict[str, str] = {}
+        """What is before the digest -> the whole key."""
         self._batches: dict[str, asyncio.Future[None]] = {}
         """Batches on their way; a second one with the same key waits for the end of the first."""
 
     def get(self, key: str) -> asyncio.Future[int] | None:
-        """The id of the job with this key, perhaps only after a while."""
-        return self._ids.get(key)
+        """The id of the job with this key, perhaps only after a while; PrereqError if that was for something else."""
+        stem = key.partition(DIGEST)[0]
+        used = self._digests.get(stem)
+        if used is not None and used != key:
+            raise PrereqError(
+                "this idempotency key was used for another request", ErrorCode.NOT_UNIQUE
+            )
+        return self._ids.get(key) or self._ids.get(stem)  # an earlier version had no digest
+
+    def _know(self, key: str, answer: asyncio.Future[int]) -> None:
+        self._ids[key] = answer
+        stem, has_digest, _ = key.partition(DIGEST)
+        if has_digest:
+            self._digests[stem] = key
+
+    def _forget(self, key: str) -> None:
+        del self._ids[key]
+        self._digests.pop(key.partition(DIGEST)[0], None)
 
     def submit(self, key: str, ops: Sequence[OpCode], *, source: str) -> Coroutine[Any, Any, int]:
         """Submit a job with a key that no job has; the key is free again if that fails.
@@ -32,7 +55,7 @@ class Keys:
         The key is taken at once, before the result is awaited.
         """
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._ids[key] = answer
+        self._know(key, answer)
         return self._submit(key, ops, answer, source)
 
     async def _submit(
@@ -47,7 +70,7 @@ class Keys:
             if isinstance(result, int):
                 answer.set_result(result)
             else:
-                del self._ids[key]
+                self._forget(key)
                 answer.set_exception(result)
                 answer.exception()  # nobody else may be waiting
         return await answer
@@ -100,13 +123,13 @@ class Keys:
         """The keys of jobs that were found in the store."""
         for job in jobs:
             if job.key is not None:
-                self._ids[job.key] = _done(job.id)
+                self._know(job.key, _done(job.id))
 
     def forget_all_but(self, job_ids: Container[int]) -> None:
         """Keys live as long as their jobs are in the queue."""
         for key, known in list(self._ids.items()):
             if known.done() and known.result() not in job_ids:
-                del self._ids[key]
+                self._forget(key)
 
 
 def _done(job_id: int) -> asyncio.Future[int]:

@@ -15,7 +15,7 @@ from ganeti.model import wire
 from ganeti.web.audit import Audit
 from ganeti.web.bodies import read_body
 from ganeti.web.delays import LoginDelays
-from ganeti.web.lists import Encoded
+from ganeti.web.lists import Encoded, has_already
 from ganeti.web.operations import ARGUMENTS_LIMIT, Arguments, Call, JobOf
 from ganeti.web.refusals import Refusal, bad_request, error_body, forbidden, refusal_of
 from ganeti.web.routes import Routes
@@ -155,7 +155,7 @@ async def _response(call: Call, result: Any, request: web.BaseRequest) -> web.St
     if isinstance(result, Text):
         return web.Response(text=result.body, content_type=result.content_type)
     if isinstance(result, Encoded):
-        if result.etag and result.etag in call.headers.get("If-None-Match", "").split(", "):
+        if has_already(call, result.etag):
             return web.Response(status=304, headers={"ETag": result.etag})
         headers = dict(result.headers)
         if result.etag:

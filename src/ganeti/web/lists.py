@@ -41,6 +41,8 @@ class Listed:
     """What lists of names call the name."""
     change: Change | None = None
     """Made with each object."""
+    is_live: bool = False
+    """Whether nodes are asked for some of the fields, so that an answer changes by itself."""
 
     def collection(self) -> Handler:
         """Answers `GET` of the collection."""
@@ -58,6 +60,16 @@ class Listed:
 
 async def _one(listed: Listed, call: Call) -> Any:
     name = call.items[0]
+
+    async def whole() -> bytes:
+        return wire.encode(await _found(listed, call, name))
+
+    if listed.is_live:
+        return tagged(await whole())
+    return await positioned(call, ("one", listed.method, listed.uri, name), whole)
+
+
+async def _found(listed: Listed, call: Call, name: str) -> dict[str, Any]:
     try:
         rows = await call.services.master.ask(listed.method, [name], list(listed.fields), False)
     except PrereqError as err:
@@ -66,16 +78,18 @@ async def _one(listed: Listed, call: Call) -> Any:
         raise
     if not rows:
         raise not_found(f"there is no {name}")
-    return tagged(wire.encode(listed.shown(listed.fields, rows[0])))
+    return listed.shown(listed.fields, rows[0])
 
 
 async def _collection(listed: Listed, call: Call) -> Any:
-    if not call.arguments.flag("bulk"):
+    asked = (listed.method, call.user.rights.scope, *_page_arguments(call))
+
+    async def names_only() -> bytes:
         rows = await call.services.master.ask(listed.method, [], ["name"], False)
         names = await _of_scope(listed, call, sorted(row[0] for row in rows))
         chosen = page(call, names, lambda name: name)
         found = [{listed.id_field: name, "uri": f"{listed.uri}/{name}"} for name in chosen]
-        return tagged(wire.encode(found))
+        return wire.encode(found)
 
     async def whole() -> bytes:
         rows = await call.services.master.ask(listed.method, [], list(listed.fields), False)
@@ -86,8 +100,9 @@ async def _collection(listed: Listed, call: Call) -> Any:
             objects = page(call, sorted(objects, key=_name), _name)
         return wire.encode(objects)
 
-    asked = (listed.method, call.user.rights.scope, *_page_arguments(call))
-    return await recent(call, asked, whole)
+    if not call.arguments.flag("bulk"):
+        return await positioned(call, ("names", *asked), names_only)
+    return await (recent if listed.is_live else positioned)(call, asked, whole)
 
 
 def _name(one: dict[str, Any]) -> str:
@@ -111,6 +126,29 @@ async def recent(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]]) -
         body = await make()
         call.services.answers.put(asked, state, begun, body)
     return tagged(body)
+
+
+async def positioned(call: Call, asked: Any, make: Callable[[], Awaitable[bytes]]) -> Encoded:
+    """An answer that the configuration alone makes: its tag is the position of that, and what was asked.
+
+    So who has it already costs one question to the master. Another position may make the same answer.
+    """
+    begun = call.services.clock.monotonic()
+    position = str(await call.services.master.ask(STATE)).partition(".")[0]
+    digest = hashlib.sha256(repr((asked, call.user.name)).encode()).hexdigest()[:16]
+    etag = f'"{position}-{digest}"'
+    if has_already(call, etag):
+        return Encoded(b"", etag)
+    body = call.services.answers.get(asked, position, begun)
+    if body is None:
+        body = await make()
+        call.services.answers.put(asked, position, begun, body)
+    return Encoded(body, etag)
+
+
+def has_already(call: Call, etag: str) -> bool:
+    """Whether the client has said that it has the answer with this tag."""
+    return bool(etag) and etag in call.headers.get("If-None-Match", "").split(", ")
 
 
 def tagged(body: bytes) -> Encoded:

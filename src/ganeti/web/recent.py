@@ -1,4 +1,4 @@
-"""What the REST server remembers for a moment: answers that are still true, and keys of submissions."""
+"""What the REST server remembers for a moment: answers that are still true."""
 
 from collections import OrderedDict
 from typing import Any
@@ -7,7 +7,6 @@ ANSWERS_LIMIT = 64
 ANSWERS_BYTES = 64 * 1024 * 1024
 AGE_S = 1.0
 """How long live data counts, as among the master's own clients (`query/live.py`)."""
-KEYS_LIMIT = 10_000
 
 
 class RecentAnswers:
@@ -32,18 +31,3 @@ class RecentAnswers:
         while self._kept and (len(self._kept) > ANSWERS_LIMIT or self._bytes > ANSWERS_BYTES):
             _, (_, _, gone) = self._kept.popitem(last=False)
             self._bytes -= len(gone)
-
-
-class RecentKeys:
-    """What was asked with a key (`Idempotency-Key`), so that another request with it is noticed."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
-
-    def is_same(self, key: str, asked: bytes) -> bool:
-        """Whether the key is new, or was used for the same request."""
-        known = self._kept.setdefault(key, asked)
-        self._kept.move_to_end(key)
-        if len(self._kept) > KEYS_LIMIT:
-            self._kept.popitem(last=False)
-        return known == asked

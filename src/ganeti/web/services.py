@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ganeti.base.clock import Clock, SystemClock
 from ganeti.web.master import Master
-from ganeti.web.recent import RecentAnswers, RecentKeys
+from ganeti.web.recent import RecentAnswers
 
 if TYPE_CHECKING:
     from ganeti.web.events import EventHub
@@ -22,7 +22,6 @@ class Services:
     events: "EventHub | None" = None
     clock: Clock = field(default_factory=SystemClock)
     answers: RecentAnswers = field(default_factory=RecentAnswers)
-    keys: RecentKeys = field(default_factory=RecentKeys)
     connections: Callable[[], int] = lambda: 0
     """How many clients there are."""
     requests: dict[tuple[str, int], int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from ganeti.api.luxi_methods import LuxiMethods
 from ganeti.api.luxi_server import Caller
 from ganeti.api.rest_methods import RestMethods
 from ganeti.base.clock import FrozenClock
-from ganeti.base.errors import GanetiError, JobLost, JobQueueDrained
+from ganeti.base.errors import ErrorCode, GanetiError, JobLost, JobQueueDrained, PrereqError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.pending_undo import PendingStep
 from ganeti.model.job import LOCAL_SOURCE, LogEntry, OpState
@@ -84,6 +84,9 @@ class FakeQueue(FakeJobs):
             raise JobQueueDrained("the queue is drained")
         if key is not None and key in self.keys:
             return self.keys.index(key) + 1
+        stems = [one.partition(".")[0] for one in self.keys if one is not None]
+        if key is not None and key.partition(".")[0] in stems:
+            raise PrereqError("the key was used for another request", ErrorCode.NOT_UNIQUE)
         self.keys.append(key)
         self.sources.append(source)
         self.submitted.append(ops)

@@ -224,6 +224,24 @@ async def test_the_same_key_gives_the_same_job() -> None:
 
 
 @pytest.mark.requirement("F16")
+async def test_a_key_is_for_one_request_also_after_a_crash() -> None:
+    rig = await Rig.loaded()
+    first, second = await asyncio.gather(
+        rig.queue.submit([act()], key="k1.aa"),
+        rig.queue.submit([act()], key="k1.bb"),
+        return_exceptions=True,
+    )
+    assert isinstance(second, PrereqError)
+    after = await rig.restart()
+    assert await after.queue.submit([act()], key="k1.aa") == first
+    with pytest.raises(PrereqError, match="used for another request"):
+        await after.queue.submit([act()], key="k1.cc")
+    old = await after.queue.submit([act()], key="k2")
+    assert await after.queue.submit([act()], key="k2.aa") == old
+    await after.end()
+
+
+@pytest.mark.requirement("F16")
 async def test_the_same_key_gives_the_same_batch_also_after_a_crash() -> None:
     rig = await Rig.loaded()
     batch: list[list[OpCode]] = [
@@ -394,7 +412,7 @@ async def test_secrets_are_used_but_never_stored_or_shown() -> None:
 
 @pytest.mark.requirement("F38")
 async def test_a_queued_job_that_lost_its_secrets_ends_with_that_reason() -> None:
-    rig = await Rig.begin()
+    rig = await Rig.loaded()
     await rig.queue.load()
     await rig.config.change(lambda draft: _limit(draft, 0))
     job_id = await rig.queue.submit([create(osparams_secret={"pw": "hunter2"})])

@@ -13,8 +13,13 @@ from ganeti.model.job import remote_source
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OPCODES
 from ganeti.query.execute import KINDS
+from ganeti.web.lists import Listed
 from ganeti.web.operations import JobOf, Operation
 from ganeti.web.resources.every import OPERATIONS
+from ganeti.web.resources.groups import GROUPS
+from ganeti.web.resources.instances import INSTANCES
+from ganeti.web.resources.networks import NETWORKS
+from ganeti.web.resources.nodes import NODES, ONE_NODE
 from ganeti.web.rights import Right
 from tests.support.rest import GUEST, OPERATOR, READER, TENANT, RestRig
 from tests.unit.query.cluster import job
@@ -249,6 +254,29 @@ async def test_what_has_not_changed_is_not_sent_again(rig: RestRig) -> None:
         "GET", "/2/instances?bulk=1", headers={"If-None-Match": first.headers["etag"]}
     )
     assert (changed.status, changed.json) == (200, [])
+
+
+@pytest.mark.parametrize("listed", [INSTANCES, NODES, ONE_NODE, GROUPS, NETWORKS])
+def test_what_asks_nodes_is_declared_so(listed: Listed) -> None:
+    kind = KINDS[listed.method.removeprefix("Query").removesuffix("s").lower()]
+    assert listed.is_live is any(kind.fields[name].needs for name in listed.fields)
+
+
+async def test_the_tag_of_what_the_configuration_says_is_its_position(rig: RestRig) -> None:
+    for path in ("/2/groups?bulk=1", "/2/instances", "/2/groups/default", "/2/nodes"):
+        first = await rig.ask("GET", path)
+        known = {"If-None-Match": first.headers["etag"]}
+        assert first.headers["etag"].startswith('"1-')
+        calls = rig.services.master.calls
+        again = await rig.ask("GET", path, headers=known)
+        assert (again.status, again.body) == (304, b"")
+        assert rig.services.master.calls == calls + 1, "the position, and nothing else"
+        elsewhere = await rig.ask("GET", "/2/networks", headers=known)
+        assert elsewhere.status == 200
+        snapshot = rig.master.config.snapshot
+        rig.master.config.snapshot = dataclasses.replace(snapshot, position=2)
+        assert (await rig.ask("GET", path, headers=known)).status == 200
+        rig.master.config.snapshot = snapshot
 
 
 @pytest.mark.requirement("F16")

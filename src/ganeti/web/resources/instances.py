@@ -41,7 +41,9 @@ def _with_memory(instance: dict[str, Any]) -> dict[str, Any]:
     return {**instance, "beparams": {**beparams, "memory": beparams["maxmem"]}}
 
 
-INSTANCES = Listed("QueryInstances", fields.INSTANCE, "/2/instances", change=_with_memory)
+INSTANCES = Listed(
+    "QueryInstances", fields.INSTANCE, "/2/instances", change=_with_memory, is_live=True
+)
 
 
 def _creation(call: Call) -> dict[str, Any]:

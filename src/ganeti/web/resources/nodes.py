@@ -46,8 +46,8 @@ def _with_alias(node: dict[str, Any]) -> dict[str, Any]:
     return {**node, "secondary_ip": node["sip"]}
 
 
-NODES = Listed("QueryNodes", fields.NODE, "/2/nodes")
-ONE_NODE = Listed("QueryNodes", fields.NODE, "/2/nodes", change=_with_alias)
+NODES = Listed("QueryNodes", fields.NODE, "/2/nodes", is_live=True)
+ONE_NODE = Listed("QueryNodes", fields.NODE, "/2/nodes", change=_with_alias, is_live=True)
 
 
 async def _role(call: Call) -> str:
