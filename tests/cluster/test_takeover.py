@@ -11,8 +11,8 @@ import pytest
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
-from tests.support.debian_ganeti import COMMANDS, PYTHON
-from tests.support.debian_packages import environment, unpacked
+from tests.support.debian_ganeti import COMMANDS, PROGRAMS
+from tests.support.debian_packages import said_by_python, unpacked
 from tests.support.local_cluster import LocalCluster, local_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -59,18 +59,10 @@ def add_again(cluster: LocalCluster, number: int) -> None:
 
 def opened_by_the_original(path: Path) -> dict[str, Any]:
     """What its own reader and its `cfgupgrade --dry-run` say of a configuration."""
-    root = unpacked(*COMMANDS)
-    programs = root / "usr/share/ganeti/3.0"
-    found_there = environment(root)
-    there = {**found_there, "PYTHONPATH": f"{programs}:{found_there['PYTHONPATH']}"}
-    words = [PYTHON, "-W", "ignore", str(READER), str(path), str(programs)]
-    done = subprocess.run(
-        words, env=there, capture_output=True, text=True, check=False, timeout=120
+    programs = unpacked(*COMMANDS) / PROGRAMS
+    said: dict[str, Any] = said_by_python(
+        READER, str(path), str(programs), packages=COMMANDS, below=PROGRAMS
     )
-    if done.returncode and "ModuleNotFoundError" in done.stderr:
-        pytest.skip(f"Debian's Python lacks a library: {done.stderr.splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return said
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.paths import Paths
-from tests.support.debian_packages import environment, unpacked
+from tests.support.debian_packages import PYTHON, environment, unpacked
 
 COMMANDS = (
     "ganeti-3.0",
@@ -16,8 +16,8 @@ COMMANDS = (
 )
 """The commands, and the libraries that all of them load."""
 HTOOLS = ("ganeti-htools-3.0", "libpcre3", "libcurl4")
-PYTHON = "/usr/bin/python3"
-"""Debian's own: the libraries are for that one."""
+PROGRAMS = "usr/share/ganeti/3.0"
+"""Where its own Python packages are among the files."""
 
 
 def run_debian(
@@ -27,7 +27,7 @@ def run_debian(
     if not Path(PYTHON).exists() or os.geteuid() != 0:
         pytest.skip("Debian's commands need Debian's Python, and root for a mount namespace")
     root = unpacked(*COMMANDS)
-    programs = root / "usr/share/ganeti/3.0"
+    programs = root / PROGRAMS
     script = (
         "mkdir -p /run/ganeti /var/lib/ganeti;"
         ' mount --bind "$1" /run/ganeti; mount --bind "$2" /var/lib/ganeti; shift 2; exec "$@"'

@@ -1,15 +1,19 @@
 """Debian packages of foreign clients: fetched once by apt-get into the cache, unpacked, never installed."""
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "debian"
 FETCH_LIMIT_S = 60
+PYTHON = "/usr/bin/python3"
+"""Debian's own: the libraries among the packages are for that one."""
 
 
 def unpacked(*packages: str) -> Path:
@@ -56,3 +60,24 @@ def environment(root: Path) -> dict[str, str]:
         "PYTHONPATH": str(root / "usr/lib/python3/dist-packages"),
         "LD_LIBRARY_PATH": ":".join(libraries),
     }
+
+
+def said_by_python(script: Path, *words: str, packages: tuple[str, ...], below: str = "") -> Any:
+    """What a script prints as JSON on its last line when Debian's Python runs it with these packages' libraries.
+
+    `below` is a further directory of libraries among their files. Skips the test where that Python lacks something.
+    """
+    if not Path(PYTHON).exists():
+        pytest.skip("there is no Debian Python here")
+    root = unpacked(*packages)
+    found = environment(root)
+    if below:
+        found["PYTHONPATH"] = f"{root / below}:{found['PYTHONPATH']}"
+    done = subprocess.run(
+        [PYTHON, "-W", "ignore", str(script), *words],
+        env=found, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    if done.returncode and "ModuleNotFoundError" in done.stderr:
+        pytest.skip(f"Debian's Python lacks a library: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])

@@ -161,8 +161,8 @@ def duration_s(text: str, field: str = "duration") -> int:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
-    """`N:k=v,…` options in the order of N, which must count from 0 without a gap."""
+def numbered(texts: Sequence[str] | None, field: str) -> dict[int, dict[str, Any]]:
+    """`N:k=v,…` options by N."""
     found: dict[int, dict[str, Any]] = {}
     for text in texts or ():
         number, colon, rest = text.partition(":")
@@ -172,6 +172,12 @@ def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
         if index in found:
             raise InputError(f"number {index} is given twice", field)
         found[index] = key_values(rest, f"{field}[{index}]")
+    return found
+
+
+def indexed(texts: Sequence[str] | None, field: str) -> list[dict[str, Any]]:
+    """`N:k=v,…` options in the order of N, which must count from 0 without a gap."""
+    found = numbered(texts, field)
     missing = next((number for number in range(len(found)) if number not in found), None)
     if missing is not None:
         raise InputError(f"number {missing} is missing; they count from 0", field)

@@ -1,24 +1,52 @@
 """move-instance: instances go from one cluster to another that shares its domain secret (S203)."""
 
 import argparse
-import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from getpass import getpass
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
 from ganeti.base.terminal import Parser, say
 from ganeti.cli.cluster_doors import FINAL, REST_PORT, Door, RestAccess, door, password_in
 from ganeti.cli.command import run_guarded
+from ganeti.cli.key_values import (
+    backend_params,
+    merged_key_values,
+    numbered,
+    texts,
+)
 from ganeti.model.instance_view import NicView
 
 if TYPE_CHECKING:  # slow to import
     from ganeti.model.opcodes import OpCode
+    from ganeti.model.opcodes.base import NicRequest
 
 PROG = "move-instance"
 WAITED_FOR = "remote-import"
+_LINKED = ("mode", "link", "vlan")
+_FOR_ONE = (
+    "--dest-instance-name",
+    "--net",
+    "--backend-parameters",
+    "--hypervisor-parameters",
+    "--os-parameters",
+)
+_NIC_KEYS = ("mac", "ip", *_LINKED, "name", "network")
 COMPRESSIONS = ("none", "gzip", "gzip-fast", "gzip-slow", "zstd", "lz4")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Values that an instance has at the destination in place of its own; None: those of that cluster."""
+
+    nics: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """By number of the interface."""
+    hvparams: Mapping[str, Any] = field(default_factory=dict)
+    beparams: Mapping[str, Any] = field(default_factory=dict)
+    osparams: Mapping[str, str] = field(default_factory=dict)
 
 
 class Wishes(NamedTuple):
@@ -31,6 +59,7 @@ class Wishes(NamedTuple):
     disk_template: str | None = None
     compress: str = "none"
     start: bool = True
+    changes: Changes = Changes()
 
 
 def move(
@@ -74,39 +103,25 @@ def import_opcode(
     instance: Mapping[str, Any], prepared: Mapping[str, Any], wishes: Wishes
 ) -> "OpCode":
     """The instance as the destination is to have it."""
-    from ganeti.model.opcodes.base import DiskRequest, NicRequest
+    from ganeti.model.opcodes.base import DiskRequest
     from ganeti.model.opcodes.instance import OpInstanceCreate
 
     primary, _, secondary = (wishes.node or "").partition(":")
-    name = wishes.dest_name or instance["name"]
-    renamed = name != instance["name"]
+    changes = wishes.changes
     return OpInstanceCreate(
-        instance_name=name,
+        instance_name=wishes.dest_name or instance["name"],
         mode=WAITED_FOR,
         disk_template=wishes.disk_template or instance["disk_template"],
         disks=[
             DiskRequest(size=disk["size"], mode=disk["mode"], name=disk["name"])
             for disk in instance["disks"]
         ],
-        nics=[
-            NicRequest(
-                mac="auto" if renamed else nic.mac,
-                ip=nic.ip,
-                name=nic.name,
-                network=nic.network_name,
-                **(
-                    {}
-                    if nic.network
-                    else {key: getattr(nic, key) for key in ("mode", "link", "vlan")}
-                ),
-            )
-            for nic in itertools.starmap(NicView, instance["nics"])
-        ],
+        nics=_nics(instance, wishes),
         os_type=instance["os"] or None,
-        osparams=instance["os_instance"],
+        osparams={**instance["os_instance"], **changes.osparams},
         hypervisor=instance["hypervisor"],
-        hvparams=instance["hv_instance"],
-        beparams=instance["be_instance"],
+        hvparams=_changed(instance["hv_instance"], changes.hvparams),
+        beparams=_changed(instance["be_instance"], changes.beparams),
         tags=list(instance["tags"]),
         pnode=primary or None,
         snode=secondary or None,
@@ -117,6 +132,36 @@ def import_opcode(
         source_x509_ca=prepared["x509_ca"],
         source_instance_name=instance["name"],
     )
+
+
+def _changed(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**own, **changes}.items() if value is not None}
+
+
+def _nics(instance: Mapping[str, Any], wishes: Wishes) -> "list[NicRequest]":
+    from ganeti.model.opcodes.base import NicRequest
+
+    changes = wishes.changes.nics
+    nics = [NicView(*values) for values in instance["nics"]]
+    if extra := sorted(changes.keys() - set(range(len(nics)))):
+        raise InputError(
+            f"the instance has {len(nics)} network interfaces and no number {extra[0]};"
+            " a move makes no new ones",
+            "--net",
+        )
+    renamed = wishes.dest_name not in (None, instance["name"])
+    wanted = []
+    for number, nic in enumerate(nics):
+        change = changes.get(number, {})
+        own = {key: getattr(nic, key) for key in ("ip", "name")}
+        own["mac"] = "auto" if renamed else nic.mac
+        # A network says mode, link and VLAN; so each of both takes the place of the other.
+        if "network" not in change and nic.network and not change.keys() & set(_LINKED):
+            own["network"] = nic.network_name
+        elif "network" not in change and not nic.network:
+            own |= {key: getattr(nic, key) for key in _LINKED}
+        wanted.append(NicRequest(**_changed(own, change)))
+    return wanted
 
 
 def _run(cluster: Door, op: "OpCode") -> Any:
@@ -172,47 +217,52 @@ def parser() -> argparse.ArgumentParser:
             metavar="FILE",
             help=f"file with one line, that user's password{otherwise}",
         )
+    _add_wishes(found)
+    return found
+
+
+def _add_wishes(found: argparse.ArgumentParser) -> None:
+    for names, value, meaning in (
+        ("--dest-instance-name", "NAME", "another name, for one instance"),
+        ("--dest-primary-node", "NODE", "node that is to run it"),
+        ("--dest-secondary-node", "NODE", "node that has a copy of it"),
+        ("-I --iallocator", "NAME", "allocator that chooses the nodes"),
+        ("--dest-disk-template", "TEMPLATE", "how its disks are kept there"),
+    ):
+        found.add_argument(*names.split(), metavar=value, help=meaning)
+    for names, value, meaning in (
+        ("--net", "N:k=v,...", "of interface N another mac, ip, network, mode, link, vlan, name"),
+        ("-B --backend-parameters", "k=v,...", "other backend parameters"),
+        ("-H --hypervisor-parameters", "k=v,...", "other hypervisor parameters"),
+        ("-O --os-parameters", "k=v,...", "other parameters of the OS definition"),
+    ):
+        found.add_argument(
+            *names.split(), action="append", metavar=value, help=f"{meaning}, for one instance"
+        )
     found.add_argument(
         "-p", "--parallel", type=int, default=1, metavar="N", help="move so many at once"
     )
     found.add_argument(
-        "--keep-source-instance", action="store_true", help="leave it, down, at the source"
-    )
-    found.add_argument(
-        "--dest-instance-name", metavar="NAME", help="another name, for one instance"
-    )
-    found.add_argument("--dest-primary-node", metavar="NODE", help="node that is to run it")
-    found.add_argument("--dest-secondary-node", metavar="NODE", help="node that has a copy of it")
-    found.add_argument("--iallocator", metavar="NAME", help="allocator that chooses the nodes")
-    found.add_argument(
-        "--dest-disk-template", metavar="TEMPLATE", help="how its disks are kept there"
-    )
-    found.add_argument(
         "--compress", choices=COMPRESSIONS, default="none", help="compress the data on its way"
     )
-    found.add_argument("--no-start", action="store_true", help="leave it down at the destination")
-    return found
+    for name, meaning in (
+        ("--keep-source-instance", "leave it, down, at the source"),
+        ("--no-start", "leave it down at the destination"),
+    ):
+        found.add_argument(name, action="store_true", help=meaning)
+    unused = "accepted, without effect: an allocation waits for no node"
+    found.add_argument("--opportunistic-tries", type=int, metavar="N", help=unused)
+    found.add_argument("--opportunistic-delay", type=int, metavar="SECONDS", help="the same")
+    for names in ("-v --verbose", "-d --debug"):
+        found.add_argument(
+            *names.split(), action="store_true", help="accepted; all that happens is told"
+        )
 
 
 def run(argv: Sequence[str]) -> int:
     """Move all that are named; 0 if every one was."""
     args = parser().parse_args(argv)
-    if args.dest_instance_name and len(args.instances) > 1:
-        raise InputError("is for one instance", "--dest-instance-name")
-    if args.dest_secondary_node and not args.dest_primary_node:
-        raise InputError("needs --dest-primary-node", "--dest-secondary-node")
-    if not 1 <= args.parallel <= 64:  # noqa: PLR2004 - threads, each with two jobs
-        raise InputError("must be from 1 to 64", "--parallel")
-    nodes = [one for one in (args.dest_primary_node, args.dest_secondary_node) if one]
-    wishes = Wishes(
-        keep_source=args.keep_source_instance,
-        dest_name=args.dest_instance_name,
-        node=":".join(nodes) or None,
-        iallocator=args.iallocator,
-        disk_template=args.dest_disk_template,
-        compress=args.compress,
-        start=not args.no_start,
-    )
+    wishes = _wishes(args)
     source, target = _doors(args)
 
     def one(name: str) -> bool:
@@ -227,20 +277,71 @@ def run(argv: Sequence[str]) -> int:
         return 0 if all(list(pool.map(one, args.instances))) else 1
 
 
+def _wishes(args: argparse.Namespace) -> Wishes:
+    changes = Changes(
+        nics={
+            number: _nic(values, number) for number, values in numbered(args.net, "nics").items()
+        },
+        hvparams={
+            name: None if value == "default" else value
+            for name, value in merged_key_values(args.hypervisor_parameters, "hvparams").items()
+        },
+        beparams=backend_params(args.backend_parameters),
+        osparams=texts(args.os_parameters, "osparams"),
+    )
+    if len(args.instances) > 1:
+        for option in _FOR_ONE:
+            if getattr(args, option.removeprefix("--").replace("-", "_")):
+                raise InputError("is for one instance", option)
+    if args.dest_secondary_node and not args.dest_primary_node:
+        raise InputError("needs --dest-primary-node", "--dest-secondary-node")
+    if args.dest_primary_node and args.iallocator:
+        raise InputError("give either a node or an allocator, not both", "--iallocator")
+    if not 1 <= args.parallel <= 64:  # noqa: PLR2004 - threads, each with two jobs
+        raise InputError("must be from 1 to 64", "--parallel")
+    nodes = [one for one in (args.dest_primary_node, args.dest_secondary_node) if one]
+    return Wishes(
+        keep_source=args.keep_source_instance,
+        dest_name=args.dest_instance_name,
+        node=":".join(nodes) or None,
+        iallocator=args.iallocator,
+        disk_template=args.dest_disk_template,
+        compress=args.compress,
+        start=not args.no_start,
+        changes=changes,
+    )
+
+
+def _nic(values: Mapping[str, Any], number: int) -> dict[str, str | None]:
+    """What an interface is to have; `none` is no value."""
+    found: dict[str, str | None] = {}
+    for key, value in values.items():
+        if key not in _NIC_KEYS:
+            known = ", ".join(_NIC_KEYS)
+            raise InputError(f"there is no {key}; known: {known}", f"nics[{number}]")
+        if isinstance(value, bool):
+            raise InputError("needs a value", f"nics[{number}].{key}")
+        found[key] = None if value == "none" else value
+    return found
+
+
 def _doors(args: argparse.Namespace) -> tuple[Door, Door]:
     """Both clusters; what is not said of the destination's REST server is as the source's."""
     port = REST_PORT if args.src_rapi_port is None else args.src_rapi_port
+    user = args.src_username or ""
     source = RestAccess(
         port,
         args.src_ca_file or "",
-        args.src_username or "",
-        _password(args.src_password_file, "--src-password-file"),
+        user,
+        _password(args.src_password_file, "--src-password-file", user, args.source),
     )
+    other = args.dest_username or ""
     target = RestAccess(
         port if args.dest_rapi_port is None else args.dest_rapi_port,
         args.dest_ca_file or source.ca_file,
-        args.dest_username or source.username,
-        _password(args.dest_password_file, "--dest-password-file") or source.password,
+        other or user,
+        _password(args.dest_password_file, "--dest-password-file", other, args.destination)
+        or source.password,
     )
     for access, option in ((source, "--src-rapi-port"), (target, "--dest-rapi-port")):
         if not 1 <= access.port <= 65535:  # noqa: PLR2004 - ports
@@ -248,8 +349,13 @@ def _doors(args: argparse.Namespace) -> tuple[Door, Door]:
     return door(args.source, source), door(args.destination, target)
 
 
-def _password(name: str | None, option: str) -> str:
-    return password_in(name, option) if name else ""
+def _password(file: str | None, option: str, user: str, where: str) -> str:
+    """The password from the file, else from who sits at the terminal if a user is named; '' if there is none."""
+    if file:
+        return password_in(file, option)
+    if user and not where.startswith("/") and sys.stdin.isatty():
+        return getpass(f"Password of {user} at {where}: ")
+    return ""
 
 
 def main() -> NoReturn:

@@ -44,9 +44,11 @@ def renamed(files: Mapping[str, bytes], environment: Mapping[str, str]) -> dict[
 
 
 def _interfaces(environment: Mapping[str, str], dns: Sequence[str]) -> dict[str, Any]:
+    # With the new name, for `ifupdown` and others configure by the key here what the kernel calls otherwise.
     return {
-        f"nic{number}": {
+        f"eth{number}": {
             "match": {"macaddress": environment[f"NIC_{number}_MAC"]},
+            "set-name": f"eth{number}",
             **_addresses(environment, f"NIC_{number}_", dns),
         }
         for number in range(int(environment.get("NIC_COUNT", "0")))

@@ -8,7 +8,7 @@ import pytest
 from ganeti.base.errors import ExecError, GanetiError, InputError
 from ganeti.cli import move_instance
 from ganeti.cli.cluster_doors import News, RestAccess, door
-from ganeti.cli.move_instance import COMPRESSIONS, Wishes, move, run
+from ganeti.cli.move_instance import COMPRESSIONS, Changes, Wishes, import_opcode, move, run
 from ganeti.model import compression
 from ganeti.model.instance_view import NicView
 
@@ -108,6 +108,64 @@ def test_the_destination_may_be_another_in_what_was_said() -> None:
     assert one.ops[-1].remove_instance is False
 
 
+@pytest.mark.requirement("S221")
+def test_values_may_be_others_at_the_destination(monkeypatch: pytest.MonkeyPatch) -> None:
+    doors = {"/one": source(), "/other": FakeDoor({})}
+    monkeypatch.setattr(move_instance, "door", lambda where, _access: doors[where])
+    words = ["--net=0:mac=auto,link=br1,ip=none", "-B", "maxmem=512m,minmem=default", "-O", "x=y"]
+    assert run(["/one", "/other", *words, "-H", "acpi=default,kernel_path=/k", NAME]) == 0
+    [made] = doors["/other"].ops
+    nic = made.nics[0]
+    assert (nic.mac, nic.mode, nic.link, nic.ip) == ("auto", "bridged", "br1", None)
+    assert (made.beparams, made.hvparams) == ({"maxmem": 512}, {"kernel_path": "/k"})
+    assert made.osparams == {"ns1": "a", "x": "y"}
+
+
+@pytest.mark.parametrize(
+    ("network", "change", "found"),
+    [
+        ("net1", {}, ("net1", None)),
+        ("net1", {"name": "n2"}, ("net1", None)),
+        ("net1", {"link": "br9"}, (None, "br9")),
+        ("net1", {"network": None}, (None, None)),
+        ("net1", {"network": "net2"}, ("net2", None)),
+        (None, {"network": "net2"}, ("net2", None)),
+        (None, {"vlan": "7"}, (None, "br0")),
+    ],
+)
+def test_a_network_and_a_link_take_the_place_of_each_other(
+    network: str | None, change: dict[str, Any], found: tuple[Any, Any]
+) -> None:
+    info = network and {"name": network}
+    nic = NicView("nic", "n", "192.0.2.7", "aa:00:00:00:00:01", "bridged", "br0", "", network, info)
+    wishes = Wishes(changes=Changes(nics={0: change}))
+    made: Any = import_opcode({**INSTANCE, "nics": [nic]}, PREPARED, wishes)
+    assert (made.nics[0].network, made.nics[0].link) == found
+    assert made.nics[0].ip == "192.0.2.7"
+
+
+def test_a_password_is_asked_for_at_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[RestAccess] = []
+
+    def fake(_where: str, access: RestAccess) -> FakeDoor:
+        known.append(access)
+        return source() if len(known) == 1 else FakeDoor({})
+
+    monkeypatch.setattr(move_instance, "door", fake)
+    monkeypatch.setattr(move_instance, "getpass", lambda prompt: f"for {prompt}")
+    clusters = ["a.example.com", "b.example.com"]
+    for terminal, words, wanted in (
+        (True, ["--src-username=u"], ["for Password of u at a.example.com: "] * 2),
+        (True, ["--src-username=u", "--dest-username=v"],
+         ["for Password of u at a.example.com: ", "for Password of v at b.example.com: "]),
+        (False, ["--src-username=u"], ["", ""]),
+    ):  # fmt: skip
+        monkeypatch.setattr("sys.stdin.isatty", lambda answer=terminal: answer)
+        known.clear()
+        run([*clusters, *words, NAME])
+        assert [access.password for access in known] == wanted
+
+
 def test_a_destination_that_refuses_lets_nothing_be_sent() -> None:
     one, other = source(), FakeDoor({"said": ExecError("no memory")})
     with pytest.raises(GanetiError, match="no memory"):
@@ -138,6 +196,14 @@ def test_wrong_words_are_refused() -> None:
         ["/a", "/b", "x", "y", "--dest-instance-name=z"],
         ["/a", "/b", "x", "--dest-secondary-node=n"],
         ["/a", "/b", "x", "--parallel=0"],
+        ["/a", "/b", "x", "--dest-primary-node=n", "--iallocator=hail"],
+        ["/a", "/b", "x", "y", "--net=0:mac=auto"],
+        ["/a", "/b", "x", "y", "-B", "vcpus=2"],
+        ["/a", "/b", "x", "y", "-H", "acpi=true"],
+        ["/a", "/b", "x", "y", "-O", "a=b"],
+        ["/a", "/b", "x", "--net=0:speed=9"],
+        ["/a", "/b", "x", "--net=0:mac"],
+        ["/a", "/b", "x", "--net=mac=auto"],
     ):
         with pytest.raises(InputError):
             run(words)

@@ -34,13 +34,18 @@ def test_a_seed_says_who_and_where_the_instance_is() -> None:
     assert json.loads(found["network-config"]) == {
         "version": 2,
         "ethernets": {
-            "nic0": {
+            "eth0": {
                 "match": {"macaddress": "aa:00:00:11:22:33"},
+                "set-name": "eth0",
                 "addresses": ["192.0.2.9/24"],
                 "routes": [{"to": "0.0.0.0/0", "via": "192.0.2.1"}],
                 "nameservers": {"addresses": ["192.0.2.53"]},
             },
-            "nic1": {"match": {"macaddress": "aa:00:00:11:22:34"}, "dhcp4": True},
+            "eth1": {
+                "match": {"macaddress": "aa:00:00:11:22:34"},
+                "set-name": "eth1",
+                "dhcp4": True,
+            },
         },
     }
     assert seed_files(ENVIRONMENT, user_data=b"")["user-data"].startswith(b"#cloud-config\n")

@@ -84,7 +84,7 @@ def _check_secondary(op: OpInstanceCreate, template: DiskTemplate) -> None:
 
 
 def _check_os(op: OpInstanceCreate) -> None:
-    if op.os_type is not None:
+    if op.os_type:  # '' is how Debian's move-instance says that there is none
         os_name(op.os_type, "os_type")
     elif not op.no_install and op.mode == "create":
         raise InputError(
