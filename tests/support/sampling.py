@@ -1,14 +1,29 @@
 """`make check` runs some of the many cases of a test; `make test` runs them all.
 
 `@pytest.mark.sampled(5)` is for a test whose cases are alike: every call that may fail, every batch of
-histories.  With `--sampled` five of them are run, others each time.  The choice follows the seed of the
-random order, which is printed first: `--randomly-seed=SEED --sampled` chooses the same again.
+histories.  With `--sampled` five of them are run, others each time.  `sampled(0)` is for a test that takes
+seconds and has no cases: it is left out.  hypothesis tries `EXAMPLES`, where a test does not say how many.
+The choice follows the seed of the random order, which is printed first: `--randomly-seed=SEED --sampled`
+chooses the same again.
 """
 
 import random
 from collections.abc import Iterable
 
+import hypothesis
 import pytest
+
+EXAMPLES = 20
+"""Instead of a hundred."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before test modules are imported: a test has the profile of the moment when it is made."""
+    if config.getoption("sampled"):
+        hypothesis.settings.register_profile(
+            "sampled", hypothesis.settings(), max_examples=EXAMPLES
+        )
+        hypothesis.settings.load_profile("sampled")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,9 +38,9 @@ def chosen(cases: Iterable[str], count: int, seed: object) -> frozenset[str]:
     return frozenset(random.Random(f"{seed} {names[0]}").sample(names, min(count, len(names))))
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The processes of pytest-xdist share the seed, and so choose the same."""
+    """Of what `-m` leaves. The processes of pytest-xdist share the seed, and so choose the same."""
     if not config.getoption("sampled"):
         return
     seed = config.getoption("randomly_seed", 0)

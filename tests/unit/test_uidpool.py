@@ -344,6 +344,7 @@ def test_virtual_nodes_of_one_host_have_one_directory(
     uidpool.ReleaseUid(taken)
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("S102", "A65")
 @pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.soak)])
 def test_of_many_processes_that_start_at_once_no_two_share_an_id(

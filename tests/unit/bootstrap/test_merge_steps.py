@@ -299,6 +299,7 @@ async def test_the_steps_are_done_in_the_order_of_the_design(tmp_path: Path) -> 
         assert world.state[node.name]["pause"] is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("S46", "S47")
 @pytest.mark.parametrize("late", [False, True])
 async def test_whatever_fails_before_a_node_leaves_everything_is_taken_back_at_once(
@@ -314,6 +315,7 @@ async def test_whatever_fails_before_a_node_leaves_everything_is_taken_back_at_o
         assert world.state == before, world.calls[number]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("S46", "S47")
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("back", [False, True])

@@ -400,6 +400,7 @@ STEPS = ("BEGIN IMMEDIATE", "DELETE FROM log", "DELETE FROM rows", "INSERT INTO 
          "INSERT INTO meta", "COMMIT", "VACUUM INTO")  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.requirement("G3", "G16")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR])

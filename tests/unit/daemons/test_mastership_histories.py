@@ -8,10 +8,10 @@ import pytest
 from tests.support.mastership_histories import run_history
 from tests.support.seeds import FIRST, run_seeds
 
-HISTORIES, LONG = 12, 2_000
+HISTORIES, LONG = 6, 2_000
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G2", "G4", "G19", "F2", "F4")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + HISTORIES))

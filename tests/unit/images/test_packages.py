@@ -346,6 +346,7 @@ def attempt(work: Path) -> Callable[[str], tuple[int, str]]:
     return run
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("A51")
 @pytest.mark.parametrize(
     ("code", "why"),

@@ -1075,6 +1075,7 @@ async def life(nodes: list[ContractNode], shared: str, seed: int) -> list[str]:
     return told
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_long_life_is_the_same_on_both(seed: int, disk_path: Path) -> None:
     lives = []

@@ -35,6 +35,7 @@ def sized(spec: dict[str, int], template: str) -> Instance:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.requirement("S187")
 @pytest.mark.parametrize(("name", "number"), FIT)
 def test_as_many_fit_as_hspace_says(name: str, number: int) -> None:
@@ -54,6 +55,7 @@ TIERS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.requirement("S187")
 @pytest.mark.parametrize(("name", "sizes"), TIERS)
 def test_shrinking_sizes_fit_as_often_as_hspace_says(
@@ -74,6 +76,7 @@ SHRUNK = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.timeout(60)
 @pytest.mark.requirement("S187")
 @pytest.mark.parametrize(("seed", "template", "sizes"), SHRUNK)
@@ -85,6 +88,7 @@ def test_each_size_is_tried_that_leaves_the_cluster_redundant(
     assert list(Counter(int(one.memory) for one in found).items()) == sizes
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.timeout(60)
 @pytest.mark.requirement("S187")
 def test_a_size_that_is_not_redundant_does_not_hide_a_larger_one_that_is() -> None:
@@ -117,6 +121,7 @@ def test_a_limit_is_kept() -> None:
     assert all(len(nodes) == 2 for nodes in filled.nodes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_counting_never_calls_a_node_losable_that_is_not(seed: int) -> None:
     state = State(clusters.cluster(5, seed))
@@ -127,6 +132,7 @@ def test_counting_never_calls_a_node_losable_that_is_not(seed: int) -> None:
     assert doomed
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("template", ["plain", "drbd"])
 def test_looking_at_many_lost_nodes_at_once_agrees_with_one_after_the_other(
@@ -139,6 +145,7 @@ def test_looking_at_many_lost_nodes_at_once_agrees_with_one_after_the_other(
     assert [can_be_lost(full, node) for node in range(7)] == together
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_nodes_that_are_surely_doomed_are_doomed(seed: int) -> None:
     wanted = sized(clusters.POLICY["std"], "plain")

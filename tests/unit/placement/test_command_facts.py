@@ -279,6 +279,7 @@ def assert_holds(pattern: str, found: str) -> None:
         assert re.search(pattern, found), found
 
 
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.words)
 def test_the_command_does_what_scripts_rely_on(
     fact: Fact, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -530,6 +530,7 @@ def store_lease(store: EmbeddedStore) -> Lease:
     return role.lease
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.requirement("G1", "F2")
 @pytest.mark.parametrize("step", ["written", "acknowledged", "registered here", "registered"])
 @pytest.mark.parametrize("is_added", [True, False])

@@ -345,6 +345,7 @@ async def test_the_write_ahead_log_does_not_grow_without_end(harness: SqliteHarn
     await store.close()
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("G1", "G2")
 def test_kill_9_loses_no_acknowledged_commit(tmp_path: Path) -> None:
     path = tmp_path / "state.db"

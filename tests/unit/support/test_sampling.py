@@ -13,8 +13,11 @@ TESTS = """
 import pytest
 
 
+CASES = [pytest.param(number, marks=[pytest.mark.soak] if number > 2 else []) for number in range(20)]
+
+
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", CASES)
 def test_with_many_cases(number):
     pass
 
@@ -28,6 +31,11 @@ def test_with_few(number):
 @pytest.mark.parametrize("number", range(5))
 def test_that_is_always_whole(number):
     pass
+
+
+@pytest.mark.sampled(0)
+def test_that_takes_long():
+    pass
 """
 
 
@@ -39,12 +47,17 @@ def test_the_choice_is_the_same_for_a_seed_in_any_order_and_another_for_another(
     assert chosen(CASES, 1000, 1) == set(CASES)
 
 
-@pytest.mark.parametrize(("options", "count"), [([], 27), (["--sampled"], 10)])
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("options", "count"), [([], 28), (["--sampled"], 10), (["--sampled", "-m", "not soak"], 10)]
+)
 def test_only_where_it_is_asked_for_a_part_of_the_cases_is_run(
     tmp_path: Path, options: list[str], count: int
 ) -> None:
     (tmp_path / "test_many.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = sampled(count): see there\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n sampled(count): see there\n soak: long\n"
+    )
     words = ["--collect-only", "-q", "-p", "tests.support.sampling", "-p", "no:xdist", *options]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, f"--rootdir={tmp_path}", str(tmp_path)],

@@ -264,6 +264,7 @@ async def test_forged_addresses_and_certificates_are_refused_by_the_source(
     assert clusters.source.rpc.acts() == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.requirement("S218")
 @pytest.mark.parametrize("number", range(1, 9))
 async def test_after_any_failed_call_of_the_source_it_has_the_instance_still(
@@ -288,6 +289,7 @@ async def test_after_any_failed_call_of_the_source_it_has_the_instance_still(
         assert clusters.data(clusters.target) == data
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.requirement("S218", "S216")
 @pytest.mark.parametrize("number", range(4, 12))
 async def test_after_any_failed_call_of_the_target_the_source_has_the_instance_still(
@@ -313,6 +315,7 @@ async def test_after_any_failed_call_of_the_target_the_source_has_the_instance_s
     clusters.check_nothing_is_left(keys_of_source=not info)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("number", range(4, 10))
 async def test_a_target_whose_master_dies_is_undone_or_finished_by_the_next(

@@ -87,6 +87,7 @@ def _unwiped(cluster: Any) -> Any:
     return replace(cluster, prealloc_wipe_disks=False)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, CALLS + 1))
 async def test_a_conversion_that_fails_leaves_everything_as_it_was(
@@ -101,6 +102,7 @@ async def test_a_conversion_that_fails_leaves_everything_as_it_was(
         failed(view)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.requirement("G7")
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))

@@ -148,6 +148,7 @@ STEPS: list[tuple[str, Callable[[], OpCode]]] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G11", "G13", "F23")
 @pytest.mark.parametrize("op", [op for _name, op in STEPS], ids=[name for name, _op in STEPS])
 async def test_each_thing_leaves_what_the_configuration_says(
@@ -185,6 +186,7 @@ async def test_a_creation_that_fails_anywhere_leaves_nothing(
     check(master, kernels)
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.timeout(600)
 @pytest.mark.requirement("G11", "F24", "F25")
 async def test_hundred_rounds_of_adding_failing_and_removing_leave_nothing(
@@ -427,6 +429,7 @@ async def test_a_conversion_in_place_that_fails_leaves_the_data(
         failed(view)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("G11", "G13", "F24")
 @pytest.mark.parametrize("at", [ONE, TWO])
 @pytest.mark.parametrize(("before", "after"), CONVERSIONS)

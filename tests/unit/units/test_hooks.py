@@ -320,6 +320,7 @@ async def test_verify_has_the_findings_of_its_hooks(
 EVERYWHERE = ["1", "2", "3"]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("op", "hook", "pre", "post"),
     [

@@ -129,6 +129,7 @@ async def test_a_wrong_request_is_refused_before_anything_is_made(
     assert master.snapshot.instance_by_name(CLONE) is None
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER])
 @pytest.mark.parametrize("number", range(1, 14))
 async def test_after_any_failed_call_nothing_is_left(
@@ -143,6 +144,7 @@ async def test_after_any_failed_call_nothing_is_left(
     check_all_gone(master)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(0, 20, 2))
 async def test_a_master_that_dies_leaves_no_half_import(master: Master, number: int) -> None:
     await master.submit(import_image())

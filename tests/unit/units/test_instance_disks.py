@@ -89,6 +89,7 @@ async def test_a_guest_that_cannot_be_told_of_the_growth_is_a_warning(
     assert sizes(master) == [512, 356]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G7")
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))
@@ -225,6 +226,7 @@ async def test_a_refused_commit_makes_all_disks_anew_or_none(master: Master, num
     assert made == (2 if view.status is JobStatus.SUCCESS else 0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G7", "G11")
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))

@@ -70,6 +70,7 @@ async def test_a_paused_guest_arrives_paused(master: Master) -> None:
     assert master.world.where(master.instance(NAME).uuid) == {"node2.example.com": "paused"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("F23")
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, 4))
@@ -140,6 +141,7 @@ async def test_a_migration_that_does_not_converge_leaves_the_guest_where_it_was(
     assert runs_at(master) is master.world.node(1)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", range(COMMITS))
 async def test_a_refused_commit_leaves_one_copy_that_is_known(master: Master, number: int) -> None:
     await with_guest(master)
@@ -155,6 +157,7 @@ async def test_a_refused_commit_leaves_one_copy_that_is_known(master: Master, nu
         runs_at(master)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))
 async def test_a_master_that_dies_at_any_commit_leaves_one_copy_that_is_known(

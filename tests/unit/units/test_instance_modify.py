@@ -69,6 +69,7 @@ async def test_a_running_guest_gets_and_loses_devices_at_once(master: Master) ->
     check(master)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.requirement("G11")
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, len(ACTS)))
@@ -116,6 +117,7 @@ async def test_what_does_not_use_the_new_disk_keeps_nobody_from_removing_it(
     check(master)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G11")
 @pytest.mark.parametrize("number", range(COMMITS))
 async def test_a_refused_commit_leaves_a_change_whole_or_undone(
@@ -130,6 +132,7 @@ async def test_a_refused_commit_leaves_a_change_whole_or_undone(
     check(master)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.requirement("G7", "G11")
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))
@@ -145,6 +148,7 @@ async def test_a_master_that_dies_at_a_commit_leaves_a_change_whole_or_undone(
     await check_whole_or_undone(master, before)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G7", "G11")
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("number", range(1, len(ACTS) + 1))

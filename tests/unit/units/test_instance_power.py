@@ -155,6 +155,7 @@ async def test_a_refused_commit_leaves_a_start_whole_or_undone(master: Master, n
     master.check()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G7")
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))
@@ -224,6 +225,7 @@ async def test_a_removed_instance_leaves_nothing(master: Master) -> None:
     master.check()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, 4))
 async def test_a_removal_that_broke_off_can_be_repeated(

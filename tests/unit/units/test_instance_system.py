@@ -219,6 +219,7 @@ async def test_a_refused_commit_leaves_one_of_both_names(master: Master, number:
     master.check()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G7")
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))

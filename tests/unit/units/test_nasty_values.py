@@ -182,7 +182,7 @@ async def _problem(master: Master, message: dict[str, Any]) -> str | None:
     return None
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.requirement("A40")
 @pytest.mark.parametrize("kind", OPCODES.values(), ids=OPCODES)
 @pytest.mark.parametrize(
@@ -212,6 +212,7 @@ async def test_no_value_of_any_field_is_an_internal_error(
     assert not wrong, "\n".join(f"{problem} <- {value}" for problem, value in wrong.items())
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.requirement("A40")
 @pytest.mark.parametrize("name", HYPERVISOR_PARAMS["kvm"])
 def test_no_value_of_a_hypervisor_parameter_is_an_internal_error(name: str) -> None:

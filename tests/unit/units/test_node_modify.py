@@ -306,6 +306,7 @@ async def test_another_node_takes_the_place_of_a_candidate_that_is_removed(
     assert master.world.node(2).left
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G2")
 @pytest.mark.parametrize("wish", [{"master_candidate": True}, {"offline": True}])
 @pytest.mark.parametrize("number", range(6))

@@ -114,7 +114,7 @@ async def check_and_finish(master: Master, scenario: Scenario) -> None:
     await finish(master, scenario)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.requirement("G11", "F23")
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("number", range(1, ACTS + 1))
@@ -129,7 +129,7 @@ async def test_any_call_may_fail_and_the_rest_can_be_done_later(
     await check_and_finish(master, scenario)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.requirement("G11")
 @pytest.mark.parametrize("number", range(COMMITS))
 @each_scenario
@@ -143,7 +143,7 @@ async def test_any_commit_may_be_refused_and_the_rest_can_be_done_later(
     await check_and_finish(master, scenario)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.requirement("G11")
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("number", range(COMMITS))

@@ -229,6 +229,7 @@ def test_shutdown_by_users_counts_only_where_the_cluster_says_so() -> None:
     assert read(document).cluster.hvparams["kvm"]["user_shutdown"] is True
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("value", [None, 7, "x", [], [[]], {"a": {"b": 1}}])
 @pytest.mark.parametrize(
     "table", ["nodes", "instances", "nodegroups", "networks", "disks", "filters"]
@@ -239,6 +240,7 @@ def test_damage_of_a_field_is_an_error_or_a_decision(table: str, value: object) 
     assert sum(_is_judged(original, table, *place, value) for place in places) == len(places)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", [None, 7, "x", [], [[]], {"a": {"b": 1}}])
 def test_damage_of_the_cluster_is_an_error_or_a_decision(value: object) -> None:
     original = {"cluster": sample.document()["cluster"]}

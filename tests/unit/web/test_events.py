@@ -91,6 +91,7 @@ async def test_a_subscriber_that_is_cut_off_again_and_again_gets_each_event_once
     assert found == list(range(1, len(found) + 1))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 async def test_who_is_cut_off_while_masters_change_knows_everything_in_the_end(

@@ -315,7 +315,7 @@ async def test_what_is_asked_for_is_done_and_may_be_repeated(host: Host, act: An
         check_is_done(host, act)
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(12)
 @EACH
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("nth", range(1, LIMIT))

@@ -480,6 +480,7 @@ def one_runs(source: Host, target: Host) -> None:
             assert qemu.objects == set()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("live", [True, False])
 async def test_a_migration_whose_source_was_killed_is_done_or_tried_again(
     tmp_path: Path, *, live: bool
@@ -519,6 +520,7 @@ async def test_a_migration_whose_target_was_killed_while_it_made_ready_is_accept
     raise AssertionError("it asks for ever")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("success", [True, False])
 @pytest.mark.parametrize("end", ["source", "target"])
 async def test_the_end_of_a_migration_that_was_killed_is_repeated(

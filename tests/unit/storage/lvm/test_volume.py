@@ -75,6 +75,7 @@ async def test_stripes_become_words_of_the_command_and_no_more_than_there_is_to_
     assert model.volumes[KEY].stripes == ("2", "128k")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.requirement("G11", "F24")
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("number", range(7))
@@ -197,6 +198,7 @@ async def test_what_a_larger_volume_has_more_reads_as_zeros_and_the_rest_stays(
     assert [words[0] for words in model.ran[ran:]] == ["lvs", "lvs"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.requirement("G12", "F26")
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("number", range(7))

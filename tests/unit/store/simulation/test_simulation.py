@@ -7,7 +7,7 @@ import pytest
 from tests.unit.store.simulation.history import History, Violation, short_times
 from tests.unit.store.simulation.rules import LEFT_OUT, Rules
 
-HISTORIES = 1000
+HISTORIES = 400
 BATCH = 50
 TRIES = 4000
 RARE = {
@@ -37,7 +37,7 @@ def run(first: int, count: int, rules: type[Rules]) -> int:
     return acknowledged
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.timeout(120)
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "F2")
 @pytest.mark.parametrize("first", range(FIRST, FIRST + HISTORIES, BATCH))
@@ -51,6 +51,7 @@ def test_no_history_breaks_a_promise_for_long() -> None:
     run(1_000_000 + FIRST, 50_000, Rules)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("rule", LEFT_OUT)
 def test_without_the_rule_a_promise_is_broken(rule: str) -> None:
