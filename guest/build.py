@@ -36,7 +36,7 @@ OTHER_DISKS = ("virtio_scsi", "sd_mod", "ata_piix")
 # For tests whose virtual machine has files of its own (tests/support/node_vm.py).
 FILE_SYSTEMS = ("ext4",)
 # For machines that are nodes with volume groups (src/ganeti/vcluster/machine_image.py); in a file of their own.
-STORAGE = ("dm_mod", "drbd")
+STORAGE = ("dm_mod", "dm_snapshot", "drbd")
 DIRECTORIES = ("bin", "sbin", "dev", "proc", "sys", "tmp", "run", "etc", "root", "lib", "disk")
 
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from ganeti.bootstrap.daemons import MASTERD
 from tests.support.local_cluster import wait_until
 from tests.support.machine_cluster import MachineCluster, machine_cluster
+from tests.support.machine_traps import Trap
 
 pytestmark = [pytest.mark.host, pytest.mark.soak, pytest.mark.timeout(7200)]
 
@@ -42,7 +44,8 @@ def add(cluster: MachineCluster, name: str, template: str, nodes: str, size: int
 
 
 def do(cluster: MachineCluster, *words: str) -> None:
-    cluster.ok("gnt-instance", *words, timeout_s=LONG_S)
+    done = cluster.run("gnt-instance", *words, timeout_s=LONG_S)
+    assert done.status == 0, f"{words}:\n{done.out}{done.err}\n{cluster.kernel_said()}"
 
 
 def fill(cluster: MachineCluster, node: int, mib: int) -> str:
@@ -124,6 +127,36 @@ def test_it_migrates_and_grows_and_its_copies_are_replaced(cluster: MachineClust
     assert checksum(cluster, 3) == before
 
 
+STEPS = ("lvcreate", "create-md", "drbdsetup detach", "drbdsetup attach", "lvremove")
+"""What the node does as its parts are replaced, in order."""
+
+
+@pytest.mark.requirement("G11", "G13", "F24")
+@pytest.mark.usefixtures("web")
+@pytest.mark.parametrize("victim", ["node daemon", "master"])
+def test_whoever_dies_while_copies_are_replaced_a_whole_mirror_comes_of_it(
+    cluster: MachineCluster, victim: str
+) -> None:
+    before, trap = fill(cluster, 2, FILLED_MIB), Trap(cluster, 3)
+    for step in STEPS:
+        trap.set(step, "hold" if victim == "master" else "kill")
+        submitted = cluster.ok("gnt-instance", "replace-disks", "-s", "--submit", WEB)
+        job = re.findall(r"\d+", submitted.out)[-1]
+        trap.wait()
+        if victim == "master":
+            cluster.kill(MASTERD)
+            cluster.start(MASTERD)
+        else:
+            trap.serve_again()
+        cluster.run("gnt-job", "wait", job, timeout_s=LONG_S)
+        do(cluster, "replace-disks", "-s", WEB)
+        assert statuses(cluster) == ["ok", "ok"], step
+        wait_until(lambda: len(volumes(cluster, 3)) == 2, f"nothing is left after {step}", LONG_S)
+        assert checksum(cluster, 2) == before
+    do(cluster, "failover", "-f", WEB)
+    assert checksum(cluster, 3) == before
+
+
 @pytest.mark.usefixtures("web")
 def test_it_becomes_plain_and_mirrored_again_where_it_is(cluster: MachineCluster) -> None:
     before = fill(cluster, 2, FILLED_MIB)
@@ -191,16 +224,19 @@ def assert_nothing_left(cluster: MachineCluster) -> None:
 
 @pytest.fixture
 def two_devices(cluster: MachineCluster) -> Iterator[None]:
-    """The volume group of node 3 lies on two physical volumes; new volumes on the second, `right`."""
+    """The volume group of node 3 lies on two physical volumes; new volumes on the second, `right`.
+
+    The first does not begin where the disk does, or LVM would find its label there, too.
+    """
     cluster.inside(3, _TWO_DEVICES)
     yield
     cluster.inside(3, _ONE_DEVICE)
 
 
 _TWO_DEVICES = """
-vgremove -q -f xenvg && pvremove -q -f /dev/vdd && half=$(($(blockdev --getsz /dev/vdd) / 2))
-echo 0 $half linear /dev/vdd 0 | dmsetup create left --noudevsync
-echo 0 $half linear /dev/vdd $half | dmsetup create right --noudevsync
+vgremove -q -f xenvg && pvremove -q -f /dev/vdd && half=$(($(blockdev --getsz /dev/vdd) / 2 - 2048))
+echo 0 $half linear /dev/vdd 2048 | dmsetup create left --noudevsync
+echo 0 $half linear /dev/vdd $((half + 2048)) | dmsetup create right --noudevsync
 dmsetup mknodes
 vgcreate -q xenvg /dev/mapper/left /dev/mapper/right && pvchange -q -x n /dev/mapper/left
 """

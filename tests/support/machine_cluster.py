@@ -31,11 +31,28 @@ class MachineCluster(LocalCluster):
         """What a script says in a machine, where it must succeed."""
         return self.machine(number).agent.run(script)
 
+    def kernel_said(self) -> str:
+        """The end of what the kernels of the machines have said."""
+        said = (
+            f"--- {one.node.name}\n{one.agent.call('dmesg | tail -40')[1]}"
+            for one in self._machines.values()
+        )
+        return "\n".join(said)
+
+    def open_agents(self) -> None:
+        """Connect to all machines, so that they belong to the cluster and not to the test that asks first."""
+        for one in self._machines.values():
+            one.agent.run("true")
+
     def power_on(self, number: int) -> None:
         """Switch a machine on again, and wait until its node daemon listens."""
         one = self.machine(number)
         one.machine.start(build_image(build_tiny_guest(), self.directory))
-        end = time.monotonic() + UP_S
+        self.wait_serving(number)
+
+    def wait_serving(self, number: int) -> None:
+        """Wait until the node daemon of a machine listens."""
+        one, end = self.machine(number), time.monotonic() + UP_S
         listens = f"grep -q ':{NODED_PORT:04X} 00000000:0000 0A' /proc/net/tcp"
         while one.agent.call(listens)[0]:
             assert time.monotonic() < end, f"{self.node(number).name} does not serve"
@@ -59,6 +76,7 @@ def machine_cluster(machines: int = 2) -> Iterator[MachineCluster]:
             made = load(directory)
             assert made is not None
             with contextlib.closing(MachineCluster(made)) as cluster:
+                cluster.open_agents()
                 yield cluster
         finally:
             _vcluster(directory, "down")

@@ -32,7 +32,7 @@ class Machine:
     name: str
     address: str
     tap: str
-    """The interface of this host that is its network cable."""
+    """The interface of this host that is its network cable; '' if it has none."""
     disk_mib: int
 
     @property
@@ -57,6 +57,14 @@ class Machine:
             f"file={self.directory / 'state.disk'},format=raw,cache=unsafe",
             f"file={self.directory / 'volumes.disk'},format=raw,cache=unsafe,discard=unmap",
         ]
+        network = (
+            [
+                *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
+                *("-device", f"virtio-net-pci,netdev=n0,mac={mac},romfile="),
+            ]
+            if self.tap
+            else []
+        )
         append = (
             "console=ttyS0 quiet panic=1 random.trust_cpu=on rdinit=/node-init no_timer_check"
             f" mitigations=off hostname={self.name} address={self.address}"
@@ -67,8 +75,7 @@ class Machine:
             *("-monitor", "none", "-serial", f"file:{self.console}"),
             *("-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", append),
             *(word for drive in drives for word in ("-drive", f"{drive},if=virtio")),
-            *("-netdev", f"tap,id=n0,ifname={self.tap},script=no,downscript=no"),
-            *("-device", f"virtio-net-pci,netdev=n0,mac={mac},romfile="),
+            *network,
             *("-device", "virtio-serial-pci", "-device", "virtio-rng-pci"),
             *("-chardev", f"socket,id=agent,path={self.socket},server=on,wait=off"),
             *("-device", "virtserialport,chardev=agent,name=ganeti.agent"),

@@ -49,6 +49,13 @@ async def test_without_installation_the_instance_is_kept_stopped(master: Master)
     master.check()
 
 
+async def test_an_instance_may_be_made_without_interfaces_as_commands_ask_for_it(
+    master: Master,
+) -> None:
+    succeeded(await master.run(create(no_nics=True, nics=[])))
+    assert master.instance(NAME).nics == ()
+
+
 async def test_an_instance_that_is_not_to_start_is_installed_only(master: Master) -> None:
     succeeded(await master.run(create(start=False)))
     assert master.rpc.acts() == ACTS[:3]

@@ -93,7 +93,7 @@ class OpInstanceCreate(OpCode, frozen=True, kw_only=True, tag="OP_INSTANCE_CREAT
     )] = False  # fmt: skip
     identify_defaults: bool = False
     no_nics: bool = False
-    """Of imports: without `nics` it has none, not those of the export."""
+    """Without `nics` an import has none, not those of the export; what is not imported has none anyway."""
     compress: str = "none"
     forthcoming: bool = False
     commit: bool = False

@@ -56,14 +56,7 @@ from ganeti.units.undo.transfers import RemoveExport
 IMPORT = "import"
 EXPORT_DIRECTORY = "/srv/ganeti/export"
 MIB = 1024 * 1024
-_SOURCE_FIELDS = (
-    "src_node",
-    "src_node_uuid",
-    "src_path",
-    "src_format",
-    "identify_defaults",
-    "no_nics",
-)
+_SOURCE_FIELDS = ("src_node", "src_node_uuid", "src_path", "src_format", "identify_defaults")
 _SIZES = ("minmem", "maxmem")
 
 
