@@ -1,9 +1,9 @@
 """Notices when the loop is blocked, names what blocked it, and ends a daemon whose loop stands still.
 
-A timer of the operating system is pushed back at each turn of a short task. If it ever fires, the
-task was not run for longer than the limit; the signal's handler then sees the blocking code itself.
+A timer of the operating system is pushed back at each turn of a short callback. If it ever fires, that
+was not run for longer than the limit; the signal's handler then sees the blocking code itself.
 The handler runs between any two steps of that code, perhaps while it holds a lock: so it only takes
-notes, and the task logs them once the loop goes on.
+notes, and the next turn logs them once the loop goes on.
 """
 
 import asyncio
@@ -62,7 +62,11 @@ class LoopWatchdog:
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self._limit_s = limit_s
-        self._watcher: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: RunQueue | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._begun = self._waited_ms = 0.0
+        """When the last turn was, and how long this thread had waited for a processor by then."""
         self._previous: Any = signal.SIG_DFL
         self._blocked = 0
         self._last_culprit = ""
@@ -74,34 +78,35 @@ class LoopWatchdog:
         self._previous = signal.signal(signal.SIGALRM, self._fired)
         # System calls that the timer interrupts are begun again.
         signal.siginterrupt(signal.SIGALRM, False)
-        self._watcher = asyncio.get_running_loop().create_task(self._watch(), name="loop-watchdog")
+        self._queue = RunQueue()
+        self._loop = asyncio.get_running_loop()
+        self._turn()
 
     async def stop(self) -> None:
-        """Stop watching."""
-        if self._watcher is not None:
-            self._watcher.cancel()
-            await asyncio.wait((self._watcher,))
+        """Stop watching; may be repeated."""
+        timer, self._timer = self._timer, None
+        if timer is not None and self._queue is not None:
+            timer.cancel()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._previous)
+            self._queue.close()
 
     def statistics(self) -> WatchdogStatistics:
         """What was seen since the start."""
         return WatchdogStatistics(self._blocked, self._last_culprit, self._longest_ms)
 
-    async def _watch(self) -> None:
-        loop = asyncio.get_running_loop()
-        queue = RunQueue()
-        try:
-            while True:
-                begun, waited_ms = loop.time(), queue.waited_ms()
-                signal.setitimer(signal.ITIMER_REAL, TICK_S + self._limit_s)
-                await asyncio.sleep(TICK_S)
-                block, self._seen = self._seen, None
-                if block is not None:
-                    took_ms = (loop.time() - begun - TICK_S) * 1000
-                    self._report(block, took_ms - (queue.waited_ms() - waited_ms))
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, self._previous)
-            queue.close()
+    def _turn(self) -> None:
+        """Forty times a second in every daemon, so it is a callback and no task."""
+        assert self._loop is not None  # noqa: S101 - `start` has set both
+        assert self._queue is not None  # noqa: S101
+        now, waited_ms = self._loop.time(), self._queue.waited_ms()
+        block, self._seen = self._seen, None
+        if block is not None:
+            took_ms = (now - self._begun - TICK_S) * 1000
+            self._report(block, took_ms - (waited_ms - self._waited_ms))
+        self._begun, self._waited_ms = now, waited_ms
+        signal.setitimer(signal.ITIMER_REAL, TICK_S + self._limit_s)
+        self._timer = self._loop.call_later(TICK_S, self._turn)
 
     def _report(self, block: _Block, took_ms: float) -> None:
         if took_ms < self._limit_s * 1000:
