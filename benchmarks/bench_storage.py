@@ -1,7 +1,7 @@
 """What disks cost beyond the programs that keep them: activating volumes, filling them with zeros.
 
 Programs of LVM are stand-ins that answer at once, called in the same way by us and by hand. Zeros go to a
-loop device, or to a file where there is none; `dd` writes as many to the same place.
+file, and `dd` writes as many to the same one.
 """
 
 import argparse
@@ -12,8 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from machine import spin_ms, sync_ms
@@ -29,6 +28,7 @@ from ganeti.storage.wipe import wipe
 
 MIB = 1024 * 1024
 VOLUMES = 200
+TURNS = 3
 UUID = "00000000-0000-4000-8000-{:012x}"
 
 
@@ -88,36 +88,26 @@ def activation_overhead_ms(directory: Path, count: int) -> float:
     return (ours - by_hand) / count * 1000
 
 
-@contextmanager
-def device(directory: Path, mib: int) -> Iterator[str]:
-    """A loop device over a file, or the file."""
+def wipe_ratio(directory: Path, mib: int) -> float:
+    """How long dd takes, divided by how long we take; more than 1 is faster than dd.
+
+    Both write the same zeros to the same file, the fastest of some in turns. A device may zero itself
+    without moving a byte, which dd does not ask it to: that would say nothing about us.
+    """
     path = directory / "device"
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, mib * MIB)
-    made = subprocess.run(
-        ["losetup", "-f", "--show", str(path)], capture_output=True, text=True, check=False
-    )
-    try:
-        yield made.stdout.strip() if made.returncode == 0 else str(path)
-    finally:
-        if made.returncode == 0:
-            subprocess.run(["losetup", "-d", made.stdout.strip()], check=True)
-
-
-def wipe_ratio(directory: Path, mib: int) -> float:
-    """How long dd takes, divided by how long we take; more than 1 is faster than dd."""
-    with device(directory, mib) as path:
-        dd = ["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={mib}", "conv=notrunc,fsync"]
+    dd = ["dd", "if=/dev/zero", f"of={path}", "bs=4M", f"count={mib // 4}", "conv=notrunc,fsync"]
+    by_dd, by_us = [], []
+    for _ in range(TURNS):
         begun = time.perf_counter()
         subprocess.run(dd, check=True, capture_output=True)
-        by_dd = time.perf_counter() - begun
+        by_dd.append(time.perf_counter() - begun)
         begun = time.perf_counter()
-        descriptor = os.open(path, os.O_RDWR)
-        try:
-            wipe(descriptor, 0, mib * MIB)
-        finally:
-            os.close(descriptor)
-        return by_dd / (time.perf_counter() - begun)
+        with path.open("r+b") as file:
+            wipe(file.fileno(), 0, mib * MIB)
+        by_us.append(time.perf_counter() - begun)
+    return min(by_dd) / min(by_us)
 
 
 def main() -> None:

@@ -38,7 +38,13 @@ class ChangedObject(NamedTuple):
 
     def differences(self) -> dict[str, list[Any]]:
         """Path of each value that differs -> `[before, after]`; of secrets only that they differ."""
-        old, new = _values(self.before), _values(self.after)
+        before, after = _fields(self.before), _fields(self.after)
+        differing = {
+            name
+            for name in before.keys() | after.keys()
+            if name not in _ALWAYS_NEW and before.get(name) != after.get(name)
+        }
+        old, new = _values(before, differing), _values(after, differing)
         return {
             path: [_shown(path, old.get(path)), _shown(path, new.get(path))]
             for path in sorted(old.keys() | new.keys())
@@ -46,11 +52,12 @@ class ChangedObject(NamedTuple):
         }
 
 
-def _values(thing: Stored | None) -> dict[str, Any]:
-    if thing is None:
-        return {}
-    plain = wire.plain(thing)
-    return dict(_leaves({name: one for name, one in plain.items() if name not in _ALWAYS_NEW}, ""))
+def _fields(thing: Stored | None) -> dict[str, Any]:
+    return {} if thing is None else wire.plain(thing)
+
+
+def _values(fields: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return dict(_leaves({name: one for name, one in fields.items() if name in names}, ""))
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
