@@ -77,6 +77,8 @@ class _Awaited(NamedTuple):
     timeout_s: float
 
 
+SUBMIT_PRIORITIES = (10, 0, -10)
+"""Low, normal, high; what runs may be given any other."""
 _QUICK = frozenset(("id", "status", "priority", "received_ts", "start_ts", "end_ts"))
 """Fields of a job that take no time, whatever the job has done."""
 
@@ -253,6 +255,11 @@ class LuxiMethods:
             ops = []
             for index, value in enumerate(raw):
                 op = parse_opcode(value, what=f"{where}[{index}]")
+                if op.priority not in SUBMIT_PRIORITIES:
+                    raise InputError(
+                        f"must be one of {', '.join(map(str, SUBMIT_PRIORITIES))}",
+                        f"{where}[{index}].priority",
+                    )
                 ops.append(msgspec.structs.replace(op, reason=[*op.reason, source]))
                 await pause()
             if len(wire.encode(ops)) > JOB_BYTES_LIMIT:

@@ -180,7 +180,7 @@ def test_jobqueue(args: argparse.Namespace) -> int:
     from ganeti.model.opcodes.test import OpTestDummy, OpTestJqueue
 
     def talk(**fields: Any) -> Any:
-        return OpTestJqueue(notify_waitlock=True, notify_exec=True, **fields)
+        return OpTestJqueue(**fields)
 
     jobs: list[tuple[str, list[Any], str]] = [
         ("opcodes that talk", [talk(log_messages=["one", "two"]), talk()], "success"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 from ganeti.config.snapshot import Snapshot
-from ganeti.jobs.executor import Outcome
+from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.locking.requests import LockRequest
 from ganeti.model.opcodes import OpCode
 from ganeti.units.context import UnitContext
@@ -34,6 +34,9 @@ class LogicalUnit(abc.ABC, Generic[OpT, PlanT]):
         """The locks for what `snapshot` says; asked again once they are held, in case it changed."""
         del snapshot
         return []
+
+    async def before_locks(self, run: OpRun) -> None:
+        """What comes first, while the job counts as waiting."""
 
     @abc.abstractmethod
     async def check_prereq(self, ctx: UnitContext) -> PlanT: ...

@@ -35,6 +35,7 @@ class Processor:
         try:
             unit = UNITS[type(run.op)](run.op)
             unit.check_arguments()
+            await unit.before_locks(run)
             await self._lock(unit, run)
             plan = await unit.check_prereq(ctx)
             if run.op.dry_run:

@@ -87,13 +87,13 @@ async def test_an_opcode_says_submits_and_fails_as_it_is_told(asked: Master) -> 
     assert (kind, text) == ("OpExecError", "so it is")
 
 
-async def test_the_queue_is_told_how_far_an_opcode_is(asked: Master) -> None:
-    op = OpTestJqueue(notify_waitlock=True, notify_exec=True, log_messages=["a"])
-    view = await asked.run(op)
-    assert [entry[2:] for entry in view.log[0]] == [
-        ("jqueue-test", "waitlock"), ("jqueue-test", "exec"), ("message", "a"),
-    ]  # fmt: skip
+async def test_an_opcode_that_tests_the_queue_says_its_messages_or_fails(asked: Master) -> None:
+    view = await asked.run(OpTestJqueue(log_messages=["a", ""]))
+    assert said(view) == "TESTMSG=a\nTESTMSG="
     failed(await asked.run(OpTestJqueue(fail=True)))
+    kind, (text, *_rest) = failed(await asked.run(OpTestJqueue(notify_waitlock=True)))
+    assert kind == "OpPrereqError"
+    assert "no program has connected" in text
 
 
 @pytest.mark.requirement("G23")

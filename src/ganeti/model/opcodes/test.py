@@ -99,7 +99,10 @@ class OpTestDummy(OpCode, frozen=True, kw_only=True, tag="OP_TEST_DUMMY"):
 
 
 class OpTestJqueue(OpCode, frozen=True, kw_only=True, tag="OP_TEST_JQUEUE"):
-    """Tell by lines of the log, of the kind `jqueue-test`, how far the opcode is; then say messages, or fail."""
+    """Tell by lines of the log, of the kind `jqueue-test`, how far the opcode is; say messages, or fail.
+
+    Each such line is `[socket, test, argument]`: the opcode goes on when a program has connected there and hung up.
+    """
 
     notify_waitlock: bool = False
     notify_exec: bool = False

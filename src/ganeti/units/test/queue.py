@@ -1,9 +1,11 @@
 """Opcodes that show what the job queue does with what they say, give back and submit."""
 
-from collections.abc import Sequence
+import asyncio
+import tempfile
+from collections.abc import Callable, Sequence
 
-from ganeti.base.errors import ExecError, InputError
-from ganeti.jobs.executor import Outcome
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
+from ganeti.jobs.executor import OpRun, Outcome
 from ganeti.model.opcodes import OpCode, parse_opcode
 from ganeti.model.opcodes.test import OpTestDummy, OpTestJqueue, OpTestOsParams
 from ganeti.units.base import LogicalUnit
@@ -11,7 +13,9 @@ from ganeti.units.context import UnitContext
 
 JOBS_LIMIT = 100
 TEST_KIND = "jqueue-test"
-"""Of lines in the log that programs read."""
+"""Of lines in the log that programs read: a socket, which test, and its argument."""
+MESSAGE_PREFIX = "TESTMSG="
+CONNECT_S, LOOK_S = 20.0, 60.0
 
 Jobs = Sequence[Sequence[OpCode]]
 
@@ -49,20 +53,66 @@ class LUTestDummy(LogicalUnit[OpTestDummy, Jobs]):
 
 
 class LUTestJqueue(LogicalUnit[OpTestJqueue, None]):
-    """Say how far the opcode is, then what is to be said, or fail."""
+    """Tell a program how far the opcode is, and wait until it has looked; say messages, or fail."""
+
+    async def before_locks(self, run: OpRun) -> None:
+        if self.op.notify_waitlock:
+            await _notify(run, "expandnames", None, _not_begun)
 
     async def check_prereq(self, ctx: UnitContext) -> None:
-        if self.op.notify_waitlock:
-            ctx.run.log("waitlock", TEST_KIND)
+        """There is nothing to check."""
 
     async def execute(self, ctx: UnitContext, plan: None) -> Outcome:
-        if self.op.notify_exec:
-            ctx.run.log("exec", TEST_KIND)
-        for message in self.op.log_messages:
-            ctx.log(message)
-        if self.op.fail:
+        op = self.op
+        if op.notify_exec:
+            await _notify(ctx.run, "exec", None, ExecError)
+        is_told = op.notify_exec or op.notify_waitlock
+        if op.log_messages and is_told:
+            await _notify(ctx.run, "startmsg", len(op.log_messages), ExecError)
+        for number, message in enumerate(op.log_messages, 1):
+            ctx.log(f"{MESSAGE_PREFIX}{message}")
+            if is_told:
+                await _notify(ctx.run, "logmsg", number, ExecError)
+        if op.fail:
             raise ExecError("asked to fail")
         return Outcome(True)
+
+
+def _not_begun(why: str) -> GanetiError:
+    return PrereqError(why, ErrorCode.WRONG_STATE)
+
+
+async def _notify(
+    run: OpRun, test: str, arg: int | None, error: Callable[[str], GanetiError]
+) -> None:
+    """Say in the log where a program connects to, and wait until it has looked at the job and hung up."""
+    connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+    connected = asyncio.get_running_loop().create_future()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if connected.done():
+            writer.close()
+        else:
+            connected.set_result((reader, writer))
+
+    with tempfile.TemporaryDirectory(prefix="ganeti-jqueue-") as directory:
+        path = f"{directory}/socket"
+        server = await asyncio.start_unix_server(take, path)
+        try:
+            run.log([path, test, arg], TEST_KIND)
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await connected
+        except TimeoutError:
+            raise error(f"no program has connected to {path} within {CONNECT_S:g} s") from None
+        finally:
+            server.close()
+    try:
+        async with asyncio.timeout(LOOK_S):
+            await reader.read(1)
+    except (TimeoutError, OSError) as err:
+        raise error(f"the program that looks at the job does not hang up: {err}") from err
+    finally:
+        writer.close()
 
 
 class LUTestOsParams(LogicalUnit[OpTestOsParams, None]):
