@@ -13,13 +13,13 @@ import pytest
 from ganeti.bootstrap.daemons import ETCD, MASTERD, NODED
 from ganeti.store.etcd.settings import has_data
 from ganeti.store.register import RegisterFile
-from tests.support.etcd_servers import require_etcd
-from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.local_cluster import LocalCluster, wait_until
 from tests.support.masters import (
     BUSY_S,
     FAILOVER_S,
     NODES,
     Load,
+    etcd_cluster,
     fail_over,
     first_job,
     is_follower,
@@ -33,8 +33,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[SharedCluster]:
-    require_etcd()
-    with shared_cluster(lambda: local_cluster("--state", "etcd", nodes=3)) as made:
+    with shared_cluster(etcd_cluster) as made:
         yield made
 
 
@@ -78,7 +77,7 @@ def killed_under_load(cluster: LocalCluster, times: int, *, alone: int) -> list[
 
 @pytest.mark.requirement("G1", "G2", "G4", "G7", "G8", "G19")
 def test_masters_killed_under_load_are_replaced_by_themselves(cluster: LocalCluster) -> None:
-    took = killed_under_load(cluster, 6, alone=3)
+    took = killed_under_load(cluster, 3, alone=3)
     assert max(took) < FAILOVER_S + BUSY_S
     verified(cluster)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.etcd_servers import require_etcd
-from tests.support.local_cluster import LocalCluster, local_cluster, wait_until
+from tests.support.local_cluster import LocalCluster, wait_until
 from tests.support.masters import (
     BUSY_S,
     NODES,
     Load,
+    etcd_cluster,
     first_job,
     is_follower,
     master_of,
@@ -29,11 +29,10 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[SharedCluster]:
-    require_etcd()
     probe = subprocess.run(["ip", "netns", "list"], check=False, capture_output=True)
     if probe.returncode:
         pytest.skip(f"no network namespaces here: {probe.stderr.decode().strip()}")
-    with shared_cluster(lambda: local_cluster("--state", "etcd", "--netns", nodes=3)) as made:
+    with shared_cluster(lambda: etcd_cluster("--netns")) as made:
         yield made
 
 
@@ -54,7 +53,7 @@ def cut(cluster: LocalCluster, node: int, direction: str, *, is_cut: bool) -> No
 
 
 @pytest.mark.requirement("G1", "G2", "G4", "G8", "G19")
-@pytest.mark.parametrize("direction", ["both", "out", "in"])
+@pytest.mark.parametrize("direction", ["both", "out", pytest.param("in", marks=pytest.mark.soak)])
 def test_a_master_that_is_cut_off_is_replaced_and_serves_nobody(
     cluster: LocalCluster, direction: str
 ) -> None:

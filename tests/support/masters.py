@@ -5,7 +5,7 @@ import functools
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from ganeti.base.errors import GanetiError, NotMaster
@@ -13,7 +13,8 @@ from ganeti.base.paths import Paths
 from ganeti.clients.luxi import LuxiClient
 from ganeti.store.register import RegisterFile
 from ganeti.store.stored_tail import read_stored_tail
-from tests.support.local_cluster import LocalCluster, wait_until
+from tests.support.etcd_servers import require_etcd
+from tests.support.local_cluster import LocalCluster, local_cluster, patience, wait_until
 
 DELAY = {"OP_ID": "OP_TEST_DELAY", "duration": 0, "no_locks": True}
 NOT_MASTER = 11
@@ -21,7 +22,7 @@ NOT_MASTER = 11
 NODES = (1, 2, 3)
 FAILOVER_S = 15.0
 """When another node is the master, where the state is in etcd (G19)."""
-BUSY_S = 90.0
+BUSY_S = 45.0
 """How much later things may be on a machine whose processors have other work too."""
 
 
@@ -67,9 +68,9 @@ def _answer(cluster: LocalCluster, node: int) -> int:
 def fail_over(cluster: LocalCluster, node: int, *options: str) -> str:
     """Make a node the master within the time that is promised (G19); what was said."""
     begun = time.monotonic()
-    done = cluster.run("gnt-cluster", "master-failover", *options, node=node, timeout_s=95)
+    done = cluster.run("gnt-cluster", "master-failover", *options, node=node)
     assert done.status == 0, done.out + done.err
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 60 * patience()
     return done.out
 
 
@@ -121,9 +122,19 @@ def verified(cluster: LocalCluster) -> None:
     """The check of the whole cluster finds nothing, soon."""
 
     def is_so() -> bool:
-        return cluster.run("gnt-cluster", "verify", node=master_of(cluster)).status == 0
+        done = cluster.run("gnt-cluster", "verify", node=master_of(cluster))
+        return done.status == 0 and "etcd server" not in done.out  # nor has one yet to get its vote
 
     wait_until(is_so, "verify finds nothing", BUSY_S)
+
+
+@contextlib.contextmanager
+def etcd_cluster(*options: str) -> Iterator[LocalCluster]:
+    """Three nodes whose servers of etcd vote; skips the test where etcd is not installed."""
+    require_etcd()
+    with local_cluster("--state", "etcd", *options, nodes=3) as made:
+        verified(made)
+        yield made
 
 
 class Client(threading.Thread):

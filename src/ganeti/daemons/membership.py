@@ -9,6 +9,7 @@ one with the last state, they take its calls and can make it the master.
 import asyncio
 import itertools
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
 from typing import Protocol
@@ -31,6 +32,8 @@ from ganeti.units.services import Rpc
 AGAIN_S = 5.0
 LOOK_S = 20.0
 """How often it is asked whether a candidate's server has lost what it had."""
+NAMED_S = 600.0
+"""How long after it was made fit a node may be without the role: its job has yet to write the configuration."""
 SETTLE_S = 3.0
 """How long a new candidate waits for nodes that do not answer."""
 
@@ -97,6 +100,9 @@ class MembershipKeeper:
         self._end_subscription: Callable[[], None] | None = None
         self._started: set[NodeUuid] = set()
         self._leaving: set[NodeUuid] = set()
+        self._coming: dict[NodeUuid, float] = {}
+        """Until when the servers of nodes are kept that the configuration does not call candidates yet."""
+        self._changing_servers = asyncio.Lock()
         self._calls = itertools.count()
         self._stepping = asyncio.Lock()
         self._look_again = 0.0
@@ -143,8 +149,16 @@ class MembershipKeeper:
         """Give a node the key and a daemon, before the configuration calls it a candidate; RpcError."""
         self._started.discard(node.uuid)  # what fails is tried again
         self._leaving.discard(node.uuid)
-        await self._begin(node, self._without_earlier_key(await self._servers.admit(node)))
-        await self._servers.settle(node)
+        self._coming[node.uuid] = math.inf
+        try:
+            async with self._changing_servers:
+                args = await self._servers.admit(node)
+            await self._begin(node, self._without_earlier_key(args))
+            await self._servers.settle(node)
+        except BaseException:
+            self._coming.pop(node.uuid, None)
+            raise
+        self._coming[node.uuid] = asyncio.get_running_loop().time() + NAMED_S
         self._started.add(node.uuid)
 
     def _without_earlier_key(self, args: CandidateArgs) -> CandidateArgs:
@@ -201,6 +215,7 @@ class MembershipKeeper:
 
     async def demote(self, node: Node) -> None:
         """Take both away, once the store counts on the node no more; raises like `StateBackend.commit`."""
+        self._coming.pop(node.uuid, None)
         async with self._stepping:
             while not await self._next_step():
                 continue
@@ -239,10 +254,19 @@ class MembershipKeeper:
 
     async def _dismiss_others(self) -> None:
         """Take servers out whose nodes are no candidates any more, for the store and the configuration."""
-        _, wanted = wanted_members(self._config.snapshot)
-        candidates = (await self._store.members()).candidates | wanted
-        nodes = list(self._config.snapshot.nodes.values())
-        await self._servers.dismiss_others(candidates, nodes)
+        async with self._changing_servers:
+            _, wanted = wanted_members(self._config.snapshot)
+            now = asyncio.get_running_loop().time()
+            late = [uuid for uuid, until in self._coming.items() if until < now]
+            for uuid in wanted.union(late):
+                if self._coming.get(uuid) != math.inf:
+                    self._coming.pop(uuid, None)
+            self._started -= (
+                set(late) - wanted
+            )  # it is made fit again if it becomes a candidate after all
+            candidates = (await self._store.members()).candidates | wanted | self._coming.keys()
+            nodes = list(self._config.snapshot.nodes.values())
+            await self._servers.dismiss_others(candidates, nodes)
 
     async def _next_step(self) -> bool:
         members = await self._store.members()
@@ -261,6 +285,7 @@ class MembershipKeeper:
         _log.info("changed the members: %s", change)
         if change.node_uuid in members.candidates and not change.is_candidate:
             self._leaving.add(change.node_uuid)
+            self._coming.pop(change.node_uuid, None)
             self._started.discard(change.node_uuid)
         return False
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ganeti.base.errors import RpcError
 from ganeti.base.ids import CountingIds
 from ganeti.base.paths import Paths
 from ganeti.confd.keys import KEY_NAME, keep_key
@@ -19,6 +20,7 @@ from ganeti.daemons.candidates import NodeDirectory
 from ganeti.daemons.etcd_servers import EtcdServers
 from ganeti.daemons.membership import (
     LOOK_S,
+    NAMED_S,
     SETTLE_S,
     MembershipKeeper,
     next_change,
@@ -28,7 +30,7 @@ from ganeti.model.objects import Cluster, GroupUuid, Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.fake import FakeRpc, Fault
 from ganeti.rpc.procedures.form import Nothing
-from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP
+from ganeti.rpc.procedures.mastership import CANDIDATE_START, CANDIDATE_STOP, CandidateArgs
 from ganeti.store.faulty import FaultyStore, MemoryDisk
 from ganeti.store.interface import Identity, MemberChange, Membership
 from tests.support.virtual_time import LoopClock
@@ -259,4 +261,73 @@ async def test_a_master_that_missed_a_new_key_of_confd_gives_its_own_to_nobody(
     await kept.config.change(lambda draft: draft.put(changed))
     await kept.keeper.promote(node)
     assert kept.rpc.changing_calls[-1].args.confd_key == b"an earlier key of confd"
+    await kept.keeper.close()
+
+
+class WithServers(EtcdServers):
+    """Whose members have names as soon as they are admitted."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.members = {NODES[0]}
+        self.settle_s = 0.0
+
+    async def admit(self, node: Node) -> CandidateArgs:
+        self.members.add(node.uuid)
+        return await super().admit(node)
+
+    async def settle(self, node: Node) -> None:
+        del node
+        await asyncio.sleep(self.settle_s)
+
+    async def dismiss_others(self, candidates: frozenset[NodeUuid], nodes: list[Node]) -> None:
+        del nodes
+        self.members &= candidates
+
+
+@pytest.mark.virtual_time
+@pytest.mark.requirement("G22")
+async def test_the_server_of_a_candidate_to_be_stays_until_the_configuration_calls_it_one(
+    tmp_path: Path,
+) -> None:
+    async def settle(_limit_s: float) -> list[str]:
+        return []
+
+    kept = await begin(tmp_path, settle, WithServers)
+    servers, node = kept.keeper._servers, kept.config.snapshot.nodes[NODES[1]]
+    assert isinstance(servers, WithServers)
+    servers.settle_s = 3 * LOOK_S
+    await kept.keeper.promote(node)  # the master looks at the servers meanwhile
+    assert servers.members == set(NODES[:2])
+    await asyncio.sleep(3 * LOOK_S)  # so late is the job
+    await kept.becomes(master_candidate=True)
+    await asyncio.sleep(2 * NAMED_S)
+    assert servers.members == set(NODES[:2])
+    await kept.becomes(master_candidate=False)
+    await asyncio.sleep(1)
+    assert servers.members == {NODES[0]}
+    # A job that has failed leaves no server, and the next one makes the node fit again.
+    await kept.keeper.promote(node)
+    await asyncio.sleep(NAMED_S + 2 * LOOK_S)
+    assert servers.members == {NODES[0]}
+    servers.settle_s = 0.0
+    await kept.becomes(master_candidate=True)
+    await asyncio.sleep(1)
+    assert servers.members == set(NODES[:2])
+    await kept.keeper.close()
+
+
+@pytest.mark.virtual_time
+async def test_a_candidate_that_cannot_be_made_fit_leaves_no_server(tmp_path: Path) -> None:
+    async def settle(_limit_s: float) -> list[str]:
+        return []
+
+    kept = await begin(tmp_path, settle, WithServers)
+    servers, node = kept.keeper._servers, kept.config.snapshot.nodes[NODES[1]]
+    assert isinstance(servers, WithServers)
+    kept.rpc.fail(1, Fault.REFUSED)
+    with pytest.raises(RpcError):
+        await kept.keeper.promote(node)
+    await asyncio.sleep(2 * LOOK_S)
+    assert servers.members == {NODES[0]}
     await kept.keeper.close()
