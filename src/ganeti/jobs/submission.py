@@ -118,7 +118,10 @@ class Submission:
         try:
             prepared = await self._prepare(batch, live, keys=keys, known=known, source=source)
             groups = _grouped([one for one in prepared if isinstance(one, Prepared)])
-            refused = await asyncio.gather(*(self._commit(group) for group in groups))
+            if len(groups) == 1:  # as most are: no task is needed beside the caller's own
+                refused = [await self._commit(groups[0])]
+            else:
+                refused = await asyncio.gather(*(self._commit(group) for group in groups))
         finally:
             self._coming -= len(batch)
         errors = {
