@@ -445,8 +445,11 @@ def _insert(connection: sqlite3.Connection, statement: str, rows: Sequence[_Valu
 
 
 def _put_history(connection: sqlite3.Connection, history: History) -> None:
-    _put_meta(connection, "position", str(history.position.as_int()).encode())
-    _put_meta(connection, "digest", history.digest)
+    connection.execute(
+        "INSERT INTO meta (name, value) VALUES ('position', ?), ('digest', ?)"
+        " ON CONFLICT DO UPDATE SET value = excluded.value",
+        (str(history.position.as_int()).encode(), history.digest),
+    )
 
 
 def read_history(connection: sqlite3.Connection) -> History:
