@@ -58,7 +58,7 @@ class Hotplug(abc.ABC):
 def incoming_instance(wanted: InstanceSpec, of_guest: InstanceSpec) -> InstanceSpec:
     """The instance as its guest on the other node has it, with the parameters of the cluster of now.
 
-    Its disks are those of the guest, as this node sees them: by its own parts and peers.
+    Its disks are those of the guest, as this node comes to them.
     """
     known = HYPERVISOR_PARAMS.get(wanted.hypervisor, {})
     of_now = {
@@ -72,9 +72,10 @@ def incoming_instance(wanted: InstanceSpec, of_guest: InstanceSpec) -> InstanceS
 
 
 def _seen_by(disk: DiskSpec, here: DiskSpec | None) -> DiskSpec:
+    """What the guest sees of a disk stays; how a node comes to it (its address, peers, secret, layers) is its own."""
     if here is None:
         return disk
-    return replace(disk, part=here.part, peers=here.peers, children=here.children)
+    return replace(here, index=disk.index, size=disk.size, mode=disk.mode)
 
 
 def with_disk(instance: InstanceSpec, disk: DiskSpec) -> InstanceSpec:

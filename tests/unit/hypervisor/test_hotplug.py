@@ -15,7 +15,7 @@ from ganeti.hypervisor.hotplug import (
     without_disk,
     without_nic,
 )
-from ganeti.model.instance_spec import DiskSpec, InstanceSpec, NicSpec
+from ganeti.model.instance_spec import DiskPeer, DiskSpec, InstanceSpec, NicSpec
 
 SPEC = InstanceSpec(
     name="web1", uuid="u1", hypervisor="fake", os="o", memory=128, vcpus=2, hvparams={}
@@ -58,6 +58,19 @@ def test_a_guest_that_comes_has_its_own_hardware_and_the_migration_parameters_of
     found = incoming_instance(wanted, old)
     assert (found.memory, found.vcpus, found.disks) == (128, 2, ())
     assert found.hvparams == {**now, "acpi": False}
+
+
+def test_a_disk_that_comes_is_reached_as_its_new_node_reaches_it() -> None:
+    """The kernel of DRBD was told the source's address, and both copies stood alone in the middle of a migration."""
+    there = replace(disk("d", 1), size=9, address="192.0.2.2", part=(7,), params={"protocol": "A"})
+    peer = DiskPeer(name="node2", address="192.0.2.2", part=(7,))
+    here = replace(
+        disk("d", 0), size=10, mode="ro", address="192.0.2.3", part=(3,), peers=(peer,),
+        secret="s3cret", params={"protocol": "C"}, children=(disk("data", 0),),
+    )  # fmt: skip
+    of_guest = replace(SPEC, disks=(there,))
+    (found,) = incoming_instance(replace(SPEC, disks=(here,)), of_guest).disks
+    assert found == replace(here, index=1, size=9, mode="rw")
 
 
 async def test_a_pretended_guest_follows_and_one_that_is_down_has_nothing_to_change(

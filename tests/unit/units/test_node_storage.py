@@ -89,7 +89,7 @@ def repair(**fields: Any) -> OpRepairNodeStorage:
     return OpRepairNodeStorage(**given)
 
 
-@pytest.mark.requirement("S1")
+@pytest.mark.requirement("S1", "S8")
 async def test_a_fourth_kind_is_listed_without_anything_else_being_changed(
     units: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
