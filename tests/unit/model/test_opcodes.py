@@ -57,6 +57,22 @@ def test_what_debian_s_client_sends_for_a_new_instance_is_understood() -> None:
     assert op.summary() == "INSTANCE_CREATE(cap1.peer)"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0.0"),
+        (0.5, "0.5"),
+        (1, "1.0"),
+        (0.001, "1.0e-3"),
+        (0.0125, "1.25e-2"),
+        (2e7, "2.0e7"),
+    ],
+)
+def test_numbers_in_job_lists_are_written_as_by_ganeti(seconds: float, shown: str) -> None:
+    op = parse_opcode({"OP_ID": "OP_TEST_DELAY", "duration": seconds})
+    assert op.summary() == f"TEST_DELAY({shown})"
+
+
 _COMMON = {
     "dry_run": None,
     "debug_level": 0,
@@ -72,7 +88,7 @@ _COMMON = {
     [
         (
             {"OP_ID": "OP_TAGS_SET", "kind": "instance", "tags": ["tag1"], "name": "cap1.peer"},
-            "TAGS_SET(cap1.peer)",
+            "TAGS_SET",
         ),
         (
             {

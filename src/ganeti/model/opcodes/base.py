@@ -1,5 +1,6 @@
 """What every opcode has."""
 
+from decimal import Decimal
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -52,7 +53,21 @@ class OpCode(
         if self.summary_field is None:
             return name
         value = getattr(self, self.summary_field)
+        if isinstance(value, float):
+            return f"{name}({_short(value)})"
         return f"{name}({','.join(value) if isinstance(value, list | tuple) else value})"
+
+
+_DECIMAL_FROM, _DECIMAL_TO = 0.1, 1e7
+
+
+def _short(value: float) -> str:
+    """A number as Ganeti's job lists have it: 0.5, but 1.0e-3."""
+    if value == 0 or _DECIMAL_FROM <= abs(value) < _DECIMAL_TO:
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    rest = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{digits[0]}.{rest}e{int(exponent) + len(digits) - 1}"
 
 
 class DiskRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

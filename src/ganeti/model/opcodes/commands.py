@@ -25,8 +25,6 @@ class OpOobCommand(OpCode, frozen=True, kw_only=True, tag="OP_OOB_COMMAND"):
         "how long to wait between two nodes that are switched on (2)", metavar="SECONDS"
     )] = 2.0  # fmt: skip
 
-    summary_field: ClassVar[str | None] = "command"
-
 
 class OpRestrictedCommand(OpCode, frozen=True, kw_only=True, tag="OP_RESTRICTED_COMMAND"):
     """Run a program of nodes' own `restricted-commands`; the result is `[succeeded, output]` for each node."""
@@ -35,8 +33,6 @@ class OpRestrictedCommand(OpCode, frozen=True, kw_only=True, tag="OP_RESTRICTED_
     node_uuids: list[str] | None = None
     command: str
     use_locking: Annotated[bool, Field("wait until no job works on the nodes", "! --sync")] = False
-
-    summary_field: ClassVar[str | None] = "command"
 
 
 class OpClusterCommand(OpCode, frozen=True, kw_only=True, tag="OP_CLUSTER_COMMAND"):

@@ -49,6 +49,8 @@ class OpGroupRename(OnGroup, frozen=True, kw_only=True, tag="OP_GROUP_RENAME"):
 
     new_name: str
 
+    summary_field: ClassVar[str | None] = None
+
 
 class OpGroupSetParams(GroupParams, frozen=True, kw_only=True, tag="OP_GROUP_SET_PARAMS"):
     """Change a node group; None as a value of a parameter takes the cluster's again."""

@@ -40,3 +40,5 @@ class OpInstanceRename(OnInstance, frozen=True, kw_only=True, tag="OP_INSTANCE_R
     ip_check: Annotated[bool, Field(
         "refuse if the new name's address answers already; needs --name-check", form=Form.ON_OFF
     )] = False  # fmt: skip
+
+    summary_field: ClassVar[str | None] = None

@@ -23,8 +23,6 @@ class OpTagsSet(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_SET"):
     name: str | None = None
     tags: list[str]
 
-    summary_field: ClassVar[str | None] = "name"
-
 
 class OpTagsDel(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_DEL"):
     """Take tags from one object; all of them must be there."""
@@ -32,8 +30,6 @@ class OpTagsDel(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_DEL"):
     kind: str
     name: str | None = None
     tags: list[str]
-
-    summary_field: ClassVar[str | None] = "name"
 
 
 class OpTagsSearch(OpCode, frozen=True, kw_only=True, tag="OP_TAGS_SEARCH"):

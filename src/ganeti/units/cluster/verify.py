@@ -93,7 +93,7 @@ class LUClusterVerify(LogicalUnit[OpClusterVerify, list[list[OpCode]]]):
         jobs.extend(
             [
                 OpClusterVerifyGroup(
-                    group_name=group.name,
+                    group_name=group.uuid,  # it may be renamed before its job begins
                     debug_simulate_errors=op.debug_simulate_errors,
                     error_codes=op.error_codes,
                     skip_checks=op.skip_checks,
