@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from ganeti.hypervisor.kvm.adoption import adopt_guests, directory, our_guests
 from ganeti.hypervisor.kvm.driver import find_program
 from ganeti.hypervisor.kvm.processes import HostProcesses
 from ganeti.model.instance_spec import InstanceSpec
+from tests.support.debian_ganeti import COMMANDS, PYTHON
+from tests.support.debian_packages import environment, unpacked
 from tests.support.kvm_nodes import Node, nothing_is_left
 from tests.support.local_cluster import wait_until
 from tests.support.tiny_guest import (
@@ -21,6 +24,7 @@ from tests.support.tiny_guest import (
 )
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(240)]
+STARTER = Path(__file__).parents[1] / "support" / "debian_kvm_start.py"
 
 
 def start_as_the_original(node: Node, instance: InstanceSpec, guest: Path, disk: Path) -> None:
@@ -53,12 +57,55 @@ def start_as_the_original(node: Node, instance: InstanceSpec, guest: Path, disk:
     (root / "conf" / f"{name}.runtime").write_text(json.dumps(runtime))
 
 
+def start_by_the_original(node: Node, instance: InstanceSpec, guest: Path, disk: Path) -> None:
+    """Let the driver of Debian's Ganeti start it, in one of its virtual nodes whose root is the node's."""
+    if not Path(PYTHON).exists():
+        pytest.skip("the original's driver needs Debian's Python")
+    packages = unpacked(*COMMANDS)
+    there = environment(packages)
+    programs = packages / "usr/share/ganeti/3.0"
+    hvparams = {
+        "kvm_path": find_program({}),
+        "kvm_flag": "disabled",
+        "kernel_path": str(guest / "vmlinuz"),
+        "initrd_path": str(guest / "initrd"),
+        "kernel_args": "ro quiet no_timer_check",
+        "root_path": "/dev/vda",
+    }
+    wanted = {
+        "name": instance.name, "uuid": instance.uuid, "memory": instance.memory, "hvparams": hvparams,
+        "disk": str(disk), "disk_uuid": instance.disks[0].uuid, "size": instance.disks[0].size,
+    }  # fmt: skip
+    (node.paths.log / "kvm").mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [PYTHON, "-W", "ignore", str(STARTER)],
+        input=json.dumps(wanted),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={
+            **there,
+            "PYTHONPATH": f"{programs}:{there['PYTHONPATH']}",
+            "GANETI_ROOTDIR": str(node.paths.root),
+            "GANETI_HOSTNAME": node.paths.root.name,
+        },
+    )
+    if done.returncode and "ModuleNotFoundError" in done.stderr:
+        pytest.skip(f"Debian's Python lacks a library: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.requirement("G28")
+@pytest.mark.parametrize(
+    "start", [start_as_the_original, pytest.param(start_by_the_original, marks=pytest.mark.soak)]
+)
 async def test_a_guest_of_the_original_goes_on_under_our_driver_until_it_is_stopped(
-    node: Node, guest: Path, disk: Path
+    node: Node, guest: Path, disk: Path, start: Callable[[Node, InstanceSpec, Path, Path], None]
 ) -> None:
     instance = tiny_instance(guest)
     install(guest, disk, instance.name)
-    start_as_the_original(node, instance, guest, disk)
+    start(node, instance, guest, disk)
     pid = int((directory(node.paths) / "pid" / instance.name).read_text())
     wait_until(lambda: len(disk_heartbeats(disk)) >= 3, "the guest beats", timeout_s=120)
 

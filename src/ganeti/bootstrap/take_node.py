@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ganeti.base.errors import ErrorCode, GanetiError, HostError, PrereqError
+from ganeti.base.errors import ErrorCode, GanetiError, HostError, InputError, PrereqError
 from ganeti.base.files import sync_directory, write_atomically
 from ganeti.base.paths import Paths, hostname
 from ganeti.base.terminal import Parser, say
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
 from ganeti.bootstrap.destroy import forget_cluster, is_member
+from ganeti.hypervisor import fake
 from ganeti.hypervisor.kvm.adoption import adopt_guests, forget_guests, our_guests
 from ganeti.hypervisor.kvm.processes import HostProcesses, ProcessId
+from ganeti.upstream.forms import parse
 
 NAMES = ("watcher", "rapi", "luxid", "masterd", "wconfd", "confd", "mond", "kvmd", "metad", "noded")
 """The original's daemons, in the order in which they are ended."""
@@ -86,7 +88,13 @@ class Node:
                 f"guests cannot be taken over: {'; '.join(done.problems)}; nothing was moved, and the"
                 " original's daemons may be started again"
             )
-        said.append(f"goes on with the guests {', '.join(done.adopted) or '(none)'}")
+        pretended, unknown = await asyncio.to_thread(fake.adopt_guests, self.paths, self._uuids())
+        names = sorted((*done.adopted, *pretended))
+        said.append(f"goes on with the guests {', '.join(names) or '(none)'}")
+        if unknown:
+            said.append(
+                f"no master candidate, so not known here: {', '.join(unknown)}; start them again"
+            )
         self._move_aside()
         return [*said, *self._next()]
 
@@ -109,6 +117,7 @@ class Node:
         for name in OURS:
             await daemons.stop(name)
         forget_guests(self.paths)
+        fake.give_guests_back(self.paths)
         forget_cluster(self.paths, storage_list=False)
         for name in CARRIED.values():
             (self.paths.data / name).unlink(missing_ok=True)
@@ -118,6 +127,14 @@ class Node:
             " 'gnt-cluster redist-conf' and 'gnt-cluster verify'"
         )
         return [next_step]
+
+    def _uuids(self) -> dict[str, str]:
+        """Name of each instance -> UUID, where this node has the original's configuration."""
+        try:
+            document = parse((self._place() / CONFIG).read_bytes())
+        except (OSError, InputError):
+            return {}
+        return {one.get("name", ""): uuid for uuid, one in document.get("instances", {}).items()}
 
     def _next(self) -> list[str]:
         if self._is_master():

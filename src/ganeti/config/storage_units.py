@@ -43,8 +43,8 @@ def stored_name(layer: Disk, node: NodeUuid) -> str:
 
 
 def storage_units(cluster: Cluster, disks: Iterable[Disk] = ()) -> list[StorageUnit]:
-    """Every unit about which nodes are asked, each once: the cluster's, and those that disks name."""
-    found = [storage_unit(cluster, name) for name in DISK_TEMPLATES]
+    """Every unit about which nodes are asked, each once: of enabled templates, and those that disks name."""
+    found = [storage_unit(cluster, name) for name in cluster.enabled_disk_templates]
     for disk in disks:
         found += [disk_unit(cluster, layer) for layer in disk.layers()]
     return list(dict.fromkeys(unit for unit in found if unit is not None))

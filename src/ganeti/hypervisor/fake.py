@@ -32,6 +32,7 @@ from ganeti.rpc.procedures.migration import (
 )
 
 INCOMING_PORT = 8102
+_SUFFIX = ".json"
 
 
 class _Guest(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +83,7 @@ class FakeHypervisor(Hypervisor):
 
     async def running(self) -> list[RunningInstance]:
         self._meet("running")
-        return [self._entry(guest) for guest in self._all()]
+        return [self._entry(guest) for guest in self.all_guests()]
 
     async def one_running(self, instance_uuid: str) -> RunningInstance | None:
         self._meet("running")
@@ -100,16 +101,16 @@ class FakeHypervisor(Hypervisor):
             _check_disks(instance, disk_paths)
             self._check_memory(instance)
         if guest is None or (guest.state == "paused" and not paused):
-            self._write(instance, "paused" if paused else "running")
+            self.write(instance, "paused" if paused else "running")
 
     async def stop(self, instance: InstanceSpec, timeout_s: float) -> None:
         self._meet("stop")
-        self._remove(instance)
+        self.remove(instance)
 
     async def reboot(self, instance: InstanceSpec, *, soft: bool, timeout_s: float) -> None:
         self._meet("reboot")
         self._here(instance)
-        self._write(instance, "running")
+        self.write(instance, "running")
 
     async def console(self, instance: InstanceSpec) -> ConsoleInfo:
         self._here(instance)
@@ -129,7 +130,7 @@ class FakeHypervisor(Hypervisor):
         if guest is None:
             _check_disks(instance, disk_paths)
             self._check_memory(instance)
-            self._write(instance, "incoming", resume=wanted.info.running)
+            self.write(instance, "incoming", resume=wanted.info.running)
         return Incoming(address=wanted.address, port=INCOMING_PORT)
 
     async def migrate(self, where: MigrateArgs) -> MigrationResult:
@@ -139,7 +140,7 @@ class FakeHypervisor(Hypervisor):
         if guest.state == "incoming":
             raise HypervisorError(f"{instance.name} has not arrived on this node yet")
         if guest.state != "sent":
-            self._write(instance, "sent", resume=guest.state == "running")
+            self.write(instance, "sent", resume=guest.state == "running")
         transferred = instance.memory * 1024 * 1024
         return MigrationResult(
             status="completed", total_ms=0, downtime_ms=0, transferred=transferred
@@ -152,12 +153,12 @@ class FakeHypervisor(Hypervisor):
         guest = self._read(instance.uuid)
         if is_source == success:
             _check_may_go(instance, guest, left_as="sent" if is_source else "incoming")
-            self._remove(instance)
+            self.remove(instance)
             return
         if guest is None:
             raise HypervisorError(f"{instance.name} is gone from the node that should have it")
         if guest.state in ("incoming", "sent"):
-            self._write(instance, "running" if guest.resume else "paused")
+            self.write(instance, "running" if guest.resume else "paused")
 
     async def validate(self, hvparams: Params) -> list[str]:
         return []
@@ -165,12 +166,13 @@ class FakeHypervisor(Hypervisor):
     # --- the files ---------------------------------------------------------------------------
 
     def _path(self, instance_uuid: str) -> Path:
-        return self._directory / f"{instance_uuid}.json"
+        return self._directory / f"{instance_uuid}{_SUFFIX}"
 
-    def _all(self) -> list[_Guest]:
+    def all_guests(self) -> list[_Guest]:
+        """All that there is a file of; HypervisorError for a damaged one."""
         if not self._directory.is_dir():
             return []
-        return [_decoded(path) for path in sorted(self._directory.glob("*.json"))]
+        return [_decoded(path) for path in sorted(self._directory.glob(f"*{_SUFFIX}"))]
 
     def _read(self, instance_uuid: str) -> _Guest | None:
         path = self._path(instance_uuid)
@@ -182,7 +184,8 @@ class FakeHypervisor(Hypervisor):
             raise HypervisorError(f"{instance.name} does not run on this node")
         return guest
 
-    def _write(self, instance: InstanceSpec, state: str, *, resume: bool = True) -> None:
+    def write(self, instance: InstanceSpec, state: str, *, resume: bool = True) -> None:
+        """Keep a guest in this state."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         guest = _Guest(instance=instance, state=state, started=self._clock.time(), resume=resume)
         write_atomically(self._path(instance.uuid), encode(guest))
@@ -193,10 +196,11 @@ class FakeHypervisor(Hypervisor):
         """Change what a guest has; False if it is not here."""
         guest = self._read(instance.uuid)
         if guest is not None:
-            self._write(change(guest.instance), guest.state, resume=guest.resume)
+            self.write(change(guest.instance), guest.state, resume=guest.resume)
         return guest is not None
 
-    def _remove(self, instance: InstanceSpec) -> None:
+    def remove(self, instance: InstanceSpec) -> None:
+        """Forget a guest; harmless where it is not here."""
         self._path(instance.uuid).unlink(missing_ok=True)
 
     def _meet(self, operation: str) -> None:
@@ -211,7 +215,7 @@ class FakeHypervisor(Hypervisor):
     def _check_memory(self, instance: InstanceSpec) -> None:
         if self._memory_mib is None:
             return
-        free = self._memory_mib - sum(guest.instance.memory for guest in self._all())
+        free = self._memory_mib - sum(guest.instance.memory for guest in self.all_guests())
         if instance.memory > free:
             raise HypervisorError(
                 f"{instance.name} needs {instance.memory} MiB of memory; {free} MiB are free here"
@@ -228,6 +232,50 @@ class FakeHypervisor(Hypervisor):
             state="postmigrate" if guest.state == "sent" else guest.state,
             cpu_time_s=max(0.0, self._clock.time() - guest.started),
         )
+
+
+def adopt_guests(paths: Paths, uuids: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Go on with guests that the original pretends to run: the names of those, and of others without a UUID.
+
+    The original has a file for each, by its name: a number, memory in MiB, and processors. It stays.
+    """
+    hypervisor = FakeHypervisor(paths)
+    adopted, unknown = [], []
+    for path in _files_of_the_original(paths):
+        _id, memory, vcpus = (int(line) for line in path.read_text().split())
+        if path.name not in uuids:
+            unknown.append(path.name)
+            continue
+        instance = InstanceSpec(
+            name=path.name,
+            uuid=uuids[path.name],
+            hypervisor=FakeHypervisor.name,
+            os="",
+            memory=memory,
+            vcpus=vcpus,
+            hvparams={},
+            disk_template="diskless",
+        )
+        hypervisor.write(instance, "running")
+        adopted.append(path.name)
+    return adopted, unknown
+
+
+def give_guests_back(paths: Paths) -> None:
+    """Let the original pretend to run what pretends to run now."""
+    hypervisor = FakeHypervisor(paths)
+    guests = {guest.instance.name: guest.instance for guest in hypervisor.all_guests()}
+    for path in _files_of_the_original(paths):
+        path.unlink()
+    for name, instance in guests.items():
+        path = paths.fake_hypervisor / name
+        write_atomically(path, f"0\n{instance.memory}\n{instance.vcpus}\n".encode())
+        hypervisor.remove(instance)
+
+
+def _files_of_the_original(paths: Paths) -> list[Path]:
+    found = paths.fake_hypervisor.iterdir() if paths.fake_hypervisor.is_dir() else ()
+    return sorted(path for path in found if path.suffix != _SUFFIX and "fail-" not in path.name)
 
 
 def _decoded(path: Path) -> _Guest:

@@ -1,15 +1,19 @@
 """A node goes over from the original and back: files, daemons, and what is refused."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, PrereqError
 from ganeti.base.paths import Paths, hostname
 from ganeti.bootstrap.take_node import ASIDE, Node
+from ganeti.hypervisor.fake import FakeHypervisor
 from ganeti.hypervisor.kvm.adoption import directory
+from tests.unit.upstream import sample
 
 FILES = {
     "config.data": "{}", "ssconf_cluster_name": "c.example.com\n", "hmac.key": "k\n",
@@ -112,3 +116,23 @@ async def test_a_guest_that_cannot_be_adopted_leaves_the_original_in_its_place(
     with pytest.raises(HostError, match="cannot be taken over"):
         await Node(paths).take()
     assert contents(paths.data) == before
+
+
+async def test_pretended_guests_go_over_and_back(paths: Paths) -> None:
+    document = sample.document()
+    names = {one["name"]: uuid for uuid, one in document["instances"].items()}
+    (paths.data / "config.data").write_text(json.dumps(document))
+    paths.fake_hypervisor.mkdir()
+    first, second = sorted(names)
+    for name in (first, "unknown.example.com"):
+        (paths.fake_hypervisor / name).write_text("0\n256\n2\n")
+    said = "\n".join(await Node(paths).take())
+    assert f"goes on with the guests {first}" in said
+    assert "not known here: unknown.example.com" in said
+    [guest] = await FakeHypervisor(paths).running()
+    assert (guest.name, guest.uuid, guest.memory, guest.vcpus) == (first, names[first], 256, 2)
+    spec = FakeHypervisor(paths).all_guests()[0].instance
+    await FakeHypervisor(paths).start(replace(spec, name=second, uuid=names[second]), [])
+    await FakeHypervisor(paths).stop(spec, 0)
+    await Node(paths).give_back(None)
+    assert contents(paths.fake_hypervisor) == {second: "0\n256\n2\n"}
