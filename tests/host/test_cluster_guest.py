@@ -18,6 +18,7 @@ from tests.support.tiny_guest import (
     build_tiny_guest,
     disk_heartbeats,
     heartbeats,
+    power_off,
     said,
 )
 
@@ -98,9 +99,8 @@ def test_a_guest_misses_no_heartbeat_while_it_is_migrated_there_and_back(
     assert max(written) >= heard[-1]
 
 
-@pytest.mark.parametrize(
-    ("daemon", "node"), [(MASTERD, 1), (NODED, 1), pytest.param(NODED, 2, marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("daemon", "node"), [(MASTERD, 1), (NODED, 1), (NODED, 2)])
 @pytest.mark.requirement("G5", "F20")
 def test_a_daemon_killed_during_a_migration_leaves_one_guest_that_goes_on(
     cluster: LocalCluster, name: str, daemon: str, node: int
@@ -232,6 +232,7 @@ def test_a_full_disk_at_creation_gives_one_error_and_leaves_nothing(
         subprocess.run(["umount", str(storage)], check=True)
 
 
+@pytest.mark.soak
 def test_down_ends_real_machines(name: str) -> None:
     guest = build_tiny_guest()
     with local_cluster("--hypervisor", "kvm", "--guest", str(guest), nodes=1) as cluster:
@@ -291,3 +292,32 @@ def test_a_guest_of_the_pool_is_made_moved_and_removed_by_the_real_commands(
     for node in cluster.cluster.nodes:
         assert list(node.paths.kvm.glob("*.root")) == []
     cluster.ok("gnt-cluster", "modify", "--uid-pool=")
+
+
+def test_list_and_info_say_user_down_and_start_and_shutdown_do_what_they_say(
+    cluster: LocalCluster, name: str
+) -> None:
+    cluster.ok(
+        "gnt-instance", "add", "-n", "node1", "-H", "kvm:user_shutdown=true", *options(), name,
+        timeout_s=120,
+    )  # fmt: skip
+    log = console(cluster, name)
+    for times in (1, 2):
+        wait_until(lambda: "TINY READY" in said(log), "the guest boots", 60)
+        power_off(console_socket(cluster, name))
+        wait_until(lambda: status(cluster, name) == "USER_down", "USER_down", 60)
+        assert cluster.value("instance", name, "admin_state") == "up"
+        assert "USER_down" in cluster.ok("gnt-instance", "list", "-o", "status").out
+        assert "actual state is user down" in cluster.ok("gnt-instance", "info", name).out
+        if times == 1:
+            cluster.ok("gnt-instance", "start", name, timeout_s=60)
+            assert status(cluster, name) == "running"
+    cluster.ok("gnt-instance", "shutdown", name)
+    assert status(cluster, name) == "ADMIN_down"
+    assert not cluster.machines()
+
+
+def console_socket(cluster: LocalCluster, name: str) -> Path:
+    """Where the guest's console listens: beside its log, on the same node."""
+    (found,) = Path(cluster.cluster.master.root).parent.rglob(f"{console(cluster, name).stem}.s")
+    return found

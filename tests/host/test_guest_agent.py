@@ -44,25 +44,12 @@ async def test_a_guest_says_who_it_is_and_still_does_after_it_moved(
     assert await source.driver.agents.agent_info(instance) is None
 
 
-async def test_a_guest_that_ignores_the_power_button_shuts_down_by_its_agent(
-    node: Node, guest: Path, disk: Path
-) -> None:
-    instance = tiny_instance(guest, use_guest_agent=True)
-    install(guest, disk, instance.name, ignore_acpi="yes")
-    await boot(node, instance, disk)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    await node.driver.stop(instance, 120)
-    assert loop.time() - began < 60
-    assert nothing_is_left(node, instance)
-    assert "GANETI-TINY SHUTDOWN by its agent" in node.console(instance).read_text()
-
-
 async def test_a_frozen_guest_writes_nothing_until_it_is_thawed_or_its_time_is_over(
     node: Node, guest: Path, disk: Path
 ) -> None:
+    """And by its agent it shuts down, although it ignores the power button."""
     instance = tiny_instance(guest, use_guest_agent=True)
-    install(guest, disk, instance.name)
+    install(guest, disk, instance.name, ignore_acpi="yes")
     await boot(node, instance, disk)
     await node.beats(instance)
     assert await node.driver.agents.freeze(instance, 60) == 1
@@ -79,6 +66,13 @@ async def test_a_frozen_guest_writes_nothing_until_it_is_thawed_or_its_time_is_o
     await asyncio.sleep(0.2)
     await node.driver.look_after()
     await node.beats(instance)
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await node.driver.stop(instance, 120)
+    assert loop.time() - began < 60
+    assert nothing_is_left(node, instance)
+    assert "GANETI-TINY SHUTDOWN by its agent" in node.console(instance).read_text()
 
 
 async def test_a_guest_without_an_agent_is_no_worse_off(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import stat
@@ -74,6 +75,21 @@ async def test_a_guest_boots_from_what_was_installed_beats_and_powers_off(
     found = await wait_for_text(node.console(instance), READY)
     assert found[2] == "2"
     assert int(found[3]) >= shown[-1]
+    await reboots(node, instance, soft=False)
+
+
+async def reboots(node: Node, instance: InstanceSpec, *, soft: bool) -> None:
+    """A guest that runs is told to boot again, and does, in the same process."""
+    await node.beats(instance, 2)
+    log, pid = node.console(instance), node.record(instance).pid
+    earlier = log.read_text()
+    boots = len(re.findall(READY, earlier))
+    await node.driver.reboot(instance, soft=soft, timeout_s=60)
+    await wait_for_text(log, rf"(?s)(READY hostname.*){{{boots + 1}}}")
+    ends = log.read_text().count("POWERDOWN") - earlier.count("POWERDOWN")
+    assert ends == (1 if soft else 0)
+    assert node.record(instance).pid == pid
+    assert await node.state(instance) == "running"
 
 
 @contextmanager
@@ -95,37 +111,62 @@ async def stands_still(pid: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_collectors_of_the_monitoring_daemon_know_the_guest_without_any_right(
+async def answers_on_its_console(node: Node, instance: InstanceSpec) -> None:
+    """What is typed reaches the guest, and what it says comes back."""
+    info = await node.driver.console(instance)
+    assert info.kind == "socket"
+    reader, writer = await asyncio.open_unix_connection(info.path)
+    writer.write(b"touch /run/quiet; echo answer=$((6 * 7))\n")
+    await writer.drain()
+    async with asyncio.timeout(30):
+        answer = await reader.readuntil(b"answer=42\r\n")
+    assert answer
+    writer.close()
+    await writer.wait_closed()
+
+
+async def told(node: Node, name: str) -> Any:
+    """What a collector says, who has no right."""
+    every = collecting({}, {})
+    await asyncio.to_thread(int)  # what it imports may lie where only root can read
+    collectors = Collectors(Host(node.paths), lambda: every)
+    with without_rights():
+        report = await collectors.report(DESCRIPTIONS[name])
+    return report["data"]
+
+
+async def test_console_collectors_and_a_new_node_daemon_know_the_guest(
     node: Node, guest: Path, disk: Path
 ) -> None:
     instance = tiny_instance(guest)
     install(guest, disk, instance.name)
     await boot(node, instance, disk)
-    every = collecting({}, {})
-    await asyncio.to_thread(int)  # what it imports may lie where only root can read
+    await answers_on_its_console(node, instance)
 
-    async def told(name: str) -> Any:
-        collectors = Collectors(Host(node.paths), lambda: every)
-        with without_rights():
-            report = await collectors.report(DESCRIPTIONS[name])
-        return report["data"]
-
-    [one] = (await told(KVM_STATUS))["instances"]
+    [one] = (await told(node, KVM_STATUS))["instances"]
     assert (one["name"], one["uuid"], one["actualState"]) == (instance.name, instance.uuid, "up")
     assert one["uptime"].startswith("0:0")
-    pages = (await told(KVM_MEMORY))[instance.name]
+    pages = (await told(node, KVM_MEMORY))[instance.name]
     assert 32 * MIB < pages * os.sysconf("SC_PAGE_SIZE") < 1024 * MIB
     pid = node.record(instance).pid
     os.kill(pid, signal.SIGSTOP)
     try:
         await stands_still(pid)
-        found = await told(KVM_STATUS)
+        found = await told(node, KVM_STATUS)
     finally:
         os.kill(pid, signal.SIGCONT)
     assert found["status"]["message"] == f"stopped: {instance.name}"
-    await node.driver.stop(instance, 60)
-    assert (await told(KVM_STATUS))["instances"] == []
-    assert await told(KVM_MEMORY) == {}
+
+    # As if the daemon had died between starting QEMU and writing down its process id.
+    record = node.record(instance)
+    node.files(instance).write(msgspec.structs.replace(record, pid=0, start_ticks=0))
+    successor = KvmHypervisor(node.paths, run)
+    [listed] = await successor.running()
+    assert listed.state == "running"
+    await successor.stop(instance, 60)
+    assert nothing_is_left(node, instance)
+    assert (await told(node, KVM_STATUS))["instances"] == []
+    assert await told(node, KVM_MEMORY) == {}
 
 
 @pytest.mark.requirement("A63", "A66")
@@ -165,6 +206,7 @@ async def test_starting_twice_keeps_the_one_process(node: Node, guest: Path, dis
     assert await node.state(instance) == "running"
 
 
+@pytest.mark.soak
 async def test_a_guest_that_ignores_the_power_button_is_ended_by_force(
     node: Node, guest: Path, disk: Path
 ) -> None:
@@ -180,31 +222,26 @@ async def test_a_guest_that_ignores_the_power_button_is_ended_by_force(
     assert "POWERDOWN" not in node.console(instance).read_text()
 
 
-async def test_a_hung_qemu_counts_as_running_and_is_killed(
+async def test_a_hung_qemu_counts_as_running_and_is_killed_and_one_that_was_killed_is_not_listed(
     node: Node, guest: Path, disk: Path
 ) -> None:
     instance = tiny_instance(guest)
     install(guest, disk, instance.name)
-    await boot(node, instance, disk)
+    await node.driver.start(instance, [str(disk)])
     os.kill(node.record(instance).pid, signal.SIGSTOP)
     assert await node.state(instance) == "running"
     await node.driver.stop(instance, 1)
     assert nothing_is_left(node, instance)
 
-
-async def test_a_guest_that_was_killed_is_not_listed_and_leaves_nothing(
-    node: Node, guest: Path, disk: Path
-) -> None:
-    instance = tiny_instance(guest)
-    install(guest, disk, instance.name)
-    await boot(node, instance, disk)
+    await node.driver.start(instance, [str(disk)])
     os.kill(node.record(instance).pid, signal.SIGKILL)
     for _ in range(200):
         if await node.state(instance) is None:
             break
         await asyncio.sleep(0.05)
     assert nothing_is_left(node, instance)
-    await boot(node, instance, disk)
+    await node.driver.start(instance, [str(disk)])
+    assert await node.state(instance) == "running"
 
 
 async def test_a_qemu_that_dies_at_start_leaves_nothing_and_its_words_are_in_the_error(
@@ -234,55 +271,14 @@ async def test_a_second_instance_on_the_same_disk_is_refused_by_its_lock(
     assert await nodes[0].state(first) == "running"
 
 
-async def test_a_new_node_daemon_sees_and_ends_the_guests_of_the_old_one(
+@pytest.mark.soak
+async def test_a_soft_reboot_ends_the_guest_in_order_and_boots_it_again(
     node: Node, guest: Path, disk: Path
 ) -> None:
     instance = tiny_instance(guest)
     install(guest, disk, instance.name)
     await boot(node, instance, disk)
-    # As if the daemon had died between starting QEMU and writing down its process id.
-    record = node.record(instance)
-    node.files(instance).write(msgspec.structs.replace(record, pid=0, start_ticks=0))
-    successor = KvmHypervisor(node.paths, run)
-    [listed] = await successor.running()
-    assert listed.state == "running"
-    await successor.stop(instance, 60)
-    assert nothing_is_left(node, instance)
-
-
-@pytest.mark.parametrize("soft", [False, pytest.param(True, marks=pytest.mark.soak)])
-async def test_a_reboot_keeps_the_process_and_boots_the_guest_again(
-    node: Node, guest: Path, disk: Path, *, soft: bool
-) -> None:
-    instance = tiny_instance(guest)
-    install(guest, disk, instance.name)
-    await boot(node, instance, disk)
-    await node.beats(instance, 2)
-    pid = node.record(instance).pid
-    await node.driver.reboot(instance, soft=soft, timeout_s=60)
-    await wait_for_text(node.console(instance), r"READY hostname=\S+ boot=2")
-    assert ("POWERDOWN" in node.console(instance).read_text()) is soft
-    assert node.record(instance).pid == pid
-    assert await node.state(instance) == "running"
-    assert are_consecutive(heartbeats(node.console(instance)))
-
-
-async def test_commands_typed_on_the_console_reach_the_guest(
-    node: Node, guest: Path, disk: Path
-) -> None:
-    instance = tiny_instance(guest)
-    install(guest, disk, instance.name)
-    await boot(node, instance, disk)
-    info = await node.driver.console(instance)
-    assert info.kind == "socket"
-    reader, writer = await asyncio.open_unix_connection(info.path)
-    writer.write(b"touch /run/quiet; echo answer=$((6 * 7))\n")
-    await writer.drain()
-    async with asyncio.timeout(30):
-        answer = await reader.readuntil(b"answer=42\r\n")
-    assert answer
-    writer.close()
-    await writer.wait_closed()
+    await reboots(node, instance, soft=True)
 
 
 @pytest.mark.requirement("G5")
@@ -320,59 +316,7 @@ async def test_no_heartbeat_is_lost_by_a_live_migration_there_and_back(
 
 
 @pytest.mark.requirement("F20", "G5")
-async def test_a_migration_whose_target_dies_leaves_the_source_running(
-    nodes: list[Node], guest: Path, disk: Path
-) -> None:
-    here, there = nodes
-    instance = tiny_instance(guest, template="sharedfile", migration_bandwidth=1)
-    install(guest, disk, instance.name)
-    await boot(here, instance, disk)
-    info = await here.driver.migration_info(instance)
-    incoming = await accept(there, instance, disk, info)
-    sending = asyncio.ensure_future(send(here, instance, incoming))
-    await asyncio.sleep(0.5)
-    os.kill(there.record(instance).pid, signal.SIGKILL)
-    result = await sending
-    assert result.status == "failed"
-    assert result.error
-    await there.driver.finish_migration(instance, is_source=False, success=False)
-    await here.driver.finish_migration(instance, is_source=True, success=False)
-    assert nothing_is_left(there, instance)
-    assert await here.state(instance) == "running"
-    await here.beats(instance)
-    assert are_consecutive(heartbeats(here.console(instance)))
-    # And the next one works.
-    await migrate(here, there, _faster(instance), disk)
-
-
-@pytest.mark.requirement("F20", "G5")
-async def test_a_guest_that_arrived_can_be_taken_back_until_the_target_is_told_to_go_on(
-    nodes: list[Node], guest: Path, disk: Path
-) -> None:
-    here, there = nodes
-    instance = tiny_instance(guest, template="sharedfile")
-    install(guest, disk, instance.name)
-    await boot(here, instance, disk)
-    info = await here.driver.migration_info(instance)
-    incoming = await accept(there, instance, disk, info)
-    again = await accept(there, instance, disk, info)
-    assert again == incoming
-    await send(here, instance, incoming)
-    assert await there.state(instance) == "incoming"
-    assert await here.state(instance) == "postmigrate"
-    for node in nodes:
-        with pytest.raises(HypervisorError, match="migration"):
-            await node.driver.start(instance, [str(disk)])
-    await there.driver.finish_migration(instance, is_source=False, success=False)
-    await here.driver.finish_migration(instance, is_source=True, success=False)
-    assert nothing_is_left(there, instance)
-    assert await here.state(instance) == "running"
-    await here.beats(instance)
-    assert are_consecutive(heartbeats(here.console(instance)))
-
-
-@pytest.mark.requirement("G5")
-async def test_neither_end_is_ended_against_what_it_sees(
+async def test_a_guest_whose_target_dies_or_is_called_off_runs_on_and_moves_at_last(
     nodes: list[Node], guest: Path, disk: Path
 ) -> None:
     here, there = nodes
@@ -381,10 +325,53 @@ async def test_neither_end_is_ended_against_what_it_sees(
     await boot(here, instance, disk)
     with pytest.raises(HypervisorError, match="still runs"):
         await here.driver.finish_migration(instance, is_source=True, success=True)
+    await the_target_dies(here, there, instance, disk)
+    await it_is_taken_back(here, there, instance, disk)
+    # And the next one works; neither end is ended against what it sees.
     await migrate(here, there, instance, disk)
     with pytest.raises(HypervisorError, match="not ended"):
         await there.driver.finish_migration(instance, is_source=False, success=False)
     assert await there.state(instance) == "running"
+
+
+async def the_target_dies(here: Node, there: Node, instance: InstanceSpec, disk: Path) -> None:
+    """While the memory is sent, slowly."""
+    slow = msgspec.structs.replace(
+        instance, hvparams=instance.hvparams | {"migration_bandwidth": 1}
+    )
+    incoming = await accept(there, slow, disk, await here.driver.migration_info(slow))
+    sending = asyncio.ensure_future(send(here, slow, incoming))
+    await asyncio.sleep(0.5)
+    os.kill(there.record(instance).pid, signal.SIGKILL)
+    result = await sending
+    assert result.status == "failed"
+    assert result.error
+    await goes_on(here, there, instance)
+
+
+async def it_is_taken_back(here: Node, there: Node, instance: InstanceSpec, disk: Path) -> None:
+    """Until the target is told to go on."""
+    info = await here.driver.migration_info(instance)
+    incoming = await accept(there, instance, disk, info)
+    again = await accept(there, instance, disk, info)
+    assert again == incoming
+    await send(here, instance, incoming)
+    assert await there.state(instance) == "incoming"
+    assert await here.state(instance) == "postmigrate"
+    for node in (here, there):
+        with pytest.raises(HypervisorError, match="migration"):
+            await node.driver.start(instance, [str(disk)])
+    await goes_on(here, there, instance)
+
+
+async def goes_on(here: Node, there: Node, instance: InstanceSpec) -> None:
+    """The move is called off at both ends: the guest runs where it was."""
+    await there.driver.finish_migration(instance, is_source=False, success=False)
+    await here.driver.finish_migration(instance, is_source=True, success=False)
+    assert nothing_is_left(there, instance)
+    assert await here.state(instance) == "running"
+    await here.beats(instance)
+    assert are_consecutive(heartbeats(here.console(instance)))
 
 
 async def test_a_guest_is_not_accepted_by_other_acceleration_or_older_qemu(
@@ -462,9 +449,3 @@ async def test_a_bridge_that_is_missing_is_named_and_no_tap_device_stays(
         await node.driver.start(instance, [str(disk)])
     assert tap_name(node.paths.root, nic) not in [name for _, name in socket.if_nameindex()]
     assert nothing_is_left(node, instance)
-
-
-def _faster(instance: InstanceSpec) -> InstanceSpec:
-    return msgspec.structs.replace(
-        instance, hvparams=instance.hvparams | {"migration_bandwidth": 64}
-    )

@@ -16,7 +16,7 @@ from ganeti.hypervisor.kvm import firmware
 from ganeti.hypervisor.kvm.driver import KvmHypervisor
 from ganeti.hypervisor.kvm.runtime import GuestFiles
 from ganeti.model.instance_spec import InstanceSpec
-from tests.support.kvm_nodes import Node, accept, send
+from tests.support.kvm_nodes import Node, migrate
 from tests.support.tiny_guest import (
     install,
     tiny_instance,
@@ -69,66 +69,41 @@ def write_password(paths: Paths, text: str = SECRET) -> None:
     file.chmod(0o600)
 
 
-async def test_a_guest_boots_on_q35_and_keeps_that_machine(
-    driver: KvmHypervisor, guest: Path, disk: Path, paths: Paths
+async def test_uefi_variables_are_made_once_survive_moves_and_restarts_and_go_when_forgotten(
+    nodes: list[Node], guest: Path, disk: Path
 ) -> None:
+    """On q35, a machine that the guest keeps; the node that it moves to has no variables."""
+    source, target = nodes
+    driver, disks = source.driver, [str(disk)]
     pinned = await driver.pinned({"machine_version": "q35"})
     assert str(pinned["machine_version"]).startswith("pc-q35-")
-    instance = tiny_instance(guest, **pinned)
+    instance = roomy(tiny_instance(guest, firmware="uefi", **pinned))
     install(guest, disk, instance.name)
-    await driver.start(instance, [str(disk)])
-    await wait_for_text(files_of(paths, instance).console_log, READY)
-    record = files_of(paths, instance).read()
-    assert record is not None
-    assert record.machine == pinned["machine_version"]
-
-
-async def test_uefi_variables_are_made_once_survive_restarts_and_go_when_forgotten(
-    driver: KvmHypervisor, guest: Path, disk: Path, paths: Paths
-) -> None:
-    instance = roomy(tiny_instance(guest, firmware="uefi", machine_version="q35"))
-    install(guest, disk, instance.name)
-    variables = firmware.variables_path(paths, instance, [str(disk)])
-    await driver.start(instance, [str(disk)])
-    await wait_for_text(files_of(paths, instance).console_log, READY, 150)
+    variables = firmware.variables_path(source.paths, instance, disks)
+    await driver.start(instance, disks)
+    await wait_for_text(source.console(instance), READY, 150)
+    assert source.record(instance).machine == pinned["machine_version"]
     with pytest.raises(HypervisorError, match="in use"):
-        await driver.forget_nvram(instance, [str(disk)], everywhere=True)
-    await driver.stop(instance, 0)
+        await driver.forget_nvram(instance, disks, everywhere=True)
+    await migrate(source, target, instance, disk)
+    await target.driver.stop(instance, 0)
+    there, here = (firmware.read(one.paths, instance, disks) for one in (target, source))
+    assert there == here
     written = variables.read_bytes()
     assert written != firmware.kinds()[0].blank.read_bytes()  # the guest's firmware wrote them
     assert variables.stat().st_mode & 0o777 == 0o600
-    await driver.start(instance, [str(disk)], paused=True)
+    await driver.start(instance, disks, paused=True)
     assert variables.read_bytes() == written
     await driver.stop(instance, 0)
-    carried = await driver.read_nvram(instance, [str(disk)])
+    carried = await driver.read_nvram(instance, disks)
     assert carried is not None
-    await driver.forget_nvram(instance, [str(disk)], everywhere=True)
-    await driver.forget_nvram(instance, [str(disk)], everywhere=True)
+    await driver.forget_nvram(instance, disks, everywhere=True)
+    await driver.forget_nvram(instance, disks, everywhere=True)
     assert not variables.exists()
-    await driver.write_nvram(instance, [str(disk)], carried)
+    await driver.write_nvram(instance, disks, carried)
     assert variables.read_bytes() == written
-    await driver.forget_nvram(instance, [str(disk)], everywhere=True)
-    assert await driver.read_nvram(instance, [str(disk)]) is None
-
-
-async def test_a_live_migration_carries_uefi_variables_to_a_node_that_has_none(
-    nodes: list[Node], guest: Path, disk: Path
-) -> None:
-    source, target = nodes
-    instance = roomy(tiny_instance(guest, firmware="uefi"))
-    install(guest, disk, instance.name)
-    await source.driver.start(instance, [str(disk)])
-    await wait_for_text(source.console(instance), READY, 150)
-    info = await source.driver.migration_info(instance)
-    incoming = await accept(target, instance, disk, info)
-    result = await send(source, instance, incoming)
-    assert result.status == "completed", result
-    await target.driver.finish_migration(instance, is_source=False, success=True)
-    await source.driver.finish_migration(instance, is_source=True, success=True)
-    await target.driver.stop(instance, 0)
-    there, here = (firmware.read(one.paths, instance, [str(disk)]) for one in (target, source))
-    assert there == here
-    assert there != firmware.kinds()[0].blank.read_bytes()
+    await driver.forget_nvram(instance, disks, everywhere=True)
+    assert await driver.read_nvram(instance, disks) is None
 
 
 @pytest.mark.requirement("S73", "G23", "A63")

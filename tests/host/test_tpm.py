@@ -48,7 +48,7 @@ def with_tpm(guest: Path, *, confined: bool) -> InstanceSpec:
 
 
 @pytest.mark.requirement("G5", "G11", "S229", "S230")
-@pytest.mark.parametrize("confined", [False, True])
+@pytest.mark.parametrize("confined", [pytest.param(False, marks=pytest.mark.soak), True])
 async def test_a_tpm_lives_and_moves_with_its_guest(
     nodes: list[Node], guest: Path, disk: Path, *, confined: bool
 ) -> None:

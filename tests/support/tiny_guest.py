@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import re
+import socket
 import subprocess
 import sys
 import uuid
@@ -35,7 +36,7 @@ def boot_params(guest: Path, **others: object) -> Params:
     return hypervisor_defaults("kvm") | {
         "kernel_path": str(guest / "vmlinuz"),
         "initrd_path": str(guest / "initrd"),
-        "kernel_args": "ro quiet no_timer_check",
+        "kernel_args": "quiet " + (guest / "kernel-args").read_text().strip(),
         "root_path": "/dev/vda",
         **others,
     }
@@ -94,6 +95,17 @@ def tiny_instance(
 def said(log: Path) -> str:
     """All of a console log; line ends are plain newlines."""
     return log.read_text(errors="replace") if log.exists() else ""
+
+
+def power_off(console_socket: Path) -> None:
+    """What the guest's user types on its console."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(20)
+        client.connect(str(console_socket))
+        client.sendall(b"sync; sleep 1; poweroff -f\n")
+        heard = b""
+        while b"poweroff -f" not in heard and (more := client.recv(4096)):
+            heard += more
 
 
 async def wait_for_text(path: Path, pattern: str, timeout_s: float = 60.0) -> re.Match[str]:

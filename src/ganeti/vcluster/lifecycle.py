@@ -281,16 +281,24 @@ def init_command(cluster: VirtualCluster) -> list[str]:
         words += [f"--vg-name={VOLUME_GROUP}", "--enabled-disk-templates=drbd,plain,diskless"]
     if cluster.guest and cluster.hypervisor == "kvm":
         guest = Path(cluster.guest)
-        # Where many guests share few processors, emulated timers are late, and a kernel that
-        # checks them as it boots takes them for broken and gives up.
         params = {
             "kernel_path": guest / "vmlinuz",
             "initrd_path": guest / "initrd",
-            "kernel_args": "ro no_timer_check",
+            "kernel_args": _kernel_args(guest),
         }
         given = ",".join(f"{name}={value}" for name, value in params.items())
         words.append(f"--hypervisor-parameters=kvm:{given}")
     return [*words, cluster.name]
+
+
+def _kernel_args(guest: Path) -> str:
+    try:
+        return (guest / "kernel-args").read_text().strip()
+    except FileNotFoundError:
+        raise PrereqError(
+            f"{guest} does not say what its kernel is told; build it again with guest/build.py",
+            ErrorCode.ENVIRONMENT,
+        ) from None
 
 
 def join(commands: Commands, node: VirtualNode) -> None:
