@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-# Debian's package of that name.
-from cloudinit import distros, helpers, util  # type: ignore[import-not-found]
-from cloudinit.config import schema  # type: ignore[import-not-found]
-from cloudinit.net import eni, extract_physdevs, netplan, network_state  # type: ignore[import-not-found]
-from cloudinit.sources.DataSourceNoCloud import DataSourceNoCloud  # type: ignore[import-not-found]
+from cloudinit import distros, helpers, util  # type: ignore[import-not-found]  # Debian's package
+from cloudinit.config import schema  # type: ignore[import-not-found]  # Debian's package
+from cloudinit.net import eni, extract_physdevs, netplan, network_state  # type: ignore[import-not-found]  # Debian's package
+from cloudinit.sources.DataSourceNoCloud import DataSourceNoCloud  # type: ignore[import-not-found]  # Debian's package
 
 
 def read(files: Path, place: Path) -> dict[str, object]:
@@ -23,7 +22,7 @@ def read(files: Path, place: Path) -> dict[str, object]:
     source = DataSourceNoCloud(settings, distribution, paths)
     # Neither this machine's firmware nor its command line is the guest's.
     module = sys.modules[DataSourceNoCloud.__module__]
-    module.dmi = SimpleNamespace(read_dmi_data=lambda _key: None)  # type: ignore[attr-defined]
+    module.dmi = SimpleNamespace(read_dmi_data=lambda _key: None)  # type: ignore[attr-defined]  # what it imports
     util.get_cmdline = lambda: ""
     is_found = source._get_data()
     config = source.network_config
