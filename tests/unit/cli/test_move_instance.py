@@ -136,7 +136,7 @@ def test_values_may_be_others_at_the_destination(monkeypatch: pytest.MonkeyPatch
 def test_a_network_and_a_link_take_the_place_of_each_other(
     network: str | None, change: dict[str, Any], found: tuple[Any, Any]
 ) -> None:
-    info = network and {"name": network}
+    info = {"name": network} if network else None
     nic = NicView("nic", "n", "192.0.2.7", "aa:00:00:00:00:01", "bridged", "br0", "", network, info)
     wishes = Wishes(changes=Changes(nics={0: change}))
     made: Any = import_opcode({**INSTANCE, "nics": [nic]}, PREPARED, wishes)
