@@ -2,31 +2,45 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from ganeti.bootstrap.daemons import MASTERD, NODED
 from tests.support.local_cluster import LocalCluster, local_cluster
+from tests.support.shared_cluster import SharedCluster, shared_cluster
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def module_cluster() -> Iterator[LocalCluster]:
+@contextmanager
+def with_noop() -> Iterator[LocalCluster]:
     with local_cluster() as cluster:
         cluster.install_noop()
         yield cluster
 
 
-@pytest.fixture
-def cluster(module_cluster: LocalCluster) -> Iterator[LocalCluster]:
-    """The module's cluster, as every test finds it: all daemons run, and there is no instance."""
-    yield module_cluster
+def tidy(cluster: LocalCluster) -> None:
     for number in (1, 2, 3):
-        module_cluster.start(NODED, number)
-    module_cluster.start(MASTERD)
-    for name in sorted(module_cluster.names("instance")):
-        module_cluster.ok("gnt-instance", "remove", "-f", "--shutdown-timeout=0", name)
+        cluster.start(NODED, number)
+    cluster.start(MASTERD)
+    for name in sorted(cluster.names("instance")):
+        cluster.ok("gnt-instance", "remove", "-f", "--shutdown-timeout=0", name)
+
+
+@pytest.fixture(scope="module")
+def module_cluster() -> Iterator[SharedCluster]:
+    with shared_cluster(with_noop, tidy) as shared:
+        yield shared
+
+
+@pytest.fixture
+def cluster(
+    module_cluster: SharedCluster, request: pytest.FixtureRequest
+) -> Iterator[LocalCluster]:
+    """The module's cluster, as every test finds it: all daemons run, and there is no instance."""
+    with module_cluster.lent(request) as lent:
+        yield lent
 
 
 @pytest.fixture

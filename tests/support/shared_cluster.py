@@ -11,8 +11,12 @@ from tests.support.local_cluster import LocalCluster
 class SharedCluster:
     """Made when it is first asked for."""
 
-    def __init__(self, make: Callable[[], AbstractContextManager[LocalCluster]]) -> None:
-        self._make, self._stack = make, ExitStack()
+    def __init__(
+        self,
+        make: Callable[[], AbstractContextManager[LocalCluster]],
+        tidy: Callable[[LocalCluster], None],
+    ) -> None:
+        self._make, self._tidy, self._stack = make, tidy, ExitStack()
         self._cluster: LocalCluster | None = None
 
     @contextmanager
@@ -24,6 +28,8 @@ class SharedCluster:
         yield self._cluster
         if request.session.testsfailed > before:
             self.end()
+        else:
+            self._tidy(self._cluster)
 
     def end(self) -> None:
         """Nothing is left of it."""
@@ -34,9 +40,10 @@ class SharedCluster:
 @contextmanager
 def shared_cluster(
     make: Callable[[], AbstractContextManager[LocalCluster]],
+    tidy: Callable[[LocalCluster], None] = lambda _cluster: None,
 ) -> Iterator[SharedCluster]:
-    """For a fixture of a module."""
-    shared = SharedCluster(make)
+    """For a fixture of a module; `tidy` takes away what a test that has passed left."""
+    shared = SharedCluster(make, tidy)
     try:
         yield shared
     finally:

@@ -20,9 +20,9 @@ def test_a_cluster_is_lent_again_until_a_test_fails() -> None:
 
     session = SimpleNamespace(testsfailed=1)
     request = cast("Any", SimpleNamespace(session=session))
-    with shared_cluster(make) as shared:
+    with shared_cluster(make, lambda _cluster: events.append("tidy")) as shared:
         for name in ("first", "fails", "last"):
             with shared.lent(request):
                 events.append(name)
                 session.testsfailed += name == "fails"
-    assert events == ["up", "first", "fails", "down", "up", "last", "down"]
+    assert events == ["up", "first", "tidy", "fails", "down", "up", "last", "tidy", "down"]
