@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -340,3 +341,30 @@ async def test_handshakes_that_never_end_take_nothing_from_others_and_are_cut_of
                 writer.close()
         assert time.process_time() - busy_s < 3
         await serves_others(rig)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.requirement("A16")
+async def test_a_hundred_renegotiations_are_refused_and_cost_little(rig: RestRig) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to renegotiate with")
+    busy_s, refused = time.process_time(), 0
+    for _ in range(100):
+        client = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-tls1_2", "-connect", f"127.0.0.1:{rig.port}"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        assert client.stdin is not None
+        assert client.stdout is not None
+        async with asyncio.timeout(30):
+            said = await client.stdout.readuntil(b"Verify return code")
+            client.stdin.write(b"R\n")
+            said += await client.stdout.read()
+            await client.wait()
+        refused += b"no renegotiation" in said
+    assert refused == 100
+    assert time.process_time() - busy_s < 100 * 0.02, "of this process, which is the server"
+    await serves_others(rig)
