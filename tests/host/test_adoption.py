@@ -12,8 +12,8 @@ from ganeti.hypervisor.kvm.adoption import adopt_guests, directory, our_guests
 from ganeti.hypervisor.kvm.driver import find_program
 from ganeti.hypervisor.kvm.processes import HostProcesses
 from ganeti.model.instance_spec import InstanceSpec
-from tests.support.debian_ganeti import COMMANDS, PYTHON
-from tests.support.debian_packages import environment, unpacked
+from tests.support.debian_ganeti import COMMANDS
+from tests.support.debian_packages import PYTHON, environment, unpacked
 from tests.support.kvm_nodes import Node, nothing_is_left
 from tests.support.local_cluster import wait_until
 from tests.support.tiny_guest import (
