@@ -60,9 +60,9 @@ def checksum(cluster: MachineCluster, node: int, device: str = "/dev/drbd0") -> 
 
 
 def statuses(cluster: MachineCluster, name: str = WEB) -> list[str]:
-    """The state of each part of the disks."""
+    """The state of each part of the disks; what the job says stands before the table."""
     done = cluster.run("gnt-instance", "disk-status", name, timeout_s=LONG_S)
-    return [line.split()[2] for line in done.lines[1:]]
+    return [line.split()[2] for line in done.lines if line[:1].isdigit()]
 
 
 def both_good(cluster: MachineCluster) -> None:

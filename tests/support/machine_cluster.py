@@ -2,6 +2,7 @@
 
 import contextlib
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,12 @@ from tests.support.local_cluster import VCLUSTER, LocalCluster, short_directory
 from tests.support.tiny_guest import build_tiny_guest
 
 UP_S = 1500
+_START = """
+import asyncio, sys
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import Daemons
+asyncio.run(Daemons(Paths.from_environment()).start(sys.argv[1]))
+"""
 
 
 class MachineCluster(LocalCluster):
@@ -30,6 +37,11 @@ class MachineCluster(LocalCluster):
     def inside(self, number: int, script: str) -> str:
         """What a script says in a machine, where it must succeed."""
         return self.machine(number).agent.run(script)
+
+    def start(self, daemon: str, node: int = 1) -> int:
+        """Start a daemon of the master's node, which has a network namespace of its own."""
+        self.ok(sys.executable, "-c", _START, daemon, timeout_s=UP_S)
+        return self.pid(daemon, node)
 
     def kernel_said(self) -> str:
         """The end of what the kernels of the machines have said."""
