@@ -54,7 +54,7 @@ check: $(STAMP) ## the inner loop: lint and unit tests side by side, of many lik
 suite: packages $(STAMP) ## all tests, with real daemons and real virtual machines
 	$(PYTEST) -n 3 --dist loadgroup -m 'not soak' --durations=12
 
-test: packages $(STAMP) ## everything: lint and all tests side by side
+test: $(STAMP) ## everything: lint and all tests side by side
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going lint suite
 
 test-host: packages $(STAMP) ## only the tests with real virtual machines

@@ -30,7 +30,7 @@ REGISTRY_HOSTS = re.compile(r"\b(?:pypi|pythonhosted|crates|npmjs)[.][a-z]+\b|/s
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work/(?:main|shared)|root/[.]|home/[a-z]+/)")
 
 MAKE_COMMANDS = [
-    *("help", "setup", "check", "test", "test-host", "soak", "bench", "requirements"),
+    *("help", "setup", "check", "suite", "test", "test-host", "soak", "bench", "requirements"),
     *("demo", "demo-down", "clean"),
 ]
 
