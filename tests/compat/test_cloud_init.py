@@ -34,7 +34,6 @@ USER_DATA = b"#cloud-config\npackages: [nginx]\nruncmd: [[touch, /done]]\n"
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.requirement("S123")
 def test_cloud_init_finds_name_addresses_keys_and_user_data(tmp_path: Path) -> None:
     files = seed_files(
         ENVIRONMENT, user_data=USER_DATA, ssh_key="ssh-ed25519 AAAA me", dns=["192.0.2.53"]

@@ -107,11 +107,11 @@ class Streams:
     """Instance -> how many streams use its disks."""
 
     async def create_key(self, args: TransferKeyArgs, _call: Call) -> TransferCertificate:
-        made = await asyncio.to_thread(self.keys.create, args.key_name)
+        made = await asyncio.to_thread(self.keys.create, args.key_name, args.instance_name)
         return TransferCertificate(certificate=made)
 
     async def remove_key(self, args: TransferKeyArgs, _call: Call) -> Nothing:
-        await asyncio.to_thread(self.keys.remove, args.key_name)
+        await asyncio.to_thread(self.keys.remove, args.key_name, args.instance_name)
         return Nothing()
 
     async def receive(self, args: ReceiveArgs, call: Call) -> Receiving:
@@ -288,7 +288,7 @@ class Streams:
         file.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _forget_old(file.parent.parent)
         file.parent.mkdir(mode=0o700, exist_ok=True)
-        tls = self.keys.files(args.key_name, args.peer, file)
+        tls = self.keys.files(args.key_name, args.instance_name, args.peer, file)
         given: dict[str, object] = {
             "size": args.size,
             "token": args.token,

@@ -12,6 +12,8 @@ from ganeti.node.stream_tls import TlsFiles
 
 _NAME = re.compile(r"x509-[0-9a-z]{8,64}", re.ASCII)
 
+_INSTANCE = "instance"
+
 
 class TransferKeys:
     """The keys of this node; everything blocks."""
@@ -20,10 +22,13 @@ class TransferKeys:
         self._directory = directory
         self._clock = clock
 
-    def create(self, name: str) -> str:
-        """The certificate of a new key, or of the one that is there under the name; PEM."""
+    def create(self, name: str, instance: str) -> str:
+        """The certificate of a new key for disks of this instance, or of the one that is there under the name; PEM."""
         place = self._place(name)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (place / _INSTANCE).exists():
+            write_atomically(place / _INSTANCE, instance.encode())
+        self._check(name, instance)
         certificate = place / "cert.pem"
         if not certificate.exists():
             key = certificates.new_key()
@@ -32,17 +37,21 @@ class TransferKeys:
             write_atomically(certificate, content)
         return certificate.read_text("ascii")
 
-    def remove(self, name: str) -> None:
-        """Forget a key, if it exists; its users have read it already, or fail."""
-        shutil.rmtree(self._place(name), ignore_errors=True)
+    def remove(self, name: str, instance: str) -> None:
+        """Forget a key of this instance, if it exists; its users have read it already, or fail."""
+        place = self._place(name)
+        if place.exists():
+            self._check(name, instance)
+            shutil.rmtree(place, ignore_errors=True)
 
-    def files(self, name: str, peer: str, beside: Path) -> TlsFiles:
+    def files(self, name: str, instance: str, peer: str, beside: Path) -> TlsFiles:
         """What is needed to talk to `peer`, whose certificate is put beside an order."""
         place = self._place(name)
         if not (place / "key.pem").exists():
             raise HostError(
                 f"this node has no key {name}: the transfer was ended, or the node was restarted"
             )
+        self._check(name, instance)
         check_key_name(
             certificates.transfer_name(peer.encode("ascii", "replace"), self._clock.time())
         )
@@ -56,6 +65,15 @@ class TransferKeys:
             return sorted(one.name for one in self._directory.iterdir())
         except FileNotFoundError:
             return []
+
+    def _check(self, name: str, instance: str) -> None:
+        """InputError if the key was made for another instance: what was prepared for one moves no other (A60)."""
+        try:
+            owner = (self._place(name) / _INSTANCE).read_text()
+        except FileNotFoundError:  # it was never whole
+            return
+        if owner != instance:
+            raise InputError(f"{name} was made for {owner}, and not for {instance}", "key_name")
 
     def _place(self, name: str) -> Path:
         return self._directory / check_key_name(name)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -27,7 +28,10 @@ from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
     STREAM_SEND,
     STREAM_STATUS,
+    TRANSFER_KEY_CREATE,
+    TRANSFER_KEY_REMOVE,
     StreamArgs,
+    TransferKeyArgs,
 )
 from tests.support.stream_nodes import (
     KEYS,
@@ -156,30 +160,82 @@ async def test_after_the_right_caller_nobody_is_heard(nodes: tuple[Node, Node]) 
         await sending
 
 
-@pytest.mark.requirement("F32", "G14")
-def test_a_disk_that_is_full_in_the_middle_is_told_to_the_sender(tmp_path: Path) -> None:
-    now, source = time.time(), tmp_path / "source"
-    source.write_bytes(os.urandom(8 * MIB))
-    ends = {"in": pair(tmp_path, "a", now), "out": pair(tmp_path, "b", now)}
-    both: dict[str, Any] = {"size": 8 * MIB, "token": "t", "address": "127.0.0.1", "form": "raw"}
-    parts: dict[str, dict[str, Any]] = {
-        "in": {"receives": True, "path": "/dev/full", "limit": 8 * MIB},
-        "out": {"receives": False, "path": str(source)},
-    }
+def both_ends(
+    directory: Path, size: int, parts: dict[str, dict[str, Any]], *, traced: bool = False
+) -> "list[subprocess.Popen[bytes]]":
+    """The programs of both ends; `traced` has their writes written down beside their orders."""
+    now = time.time()
+    ends = {"in": pair(directory, "a", now), "out": pair(directory, "b", now)}
+    both: dict[str, Any] = {"size": size, "limit": size, "token": "t", "address": "127.0.0.1"}
     processes: list[subprocess.Popen[bytes]] = []
     for end, peer in (("in", "out"), ("out", "in")):
-        order = both | parts[end]
+        order = {**both, **parts[end], "receives": end == "in"}
         order |= {"certificate": str(ends[end].certificate), "key": str(ends[end].key)}
         order["peer"] = str(ends[peer].certificate)
         if end == "out":
-            port = tmp_path / "in.port"
+            port = directory / "in.port"
             while processes[0].poll() is None and not port.exists():
                 time.sleep(0.02)
             order["port"] = int(port.read_text())
-        file = tmp_path / f"{end}.order"
+        file = directory / f"{end}.order"
         file.write_text(json.dumps(order))
         words = [sys.executable, "-m", disk_stream.__name__, str(file)]
+        if traced:
+            calls = "write,writev,pwrite64,pwritev,pwritev2,sendfile,copy_file_range,splice"
+            trace = ["-ff", "-y", "-s0", "-e", f"trace={calls}", "-e", "signal=none"]
+            words = ["strace", *trace, "-o", str(directory / f"{end}.trace"), *words]
         processes.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
+    return processes
+
+
+WRITTEN = re.compile(r"\w+\(\d+<(/[^>]*)>.* = (\d+)$")
+
+
+def written_to_files(directory: Path) -> dict[str, int]:
+    """Path -> bytes that both ends and all that they started have written there."""
+    found: dict[str, int] = {}
+    for trace in directory.glob("*.trace.*"):
+        for line in trace.read_text().splitlines():
+            if match := WRITTEN.match(line):
+                found[match[1]] = found.get(match[1], 0) + int(match[2])
+    return found
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.requirement("S211")
+@pytest.mark.parametrize("form", ["raw", "script"])
+def test_no_disk_is_stored_anywhere_on_its_way(tmp_path: Path, form: str) -> None:
+    size, files = 4 * MIB, {"in": tmp_path / "target", "out": tmp_path / "source"}
+    files["out"].write_bytes(os.urandom(size))
+    files["in"].touch()
+    parts: dict[str, dict[str, Any]] = {
+        "in": {"path": str(files["in"])},
+        "out": {"path": str(files["out"])},
+    }
+    if form == "script":
+        parts = {
+            "in": {"argv": ["dd", f"of={files['in']}", "bs=64k", "status=none"]},
+            "out": {"argv": ["cat", str(files["out"])]},
+        }
+    for part in parts.values():
+        part |= {"form": form, "compress": "gzip-fast"}
+    processes = both_ends(tmp_path, size, parts, traced=True)
+    assert [process.wait(50) for process in processes] == [0, 0]
+    assert files["in"].read_bytes() == files["out"].read_bytes()
+    written = written_to_files(tmp_path)
+    assert written.pop(str(files["in"])) == size
+    assert sum(written.values()) < MIB // 16, f"it was stored on its way: {written}"
+
+
+@pytest.mark.requirement("F32", "G14")
+def test_a_disk_that_is_full_in_the_middle_is_told_to_the_sender(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(8 * MIB))
+    parts: dict[str, dict[str, Any]] = {
+        "in": {"path": "/dev/full", "form": "raw"},
+        "out": {"path": str(source), "form": "raw"},
+    }
+    processes = both_ends(tmp_path, 8 * MIB, parts)
     assert [process.wait(50) for process in processes] == [1, 1]
     assert "No space left" in (tmp_path / "in.error").read_text()
     assert "the receiver" in (tmp_path / "out.error").read_text()
@@ -289,6 +345,24 @@ async def test_two_certificates_in_one_are_refused(
         with pytest.raises(GanetiError):
             await target.call(STREAM_RECEIVE, receive(both, disk=RAW))
     assert target.tasks.running() == []
+
+
+@pytest.mark.requirement("A60", "A43")
+async def test_a_key_that_was_made_for_one_instance_moves_no_other(
+    nodes: tuple[Node, Node],
+) -> None:
+    source, target = nodes
+    await source.certificate("out")
+    peer = await target.certificate("in")
+    other = "web2.example.com"
+    theirs = TransferKeyArgs(instance_name=other, key_name=KEYS["out"])
+    with pytest.raises(InputError, match=f"made for {NAME}, and not for {other}"):
+        await source.call(STREAM_SEND, replace(send(peer, 1, disk=RAW), instance_name=other))
+    for procedure in (TRANSFER_KEY_CREATE, TRANSFER_KEY_REMOVE):
+        with pytest.raises(InputError, match="made for"):
+            await source.call(procedure, theirs)
+    assert source.keys.names() == [KEYS["out"]]
+    assert source.tasks.running() == []
 
 
 @pytest.mark.requirement("A61")

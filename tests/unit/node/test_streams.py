@@ -208,10 +208,10 @@ async def test_a_wrong_certificate_is_refused_by_both_ends(nodes: tuple[Node, No
     await target.call(EXPORT_BEGIN, ExportArgs(export=NAME))
     await source.certificate("out")
     await target.certificate("in")
-    foreign = source.keys.create("x509-99999999")
+    foreign = source.keys.create("x509-99999999", NAME)
     listening = await target.call(STREAM_RECEIVE, receive(foreign, dump=DUMP))
     for end in ("x509-99999999", KEYS["out"]):
-        peer = target.keys.create(KEYS["in"]) if end == KEYS["out"] else foreign
+        peer = target.keys.create(KEYS["in"], NAME) if end == KEYS["out"] else foreign
         args = replace(send(peer, listening.port, disk=RAW), key_name=end)
         with pytest.raises(GanetiError):
             await source.call(STREAM_SEND, args)

@@ -18,7 +18,7 @@ def test_a_key_is_forgotten_when_its_certificate_has_expired(tmp_path: Path) -> 
     now = clock.time()
     assert forget_old_keys(paths, now) == []
     keys = TransferKeys(paths.transfer_keys, clock)
-    keys.create("x509-00000001")
+    keys.create("x509-00000001", "web1.example.com")
     assert forget_old_keys(paths, now + DAY_S - 60) == []
     assert keys.names() == ["x509-00000001"]
     [said] = forget_old_keys(paths, now + DAY_S + 60)
