@@ -113,7 +113,9 @@ class Kernels:
 
         def drbd(paths: Paths, disk: DiskSpec) -> BlockDevice:
             node = self.of(paths.root.name)
-            node.address = disk.address
+            if node.address.startswith("?"):
+                node.address = disk.address
+            assert node.address == disk.address, f"{node.name} cannot listen at {disk.address}"
             return CountedDisk(disk, partial(device, paths, ""), node)
 
         KERNELS[:] = [self]
