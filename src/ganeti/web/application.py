@@ -117,6 +117,8 @@ class Application:
         today = dt.datetime.fromtimestamp(self._services.clock.time(), dt.UTC).date()
         try:
             user = self._users.login(given[0], today)
+            if user is None and self._users.refresh():  # a user who was just added need not wait
+                user = self._users.login(given[0], today)
         except InputError as err:
             raise bad_request(err.message) from err
         if user is None:

@@ -126,8 +126,9 @@ class Users:
         self._entries: Mapping[bytes, Entry] = {}
         self._seen = _NO_FILE
 
-    def refresh(self) -> None:
-        """Look whether the file has changed."""
+    def refresh(self) -> bool:
+        """Look whether the file has changed, and read it then."""
+        before = self._seen
         try:
             status = self._path.stat()
             seen = (status.st_mtime_ns, status.st_ino, status.st_size)
@@ -140,6 +141,7 @@ class Users:
             self._entries, self._seen = {}, _NO_FILE
         except (OSError, UnicodeDecodeError) as err:
             log.error("%s cannot be read, its last users stay: %s", self._path, err)  # noqa: TRY400
+        return self._seen != before
 
     def _read(self) -> None:
         with self._path.open("rb") as file:

@@ -304,6 +304,12 @@ async def test_the_clients_right_to_guess_is_limited(rig: RestRig) -> None:
     await serves_others(rig)
 
 
+async def test_a_user_who_was_just_added_may_log_in_at_once(rig: RestRig) -> None:
+    assert (await rig.ask("GET", "/version", user="mover")).status == 401
+    rig.users.write_text(rig.users.read_text() + "mover secret write\n")
+    assert (await rig.ask("GET", "/version", user="mover")).status == 200
+
+
 @pytest.mark.requirement("A10")
 async def test_lines_that_end_with_a_line_feed_alone_are_refused(rig: RestRig) -> None:
     head = b"PUT /2/redistribute-config HTTP/1.1\r\nContent-Type: application/json\r\n"
