@@ -57,7 +57,10 @@ def at_call(
             finally:
                 _end(tracer)
         text = log.read_text(errors="replace")
-        point.was_reached = "(INJECTED)" in text or "+++ killed by SIGKILL" in text
+        # A tracer that had to be killed has not written all that it saw.
+        point.was_reached = (
+            "(INJECTED)" in text or "+++ killed by SIGKILL" in text or not _runs(pid)
+        )
 
 
 def _end(tracer: subprocess.Popen[bytes]) -> None:
@@ -67,6 +70,13 @@ def _end(tracer: subprocess.Popen[bytes]) -> None:
         tracer.wait(5)
     except subprocess.TimeoutExpired:
         tracer.kill()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
 
 
 def _is_traced(pid: int) -> bool:
