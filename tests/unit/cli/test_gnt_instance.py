@@ -49,7 +49,7 @@ def submitted(master: FakeMaster) -> dict[str, Any]:
 def test_add_sends_the_opcode_of_the_original(master: FakeMaster, run: Run) -> None:
     master.job(result=["peernode1"])
     assert run(table, *ADD.split())[0] == 0
-    ours = {"explain": False, "src_format": None}
+    ours = {"explain": False, "src_format": None, "no_nics": False}
     assert submitted(master) == {**CAPTURED_ADD, "start": False, **ours}
 
 

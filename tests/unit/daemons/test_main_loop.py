@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
-OWN_PROGRAMS = {"ganeti.node.disk_stream", "ganeti.node.stream_ends", "ganeti.node.stream_tls"}
+OWN_PROGRAMS = {
+    "ganeti.node.disk_stream", "ganeti.node.first_words", "ganeti.node.stream_ends", "ganeti.node.stream_tls",
+}  # fmt: skip
 """Modules of programs that tasks run as processes of their own; a daemon takes only names from them."""
 OTHER_LOOPS = {
     "anyio", "asyncore", "curio", "eventlet", "gevent", "pyinotify", "select", "selectors",

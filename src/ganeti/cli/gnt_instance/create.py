@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # lists do not need opcodes, and start faster
            help="size of a second disk; old form, use --disk"),
     option("-m", "--memory", "--mem", dest="memory", metavar="SIZE",
            help="memory; old form, use -B memory="),
-    option("--no-nics", "--no-nic", dest="no_nics", action="store_true",
+    option("--no-nics", "--no-nic", dest="without_nics", action="store_true",
            help="no network interface"),
     option("-H", "--hypervisor-parameters", "--hypervisor", dest="hypervisor",
            metavar="HYPERVISOR[:k=v,...]", help="hypervisor and its parameters"),
@@ -90,7 +90,7 @@ def wanted_nics(args: argparse.Namespace) -> "list[NicRequest]":
     """One interface with the cluster's parameters where nothing else is said."""
     from ganeti.model.opcodes.base import NicRequest
 
-    if args.no_nics:
+    if args.without_nics:
         if args.nics:
             raise InputError("cannot be given beside --no-nics", "--net")
         return []

@@ -147,7 +147,7 @@ def _nic(number: int, values: list[Any]) -> list[tuple[str, Any]]:
 def _disk(number: int, disk: dict[str, Any]) -> list[tuple[str, Any]]:
     return [
         (f"disk/{number}", f"{disk['dev_type']}, size {format_mib(disk['size'])}"),
-        *([("spindles", disk["spindles"])] if disk["spindles"] else []),
+        *([("spindles", disk["spindles"])] if disk.get("spindles") else []),
         ("access mode", disk["mode"]),
         *_address(disk),
         *_copy("on primary", disk["on_primary"]),
