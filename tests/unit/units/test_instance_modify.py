@@ -247,7 +247,7 @@ async def test_of_what_is_down_only_the_configuration_and_the_disks_change(maste
         ({"nics": [["modify", 0, {"script": "/x"}]]}, "nics[0].script"),
         ({"nics": [["add", -1, {}]] * 8}, "nics"),
         ({"disk_template": "plain"}, "disk_template"),
-        ({"pnode": "node2"}, "pnode"),
+        ({"pnode": "node2", "runtime_mem": 64}, "runtime_mem"),
         ({"hotplug": True, "hotplug_if_possible": True, "nics": [["add", {}]]}, "hotplug_if_possible"),
         ({"runtime_mem": 0}, "runtime_mem"),
         ({"runtime_mem": 1000}, "runtime_mem"),
