@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "debian"
-FETCH_LIMIT_S = 60
+FETCH_LIMIT_S = 120
 PYTHON = "/usr/bin/python3"
 """Debian's own: the libraries among the packages are for that one."""
 
@@ -25,28 +26,34 @@ def unpacked(*packages: str) -> Path:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for package in packages:
-            marker = CACHE / f"{package}.unpacked"
-            if not marker.exists():
-                _fetch(package, root)
-                marker.touch()
+        if missing := [one for one in packages if not _marker(one).exists()]:
+            _fetch(missing, root)
+            for package in missing:
+                _marker(package).touch()
     return root
 
 
-def _fetch(package: str, root: Path) -> None:
-    place = CACHE / package
-    place.mkdir(parents=True, exist_ok=True)
+def _marker(package: str) -> Path:
+    return CACHE / f"{package}.unpacked"
+
+
+def _fetch(packages: Sequence[str], root: Path) -> None:
+    place = CACHE / "fetched"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    names = ", ".join(packages)
     try:
         done = subprocess.run(
-            ["apt-get", "-q", "download", package],
+            ["apt-get", "-q", "download", *packages],
             cwd=place, capture_output=True, text=True, check=False, timeout=FETCH_LIMIT_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        pytest.skip(f"{package} cannot be fetched in time")
+        pytest.skip(f"cannot be fetched in time: {names}")
     archives = sorted(place.glob("*.deb"))
-    if done.returncode or not archives:
-        pytest.skip(f"{package} cannot be fetched: {done.stderr.strip()[-200:]}")
-    subprocess.run(["dpkg", "-x", str(archives[-1]), str(root)], check=True)
+    if done.returncode or len(archives) != len(packages):
+        pytest.skip(f"cannot be fetched: {names}: {done.stderr.strip()[-200:]}")
+    for archive in archives:
+        subprocess.run(["dpkg", "-x", str(archive), str(root)], check=True)
     shutil.rmtree(place)
 
 
