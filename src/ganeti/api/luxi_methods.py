@@ -305,7 +305,8 @@ class LuxiMethods:
             raise _lost(args.job_id(0))
 
     async def _cancel(self, args: Arguments, _caller: Caller) -> list[Any]:
-        return list(await self._queue.cancel(args.job_id(0)))
+        kill = args.raw(1) is not None and args.flag(1)
+        return list(await self._queue.cancel(args.job_id(0), kill=kill))
 
     async def _archive(self, args: Arguments, _caller: Caller) -> bool:
         return await self._queue.archive(args.job_id(0))

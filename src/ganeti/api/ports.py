@@ -56,8 +56,8 @@ class Queue(Protocol):
         """For each job its id or why there is none; the same for the same key."""
         ...
 
-    async def cancel(self, job_id: int, /) -> tuple[bool, str]:
-        """Whether the job will end, and why (not); JobLost."""
+    async def cancel(self, job_id: int, /, *, kill: bool = False) -> tuple[bool, str]:
+        """Whether the job will end, and why (not); with `kill` also what runs of it. JobLost."""
         ...
 
     async def archive(self, job_id: int, /) -> bool: ...

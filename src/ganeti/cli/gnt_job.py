@@ -247,14 +247,27 @@ def _chosen(client: LuxiClient, args: argparse.Namespace, question: str) -> list
     return ids
 
 
-@table.command("cancel", JOBS, FORCE, *_SELECT_OPTIONS[:-1])
+@table.command(
+    "cancel", JOBS, FORCE, *_SELECT_OPTIONS[:-1],
+    option("--kill", action="store_true",
+           help="let also what runs fail at its next call to a node, so that it is undone"),
+    option("--yes-do-it", "--ya-rly", dest="is_sure", action="store_true", help="confirm --kill"),
+)  # fmt: skip
 def cancel(args: argparse.Namespace) -> int:
-    """Cancel jobs that have not begun; a running one ends where its opcode allows it."""
+    """Cancel jobs that have not begun; a running one ends where its opcode allows it.
+
+    With --kill its next call to a node fails, as if the node could not be reached: it takes back what it has
+    done, and ends. What runs on a node at this moment, as a script or a copy, is waited for.
+    """
+    if args.kill and not args.is_sure:
+        raise InputError(
+            "ends jobs in the middle of their work; confirm it by --yes-do-it", "--kill"
+        )
     with LuxiClient() as client:
         ids = _chosen(client, args, "Cancel {} jobs?")
         all_done = True
         for job_id in ids:
-            done, text = client.cancel_job(job_id)
+            done, text = client.cancel_job(job_id, kill=args.kill)
             all_done = all_done and done
             say(text)
     return 0 if all_done else EXIT_FAILURE

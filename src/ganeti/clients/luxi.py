@@ -136,9 +136,9 @@ class LuxiClient:
         rows: list[list[Any] | None] = self.call("QueryJobs", list(ids), list(fields))
         return rows
 
-    def cancel_job(self, job_id: int) -> tuple[bool, str]:
-        """Whether the job will end, and why (not)."""
-        done, text = self.call("CancelJob", job_id, False)
+    def cancel_job(self, job_id: int, *, kill: bool = False) -> tuple[bool, str]:
+        """Whether the job will end, and why (not); with `kill` also what runs of it."""
+        done, text = self.call("CancelJob", job_id, kill)
         return bool(done), str(text)
 
     def wait_for_job(self, job_id: int) -> Iterator[JobChange]:

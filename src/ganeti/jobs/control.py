@@ -27,9 +27,14 @@ class Control:
         self._locks = locks
 
     async def cancel(
-        self, job: LiveJob, enqueue: Callable[[LiveJob], None], ended: Callable[[LiveJob], None]
+        self,
+        job: LiveJob,
+        enqueue: Callable[[LiveJob], None],
+        ended: Callable[[LiveJob], None],
+        *,
+        kill: bool,
     ) -> Answer:
-        """Let nothing of a job start any more (G9); the answer yes is durable.
+        """Let nothing of a job start any more (G9); the answer yes is durable. `kill` lets also what runs fail.
 
         Refused leaves the job as it was: `enqueue` takes it back into the queue. `ended` is told of
         a job that is over with this.
@@ -42,7 +47,10 @@ class Control:
         if job.status in (JobStatus.WAITING, JobStatus.RUNNING):
             job.tell(Event.CANCEL)
         self._runner.interrupt(job)
-        return True, f"job {job.id} will be canceled"
+        if not kill:
+            return True, f"job {job.id} will be canceled"
+        job.is_killed = True
+        return True, f"the next call of job {job.id} to a node fails, and what it did is undone"
 
     async def _cancel(
         self, job: LiveJob, enqueue: Callable[[LiveJob], None], ended: Callable[[LiveJob], None]

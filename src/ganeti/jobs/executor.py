@@ -79,6 +79,10 @@ class OpRun(Protocol):
         """
         ...
 
+    def takes_kill(self) -> bool:
+        """Whether somebody killed the job since this was asked last: its next call to a node is to fail."""
+        ...
+
     def check_canceled(self) -> None:
         """Raise JobCanceled if somebody cancelled the job; for units that can stop in between."""
         ...

@@ -219,14 +219,14 @@ class JobQueue:
 
     # Changing
 
-    async def cancel(self, job_id: int) -> tuple[bool, str]:
-        """Let nothing of a job start any more (G9); the answer yes is durable."""
+    async def cancel(self, job_id: int, *, kill: bool = False) -> tuple[bool, str]:
+        """Let nothing of a job start any more (G9); the answer yes is durable. `kill` lets also what runs fail."""
         job = self._jobs.get(job_id)
         if job is None:
             return False, f"there is no job {job_id} in the queue"
         if job.status.is_final:
             return False, f"job {job_id} has already ended ({job.status})"
-        return await self._background.shielded(self._cancel(job), f"cancel-{job_id}")
+        return await self._background.shielded(self._cancel(job, kill=kill), f"cancel-{job_id}")
 
     async def change_priority(self, job_id: int, priority: int) -> tuple[bool, str]:
         """Give all opcodes that have not begun another priority; durable."""
@@ -447,9 +447,9 @@ class JobQueue:
         if len(starting) == STARTS_AT_ONCE:
             self._pump_soon()
 
-    async def _cancel(self, job: LiveJob) -> tuple[bool, str]:
+    async def _cancel(self, job: LiveJob, *, kill: bool = False) -> tuple[bool, str]:
         answer = await self._full_disk.get_through(
-            lambda: self._control.cancel(job, self._enqueue, self._ended)
+            lambda: self._control.cancel(job, self._enqueue, self._ended, kill=kill)
         )
         self._pump_soon()
         return answer

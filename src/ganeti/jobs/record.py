@@ -80,6 +80,7 @@ class LiveJob:
         "epoch",
         "id",
         "index",
+        "is_killed",
         "key",
         "log",
         "log_bytes",
@@ -105,6 +106,8 @@ class LiveJob:
         self.received = stored.received
         self.source = stored.source
         self.cancel_requested = stored.cancel_requested
+        self.is_killed = False
+        """The next call to a node is to fail (`gnt-job cancel --kill`)."""
         self.status = status_of(stored)
         self.start = stored.start
         self.apply(stored)

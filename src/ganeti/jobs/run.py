@@ -98,6 +98,10 @@ class Run:
         if self._job.cancel_requested:
             raise JobCanceled(f"job {self._job.id} was cancelled")
 
+    def takes_kill(self) -> bool:
+        was_killed, self._job.is_killed = self._job.is_killed, False
+        return was_killed
+
     def go(self) -> None:
         """The opcode has what it needs, and runs."""
         job = self._job

@@ -89,7 +89,15 @@ class UnitContext:
         return f"{self.run.job_id}/{self.run.index}/{self._calls + 1}"
 
     async def call(self, node: Node, procedure: Procedure[A, R], args: A) -> R:
-        """Call a node. A changing call waits for the durable start (T2) and carries the key of its step."""
+        """Call a node. A changing call waits for the durable start (T2) and carries the key of its step.
+
+        RpcError also where the job was killed: so it takes the way that is tried for each call, and what
+        it then does to bring things in order is not hindered.
+        """
+        if self.run.takes_kill():
+            raise RpcError(
+                node.name, "is not called: the job was told to end (gnt-job cancel --kill)"
+            )
         if not procedure.changes:
             return await self.services.rpc.call(node, procedure, args)
         await self.run.started()

@@ -107,10 +107,10 @@ class FakeQueue(FakeJobs):
         job = self.view(job_id)
         return None if job is None else job.status
 
-    async def cancel(self, job_id: int, /) -> tuple[bool, str]:
+    async def cancel(self, job_id: int, /, *, kill: bool = False) -> tuple[bool, str]:
         if self.view(job_id) is None:
             raise JobLost(f"there is no job {job_id}")
-        return True, f"Job {job_id} canceled"
+        return True, f"Job {job_id} {'killed' if kill else 'canceled'}"
 
     async def archive(self, job_id: int, /) -> bool:
         return self.view(job_id) is not None

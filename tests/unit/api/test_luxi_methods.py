@@ -227,6 +227,7 @@ async def test_jobs_are_cancelled_archived_and_made_urgent(master: Master) -> No
     master.queue.live = [job(5)]
     assert await result(master, "CancelJob", 5, False) == [True, "Job 5 canceled"]
     assert await result(master, "CancelJob", "5") == [True, "Job 5 canceled"]
+    assert await result(master, "CancelJob", 5, True) == [True, "Job 5 killed"]
     assert await result(master, "ArchiveJob", 5) is True
     assert await result(master, "ArchiveJob", 6) is False
     assert await result(master, "AutoArchiveJobs", 21600, 89) == [21600, 89]

@@ -270,6 +270,15 @@ def test_cancel_tells_what_became_of_each(master: FakeMaster, run: Run) -> None:
     assert run(gnt_job, "cancel", "1", "2") == (1, "about job 1\nabout job 2\n", "")
 
 
+def test_a_running_job_is_killed_only_if_that_is_confirmed(master: FakeMaster, run: Run) -> None:
+    master.replies["CancelJob"] = lambda job_id, kill: [True, f"job {job_id} {kill}"]
+    code, _out, err = run(gnt_job, "cancel", "--kill", "1")
+    assert code == 1
+    assert "confirm it by --yes-do-it" in err
+    assert master.requests == []
+    assert run(gnt_job, "cancel", "--kill", "--yes-do-it", "1") == (0, "job 1 True\n", "")
+
+
 def test_cancel_by_state_asks_first(
     master: FakeMaster, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,11 +60,6 @@ EXCEPTIONS: dict[str, list[str]] = {
     ],
     "there is no such daemon": ["gnt-debug wconfd (command)"],
     "nothing is asked there": ["gnt-cluster redist-conf --yes-do-it"],
-    "a job's process is not killed; a cancelled job ends after its opcode": [
-        "gnt-job cancel --kill",
-        "gnt-job cancel --ya-rly",
-        "gnt-job cancel --yes-do-it",
-    ],
     "offline nodes never count as voters": ["gnt-cluster master-failover --ignore-offline-nodes"],
     "the channel to the node daemons is the primary network": [
         "gnt-cluster copyfile --use-replication-network"

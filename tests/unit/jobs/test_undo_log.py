@@ -38,6 +38,9 @@ class FakeRun:
     has_changed = False
     source = LOCAL_SOURCE
 
+    def takes_kill(self) -> bool:
+        return False
+
     @property
     def op(self) -> OpCode:
         return act()

@@ -94,6 +94,32 @@ async def test_after_any_failed_call_the_data_is_in_one_place(
         master.check()
 
 
+@pytest.mark.requirement("G9")
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("number", range(1, 12))
+async def test_a_job_that_is_killed_after_any_call_leaves_the_data_in_one_place(
+    master: Master, number: int
+) -> None:
+    await with_data(master)
+    job_id = await master.submit(move())
+    kills: list[asyncio.Task[tuple[bool, str]]] = []
+
+    def kill(act: int) -> None:
+        if act == number:
+            kills.append(asyncio.create_task(master.queue.cancel(job_id, kill=True)))
+
+    master.rpc.after_act = kill
+    view = await master.final(job_id)
+    assert (await kills[0])[0] is True
+    await master.nothing_is_left()
+    check_data(master)
+    has_moved = master.instance(NAME).primary_node == NODES[1]
+    assert has_moved is (number > 4)  # some calls are made while the kill is written
+    if not has_moved:  # started again where it was
+        assert "the job was told to end" in failed(view)[1][0]
+        master.check()
+
+
 @pytest.mark.parametrize("number", range(COMMITS))
 async def test_a_refused_commit_leaves_the_data_in_one_place(master: Master, number: int) -> None:
     await with_data(master)

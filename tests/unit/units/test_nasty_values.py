@@ -148,6 +148,9 @@ class Asked:
     def __init__(self, op: OpCode) -> None:
         self.op = op
 
+    def takes_kill(self) -> bool:
+        return False
+
     async def acquire(self, requests: Sequence[LockRequest]) -> None:
         """All requests must have the form of locks."""
         assert all(isinstance(one, LockRequest) for one in requests)
