@@ -136,7 +136,7 @@ class StoreConformance:
             one for entry in again for one in entry.transaction.operations if one.kind != META_KIND
         ]
         web2, web3 = Put("instance", "web2", b"b"), Put("instance", "web3", b"c")
-        assert rows == [web2, gone, Delete("instance", "web1"), web3]
+        assert rows == [web2, gone, Delete("instance", "web1"), web3], again
         for unknown in (Position(last.position.epoch, 77), Position(begin.epoch, 77)):
             with pytest.raises(NotInLog):
                 await store.log_after(unknown)

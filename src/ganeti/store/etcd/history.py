@@ -87,9 +87,10 @@ class History:
             if not key.startswith(self._keys.rows):
                 continue
             found = event.prev_kv if is_deleted else event.kv
-            if found.key:
-                row = self._keys.decode_row(found.key, found.value)
-                operations.append(Put(row.kind, row.key, row.value))
+            if not found.key:
+                raise NotInLog("etcd does not know any more what a row said that was removed")
+            row = self._keys.decode_row(found.key, found.value)
+            operations.append(Put(row.kind, row.key, row.value))
             if is_deleted:
                 operations.append(Delete(*self._keys.name_of_row(key)))
         return head, operations
