@@ -129,7 +129,7 @@ class StoreConformance:
         store, lease = await master(harness)
         last = await store.commit(lease, put("web3", "c"))
         again = await store.log_after(begin)
-        assert again[: len(found)] == found
+        assert again[: len(found)] == found, (found, again)
         assert again[-1].position == last.position
         assert [one.previous for one in again] == [begin, *(one.position for one in again[:-1])]
         rows = [
