@@ -40,7 +40,7 @@ def merge_s(merging: Merging) -> tuple[float, float]:
         process.stdin.write(merging.passwords)
         process.stdin.close()
         for line in process.stdout:
-            print(line, end="", file=sys.stderr)
+            print(f"{time.monotonic() - begun:7.1f}  {line}", end="", file=sys.stderr)
             seen[line.removesuffix(" ...\n")] = time.monotonic()
     assert process.returncode == 0
     assert StartedInstances().title in seen

@@ -81,19 +81,23 @@ def test_an_answer_may_hold_a_key_and_does_not_show_it() -> None:
     assert "secret" not in repr(Answer(text="secret", data=b"secret"))
 
 
-@pytest.mark.parametrize(
-    "request_", ["", "nonsense", '{"action": "rm"}', '{"action": "paused", "more": 1}', "[" * 9999]
-)
-def test_a_request_that_makes_no_sense_is_answered_with_an_error(
-    request_: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_requests_are_answered_in_turn_and_one_that_makes_no_sense_with_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(request_.encode() + b"\n")))
+    wrong = ["", "nonsense", '{"action": "rm"}', '{"action": "paused", "more": 1}', "[" * 9999]
+    lines = [*wrong, '{"action": "paused"}', '{"action": "trust", "line": "a\\nb"}']
+    stdin = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
     out = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdout", out)
-    assert main(["--on-node"]) == 1
+    assert main(["--on-node"]) == 0
     out.seek(0)
-    assert json.loads(out.read())["error"]
+    errors = []
+    while size := out.buffer.readline():
+        errors.append(json.loads(out.buffer.read(int(size))).get("error", ""))
+    assert [bool(error) for error in errors] == [True] * len(wrong) + [False, True]
+    assert errors[-1] == "line: must be one line"
 
 
 def test_an_answer_of_somebody_else_is_refused_with_its_name() -> None:

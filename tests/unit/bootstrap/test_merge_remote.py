@@ -1,6 +1,8 @@
 """Reaching nodes by ssh, against a server in this process: host keys, passwords, keys."""
 
+import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,8 +14,11 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.merge.journal import Wishes
 from ganeti.bootstrap.merge.messages import Action, Answer, Request, line_of
 from ganeti.bootstrap.merge.remote import Ssh, make_key, own_key
+from ganeti.bootstrap.merge.session import Session
 
 HOST, PASSWORD = "127.0.0.1", "correct horse"
+LARGE = 5 << 20
+"""More than a window of ssh holds."""
 
 
 class Server(asyncssh.SSHServer):
@@ -31,11 +36,23 @@ class Server(asyncssh.SSHServer):
 
 
 async def _answer(process: "asyncssh.SSHServerProcess[bytes]") -> None:
+    """Ends without an answer to `state`; any other answer has the number of requests that it had."""
     if process.command == "ganeti-node-join --reset":
         process.stdout.write(b"TOKEN\n")
-    else:
-        await process.stdin.readline()
-        process.stdout.write(line_of(Answer(text=str(process.command))))
+        process.exit(0)
+        return
+    assert process.command == "ganeti-cluster-merge --on-node"
+    count = 0
+    async for line in process.stdin:
+        count += 1
+        asked = json.loads(line)["action"]
+        if asked == "state":
+            process.stderr.write(b"out of luck\n")
+            process.exit(3)
+            return
+        data = b"x" * LARGE if asked == "backup" else b""
+        answer = b"Welcome!" if asked == "facts" else line_of(Answer(text=str(count), data=data))
+        process.stdout.write(b"%d\n" % len(answer) + answer)
     process.exit(0)
 
 
@@ -89,11 +106,44 @@ async def test_the_password_is_asked_for_once_and_requests_are_answered(tmp_path
         for _ in range(2):
             remote = await reach(HOST)
             answer = await remote.call(Request(action=Action.DAEMONS))
-            assert answer.text == "ganeti-cluster-merge --on-node"
+            assert answer.text == "1"
             async with remote.joining() as token:
                 assert token == "TOKEN"
             await remote.close()
         assert asked == [HOST]
+
+
+async def test_one_program_on_a_node_answers_all_requests_and_another_one_when_it_has_ended(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path) as (port, known):
+        remote = await ssh(tmp_path, port, known, PASSWORD)[0](HOST)
+        paused, backup = Request(action=Action.PAUSED), Request(action=Action.BACKUP)
+        first, second = await asyncio.gather(remote.call(paused), remote.call(backup))
+        assert [first.text, second.text, len(second.data)] == ["1", "2", LARGE]
+        with pytest.raises(
+            PrereqError, match=r"ended with status 3 .*installed there\? out of luck"
+        ):
+            await remote.call(Request(action=Action.STATE))
+        assert (await remote.call(paused)).text == "1"
+        with pytest.raises(PrereqError, match="does not answer as expected"):
+            await remote.call(Request(action=Action.FACTS))
+        await remote.close()
+        with pytest.raises(PrereqError, match=r"127\.0\.0\.1: the connection by ssh failed"):
+            await remote.call(paused)
+
+
+async def test_a_node_whose_connection_was_lost_is_reached_anew(tmp_path: Path) -> None:
+    async with server(tmp_path) as (port, known):
+        paths = ssh(tmp_path, port, known)[0].paths
+        session = Session(paths, lambda _contact: PASSWORD)
+        wishes = Wishes(ssh_port=port, known_hosts=str(tmp_path / "known"))
+        first = await session.reach("c2", HOST, wishes)
+        assert await session.reach("c2", HOST, wishes) is first
+        await first.close()
+        second = await session.reach("c2", HOST, wishes)
+        assert (await second.call(Request(action=Action.PAUSED))).text == "1"
+        await session.close()
 
 
 @pytest.mark.requirement("S34")

@@ -1,5 +1,6 @@
 """The steps of a merge against nodes as data: each fails or is cut short in turn, and is taken back or goes on."""
 
+import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ganeti.base.errors import ExecError, GanetiError, PrereqError
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED
 from ganeti.bootstrap.merge import journal as journals
@@ -22,6 +23,7 @@ from ganeti.bootstrap.merge.steps import (
     STEPS,
     AddedNodes,
     Merge,
+    Place,
     go_on,
     is_past_return,
     roll_back,
@@ -56,6 +58,7 @@ class World:
     kind: type[Exception] = PrereqError
     late: bool = False
     """Whether it does its work all the same."""
+    is_killed: bool = False
 
     def __post_init__(self) -> None:
         for node in self.theirs.nodes.values():
@@ -66,7 +69,9 @@ class World:
         self.state["own"] = {"pause": "77\n", "daemons": {MASTERD, CONFD}, "config": "ours"}
 
     def call(self, what: str) -> bool:
-        """Note a call; whether its work is to be done. Raises what was asked for."""
+        """Note a call; whether its work is to be done. After a kill nobody calls any more."""
+        if self.is_killed:
+            raise Cut
         self.calls.append(what)
         return len(self.calls) - 1 != self.fails_at or self.late
 
@@ -74,6 +79,7 @@ class World:
         if number == self.fails_at:
             if issubclass(self.kind, GanetiError):
                 raise ExecError("told to fail")
+            self.is_killed = True
             raise self.kind
 
     async def backup_of(self, snapshot: Snapshot) -> bytes:
@@ -99,6 +105,7 @@ class FakeNode:
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
+        self.is_lost = False
 
     async def call(self, request: Request) -> Answer:
         number = len(self.world.calls)
@@ -226,6 +233,8 @@ def a_world(**fields: Any) -> World:
 
 
 def a_merge(world: World, directory: Path) -> Merge:
+    """A run of the program."""
+    world.is_killed = False
     paths = Paths(directory)
     paths.merge.mkdir(parents=True, exist_ok=True)
     journal = journals.load(paths.merge)
@@ -245,9 +254,6 @@ def a_merge(world: World, directory: Path) -> Merge:
             path=str(paths.merge / journals.FILE),
         )
 
-    async def reach(_cluster: ClusterRecord, node: NodeRecord) -> FakeNode:
-        return FakeNode(world, node.name)
-
     async def run(words: Sequence[str], _stdin: str | None) -> int:
         number = len(world.calls)
         world.call(" ".join(words))
@@ -260,7 +266,7 @@ def a_merge(world: World, directory: Path) -> Merge:
         clock=LoopClock(),
         journal=journal,
         options=MergeOptions(),
-        reach=reach,
+        reach=_reach(world),
         run=run,
         say=lambda _text: None,
     )
@@ -362,6 +368,28 @@ async def test_after_the_first_node_has_left_it_only_goes_on(
         assert world.state["own"]["config"] == "merged"
 
 
+async def test_all_nodes_are_called_at_once_and_each_that_fails_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, stopping = a_world(), list[str]()
+    nodes = sorted(node.name for node in world.theirs.nodes.values())
+    at_once = asyncio.Barrier(len(nodes))
+
+    async def fails(node: FakeNode, request: Request) -> Answer:
+        if request.action is not Action.STOP_DAEMONS:
+            return await answers(node, request)
+        stopping.append(node.name)
+        await at_once.wait()
+        raise PrereqError(f"{node.name}: no such luck", ErrorCode.ENVIRONMENT)
+
+    answers = FakeNode.call
+    monkeypatch.setattr(FakeNode, "call", fails)
+    with pytest.raises(ExecError) as raised:
+        await go_on(a_merge(world, tmp_path))
+    assert sorted(stopping) == nodes
+    assert all(f"{name}: no such luck" in raised.value.message for name in nodes)
+
+
 async def test_a_rollback_that_fails_is_repeated(tmp_path: Path) -> None:
     _, first = await count_of_calls(tmp_path / "count")
     world = a_world(fails_at=first - 1, kind=Cut, late=True)
@@ -439,8 +467,8 @@ async def test_a_plan_that_is_wrong_by_then_is_taken_back(tmp_path: Path) -> Non
 
 
 def _reach(world: World) -> Any:
-    async def reach(_cluster: ClusterRecord, node: NodeRecord) -> FakeNode:
-        return FakeNode(world, node.name)
+    async def reach(place: Place) -> FakeNode:
+        return FakeNode(world, place.node.name)
 
     return reach
 

@@ -1,10 +1,11 @@
 """What a node does for a merge: `ganeti-cluster-merge --on-node`, and the same on our own master.
 
-One request on standard input, one answer on standard output. Whoever may log in as root may do all of it
-by hand; so nothing is checked but that it makes sense.
+Requests on standard input, a line each, until its end; for each an answer on standard output. Whoever may
+log in as root may do all of it by hand; so nothing is checked but that it makes sense.
 """
 
 import asyncio
+import contextlib
 import os
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, HostError, Inp
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
+from ganeti.bootstrap.init import answers
 from ganeti.bootstrap.merge.messages import (
     Action,
     Answer,
@@ -25,7 +27,9 @@ from ganeti.bootstrap.merge.messages import (
     line_of,
     parse,
 )
+from ganeti.bootstrap.merge.states import offline_backup
 from ganeti.clients.luxi import FINAL, LuxiClient
+from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
 
 STOP_ORDER = (RAPI, MOND, CONFD, MASTERD, ETCD, NODED)
 MASTER_LIMIT_S = 120.0
@@ -53,8 +57,6 @@ class Agent:
             case Action.START_DAEMONS:
                 await self.start_daemons(request.names)
             case Action.MASTER_ANSWERS:
-                from ganeti.bootstrap.init import answers  # noqa: PLC0415 - heavy, and rarely asked for
-
                 await answers(self.paths, MASTER_LIMIT_S)
             case Action.TRUST:
                 trust(self.paths, request.line)
@@ -77,10 +79,6 @@ class Agent:
             case Action.BACKUP:
                 return Answer(data=await asyncio.to_thread(self.backup))
             case Action.STATE:
-                from ganeti.bootstrap.merge.states import (  # noqa: PLC0415 - heavy, and rarely asked for
-                    offline_backup,
-                )
-
                 return Answer(data=await offline_backup(self.paths))
             case _:
                 return Answer(names=self.running_daemons())
@@ -119,7 +117,6 @@ class Agent:
 
     def stop_instances(self, names: Sequence[str], timeout_s: int) -> None:
         """Shut down those that run; they stay wanted (S36). ExecError names those that did not end."""
-        from ganeti.model.opcodes.instance import OpInstanceShutdown  # noqa: PLC0415 - all opcodes
 
         def stop(name: str) -> OpInstanceShutdown:
             return OpInstanceShutdown(instance_name=name, timeout=timeout_s, no_remember=True)
@@ -128,7 +125,6 @@ class Agent:
 
     def start_instances(self, names: Sequence[str]) -> None:
         """Start those that do not run (S45). ExecError names those that did not start."""
-        from ganeti.model.opcodes.instance import OpInstanceStartup  # noqa: PLC0415 - all opcodes
 
         def start(name: str) -> OpInstanceStartup:
             return OpInstanceStartup(instance_name=name)
@@ -152,8 +148,8 @@ class Agent:
                 return [name for name, state in rows if (state is True) is is_running]
 
             wanted = left()
-            answers_ = client.submit_many_jobs([[make(name)] for name in wanted])
-            for is_submitted, job in answers_:
+            submitted = client.submit_many_jobs([[make(name)] for name in wanted])
+            for is_submitted, job in submitted:
                 if is_submitted:
                     for _change in client.wait_for_job(int(job)):
                         pass
@@ -281,17 +277,25 @@ def pause(paths: Paths, text: str | None) -> None:
 
 
 def on_node() -> int:
-    """Answer the one request on standard input."""
+    """Answer the requests on standard input; each answer comes after a line with its length in bytes."""
     paths = Paths.from_environment()
+    agent = Agent(paths, Daemons(paths))
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+        for line in iter(sys.stdin.buffer.readline, b""):
+            data = line_of(_answer_to(agent, line))
+            sys.stdout.buffer.write(b"%d\n%b" % (len(data), data))
+            sys.stdout.buffer.flush()
+    return 0
+
+
+def _answer_to(agent: Agent, line: bytes) -> Answer:
     try:
-        request = parse(sys.stdin.buffer.readline(), Request, "request")
-        answer = asyncio.run(Agent(paths, Daemons(paths)).answer(request))
+        request = parse(line, Request, "request")
+        return asyncio.run(agent.answer(request))
     except GanetiError as err:
-        answer = Answer(error=err.message)
+        return Answer(error=err.message)
     except OSError as err:
-        answer = Answer(error=f"{err.filename or 'this node'}: {err.strerror or err}")
-    sys.stdout.buffer.write(line_of(answer))
-    return 1 if answer.error else 0
+        return Answer(error=f"{err.filename or 'this node'}: {err.strerror or err}")
 
 
 def checked(answer: Answer, who: str) -> Answer:

@@ -9,7 +9,6 @@ from ganeti import __version__
 from ganeti.base.errors import GanetiError
 from ganeti.base.paths import Paths
 from ganeti.base.terminal import Parser, say
-from ganeti.bootstrap.merge.agent import on_node
 from ganeti.config.merging.plan import Choice, Part, SameName
 
 
@@ -17,6 +16,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; 1 after a failure, 13 if nobody confirmed it."""
     args = parser().parse_args(argv)
     if args.on_node:
+        from ganeti.bootstrap.merge.agent import on_node  # noqa: PLC0415 - heavy, and help needs none of it
+
         return on_node()
     from ganeti.bootstrap.merge.session import merge_clusters  # noqa: PLC0415 - a node that answers needs no ssh
 

@@ -36,6 +36,11 @@ Password = Callable[[str], Awaitable[str]]
 class Remote(Protocol):
     """A node of another cluster."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether it must be reached anew."""
+        ...
+
     async def call(self, request: Request) -> Answer:
         """What it answers; PrereqError with its own words if it cannot."""
         ...
@@ -55,28 +60,58 @@ class Connect(Protocol):
 
 @dataclass
 class SshRemote:
-    """A node that is reached by ssh as root."""
+    """A node that is reached by ssh as root.
+
+    One program there answers all requests, one after the other: to start Python for each would take
+    longer than most of them.
+    """
 
     name: str
     connection: asyncssh.SSHClientConnection
+    _agent: "asyncssh.SSHClientProcess[bytes] | None" = None
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def is_lost(self) -> bool:
+        return self.connection.is_closed()
 
     async def call(self, request: Request) -> Answer:
-        try:
-            done = await self.connection.run(
-                _ON_NODE, input=line_of(request), encoding=None, timeout=CALL_LIMIT_S
-            )
-        except (asyncssh.Error, OSError, TimeoutError) as err:
-            raise _lost(self.name, err) from err
-        output, said = done.stdout, done.stderr
-        if not isinstance(output, bytes) or not output.strip():
-            text = said.decode(errors="replace").strip()[-1000:] if isinstance(said, bytes) else ""
-            raise PrereqError(
-                f"{self.name}: '{_ON_NODE}' ended with status {done.exit_status} and said nothing; is this"
-                f" version installed there? {text}",
-                ErrorCode.ENVIRONMENT,
-            )
-        answer: Answer = parse_answer(output, self.name)
+        async with self._turn:
+            try:
+                async with asyncio.timeout(CALL_LIMIT_S):
+                    data = await self._asked(line_of(request))
+            except BaseException as err:
+                # What it may still say to this is no answer to the next request.
+                if self._agent is not None:
+                    self._agent.close()
+                    self._agent = None
+                if isinstance(err, (asyncssh.Error, OSError, TimeoutError)):
+                    raise _lost(self.name, err) from err
+                raise
+        answer: Answer = parse_answer(data, self.name)
         return answer
+
+    async def _asked(self, line: bytes) -> bytes:
+        """What the program there says; PrereqError if it has ended."""
+        if self._agent is None:
+            self._agent = await self.connection.create_process(_ON_NODE, encoding=None)
+        agent = self._agent
+        with contextlib.suppress(asyncio.IncompleteReadError, BrokenPipeError):
+            agent.stdin.write(line)
+            said = await agent.stdout.readline()
+            if said.strip().isdigit():
+                return await agent.stdout.readexactly(int(said))
+            if said.strip():
+                return said  # of some other program
+        why = (await agent.stderr.read()).decode(errors="replace").strip()[-1000:]
+        await agent.wait_closed()
+        if agent.returncode is None:
+            raise ConnectionResetError("it was closed")
+        raise PrereqError(
+            f"{self.name}: '{_ON_NODE}' ended with status {agent.returncode} and said nothing; is this"
+            f" version installed there? {why}",
+            ErrorCode.ENVIRONMENT,
+        )
 
     @contextlib.asynccontextmanager
     async def joining(self) -> AsyncIterator[str]:

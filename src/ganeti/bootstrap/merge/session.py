@@ -24,9 +24,11 @@ from ganeti.bootstrap.merge.messages import Action, Facts, Request
 from ganeti.bootstrap.merge.own import OwnMaster
 from ganeti.bootstrap.merge.remote import Remote, Ssh, make_key, own_key
 from ganeti.bootstrap.merge.states import opened
-from ganeti.bootstrap.merge.steps import Merge, go_on, roll_back
+from ganeti.bootstrap.merge.steps import Merge, Place, go_on, roll_back
+from ganeti.bootstrap.merge.together import together
 from ganeti.config.merging.merge import merge
 from ganeti.config.merging.plan import MergeOptions, MergePlan, SameName, parse_choices
+from ganeti.config.snapshot import Snapshot
 
 EXIT_CONFIRMATION = 13
 
@@ -119,9 +121,10 @@ class Session:
     async def reach(self, contact: str, address: str, wishes: Wishes) -> Remote:
         """A node, connected now or before."""
         key = (contact, address)
-        if key not in self._remotes:
-            self._remotes[key] = await self.ssh(contact, wishes)(address)
-        return self._remotes[key]
+        found = self._remotes.get(key)
+        if found is None or found.is_lost:
+            found = self._remotes[key] = await self.ssh(contact, wishes)(address)
+        return found
 
     async def close(self) -> None:
         for one in self._remotes.values():
@@ -228,8 +231,7 @@ async def _contact(session: Session, contact: str, wishes: Wishes, ours: Facts) 
         for node in facts.nodes
         if not node.offline
     ]
-    for node in nodes:
-        await session.reach(contact, node.address, wishes)
+    await together(nodes, lambda node: session.reach(contact, node.address, wishes))
     return ClusterRecord(contact=contact, name=facts.cluster, uuid=facts.uuid, nodes=nodes)
 
 
@@ -260,11 +262,12 @@ async def _say_plan(
 ) -> None:
     """Show what becomes of the configurations as they are now; PrereqError if that cannot be."""
     ours = opened(await asyncio.to_thread(own.backup))
-    theirs = []
-    for cluster in clusters:
+
+    async def snapshot_of(cluster: ClusterRecord) -> Snapshot:
         remote = await session.reach(cluster.contact, cluster.contact, wishes)
-        theirs.append(opened((await remote.call(Request(action=Action.BACKUP))).data).snapshot)
-    plan = merge(ours.snapshot, theirs, options)
+        return opened((await remote.call(Request(action=Action.BACKUP))).data).snapshot
+
+    plan = merge(ours.snapshot, await together(clusters, snapshot_of), options)
     for line in described(plan, clusters):
         say(line)
     if plan.errors:
@@ -305,8 +308,8 @@ def _check_meant(args: argparse.Namespace, clusters: Sequence[ClusterRecord]) ->
 def _merge_of(session: Session, journal: Journal) -> Merge:
     paths = session.paths
 
-    async def reach(cluster: ClusterRecord, node: NodeRecord) -> Remote:
-        return await session.reach(cluster.contact, node.address, journal.wishes)
+    async def reach(place: Place) -> Remote:
+        return await session.reach(place.cluster.contact, place.node.address, journal.wishes)
 
     return Merge(
         paths=paths,

@@ -1,11 +1,11 @@
-"""The steps of a merge, in order; each says how it is taken back.
+"""The steps of a merge, in order; each says how it is taken back. Within a step all nodes are called at once.
 
 `do` and `undo` may be repeated: they may have been cut short anywhere before. Steps without a way back come
 after the first node has left its cluster.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -20,16 +20,29 @@ from ganeti.bootstrap.merge.messages import Action, Answer, Request
 from ganeti.bootstrap.merge.own import Own
 from ganeti.bootstrap.merge.remote import Remote
 from ganeti.bootstrap.merge.states import check_idle, merged_backup, opened
+from ganeti.bootstrap.merge.together import together
 from ganeti.config.merging.merge import merge
 from ganeti.config.merging.plan import MergeOptions, MergePlan
 
 PAUSE_S = 24 * 3600.0
+JOINS_AT_ONCE = 8
+"""Each has a command of its own running here."""
 FORCE = ("--no-voting", "--yes-do-it")
 VERIFY = ("gnt-cluster", "verify")
 
 RunCommand = Callable[[Sequence[str], str | None], Awaitable[int]]
 """Runs a command of ours with its output shown, and with standard input, if any; its status."""
-Reach = Callable[[ClusterRecord, NodeRecord], Awaitable[Remote]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node to take over, and the cluster that it is in."""
+
+    cluster: ClusterRecord
+    node: NodeRecord
+
+
+Reach = Callable[[Place], Awaitable[Remote]]
 """A connection to a node; kept for the next call."""
 
 
@@ -46,18 +59,30 @@ class Merge:
     run: RunCommand
     say: Callable[[str], None]
 
-    def nodes(self) -> Iterable[tuple[ClusterRecord, NodeRecord]]:
-        """Those to take over, each cluster's master first."""
-        for cluster in self.journal.clusters:
-            for node in sorted(cluster.nodes, key=lambda one: not one.is_master):
-                yield cluster, node
+    def places(self) -> list[Place]:
+        """All nodes to take over, each cluster's master first."""
+        return [
+            Place(cluster, node)
+            for cluster in self.journal.clusters
+            for node in sorted(cluster.nodes, key=lambda one: not one.is_master)
+        ]
 
-    async def call(
-        self, cluster: ClusterRecord, node: NodeRecord, action: Action, **fields: object
-    ) -> Answer:
+    def masters(self) -> list[Place]:
+        """One of each cluster."""
+        return [place for place in self.places() if place.node.is_master]
+
+    async def call(self, place: Place, action: Action, **fields: object) -> Answer:
         """Ask a node; PrereqError."""
-        remote = await self.reach(cluster, node)
+        remote = await self.reach(place)
         return await remote.call(Request(action=action, **fields))  # type: ignore[arg-type] # by name
+
+    async def call_all(self, action: Action, **fields: object) -> list[tuple[NodeRecord, Answer]]:
+        """Ask all nodes the same, at once; as `together` raises."""
+
+        async def one(place: Place) -> tuple[NodeRecord, Answer]:
+            return place.node, await self.call(place, action, **fields)
+
+        return await together(self.places(), one)
 
     def backup(self, name: str) -> Path:
         """Where a state is kept; the clusters' are by their UUID."""
@@ -111,12 +136,10 @@ class Keys(Step):
     name = "keys"
 
     async def do(self, m: Merge) -> None:
-        for cluster, node in m.nodes():
-            await m.call(cluster, node, Action.TRUST, line=m.journal.key_line)
+        await m.call_all(Action.TRUST, line=m.journal.key_line)
 
     async def undo(self, m: Merge) -> None:
-        for cluster, node in m.nodes():
-            await m.call(cluster, node, Action.DISTRUST, line=m.journal.key_line)
+        await m.call_all(Action.DISTRUST, line=m.journal.key_line)
 
 
 class Watchers(Step):
@@ -126,21 +149,23 @@ class Watchers(Step):
 
     async def do(self, m: Merge) -> None:
         if not m.journal.has_pauses:
-            for cluster, node in m.nodes():
-                node.pause = (await m.call(cluster, node, Action.PAUSED)).pause
+            for node, answer in await m.call_all(Action.PAUSED):
+                node.pause = answer.pause
             m.journal.pause = (await m.own.answer(Request(action=Action.PAUSED))).pause
             m.journal.has_pauses = True
             m.journal.save()
         rest = f"{m.clock.time() + PAUSE_S:.0f}\n"
-        for cluster, node in m.nodes():
-            await m.call(cluster, node, Action.PAUSE, pause=rest)
+        await m.call_all(Action.PAUSE, pause=rest)
         await m.own.answer(Request(action=Action.PAUSE, pause=rest))
 
     async def undo(self, m: Merge) -> None:
         if not m.journal.has_pauses:
             return
-        for cluster, node in m.nodes():
-            await m.call(cluster, node, Action.PAUSE, pause=node.pause)
+
+        async def as_before(place: Place) -> None:
+            await m.call(place, Action.PAUSE, pause=place.node.pause)
+
+        await together(m.places(), as_before)
         await m.own.answer(Request(action=Action.PAUSE, pause=m.journal.pause))
 
 
@@ -150,19 +175,24 @@ class Instances(Step):
     name = "instances"
 
     async def do(self, m: Merge) -> None:
-        for cluster in m.journal.clusters:
+        limit = m.journal.wishes.shutdown_timeout
+
+        async def stop(master: Place) -> None:
+            cluster = master.cluster
             if cluster.running is None:
-                facts = (await m.call(cluster, cluster.master, Action.FACTS)).facts
+                facts = (await m.call(master, Action.FACTS)).facts
                 cluster.running = facts.running if facts else []
                 m.journal.save()
-            limit = m.journal.wishes.shutdown_timeout
             fields = {"names": cluster.running, "timeout_s": limit}
-            await m.call(cluster, cluster.master, Action.STOP_INSTANCES, **fields)
+            await m.call(master, Action.STOP_INSTANCES, **fields)
+
+        await together(m.masters(), stop)
 
     async def undo(self, m: Merge) -> None:
-        for cluster in m.journal.clusters:
-            names = cluster.running or []
-            await m.call(cluster, cluster.master, Action.START_INSTANCES, names=names)
+        async def start(master: Place) -> None:
+            await m.call(master, Action.START_INSTANCES, names=master.cluster.running or [])
+
+        await together(m.masters(), start)
 
 
 class StoppedDaemons(Step):
@@ -171,25 +201,34 @@ class StoppedDaemons(Step):
     name = "daemons"
 
     async def do(self, m: Merge) -> None:
-        for cluster, node in m.nodes():
+        for node, answer in await m.call_all(Action.DAEMONS):
             if node.daemons is None:
-                node.daemons = (await m.call(cluster, node, Action.DAEMONS)).names
+                node.daemons = answer.names
         m.journal.save()
-        for cluster, node in m.nodes():
-            await m.call(cluster, node, Action.STOP_DAEMONS)
-            if left := (await m.call(cluster, node, Action.DAEMONS)).names:
-                raise ExecError(f"{node.name}: {', '.join(left)} runs again")
+
+        async def stop(place: Place) -> None:
+            await m.call(place, Action.STOP_DAEMONS)
+            if left := (await m.call(place, Action.DAEMONS)).names:
+                raise ExecError(f"{place.node.name}: {', '.join(left)} runs again")
+
+        await together(m.places(), stop)
 
     async def undo(self, m: Merge) -> None:
+        async def start_noded(place: Place) -> None:
+            names = [name for name in place.node.daemons or () if name == NODED]
+            await m.call(place, Action.START_DAEMONS, names=names)
+
+        async def start(place: Place) -> None:
+            await m.call(place, Action.START_DAEMONS, names=place.node.daemons or [])
+
+        async def wait(master: Place) -> None:
+            if MASTERD in (master.node.daemons or ()):
+                await m.call(master, Action.MASTER_ANSWERS)
+
         # Node daemons first: a master needs the votes of a majority of them.
-        for cluster, node in m.nodes():
-            names = [name for name in node.daemons or () if name == NODED]
-            await m.call(cluster, node, Action.START_DAEMONS, names=names)
-        for cluster, node in m.nodes():
-            await m.call(cluster, node, Action.START_DAEMONS, names=node.daemons or [])
-        for cluster in m.journal.clusters:
-            if MASTERD in (cluster.master.daemons or ()):
-                await m.call(cluster, cluster.master, Action.MASTER_ANSWERS)
+        await together(m.places(), start_noded)
+        await together(m.places(), start)
+        await together(m.masters(), wait)
 
 
 class Fetched(Step):
@@ -198,10 +237,12 @@ class Fetched(Step):
     name = "configurations"
 
     async def do(self, m: Merge) -> None:
-        for cluster in m.journal.clusters:
-            data = (await m.call(cluster, cluster.master, Action.STATE)).data
+        async def fetch(master: Place) -> None:
+            data = (await m.call(master, Action.STATE)).data
             check_idle(opened(data))
-            m.keep(cluster.uuid, data)
+            m.keep(master.cluster.uuid, data)
+
+        await together(m.masters(), fetch)
 
 
 class StoppedMaster(Step):
@@ -269,18 +310,17 @@ class AddedNodes(Step):
     can_undo = False
 
     async def do(self, m: Merge) -> None:
-        for cluster, node in m.nodes():
-            if node.is_added:
-                continue
-            await self._add(m, cluster, node)
+        async def add(place: Place) -> None:
+            node = place.node
+            drained = ["--drained"] if node.name in m.journal.drained else []
+            words = ("gnt-node", "add", "--readd", *drained, "--token-file=-", node.name)
+            async with (await m.reach(place)).joining() as token:
+                await m.checked(*words, stdin=token + "\n")
             node.is_added = True
             m.journal.save()
 
-    async def _add(self, m: Merge, cluster: ClusterRecord, node: NodeRecord) -> None:
-        drained = ["--drained"] if node.name in m.journal.drained else []
-        words = ("gnt-node", "add", "--readd", *drained, "--token-file=-", node.name)
-        async with (await m.reach(cluster, node)).joining() as token:
-            await m.checked(*words, stdin=token + "\n")
+        left = [place for place in m.places() if not place.node.is_added]
+        await together(left, add, most=JOINS_AT_ONCE)
 
 
 class Redistributed(Step):
