@@ -37,7 +37,7 @@ def unit(path: Path) -> configparser.ConfigParser:
 def test_every_unit_runs_a_program_of_the_project(path: Path) -> None:
     scripts = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["scripts"]
     service = unit(path)["Service"]
-    place, _, name = service["ExecStart"].rpartition("/")
+    place, _, name = service["ExecStart"].split()[0].rpartition("/")
     assert place == "@PREFIX@/bin"
     assert name in scripts
     if service.get("Type") == "oneshot":

@@ -90,6 +90,25 @@ def archive_content(job: LiveJob) -> bytes:
     return wire.encode(ArchivedJob(job=job.stored(), log=log))
 
 
+class _ArchivedEnd(msgspec.Struct, frozen=True):
+    end: float | None = None
+
+
+class _ArchivedTimes(msgspec.Struct, frozen=True):
+    job: _ArchivedEnd
+
+
+_ARCHIVED_TIMES = msgspec.json.Decoder(_ArchivedTimes)
+
+
+def archived_end(content: bytes) -> float | None:
+    """When an archived job ended, whatever version wrote it; None if it does not say."""
+    try:
+        return _ARCHIVED_TIMES.decode(content).job.end
+    except msgspec.DecodeError:
+        return None
+
+
 def view_of_archived(content: bytes) -> JobView:
     """A job from the archive; StoreError if it was written by a newer version."""
     archived = read_stored(content, ArchivedJob, what="archived job")

@@ -1,7 +1,12 @@
-"""The archive of jobs: a second SQLite file, outside snapshots and transactions (F10)."""
+"""The archive of jobs: a second SQLite file, outside snapshots and transactions (F10).
 
+A node forgets old jobs by itself, and keeps their ids, as ranges: no other archive gives them back, and none is used again.
+"""
+
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,8 +27,12 @@ from ganeti.store.worker import Worker
 SCHEMA_VERSION = 1
 _KIND = "archive"
 MOST_IDS = 10_000
+FORGET_AT_ONCE = 500
+FREED_PAGES = 10_000
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 IdRange = tuple[int, int]
 """The first and the last id."""
@@ -87,12 +96,29 @@ class JobArchive:
         """The first of these jobs, at least one, as `add` takes them; those not there are left out."""
         return await self._call(lambda: self._some(ids, most_bytes))
 
+    async def forget(self, is_old: Callable[[bytes], bool]) -> int:
+        """Remove old jobs, some at a time, from the first on until a whole lot is not old; how many were.
+
+        Each lot is removed and remembered in one transaction. A damaged job stays. Raises like `append`.
+        """
+        forgotten = 0
+        after: int | None = 0
+        while after is not None:
+            after, count = await self._call(partial(self._forget, after, is_old))
+            forgotten += count
+        return forgotten
+
     async def count(self) -> int:
         return await self._call(lambda: self._number("SELECT count(*) FROM jobs"))
 
     async def greatest_id(self) -> int:
-        """0 if the archive is empty."""
-        return await self._call(lambda: self._number("SELECT coalesce(max(id), 0) FROM jobs"))
+        """0 if the archive has never had a job."""
+        return await self._call(
+            lambda: self._number(
+                "SELECT max((SELECT coalesce(max(id), 0) FROM jobs),"
+                " (SELECT coalesce(max(last), 0) FROM forgotten))"
+            )
+        )
 
     async def close(self) -> None:
         """Close the file; the worker is its owner's to close."""
@@ -129,6 +155,10 @@ class JobArchive:
                 connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif version != SCHEMA_VERSION:
             raise StoreError(f"{self._path} has version {version}: made by a newer version?")
+        # Not a change of the version: a program that does not know this table forgets nothing, and is right.
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS forgotten (first INTEGER PRIMARY KEY, last INTEGER NOT NULL)"
+        )
 
     def _append(self, jobs: Sequence[tuple[int, bytes]]) -> None:
         connection = self._opened()
@@ -175,9 +205,56 @@ class JobArchive:
                 "SELECT id FROM jobs WHERE id BETWEEN ? AND ?", (first, last)
             )
             here = {job_id for (job_id,) in rows}
-            if len(here) <= last - first:
-                missing += [job_id for job_id in range(first, last + 1) if job_id not in here]
+            if len(here) > last - first:
+                continue
+            for start, end in self._forgotten(first, last):
+                here.update(range(max(start, first), min(end, last) + 1))
+            missing += [job_id for job_id in range(first, last + 1) if job_id not in here]
         return missing
+
+    def _forgotten(self, first: int, last: int) -> list[IdRange]:
+        """The ranges of forgotten ids that have some of these."""
+        rows = self._opened().execute(
+            "SELECT first, last FROM forgotten WHERE first <= ? AND last >= ?", (last, first)
+        )
+        return [(start, end) for start, end in rows]
+
+    def _forget(self, after: int, is_old: Callable[[bytes], bool]) -> tuple[int | None, int]:
+        """Of the next jobs: the last one's id, None if there is nothing more to do; and how many were old."""
+        connection = self._opened()
+        ids = [
+            job_id
+            for (job_id,) in connection.execute(
+                "SELECT id FROM jobs WHERE id > ? ORDER BY id LIMIT ?", (after, FORGET_AT_ONCE)
+            )
+        ]
+        old = [job_id for job_id in ids if self._is_old(job_id, is_old)]
+        if not old:
+            return None, 0
+        with transaction(connection):
+            connection.executemany("DELETE FROM jobs WHERE id = ?", [(job_id,) for job_id in old])
+            for ids_range in ranges_of(old):
+                self._remember(ids_range)
+        # The module steps a statement without columns only once, unless it is a script.
+        connection.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
+        return ids[-1], len(old)
+
+    def _is_old(self, job_id: int, is_old: Callable[[bytes], bool]) -> bool:
+        try:
+            content = self._get(job_id)
+        except StoreError as err:
+            _log.warning("%s; it is not removed", err)
+            return False
+        return content is not None and is_old(content)
+
+    def _remember(self, added: IdRange) -> None:
+        """Make these ids part of the forgotten ones; ranges that touch become one."""
+        touched = self._forgotten(added[0] - 1, added[1] + 1)
+        first = min(start for start, _ in (*touched, added))
+        last = max(end for _, end in (*touched, added))
+        connection = self._opened()
+        connection.execute("DELETE FROM forgotten WHERE first BETWEEN ? AND ?", (first, last))
+        connection.execute("INSERT INTO forgotten (first, last) VALUES (?, ?)", (first, last))
 
     def _some(self, ids: Sequence[int], most_bytes: int) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []

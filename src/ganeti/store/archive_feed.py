@@ -3,8 +3,8 @@
     master -> candidate     Hello(archive); HelloAcknowledged or Reject; then ArchiveHave, answered by ArchiveMissing,
                             and ArchiveJobs, answered by Done
 
-An archive only grows, and an id has one content; so catching up is a comparison of ids, as ranges: a
-hundred thousand equal ones are ten small messages. What is archived from then on is sent at once.
+An id has one content, and an archive knows the ids that it has forgotten; so catching up is a comparison of ids, as
+ranges: a hundred thousand equal ones are ten small messages. What is archived from then on is sent at once.
 """
 
 import asyncio

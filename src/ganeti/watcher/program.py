@@ -22,7 +22,6 @@ from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.hypervisor.registry import hypervisors
 from ganeti.watcher.daemons import restart_daemons
 from ganeti.watcher.health import candidates_of, end_guests, is_to_be_empty
-from ganeti.watcher.leftovers import forget_old_keys
 from ganeti.watcher.master import MasterRound, Wishes
 
 EXIT_NOT_A_NODE = 5
@@ -143,13 +142,11 @@ async def _look_after_all(paths: Paths, wishes: Wishes) -> int:
 
 
 async def _look_after_node(paths: Paths) -> None:
-    """What every node does for itself: its daemons, its health, what moves left, the administrator's programs."""
+    """What every node does for itself: its daemons, its health, the administrator's programs."""
     for text in await restart_daemons(paths, Daemons(paths)):
         _tell(text)
     if await is_to_be_empty(paths, candidates_of(paths)):
         await end_guests(hypervisors(paths, run), _tell)
-    for text in forget_old_keys(paths, SystemClock().time()):
-        _tell(text)
     await run_hooks(paths, _tell)
 
 

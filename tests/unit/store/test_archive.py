@@ -1,13 +1,18 @@
 """The archive of jobs: kept for good, once, and read back as it was."""
 
+import asyncio
 import sqlite3
 import stat
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ganeti.base.errors import Refused, StoreError
+from ganeti.store import archive as archive_module
 from ganeti.store.archive import JobArchive
 from ganeti.store.worker import Worker
 from tests.unit.store.scripted_connection import Script, sqlite_error
@@ -110,3 +115,135 @@ async def test_a_newer_archive_is_refused(worker: Worker, path: Path) -> None:
     connection.close()
     with pytest.raises(StoreError, match="newer version"):
         await JobArchive.open(path, worker)
+
+
+def is_even(content: bytes) -> bool:
+    return int(content.split()[1]) % 2 == 0
+
+
+async def filled(path: Path, worker: Worker, count: int) -> JobArchive:
+    archive = await JobArchive.open(path, worker)
+    await archive.append([(number, f"job {number}".encode()) for number in range(1, count + 1)])
+    return archive
+
+
+@pytest.mark.requirement("F10", "G8")
+async def test_forgotten_jobs_are_gone_and_their_ids_are_not_lacking(
+    worker: Worker, path: Path
+) -> None:
+    archive = await filled(path, worker, 10)
+    assert await archive.forget(is_even) == 5
+    assert await archive.ids() == [9, 7, 5, 3, 1]
+    assert await archive.get(4) is None
+    assert await archive.missing([(1, 12)]) == [11, 12]
+    assert await archive.forget(lambda _: True) == 5
+    assert (await archive.count(), await archive.greatest_id()) == (0, 10)
+    await archive.close()
+    again = await JobArchive.open(path, worker)
+    assert await again.missing([(1, 4), (9, 11)]) == [11]
+    await again.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT * FROM forgotten").fetchall() == [(1, 10)]
+    connection.close()
+
+
+async def test_a_forgotten_job_that_is_archived_again_is_there(worker: Worker, path: Path) -> None:
+    archive = await filled(path, worker, 3)
+    await archive.forget(is_even)
+    await archive.append([(2, b"job 2")])
+    assert await archive.get(2) == b"job 2"
+    assert await archive.forget(is_even) == 1
+    await archive.close()
+
+
+async def test_only_lots_after_one_that_is_young_are_not_looked_at(
+    worker: Worker, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_module, "FORGET_AT_ONCE", 10)
+    archive = await filled(path, worker, 100)
+    seen = []
+
+    def is_old(content: bytes) -> bool:
+        seen.append(number := int(content.split()[1]))
+        return number < 30 or number > 95
+
+    assert await archive.forget(is_old) == 29
+    assert seen == list(range(1, 41))
+    await archive.close()
+
+
+@pytest.mark.requirement("F10", "G16")
+async def test_a_job_is_forgotten_with_its_id_or_not_at_all(worker: Worker, path: Path) -> None:
+    script = Script()
+    archive = await JobArchive.open(path, worker, script.connect)
+    await archive.append([(1, b"job 1"), (2, b"job 2")])
+    script.failures["INSERT INTO forgotten"] = sqlite_error(sqlite3.SQLITE_FULL, "disk is full")
+    with pytest.raises(Refused, match="disk is full"):
+        await archive.forget(is_even)
+    assert await archive.ids() == [2, 1]
+    assert await archive.missing([(1, 3)]) == [3]
+    assert await archive.forget(is_even) == 1
+    await archive.close()
+
+
+async def test_a_damaged_job_stays_and_others_are_forgotten(worker: Worker, path: Path) -> None:
+    archive = await filled(path, worker, 4)
+    await archive.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE jobs SET content = X'00' WHERE id = 2")
+    connection.close()
+    archive = await JobArchive.open(path, worker)
+    assert await archive.forget(is_even) == 1
+    assert await archive.ids() == [3, 2, 1]
+    await archive.close()
+
+
+async def test_room_is_given_back(worker: Worker, path: Path) -> None:
+    archive = await JobArchive.open(path, worker)
+    await archive.append([(number, bytes(50_000)) for number in range(1, 101)])
+    await archive.close()
+    before = path.stat().st_size
+    archive = await JobArchive.open(path, worker)
+    await archive.forget(lambda _: True)
+    await archive.close()
+    assert path.stat().st_size < before / 10
+
+
+async def test_an_archive_of_before_learns_to_forget(worker: Worker, path: Path) -> None:
+    await (await filled(path, worker, 2)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE forgotten")
+    connection.close()
+    archive = await JobArchive.open(path, worker)
+    assert (await archive.greatest_id(), await archive.missing([(1, 3)])) == (2, [3])
+    assert await archive.forget(is_even) == 1
+    await archive.close()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(1, 30), max_size=12)), max_size=8))
+def test_ids_are_here_forgotten_or_missing(steps: list[tuple[bool, set[int]]]) -> None:
+    """Against sets: what was added or forgotten is never missing, whatever the order."""
+
+    async def go(path: Path) -> None:
+        worker = Worker("archive")
+        archive = await JobArchive.open(path, worker)
+        here: set[int] = set()
+        known: set[int] = set()
+        for adds, ids in steps:
+            if adds:
+                await archive.add([(number, f"job {number}".encode()) for number in sorted(ids)])
+                here |= ids
+                known |= ids
+            else:
+                await archive.forget(lambda content: int(content.split()[1]) in ids)  # noqa: B023
+                here -= ids
+            assert sorted(await archive.ids()) == sorted(here)
+            assert await archive.missing([(1, 31)]) == sorted(set(range(1, 32)) - known)
+            assert await archive.greatest_id() == max(known, default=0)
+        await archive.close()
+        await worker.close()
+
+    with tempfile.TemporaryDirectory(
+        dir="/dev/shm" if Path("/dev/shm").is_dir() else None
+    ) as place:
+        asyncio.run(go(Path(place) / "archive.db"))

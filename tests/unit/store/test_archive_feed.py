@@ -323,3 +323,26 @@ async def test_messages_that_are_none_of_this_conversation_end_it(candidates: Ca
 def test_ranges_are_as_few_as_can_be() -> None:
     assert ranges_of([]) == []
     assert ranges_of([1, 2, 3, 7, 9, 10]) == [(1, 3), (7, 7), (9, 10)]
+
+
+@pytest.mark.requirement("F10")
+async def test_what_a_follower_has_forgotten_is_not_given_back_by_master_or_successor(
+    candidates: Candidates,
+) -> None:
+    archive = await candidates.begin()
+    await candidates.are_fed()
+    await archive.append(jobs(1, 20))
+    candidates.replicas.cut_off(N3)
+    assert await candidates.archives[N3].forget(lambda content: int(content) <= 15) == 15
+    await archive.append(jobs(21, 22))
+    candidates.replicas.mend()
+    await has(candidates.archives[N3], 7)
+    await candidates.are_fed()
+    await archive.append(jobs(23, 23))
+    assert await candidates.archives[N3].ids() == [23, 22, 21, 20, 19, 18, 17, 16]
+    candidates.replicas.cut_off(N1)
+    await take_over(candidates.replicas, N3)
+    assert await (await candidates.of(N3)).greatest_id() == 23
+    await candidates.archives[N2].forget(lambda content: int(content) <= 15)
+    candidates.replicas.mend()
+    await has(candidates.archives[N2], 8)

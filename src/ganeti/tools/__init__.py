@@ -1,0 +1,1 @@
+"""Programs that administrators and timers run on one node, beside the commands of the cluster."""

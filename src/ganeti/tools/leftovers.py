@@ -1,0 +1,58 @@
+"""What nobody finished leaves on a node: each function removes some of it, and returns what it did, to be told."""
+
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from ganeti.base import certificates
+from ganeti.base.paths import Paths
+
+_TEMPORARY = re.compile(r"[.].+[.][0-9a-f]{16}", re.ASCII)
+"""What `base.files.AtomicFile` calls a file that has no place yet."""
+
+
+def forget_old_keys(paths: Paths, now: float) -> list[str]:
+    """The keys of transfers whose certificates have expired (S219).
+
+    A move's first step makes one on the instance's node; if the step that uses it never comes, no job does this.
+    The instance at the destination is a matter of that cluster's job, which waits so long and not longer.
+    """
+    done = []
+    for key in _old(paths.transfer_keys, now):
+        shutil.rmtree(key, ignore_errors=True)
+        done.append(f"removed {key.name}, the key of a transfer that was never finished")
+    return done
+
+
+def forget_temporary_files(paths: Paths, now: float) -> list[str]:
+    """Files that a process died while writing them."""
+    done = []
+    for place in (paths.data, paths.etc):
+        for path in _old(place, now):
+            if _TEMPORARY.fullmatch(path.name) and stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()
+                done.append(f"removed {path}, whose writer died")
+    return done
+
+
+def forget_image_work(paths: Paths, now: float) -> list[str]:
+    """Images of machines that were being written to disks when this host went down."""
+    done = []
+    for work in _old(paths.image_work, now):
+        if all(now - file.lstat().st_mtime > certificates.DAY_S for file in work.rglob("*")):
+            shutil.rmtree(work, ignore_errors=True)
+            done.append(f"removed {work}, an image that was not written to its end")
+    return done
+
+
+def _old(place: Path, now: float) -> Iterator[Path]:
+    """What has not changed for a day, without links."""
+    try:
+        found = sorted(place.iterdir())
+    except FileNotFoundError:
+        return
+    for path in found:
+        if not path.is_symlink() and now - path.stat().st_mtime > certificates.DAY_S:
+            yield path
