@@ -1,4 +1,4 @@
-"""Debian's own commands, compiled tools and burnin over LUXI, against a real cluster of ours."""
+"""Debian's own commands, compiled tools and burnin over LUXI, and our burnin, against a real cluster of ours."""
 
 import functools
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ganeti.bootstrap.daemons import CONFD
+from ganeti.cli.burnin_steps import STEPS
 from tests.compat.recorded import KEYS, WHOLE, alike, keys
 from tests.support.debian_ganeti import run_debian, run_debian_htools
 from tests.support.local_cluster import NOOP, LocalCluster, local_cluster, wait_until
@@ -147,3 +148,16 @@ def test_burnin_passes_through_to_its_end(three: LocalCluster) -> None:
     ):
         assert f"- {step}" in said
     assert "burn1.peer" not in three.names("instance")
+
+
+def test_our_own_burnin_does_with_instances_all_that_can_be_done(three: LocalCluster) -> None:
+    words = ("--disk-size=4M", "--disk-growth=4M", "--maxmem-size=32", "--minmem-size=16")
+    common = ("burnin", "-o", NOOP, *words, "--no-name-check")
+    shared = three.run(*common, "-t", "sharedfile", "--rename", "b9", "b1", timeout_s=600)
+    assert shared.status == 0, shared.out + shared.err
+    local = three.run(*common, "-t", "file", "-p", "--no-importexport", "b1", "b2", timeout_s=600)
+    assert local.status == 0, local.out + local.err
+    for step in STEPS:
+        is_done = f"- {step.title}" in shared.out + local.out
+        assert is_done is (step.name not in ("replace1", "replace2")), step.title
+    assert three.names("instance") == set()

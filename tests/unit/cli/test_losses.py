@@ -130,6 +130,7 @@ def test_the_answer_on_a_terminal_decides(
 
 
 SUBMIT_THEMSELVES = {
+    "burnin.py": "instances that it has made itself, by their tag",
     "gnt_debug.py": "what an administrator wrote down as opcodes",
     "harep.py": "a tag of the administrator is the answer: reinstall allows it to make lost disks anew",
     "hbal.py": "migrations and failovers",

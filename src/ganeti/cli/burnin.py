@@ -1,0 +1,400 @@
+"""burnin: instances are made, and everything that can be done with an instance is done with them."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from ganeti.base.errors import ErrorCode, ExecError, GanetiError, InputError, PrereqError
+from ganeti.base.sizes import parse_mib
+from ganeti.base.terminal import Parser, say
+from ganeti.cli.command import EXIT_FAILURE, run_guarded
+from ganeti.cli.jobs import submit_many, wait_for_result, with_job_options
+from ganeti.cli.key_values import key_values, texts
+from ganeti.cli.output import format_table
+from ganeti.clients.luxi import LuxiClient
+
+if TYPE_CHECKING:  # slow to import
+    from ganeti.cli.burnin_steps import Guest, Step, Wishes
+    from ganeti.model.opcodes import OpCode
+
+PROG = "burnin"
+CONFD = "confd"
+OPTIONAL = (
+    ("startstop", "do not stop and start them"),
+    ("runtime-memory", "do not change the memory of running guests"),
+    ("replace1", "do not replace disks on the same nodes"),
+    ("replace2", "do not change the secondary node"),
+    ("failover", "do not fail them over"),
+    ("migrate", "do not migrate them"),
+    ("move", "do not move them"),
+    ("importexport", "do not export and import them"),
+    ("reinstall", "do not reinstall them"),
+    ("reboot", "do not reboot them"),
+    ("renamesame", "do not rename them to their own names"),
+    ("add-nics", "add no network interfaces"),
+    ("activate-disks", "do not activate and deactivate disks"),
+    ("add-disks", "add no disks"),
+    (CONFD, "do not ask the query daemons"),
+)
+"""Steps that may be left out, by `--no-NAME`."""
+TEMPLATES = ("diskless", "file", "sharedfile", "plain", "drbd", "rbd")
+REBOOTS = ("soft", "hard", "full")
+HTTP_AGAIN_S = 0.5
+
+
+@dataclass
+class Trial:
+    """The instances of one run; a tag says which they are, whatever has become of them."""
+
+    client: LuxiClient
+    wishes: "Wishes"
+    args: argparse.Namespace
+    nodes: Sequence[str]
+    tag: str
+    times: list[tuple[str, str]] = field(default_factory=list)
+
+    def run(self, names: Sequence[str]) -> None:
+        """All steps; GanetiError of the first that fails."""
+        from ganeti.cli.burnin_steps import steps
+
+        with self._timed("Creating instances"):
+            made = []
+            for number, name in enumerate(names):
+                around = [*self.nodes[number % len(self.nodes) :], *self.nodes]
+                made.append((name, [self.wishes.create(name, self.tag, around)]))
+            self._jobs(made)
+            self._check_alive(names)
+        for step in steps(self.wishes, len(self.nodes)):
+            self._step(step, names)
+        if CONFD not in self.wishes.without:
+            with self._timed("Asking the query daemons"):
+                ask_confd(self.client)
+
+    def remove(self) -> None:
+        """What this run has made, as far as it is there; GanetiError."""
+        from ganeti.model.opcodes.instance import OpInstanceRemove
+
+        found = [guest.name for guest in self.guests()]
+        if found:
+            with self._timed("Removing instances"):
+                self._jobs(
+                    [
+                        (name, [OpInstanceRemove(instance_name=name, ignore_failures=True)])
+                        for name in found
+                    ]
+                )
+
+    def guests(self) -> "list[Guest]":
+        """The instances as they are now."""
+        from ganeti.cli.burnin_steps import Guest
+
+        fields = ("name", "pnode", "snodes")
+        answer = self.client.query("instance", fields, ["=[]", "tags", self.tag])
+        found = []
+        for number, row in enumerate(answer["data"]):
+            name, primary, secondaries = (value for _status, value in row)
+            around = [*self.nodes[number % len(self.nodes) :], *self.nodes]
+            others = [one for one in dict.fromkeys(around) if one not in (primary, *secondaries)]
+            found.append(Guest(name, self.tag, primary, next(iter(secondaries), None), (*others,)))
+        return found
+
+    def _step(self, step: "Step", names: Sequence[str]) -> None:
+        with self._timed(step.title):
+            self._jobs([(guest.name, step.ops(self.wishes, guest)) for guest in self.guests()])
+            if step.starts:
+                self._check_alive(names)
+
+    def _jobs(self, jobs: "Sequence[tuple[str, Sequence[OpCode]]]") -> None:
+        """A job for each instance, all at once with `--parallel`; ExecError says which failed."""
+        together = len(jobs) if self.args.parallel else 1
+        failed = []
+        for start in range(0, len(jobs), together):
+            part = jobs[start : start + together]
+            answers = submit_many(
+                self.client, [[with_job_options(op, self.args) for op in ops] for _, ops in part]
+            )
+            for (name, _ops), (is_accepted, what) in zip(part, answers, strict=True):
+                try:
+                    if not is_accepted:
+                        raise ExecError(f"its job was refused: {what}")
+                    wait_for_result(self.client, int(what), is_quiet=not self.args.verbose)
+                except GanetiError as err:
+                    failed.append(f"{name}: {err.message}")
+            if failed:
+                raise ExecError("\n".join(failed))
+
+    def _check_alive(self, names: Sequence[str]) -> None:
+        if self.args.http_check:
+            for name in names:
+                wait_for_http(name, self.args.net_timeout)
+
+    @contextmanager
+    def _timed(self, title: str) -> Iterator[None]:
+        say(f"- {title}", flush=True)
+        begun = time.monotonic()
+        try:
+            yield
+        except GanetiError:
+            self.times.append((title, "failed"))
+            raise
+        self.times.append((title, f"{time.monotonic() - begun:.1f} s"))
+
+
+def wait_for_http(name: str, limit_s: float, *, port: int = 80) -> None:
+    """Until the guest serves its own name as `/hostname.txt`; ExecError if that takes too long."""
+    import http.client
+
+    end = time.monotonic() + limit_s
+    while True:
+        asked = http.client.HTTPConnection(name, port, timeout=max(1.0, limit_s))
+        try:
+            asked.request("GET", "/hostname.txt")
+            said = asked.getresponse().read(1024).decode(errors="replace").strip()
+            why = "" if said == name else f"it says that it is {said!r:.80}"
+        except (OSError, http.client.HTTPException) as err:
+            why = str(err) or type(err).__name__
+        finally:
+            asked.close()
+        if not why:
+            return
+        if time.monotonic() >= end:
+            raise ExecError(f"{name} does not serve http://{name}/hostname.txt: {why}")
+        time.sleep(HTTP_AGAIN_S)
+
+
+def ask_confd(client: LuxiClient) -> None:
+    """Whether the query daemons of the candidates say what the master says; GanetiError."""
+    import asyncio
+
+    from ganeti.base.paths import Paths
+    from ganeti.clients.confd import ConfdClient
+    from ganeti.protocols.confd import NodeRole, QueryType
+    from ganeti.ssconf import SimpleStore
+
+    paths = Paths.from_environment()
+    master: str = client.cluster_info()["master"]
+    try:
+        key = paths.confd_key.read_bytes()
+    except OSError as err:
+        raise PrereqError(
+            f"{paths.confd_key}: {err.strerror}: the query daemons cannot be asked; leave them out with --no-confd",
+            ErrorCode.ENVIRONMENT,
+        ) from err
+    confd = ConfdClient(key, SimpleStore(paths).lines("master_candidates_ips"))
+
+    async def ask() -> None:
+        for title, kind, query, wanted in (
+            ("Ping", QueryType.PING, None, None),
+            ("Master", QueryType.MASTER, None, master),
+            ("Node role for master", QueryType.NODE_ROLE_BY_NAME, master, NodeRole.MASTER),
+        ):
+            answer = (await confd.ask(kind, query)).answer
+            if answer.status or (wanted is not None and answer.answer != wanted):
+                raise ExecError(f"{title}: confd says {answer.answer!r:.200}, and not {wanted!r}")
+            say(f"  * {title}: OK")
+
+    asyncio.run(ask())
+
+
+class _Value(NamedTuple):
+    flags: tuple[str, ...]
+    metavar: str
+    meaning: str
+    default: str | None = None
+
+
+_VALUES = (
+    _Value(("-o", "--os"), "OS", "OS definition that they are installed from"),
+    _Value(("--disk-size",), "SIZE,...", "sizes of the disks", "1G"),
+    _Value(("--disk-growth",), "SIZE,...", "by how much each disk grows", "128m"),
+    _Value(("--mem-size",), "SIZE", "memory, in place of the two below"),
+    _Value(("--maxmem-size",), "SIZE", "memory that they start with", "256"),
+    _Value(("--minmem-size",), "SIZE", "memory that they can be brought down to", "128"),
+    _Value(("--vcpu-count",), "N", "virtual processors", "3"),
+    _Value(("-H", "--hypervisor"), "NAME[:k=v,...]", "hypervisor, and its parameters"),
+    _Value(("--reboot-types",), "TYPE,...", "how they are rebooted", ",".join(REBOOTS)),
+    _Value(("--rename",), "NAME", "rename the one instance to this, and back"),
+    _Value(("-n", "--nodes"), "NODE,...", "nodes to use (all that are online and not drained)"),
+    _Value(("-I", "--iallocator"), "NAME", "allocator that chooses the nodes"),
+    _Value(("--net-timeout",), "SECONDS", "how long a guest may take to answer with -C", "15"),
+)
+_FLAGS = (
+    (("--no-nics",), "make them without network interfaces"),
+    (("-p", "--parallel"), "do each step with all instances at once"),
+    (("-C", "--http-check"), "after each start wait until http://NAME/hostname.txt says NAME"),
+    (("-K", "--keep-instances"), "leave the instances at the end"),
+    (("-e", "--early-release"), "remove old copies of disks before the new ones are filled"),
+    (("--no-ip-check",), "take addresses that answer already"),
+    (("--no-name-check",), "take names that do not resolve"),
+    (("-v", "--verbose"), "show what the jobs say"),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = Parser(
+        prog=PROG,
+        description="Tests a cluster: makes instances, does with each what can be done with an instance, one step"
+        " after the other, and removes them. The first failure ends it with status 1; what it made is removed"
+        " all the same. Existing instances are not touched.",
+    )
+    found.add_argument("instances", nargs="+", metavar="NAME", help="names of new instances")
+    for one in _VALUES:
+        default = "" if one.default is None else f" ({one.default})"
+        found.add_argument(
+            *one.flags, metavar=one.metavar, default=one.default, help=one.meaning + default
+        )
+    found.add_argument(
+        *("-t", "--disk-template"),
+        choices=TEMPLATES,
+        default="drbd",
+        help="how disks are kept (drbd)",
+    )
+    found.add_argument(
+        *("-O", "--os-parameters"), action="append", metavar="k=v,...", help="parameters of the OS"
+    )
+    for flags, meaning in _FLAGS:
+        found.add_argument(*flags, action="store_true", help=meaning)
+    for name, meaning in OPTIONAL:
+        found.add_argument(
+            f"--no-{name}", dest="without", action="append_const", const=name, help=meaning
+        )
+    found.add_argument("-d", "--debug", action="count", default=0, help="debug level of the jobs")
+    found.add_argument("--reason", metavar="TEXT", help="why; kept with the jobs")
+    return found
+
+
+def wishes_of(args: argparse.Namespace) -> "Wishes":
+    """What the command line means; InputError."""
+    from ganeti.cli.burnin_steps import Wishes
+    from ganeti.model.names import RebootType
+
+    if not args.os:
+        raise InputError("say which OS definition to install, as -o NAME", "--os")
+    has_disks = args.disk_template != "diskless"
+    sizes = _sizes(args.disk_size, "--disk-size") if has_disks else ()
+    growths = _sizes(args.disk_growth, "--disk-growth") if has_disks else ()
+    if len(sizes) != len(growths):
+        raise InputError("there must be as many as values of --disk-size", "--disk-growth")
+    if len(set(args.instances)) != len(args.instances):
+        raise InputError("a name is given twice", "instances")
+    if args.rename and len(args.instances) != 1:
+        raise InputError("is for one instance", "--rename")
+    if args.iallocator and args.nodes:
+        raise InputError("give either nodes or an allocator, not both", "--iallocator")
+    reboots = args.reboot_types.split(",")
+    if wrong := [one for one in reboots if one not in REBOOTS]:
+        raise InputError(f"{wrong[0]!r:.80} is none of {', '.join(REBOOTS)}", "--reboot-types")
+    hypervisor, _, hvparams = (args.hypervisor or "").partition(":")
+    return Wishes(
+        os=args.os,
+        template=args.disk_template,
+        sizes=sizes,
+        growths=growths,
+        maxmem=parse_mib(args.mem_size or args.maxmem_size, "--maxmem-size"),
+        minmem=parse_mib(args.mem_size or args.minmem_size, "--minmem-size"),
+        vcpus=_number(args.vcpu_count, "--vcpu-count"),
+        hypervisor=hypervisor or None,
+        hvparams=key_values(hvparams, "hvparams") if hvparams else {},
+        osparams=texts(args.os_parameters, "osparams"),
+        has_nics=not args.no_nics,
+        iallocator=args.iallocator,
+        name_check=not args.no_name_check,
+        ip_check=not args.no_name_check and not args.no_ip_check,
+        early_release=args.early_release,
+        reboots=tuple(RebootType(one) for one in reboots),
+        rename=args.rename,
+        without=frozenset(args.without or ()),
+    )
+
+
+def _sizes(text: str, name: str) -> tuple[int, ...]:
+    return tuple(parse_mib(one, name) for one in text.split(","))
+
+
+def _number(text: str, name: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1 << 16:
+        raise InputError(f"{text!r:.80} is no number from 1 to 65536", name)
+    return int(text)
+
+
+def usable_nodes(client: LuxiClient, wanted: str | None) -> list[str]:
+    """The nodes of `-n`, or all that may have instances; PrereqError if one may not."""
+    fields = ("name", "offline", "drained", "vm_capable")
+    rows = [[value for _status, value in row] for row in client.query("node", fields)["data"]]
+    usable = [
+        name for name, offline, drained, capable in rows if capable and not (offline or drained)
+    ]
+    if wanted is None:
+        chosen = usable
+    else:
+        chosen = [
+            one for name in wanted.split(",") for one in _matching(name, [row[0] for row in rows])
+        ]
+        for name in chosen:
+            if name not in usable:
+                raise PrereqError(
+                    f"node {name} is offline, drained or has no instances", ErrorCode.WRONG_STATE
+                )
+    if not chosen:
+        raise PrereqError("there is no node that may have instances", ErrorCode.NO_RESOURCES)
+    return chosen
+
+
+def _matching(name: str, known: Sequence[str]) -> list[str]:
+    found = [one for one in known if one == name] or [
+        one for one in known if one.startswith(f"{name}.")
+    ]
+    if len(found) != 1:
+        raise PrereqError(f"there is no node {name}", ErrorCode.UNKNOWN_ENTITY)
+    return found
+
+
+def run(argv: Sequence[str], new_id: Callable[[], str] | None = None) -> int:
+    """The whole trial; 0 if every step was done and nothing is left."""
+    from ganeti.base.ids import RandomIds
+
+    args = parser().parse_intermixed_args(argv)
+    args.prog = args.command = PROG
+    wishes = wishes_of(args)
+    limit = _number(args.net_timeout, "--net-timeout")
+    args.net_timeout = float(limit)
+    with LuxiClient() as client:
+        nodes = usable_nodes(client, args.nodes)
+        if wishes.kind.nodes_needed > len(nodes):
+            raise PrereqError(
+                f"disks of the template {wishes.template} need {wishes.kind.nodes_needed} nodes",
+                ErrorCode.NO_RESOURCES,
+            )
+        tag = f"{PROG}:{(new_id or RandomIds().token)()}"
+        trial = Trial(client, wishes, args, nodes, tag)
+        failure = _failure(lambda: trial.run(args.instances))
+        if args.keep_instances:
+            say(f"The instances stay; they have the tag {tag}")
+        else:
+            failure = _failure(trial.remove) or failure
+        for line in format_table(["Step", "Took"], trial.times):
+            say(line)
+    return EXIT_FAILURE if failure else 0
+
+
+def _failure(work: Callable[[], Any]) -> bool:
+    """Whether it failed; that is said. Who interrupts it has what was made removed, too."""
+    try:
+        work()
+    except GanetiError as err:
+        say(f"Failure: {err.message}", file=sys.stderr, flush=True)
+        return True
+    except KeyboardInterrupt:
+        say("Interrupted.", file=sys.stderr, flush=True)
+        return True
+    return False
+
+
+def main() -> NoReturn:
+    """The program."""
+    sys.exit(run_guarded(lambda: run(sys.argv[1:])))

@@ -1,0 +1,325 @@
+"""What `burnin` does with each of its instances, step by step: opcodes as data. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ganeti.model.disk_templates import TEMPLATES, DiskTemplate
+from ganeti.model.names import RebootType
+from ganeti.model.opcodes import OpCode
+from ganeti.model.opcodes.backup import OpBackupExport, OpBackupRemove
+from ganeti.model.opcodes.base import DiskRequest, NicRequest
+from ganeti.model.opcodes.instance import (
+    OpInstanceCreate,
+    OpInstanceMigrate,
+    OpInstanceReboot,
+    OpInstanceRemove,
+    OpInstanceShutdown,
+    OpInstanceStartup,
+)
+from ganeti.model.opcodes.instance_changes import (
+    OpInstanceActivateDisks,
+    OpInstanceDeactivateDisks,
+    OpInstanceGrowDisk,
+    OpInstanceReplaceDisks,
+    OpInstanceSetParams,
+)
+from ganeti.model.opcodes.instance_system import OpInstanceReinstall, OpInstanceRename
+from ganeti.model.opcodes.moving import OpInstanceFailover, OpInstanceMove
+
+
+class Wishes(NamedTuple):
+    """The instances that are wanted, and what is to be done with them; sizes in MiB."""
+
+    os: str
+    template: str = "drbd"
+    sizes: tuple[int, ...] = (1024,)
+    growths: tuple[int, ...] = (128,)
+    maxmem: int = 256
+    minmem: int = 128
+    vcpus: int = 3
+    hypervisor: str | None = None
+    hvparams: Mapping[str, Any] = {}
+    osparams: Mapping[str, str] = {}
+    has_nics: bool = True
+    iallocator: str | None = None
+    name_check: bool = False
+    ip_check: bool = False
+    early_release: bool = False
+    reboots: tuple[RebootType, ...] = tuple(RebootType)
+    rename: str | None = None
+    without: frozenset[str] = frozenset()
+    """Names of steps that are left out."""
+
+    @property
+    def kind(self) -> DiskTemplate:
+        return TEMPLATES[self.template]
+
+    def create(self, name: str, tag: str, nodes: Sequence[str]) -> OpInstanceCreate:
+        """The instance, on the first of `nodes` and perhaps the second, or where the allocator says."""
+        primary, secondary = (*nodes, None, None)[:2] if not self.iallocator else (None, None)
+        return OpInstanceCreate(
+            instance_name=name,
+            disk_template=self.template,
+            disks=[DiskRequest(size=size) for size in self.sizes] if self.kind.has_disks else [],
+            nics=[NicRequest()] if self.has_nics else [],
+            os_type=self.os,
+            osparams=dict(self.osparams),
+            hypervisor=self.hypervisor,
+            hvparams=dict(self.hvparams),
+            beparams={"maxmem": self.maxmem, "minmem": self.minmem, "vcpus": self.vcpus},
+            pnode=primary,
+            snode=secondary if self.kind.mirrored else None,
+            iallocator=self.iallocator,
+            name_check=self.name_check,
+            ip_check=self.ip_check,
+            tags=[tag],
+        )
+
+
+class Guest(NamedTuple):
+    """One of the instances, and the nodes of the trial that it is not on, those to be used first in front."""
+
+    name: str
+    tag: str
+    primary: str
+    secondary: str | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> list[str]:
+        return [self.primary, *([self.secondary] if self.secondary else [])]
+
+
+class Step(NamedTuple):
+    """`name` is what `--no-NAME` leaves out; `ops` is one job for each instance."""
+
+    name: str
+    title: str
+    ops: Callable[[Wishes, Guest], list[OpCode]]
+    fits: Callable[[Wishes, int], bool] = lambda _wishes, _nodes: True
+    """Whether so many nodes and this template can do it."""
+    starts: bool = False
+    """Whether the guest has been started when it is done, and must answer anew."""
+
+
+def _stopped(*between: OpCode, name: str, started: str | None = None) -> list[OpCode]:
+    return [
+        OpInstanceShutdown(instance_name=name),
+        *between,
+        OpInstanceStartup(instance_name=started or name),
+    ]
+
+
+def _change_memory(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return [
+        OpInstanceSetParams(instance_name=guest.name, runtime_mem=size)
+        for size in (wishes.minmem, wishes.maxmem)
+    ]
+
+
+def _replace_copies(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return [
+        OpInstanceReplaceDisks(
+            instance_name=guest.name,
+            mode=mode,
+            disks=list(range(len(wishes.sizes))),
+            early_release=wishes.early_release,
+        )
+        for mode in ("replace_on_secondary", "replace_on_primary")
+    ]
+
+
+def _replace_secondary(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return [
+        OpInstanceReplaceDisks(
+            instance_name=guest.name,
+            mode="replace_new_secondary",
+            remote_node=None if wishes.iallocator else guest.others[0],
+            iallocator=wishes.iallocator,
+            early_release=wishes.early_release,
+        )
+    ]
+
+
+def _grow(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return [
+        OpInstanceGrowDisk(instance_name=guest.name, disk=number, amount=growth)
+        for number, growth in enumerate(wishes.growths)
+        if growth
+    ]
+
+
+def _there_and_back(wishes: Wishes, guest: Guest) -> list[dict[str, Any]]:
+    """How both directions are asked for: a mirror knows its other node."""
+    if wishes.kind.mirrored:
+        return [{}, {}]
+    return [{"target_node": guest.others[0]}, {"target_node": guest.primary}]
+
+
+def _fail_over(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return [
+        OpInstanceFailover(instance_name=guest.name, **way)
+        for way in _there_and_back(wishes, guest)
+    ]
+
+
+def _migrate(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    there, back = _there_and_back(wishes, guest)
+    return [
+        OpInstanceMigrate(instance_name=guest.name, **there),
+        OpInstanceMigrate(instance_name=guest.name, cleanup=True),
+        OpInstanceMigrate(instance_name=guest.name, **back),
+    ]
+
+
+def _move(_wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return [
+        OpInstanceMove(instance_name=guest.name, target_node=node)
+        for node in (guest.others[0], guest.primary)
+    ]
+
+
+def _export_and_import(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    name, where = guest.name, (*guest.others, *reversed(guest.nodes))[0]
+    made = wishes.create(name, guest.tag, guest.nodes)
+    return [
+        OpInstanceShutdown(instance_name=name),
+        OpBackupExport(instance_name=name, target_node=where),
+        OpInstanceRemove(instance_name=name),
+        _imported(made, where),
+        OpBackupRemove(instance_name=name),
+    ]
+
+
+def _imported(made: OpInstanceCreate, where: str) -> OpInstanceCreate:
+    import msgspec
+
+    return msgspec.structs.replace(
+        made, mode="import", src_node=where, src_path=made.instance_name, disks=[], os_type=None
+    )
+
+
+def _reinstall(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    name = guest.name
+    return _stopped(
+        OpInstanceReinstall(instance_name=name),
+        OpInstanceReinstall(instance_name=name, os_type=wishes.os),
+        name=name,
+    )
+
+
+def _reboot(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return [OpInstanceReboot(instance_name=guest.name, reboot_type=one) for one in wishes.reboots]
+
+
+def _renamed(wishes: Wishes, name: str, new: str) -> OpInstanceRename:
+    return OpInstanceRename(
+        instance_name=name, new_name=new, name_check=wishes.name_check, ip_check=wishes.ip_check
+    )
+
+
+def _rename_to_itself(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return _stopped(_renamed(wishes, guest.name, guest.name), name=guest.name)
+
+
+def _rename(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    new = wishes.rename or guest.name
+    return [
+        *_stopped(_renamed(wishes, guest.name, new), name=guest.name, started=new),
+        *_stopped(_renamed(wishes, new, guest.name), name=new, started=guest.name),
+    ]
+
+
+def _change_nics(_wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return [
+        OpInstanceSetParams(instance_name=guest.name, nics=[change])
+        for change in (["add", -1, {}], ["remove", -1, {}])
+    ]
+
+
+def _activate(_wishes: Wishes, guest: Guest) -> list[OpCode]:
+    """While it runs, while it is down, and twice: each changes nothing that the guest sees."""
+    active = OpInstanceActivateDisks(instance_name=guest.name)
+    inactive = OpInstanceDeactivateDisks(instance_name=guest.name)
+    return [active, *_stopped(active, active, inactive, name=guest.name)]
+
+
+def _change_disks(wishes: Wishes, guest: Guest) -> list[OpCode]:
+    name, spare = guest.name, f"{guest.name}.spare"
+    add = ["add", -1, {"size": wishes.sizes[0], "name": spare}]
+    parts = [["detach", -1, {}], ["attach", -1, {"name": spare}], ["remove", -1, {}]]
+    return [
+        OpInstanceSetParams(instance_name=name, disks=[add]),
+        *_stopped(
+            *(OpInstanceSetParams(instance_name=name, disks=[part]) for part in parts), name=name
+        ),
+    ]
+
+
+def _stop_and_start(_wishes: Wishes, guest: Guest) -> list[OpCode]:
+    return _stopped(name=guest.name)
+
+
+def _balloons(wishes: Wishes, _nodes: int) -> bool:
+    return wishes.minmem < wishes.maxmem
+
+
+def _is_mirror(wishes: Wishes, _nodes: int) -> bool:
+    return wishes.kind.mirrored
+
+
+def _has_spare_node(wishes: Wishes, nodes: int) -> bool:
+    return wishes.kind.mirrored and nodes > wishes.kind.nodes_needed
+
+
+def _grows(wishes: Wishes, _nodes: int) -> bool:
+    return wishes.kind.has_disks and any(wishes.growths)
+
+
+def _goes_to_another(wishes: Wishes, nodes: int) -> bool:
+    return wishes.kind.can_fail_over and nodes > 1
+
+
+def _moves(wishes: Wishes, nodes: int) -> bool:
+    return wishes.kind.is_local and nodes > 1
+
+
+def _has_disks(wishes: Wishes, _nodes: int) -> bool:
+    return wishes.kind.has_disks
+
+
+def _has_new_name(wishes: Wishes, _nodes: int) -> bool:
+    return wishes.rename is not None
+
+
+STEPS = (
+    Step("startstop", "Stopping and starting instances", _stop_and_start, starts=True),
+    Step("runtime-memory", "Changing the memory of running instances", _change_memory, _balloons),
+    Step("replace1", "Replacing disks on the same nodes", _replace_copies, _is_mirror),
+    Step("replace2", "Changing the secondary node", _replace_secondary, _has_spare_node),
+    Step("grow", "Growing disks", _grow, _grows),
+    Step("failover", "Failing over instances", _fail_over, _goes_to_another, starts=True),
+    Step("migrate", "Migrating instances", _migrate, _goes_to_another),
+    Step("move", "Moving instances", _move, _moves, starts=True),
+    Step(
+        "importexport",
+        "Exporting, removing and importing instances",
+        _export_and_import,
+        _has_disks,
+        starts=True,
+    ),
+    Step("reinstall", "Reinstalling instances", _reinstall, starts=True),
+    Step("reboot", "Rebooting instances", _reboot, starts=True),
+    Step("renamesame", "Renaming instances to their own names", _rename_to_itself, starts=True),
+    Step("add-nics", "Adding and removing network interfaces", _change_nics),
+    Step("activate-disks", "Activating and deactivating disks", _activate, _has_disks, starts=True),
+    Step("add-disks", "Adding, detaching, attaching and removing disks", _change_disks, _has_disks),
+    Step("rename", "Renaming instances, and back", _rename, _has_new_name, starts=True),
+)
+"""In the order in which they are done."""
+OPTIONAL = tuple(one.name for one in STEPS if one.name not in ("grow", "rename"))
+
+
+def steps(wishes: Wishes, nodes: int) -> list[Step]:
+    """What is done on so many nodes."""
+    return [one for one in STEPS if one.name not in wishes.without and one.fits(wishes, nodes)]
