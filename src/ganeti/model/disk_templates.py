@@ -235,6 +235,13 @@ BLOCK_DEVICE_ROOT = "/dev/disk/"
 """Where names of devices stay with them."""
 DRBD_HELPERS_OFF = ("/bin/true", "/usr/bin/true", "disabled")
 """What the module of DRBD may be told to ask when something happens: nobody."""
+
+
+def original_resource(minor: int) -> str:
+    """What the original calls a resource of DRBD; here it has the UUID of its disk as name."""
+    return f"resource{minor}"
+
+
 RBD_SCHEME = "rbd:"
 """Before pool and image, where the hypervisor reads an image of Ceph by itself."""
 

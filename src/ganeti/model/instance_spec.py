@@ -39,6 +39,8 @@ class DiskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """By which they know each other; see `public`."""
     exclusive: bool = False
     """Whether it shares no physical device of the node with another disk."""
+    imported: bool = False
+    """As that of `Disk`."""
 
     @property
     def own_id(self) -> tuple[str | int, ...]:

@@ -113,6 +113,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
     params: Params = {}
     secret: str = ""
     """By which its nodes know each other where it is mirrored; never shown, logged or put into jobs (G23)."""
+    imported: bool = False
+    """Whether the original has made it, so that what it wrote on the volumes is believed without our marks."""
 
     def part(self, node: NodeUuid) -> tuple[str | int, ...]:
         """What a node calls this layer."""

@@ -130,6 +130,7 @@ def _mirrored(given: Document, layers: Layers) -> dict[str, Any]:
                 "parts": {first: (minor,), second: (other,)},
                 "children": below,
                 "secret": secret,
+                "imported": True,
             }
     raise NotOurs("is not two nodes, a port, two minors and a secret over two volumes")
 

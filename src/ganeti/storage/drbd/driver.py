@@ -1,6 +1,7 @@
 """Disks that are mirrored over the network by DRBD 8.4: template `drbd`, over a volume for data and one for metadata.
 
-The resource in the kernel has the UUID of the disk as its name, so a minor tells whose it is. A node is
+The resource in the kernel has the UUID of the disk as its name, so a minor tells whose it is; one that the
+original has opened goes on with the original's name until it is closed. A node is
 promoted only where its data is known to be the newest, or it reads what it lacks from its peer (G13): after a
 handshake, or without one if the peer is marked offline. Copies that have parted are never reconciled here:
 both stay as they are, and the error says how a person chooses.
@@ -17,7 +18,12 @@ from msgspec.structs import replace
 
 from ganeti.base.errors import HostError, StorageError
 from ganeti.base.process import Completed, Run, run
-from ganeti.model.disk_templates import DRBD, DRBD_HELPERS_OFF, DiskTemplate
+from ganeti.model.disk_templates import (
+    DRBD,
+    DRBD_HELPERS_OFF,
+    DiskTemplate,
+    original_resource,
+)
 from ganeti.model.instance_spec import DiskSpec
 from ganeti.model.names import DiskRole
 from ganeti.rpc.procedures.disks import MirroredDevice, SyncStatus
@@ -110,6 +116,7 @@ class DrbdDisk(BlockDevice):
         kernel: Kernel | None = None,
     ) -> None:
         self._disk, self._kernel = disk, kernel or Kernel()
+        self._name = disk.uuid  # of the resource, as it was seen last
         match disk.own_id, disk.logical_id, disk.children, disk.peers:
             case (int(minor),), (int(port), *_), (data, meta), (peer,):
                 self._minor, self._port, self._peer = minor, port, peer
@@ -126,16 +133,12 @@ class DrbdDisk(BlockDevice):
     def path(self) -> str:
         return commands.device(self._minor)
 
-    @property
-    def _name(self) -> str:
-        return self._disk.uuid
-
     # --- making and removing ---
 
     async def create(self, size_mib: int) -> None:
         """The volume for data comes last: with it, and the mark on the metadata, the disk is complete."""
         await asyncio.to_thread(self._kernel.check_module)
-        await self._check_minor(await self._kernel.resources())
+        self._check_minor(await self._kernel.resources())
         below = self._below
         had = [await below.data.size_mib() is not None, await below.meta.size_mib() is not None]
         try:
@@ -163,10 +166,13 @@ class DrbdDisk(BlockDevice):
         meta = self._below.meta.path
         await asyncio.to_thread(metadata.clear, meta)
         await self._do(commands.create_md(self._minor, meta))
-        await asyncio.to_thread(metadata.set_mark, meta, self._name)
+        await asyncio.to_thread(metadata.set_mark, meta, self._disk.uuid)
 
     async def _is_marked(self) -> bool:
-        return await asyncio.to_thread(metadata.is_marked, self._below.meta.path, self._name)
+        return await asyncio.to_thread(metadata.is_marked, self._below.meta.path, self._disk.uuid)
+
+    async def _superblock(self) -> status.Superblock | None:
+        return await asyncio.to_thread(metadata.read_superblock, self._below.meta.path)
 
     # --- opening and closing ---
 
@@ -200,9 +206,9 @@ class DrbdDisk(BlockDevice):
             return seen
         elif seen.resource.attached:
             await self._do(commands.detach(self._minor))
-        if not await self._is_marked():
+        if not (self._disk.imported or await self._is_marked()):
             await self._initialise()
-        block = await asyncio.to_thread(metadata.read_superblock, meta)
+        block = await self._superblock()
         if block is None:
             raise StorageError(
                 f"{self._what}: the metadata on {meta} is damaged; run replace-disks"
@@ -217,7 +223,9 @@ class DrbdDisk(BlockDevice):
         own, peer = self._ends()
         has = seen.settings
         connection = seen.resource.connection if seen.resource else status.STAND_ALONE
-        if (has.own, has.peer) == (own, peer) and connection != status.STAND_ALONE:
+        # How the original connects is not how we do: a peer that was opened here would not be accepted.
+        is_good = self._name == self._disk.uuid or connection == status.CONNECTED
+        if (has.own, has.peer) == (own, peer) and connection != status.STAND_ALONE and is_good:
             return
         if has.own is not None and has.peer is not None:
             await self._kernel.do(
@@ -329,17 +337,25 @@ class DrbdDisk(BlockDevice):
         if optional and not await asyncio.to_thread(self._kernel.proc.exists):
             return _Seen(None)
         resources = await self._kernel.resources()
-        found = resources.get(self._name)
-        if optional:
-            if found is None:
-                return _Seen(None)
-        else:
-            await self._check_minor(resources)
-        if found is None:
-            return _Seen(None)
-        return _Seen(found, await self._kernel.settings(self._name))
+        seen = await self._own(resources)
+        self._name = seen.resource.name if seen.resource else self._disk.uuid
+        if not optional:
+            self._check_minor(resources)
+        return seen
 
-    async def _check_minor(self, resources: dict[str, Resource]) -> None:
+    async def _own(self, resources: dict[str, Resource]) -> _Seen:
+        """The resource of this disk; one that has the original's name must have our volume for data as well."""
+        found = resources.get(self._disk.uuid)
+        if found is not None:
+            return _Seen(found, await self._kernel.settings(found.name))
+        found = resources.get(original_resource(self._minor)) if self._disk.imported else None
+        if found is not None and found.minor == self._minor:
+            settings = await self._kernel.settings(found.name)
+            if settings.data in ("", self._below.data.path):
+                return _Seen(found, settings)
+        return _Seen(None)
+
+    def _check_minor(self, resources: dict[str, Resource]) -> None:
         """The minor that the configuration gave to this disk is not another's on this node (F25)."""
         for other in resources.values():
             if other.minor == self._minor and other.name != self._name:
@@ -358,6 +374,7 @@ class DrbdDisk(BlockDevice):
         return found
 
     async def grow(self, size_mib: int) -> None:
+        await self._look()
         now = await self._resource()
         if now.size_kib >= size_mib * 1024:
             return
@@ -378,7 +395,8 @@ class DrbdDisk(BlockDevice):
     async def check_identity(self) -> None:
         await self._below.data.check_identity()
         await self._below.meta.check_identity()
-        if not await self._is_marked():
+        is_believed = self._disk.imported and await self._superblock() is not None
+        if not (is_believed or await self._is_marked()):
             raise StorageError(f"{self._what}: the metadata is not that of this disk")
         await self._look()
 

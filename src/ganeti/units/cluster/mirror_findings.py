@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ganeti.base.errors import RpcError
 from ganeti.config.snapshot import Snapshot
-from ganeti.model.disk_templates import DRBD, TEMPLATES
+from ganeti.model.disk_templates import DRBD, TEMPLATES, original_resource
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Instance, Node, NodeUuid
 from ganeti.rpc.procedures.disks import MirroredDevice
@@ -14,6 +14,16 @@ from ganeti.units.cluster.findings import Finding
 VERSION = "8.4"
 Devices = Mapping[NodeUuid, list[MirroredDevice] | RpcError]
 """What the kernel of each node has that was asked."""
+
+
+def _named(device: MirroredDevice, known: Iterable[Mapping[str, tuple[int, Instance, int]]]) -> str:
+    """The UUID of the disk, as far as it can be known: the original calls its resources by their numbers."""
+    if device.name == original_resource(device.number):
+        for one in known:
+            for uuid, (number, instance, at) in one.items():
+                if number == device.number and instance.disks[at].imported:
+                    return uuid
+    return device.name
 
 
 def minors(snapshot: Snapshot, node: Node) -> dict[str, tuple[int, Instance, int]]:
@@ -40,16 +50,17 @@ def device_findings(
         if found is None or isinstance(found, RpcError):
             continue
         known = [minors(snapshot, node) for snapshot in snapshots]
-        for device in found:
-            numbers = {one[device.name][0] for one in known if device.name in one}
+        names = {_named(device, known): device for device in found}
+        for name, device in names.items():
+            numbers = {one[name][0] for one in known if name in one}
             if not numbers and not coming:
                 text = f"minor {device.number} is in use by {device.name}, which is no disk of the cluster here"
                 yield Finding("ENODEDRBD", "node", node.name, text)
             elif numbers and device.number not in numbers:
-                _number, instance, at = known[-1].get(device.name) or known[0][device.name]
+                _number, instance, at = known[-1].get(name) or known[0][name]
                 text = f"disk/{at} of {instance.name} has minor {device.number} instead of {min(numbers)}"
                 yield Finding("ENODEDRBD", "node", node.name, text)
-        yield from _unused(node, known, {device.name for device in found})
+        yield from _unused(node, known, names.keys())
 
 
 def _unused(
