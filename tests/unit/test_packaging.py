@@ -5,6 +5,7 @@ import importlib.util
 import subprocess
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,14 +16,27 @@ RIGHTS = {"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_SETGID", "CAP_SETU
 """What is left of root's to a daemon that only gets its files ready with them."""
 
 
-def page(text: str, fallback: str) -> tuple[str, str, str]:
-    """What scripts/roff_pages.py makes of a page."""
-    spec = importlib.util.spec_from_file_location("roff_pages", TOP / "scripts" / "roff_pages.py")
+SCRIPTS = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["scripts"]
+PROGRAMS_WITHOUT_PAGE = {
+    "ganeti-masterd": "started by its unit",
+    "ganeti-noded": "started by its unit",
+    "ganeti-node-join": "the page of gnt-node tells of it",
+}
+
+
+def script(name: str) -> ModuleType:
+    """A module of scripts/."""
+    spec = importlib.util.spec_from_file_location(name, TOP / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    made: tuple[str, str, str] = module.page(text, fallback)
+    return module
+
+
+def page(text: str, fallback: str) -> tuple[str, str, str]:
+    """What scripts/roff_pages.py makes of a page."""
+    made: tuple[str, str, str] = script("roff_pages").page(text, fallback)
     return made
 
 
@@ -35,11 +49,10 @@ def unit(path: Path) -> configparser.ConfigParser:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
 def test_every_unit_runs_a_program_of_the_project(path: Path) -> None:
-    scripts = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["scripts"]
     service = unit(path)["Service"]
     place, _, name = service["ExecStart"].split()[0].rpartition("/")
     assert place == "@PREFIX@/bin"
-    assert name in scripts
+    assert name in SCRIPTS
     if service.get("Type") == "oneshot":
         return
     # It says itself that it serves, and is ended where it stands still.
@@ -91,3 +104,17 @@ def test_removing_the_package_keeps_what_belongs_to_a_cluster() -> None:
     removed = [line for line in text.splitlines() if "rm -rf" in line]
     assert removed == ["    rm -rf /var/log/ganeti"]
     assert "/var/lib/ganeti/node.pem" in text
+
+
+def test_tools_are_where_the_original_has_them(tmp_path: Path) -> None:
+    links = script("tool_links")
+    links.link("/opt/bin", tmp_path)
+    links.link("/opt/ganeti/bin", tmp_path)
+    place = tmp_path / "usr/lib/ganeti/tools"
+    assert (place / "move-instance").readlink() == Path("/opt/ganeti/bin/move-instance")
+    assert set(links.TOOLS.values()) <= SCRIPTS.keys()
+
+
+def test_every_program_has_a_manual_page() -> None:
+    pages = {path.stem for path in (TOP / "docs" / "man").glob("*.md")}
+    assert SCRIPTS.keys() - pages - PROGRAMS_WITHOUT_PAGE.keys() == set()

@@ -61,6 +61,11 @@ class Paths(NamedTuple):
         return self.etc / "hooks"
 
     @property
+    def master_ip_script(self) -> Path:
+        """An administrator's program that gives the master the cluster's address and takes it away."""
+        return self.etc / "scripts" / "master-ip-setup"
+
+    @property
     def restricted_commands(self) -> Path:
         """Programs of this node that users of the cluster may start, by name only."""
         return self.etc / "restricted-commands"

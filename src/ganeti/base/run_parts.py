@@ -98,6 +98,22 @@ def scripts_of(place: Path) -> list[Script]:
     return [script for script in found if script is not None]
 
 
+def check_program(path: Path) -> None:
+    """HostError unless it is a program, in a directory, that only root could have put there."""
+    try:
+        check_directory(path.parent.parent)
+        check_directory(path.parent)
+        script = _script(path)
+    except FileNotFoundError:
+        script = None
+    except OSError as err:
+        raise HostError(f"{path}: {err.strerror}") from err
+    if script is None:
+        raise HostError(f"{path} is not there, or not executable")
+    if script.problem:
+        raise HostError(f"{path} is not to be trusted: {script.problem}")
+
+
 def _script(path: Path) -> Script | None:
     try:
         status = path.lstat()

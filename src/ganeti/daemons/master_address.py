@@ -1,22 +1,25 @@
-"""Brings the cluster's own address up when a master begins (F5)."""
+"""Takes the cluster's own address from the former master, and brings it up here, when a master begins (F5)."""
 
 import asyncio
 import logging
 
 from ganeti.base.errors import RpcError
 from ganeti.config.config import Config
-from ganeti.rpc.procedures.mastership import MASTER_IP_UP
+from ganeti.config.snapshot import Snapshot
+from ganeti.model.objects import Node
+from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs
 from ganeti.units.cluster.master_ip import master_ip_args, master_of
 from ganeti.units.services import Rpc
 
 RETRY_S = 5.0
 RETRY_LONGEST_S = 60.0
+TAKE_AWAY_S = 10.0
 
 _log = logging.getLogger(__name__)
 
 
 class MasterAddress:
-    """Tries until this node has the address; another host that has it keeps it, and the log says so."""
+    """Tries until this node has the address; a host that is no node and has it keeps it, and the log says so."""
 
     def __init__(self, config: Config, rpc: Rpc, epoch: int) -> None:
         self._config = config
@@ -41,6 +44,9 @@ class MasterAddress:
             snapshot = self._config.snapshot
             args = master_ip_args(snapshot.cluster)
             tries += 1
+            # The node looks for another host that has the address; a script may not.
+            if tries > 1 or args.by_script:
+                await self._take_away(snapshot, args, tries)
             try:
                 await self._rpc.call(
                     master_of(snapshot), MASTER_IP_UP, args, key=f"{self._key}/{tries}"
@@ -52,3 +58,27 @@ class MasterAddress:
             else:
                 _log.info("the cluster's address %s is up", args.address)
                 return
+
+    async def _take_away(self, snapshot: Snapshot, args: MasterIpArgs, tries: int) -> None:
+        """A former master has it still; which one is not known for sure, so all that may have been one are asked."""
+        master = master_of(snapshot)
+        former = [
+            node
+            for node in snapshot.nodes.values()
+            if node.master_capable and not node.offline and node is not master
+        ]
+
+        async def ask(node: Node) -> None:
+            try:
+                async with asyncio.timeout(TAKE_AWAY_S):
+                    await self._rpc.call(
+                        node, MASTER_IP_DOWN, args, key=f"{self._key}/{tries}/{node.uuid}"
+                    )
+            except (RpcError, TimeoutError) as err:
+                _log.warning(
+                    "%s was not asked to give the cluster's address up: %s",
+                    node.name,
+                    err or "no answer",
+                )
+
+        await asyncio.gather(*(ask(node) for node in former))

@@ -135,6 +135,15 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         given=int, field=Field("its netmask", metavar="BITS"), heading="master netmask", is_general=True,
         ssconf="master_netmask",
     )] = 32
+    use_external_mip_script: Annotated[bool, ClusterParam(
+        given=bool,
+        field=Field(
+            "whether the nodes' /etc/ganeti/scripts/master-ip-setup gives the master the cluster's"
+            " address and takes it away",
+            form=Form.YES_NO,
+        ),
+        heading="use external master IP address setup script", is_general=True,
+    )] = False
     vg_name: Annotated[str, ClusterParam(
         given=str,
         field=Field(
@@ -331,7 +340,6 @@ UNKNOWN_PARAMS = (
     UnknownParam("osparams_private_cluster"),
     UnknownParam("max_tracked_jobs"),
     UnknownParam("modify_etc_hosts"),
-    UnknownParam("use_external_mip_script", "use_external_mip_script", value=False),
     UnknownParam("gluster_storage_dir", "gluster_storage_dir", value=""),
     UnknownParam("install_image", "install_image", value=""),
     UnknownParam("instance_communication_network", "instance_communication_network", value=""),

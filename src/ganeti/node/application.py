@@ -150,7 +150,7 @@ def _handlers(
         streams.handlers(streams.Streams(paths, tasks, disks, locks, scripts, keys, exported)),
         allocator.handlers(paths, run),
         files.handlers(paths, drivers),
-        master_ip.handlers(run, LocalHooks(paths)),
+        master_ip.handlers(run, LocalHooks(paths), paths.master_ip_script),
         uids.handlers(),
     ]
 

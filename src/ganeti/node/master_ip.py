@@ -1,13 +1,19 @@
-"""Answers the calls that bring the cluster's own address up and down on this node (F5)."""
+"""Answers the calls that bring the cluster's own address up and down on this node (F5).
+
+By commands of the host, or where the cluster says so by a program of the administrator: it gets `start` or `stop`,
+the address in its environment, and nothing is looked at or done besides.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 
 from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.identifiers import interface_name
 from ganeti.base.process import CommandFailed, Run
+from ganeti.base.run_parts import check_program, run_one
 from ganeti.model.hooks import Phase
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
@@ -16,6 +22,8 @@ from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, Maste
 PROBES = 2
 PROBE_LIMIT_S = 10.0
 NOT_STARTED = 127
+SCRIPT_LIMIT_S = 50.0
+NO_SCRIPT = Path("/etc/ganeti/scripts/master-ip-setup")
 
 
 LocalHooks = Callable[[str, Phase, Mapping[str, str]], Awaitable[None]]
@@ -26,9 +34,9 @@ async def no_hooks(_hook: str, _phase: Phase, _variables: Mapping[str, str]) -> 
     """For a node without any."""
 
 
-def handlers(run: Run, hooks: LocalHooks = no_hooks) -> Handlers:
+def handlers(run: Run, hooks: LocalHooks = no_hooks, script: Path = NO_SCRIPT) -> Handlers:
     """The answers to both calls; they change the host one at a time, between their hooks."""
-    master_ip = _MasterIp(run, asyncio.Lock(), hooks)
+    master_ip = MasterIp(run, asyncio.Lock(), hooks, script)
     return {MASTER_IP_UP.name: master_ip.up, MASTER_IP_DOWN.name: master_ip.down}
 
 
@@ -63,16 +71,22 @@ def announcement(address: str, netdev: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _MasterIp:
+class MasterIp:
+    """The cluster's address on this node."""
+
     run: Run
     acting: asyncio.Lock
-    hooks: LocalHooks
+    hooks: LocalHooks = no_hooks
+    script: Path = NO_SCRIPT
 
     async def up(self, args: MasterIpArgs, _call: Call) -> Nothing:
         """Nobody else must have the address when it is configured here."""
         if args.netdev:
             _check(args)
             async with self.acting:
+                if args.by_script:
+                    await self._by_script("start", "master-ip-turnup", args)
+                    return Nothing()
                 if not await self._is_here(args):
                     await self._check_free(args)
                     await self.hooks("master-ip-turnup", Phase.PRE, _variables(args))
@@ -86,11 +100,21 @@ class _MasterIp:
         if args.netdev:
             _check(args)
             async with self.acting:
-                if await self._is_here(args):
+                if args.by_script:
+                    await self._by_script("stop", "master-ip-turndown", args)
+                elif await self._is_here(args):
                     await self.hooks("master-ip-turndown", Phase.PRE, _variables(args))
                     await self.run(address_delete(args))
                     await self.hooks("master-ip-turndown", Phase.POST, _variables(args))
         return Nothing()
+
+    async def _by_script(self, word: str, hook: str, args: MasterIpArgs) -> None:
+        await asyncio.to_thread(check_program, self.script)
+        await self.hooks(hook, Phase.PRE, _variables(args))
+        ended = await run_one(self.script, _variables(args), SCRIPT_LIMIT_S, word)
+        if ended.problem:
+            raise HostError(f"{self.script} {word} failed ({ended.problem}): {ended.output}")
+        await self.hooks(hook, Phase.POST, _variables(args))
 
     async def _is_here(self, args: MasterIpArgs) -> bool:
         found = await self.run(addresses_show(args.address))

@@ -50,6 +50,7 @@ PLAIN_PARAMS = {
     "reserved_lvs": "reserved_lvs",
     "shared_file_storage_dir": "shared_file_storage_dir",
     "uid_pool": "uid_pool",
+    "use_external_mip_script": "use_external_mip_script",
     "vg_name": "volume_group_name",
 }
 """Our name -> the original's, where the value is the same."""
@@ -97,7 +98,6 @@ _NEW: Document = {
     "rsahostkeypub": "",
     "ssh_key_bits": 2048,
     "ssh_key_type": "rsa",
-    "use_external_mip_script": False,
     "zeroing_image": "",
 }
 """Fields of the original that nothing here says anything about."""

@@ -28,7 +28,6 @@ EXCEPTIONS: dict[str, list[str]] = {
         "gnt-cluster init --specs-*"
     ],
     "the operating system has one way to do it": [
-        "gnt-cluster * --use-external-mip-script",
         "gnt-cluster modify --modify-etc-hosts",
     ],
     "free space is not written over by a helper guest, and no guest installs another": [

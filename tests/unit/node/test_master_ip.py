@@ -1,11 +1,15 @@
 """The cluster's address on a node: which commands are run, and when none is."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from ganeti.base.errors import GanetiError, HostError, InputError, PrereqError
 from ganeti.base.process import CommandFailed, Completed
+from ganeti.model.hooks import Phase
+from ganeti.node import master_ip_setup
 from ganeti.node.master_ip import handlers
 from ganeti.rpc.calls import Call
 from ganeti.rpc.procedures.mastership import MasterIpArgs
@@ -131,3 +135,98 @@ async def test_nothing_else_becomes_a_word_of_a_command(
     with pytest.raises(error):
         await handlers(commands)["master_ip_up"](MasterIpArgs(**given), Call())  # type: ignore[arg-type] # wrong ones on purpose
     assert commands.run_words == []
+
+
+VARIABLES = "MASTER_NETDEV=eth0 MASTER_IP=192.0.2.99 MASTER_NETMASK=24 CLUSTER_IP_VERSION=4"
+BY_SCRIPT = msgspec.structs.replace(ADDRESS, by_script=True)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    place = tmp_path / "etc" / "scripts"
+    for directory in (tmp_path / "etc", place):
+        directory.mkdir()
+        directory.chmod(0o755)
+    path = place / "master-ip-setup"
+    said = " ".join(f"{one}=$" + one for one in VARIABLES.replace("=", " ").split()[::2])
+    path.write_text(f'#!/bin/sh\necho "$1 {said}" >>"{tmp_path}/said"\n[ ! -e "{tmp_path}/bad" ]\n')
+    path.chmod(0o755)
+    return path
+
+
+async def test_an_administrators_script_has_the_address_to_itself(
+    script: Path, tmp_path: Path
+) -> None:
+    commands, hooks = Commands(), []
+
+    async def run_hooks(hook: str, phase: Phase, _variables: Mapping[str, str]) -> None:
+        hooks.append(f"{hook}-{phase.value}")
+
+    given = handlers(commands, run_hooks, script)
+    await given["master_ip_up"](BY_SCRIPT, Call())
+    await given["master_ip_down"](BY_SCRIPT, Call())
+    assert (tmp_path / "said").read_text() == f"start {VARIABLES}\nstop {VARIABLES}\n"
+    assert commands.run_words == []
+    assert hooks == [
+        *("master-ip-turnup-pre", "master-ip-turnup-post"),
+        *("master-ip-turndown-pre", "master-ip-turndown-post"),
+    ]
+    (tmp_path / "bad").touch()
+    with pytest.raises(HostError, match="master-ip-setup start failed"):
+        await given["master_ip_up"](BY_SCRIPT, Call())
+
+
+@pytest.mark.requirement("A47", "A66")
+async def test_a_script_that_others_could_have_written_is_not_run(
+    script: Path, tmp_path: Path
+) -> None:
+    up = handlers(Commands(), script=script)["master_ip_up"]
+    for path in (script, script.parent, script.parent.parent):
+        path.chmod(0o777)
+        with pytest.raises(HostError, match="not to be trusted"):
+            await up(BY_SCRIPT, Call())
+        path.chmod(0o755)
+    real = script.rename(tmp_path / "real")
+    script.symlink_to(real)
+    with pytest.raises(HostError, match="it is a link"):
+        await up(BY_SCRIPT, Call())
+    script.unlink()
+    with pytest.raises(HostError, match="not there"):
+        await up(BY_SCRIPT, Call())
+    assert not (tmp_path / "said").exists()
+
+
+def test_the_program_does_what_the_node_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for one in VARIABLES.split():
+        monkeypatch.setenv(*one.split("="))
+    commands = Commands()
+    assert master_ip_setup.main(["start"], commands) == 0
+    assert commands.run_words == [SHOW, PROBE, ADD, TELL]
+    commands.output = b"2: eth0 inet 192.0.2.99/24\n"
+    assert master_ip_setup.main(["stop"], commands) == 0
+    assert commands.run_words[4:] == [SHOW, DELETE]
+    assert master_ip_setup.main(["start"], Commands(arping=1)) == 1
+    assert "another host answers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "MASTER_NETDEV=",
+        "MASTER_NETMASK=x",
+        "MASTER_NETMASK=33",
+        "CLUSTER_IP_VERSION=6",
+        "MASTER_IP=a",
+    ],
+)
+def test_the_program_refuses_what_is_no_address(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for one in (*VARIABLES.split(), wrong):
+        monkeypatch.setenv(*one.split("="))
+    commands = Commands()
+    assert master_ip_setup.main(["start"], commands) == 1
+    assert commands.run_words == []
+    assert capsys.readouterr().err.startswith("master-ip-setup: ")

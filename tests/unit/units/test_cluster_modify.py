@@ -199,6 +199,25 @@ async def test_the_cluster_s_address_moves_with_its_interface(master: Master) ->
     assert (code, "--master-netdev" in text) == ("wrong_state", True)
 
 
+@pytest.mark.requirement("F5")
+async def test_the_cluster_s_address_is_taken_in_the_old_way_and_given_in_the_new_one(
+    master: Master,
+) -> None:
+    await master.change(
+        lambda draft: draft.put(
+            replace(draft.cluster, master_ip="192.0.2.99", master_netdev="eth0")
+        )
+    )
+    for by_script in (True, False):
+        del master.rpc.calls[:]
+        await changed(master, use_external_mip_script=by_script)
+        acts = [(call.procedure, call.args.by_script) for call in master.rpc.changing_calls]
+        assert acts == [("master_ip_down", not by_script), ("master_ip_up", by_script)]
+    del master.rpc.calls[:]
+    await changed(master, use_external_mip_script=False)
+    assert master.rpc.acts() == []
+
+
 async def test_an_address_that_does_not_come_up_is_said(master: Master) -> None:
     master.rpc.fail(2, Fault.REFUSED)
     view = await master.run(modify(master_netdev="eth0"))

@@ -68,6 +68,8 @@ class MasterIpArgs(Message, frozen=True, kw_only=True):
     address: str
     netmask: int
     netdev: str
+    by_script: bool = False
+    """The administrator's script does it, in the place of the node."""
 
 
 REGISTER_READ = Procedure("register_read", Nothing, RegisterAnswer, QUICK_S, changes=False)

@@ -17,7 +17,10 @@ OpT = TypeVar("OpT", OpClusterActivateMasterIp, OpClusterDeactivateMasterIp)
 def master_ip_args(cluster: Cluster) -> MasterIpArgs:
     """The address as a node needs it."""
     return MasterIpArgs(
-        address=cluster.master_ip, netmask=cluster.master_netmask, netdev=cluster.master_netdev
+        address=cluster.master_ip,
+        netmask=cluster.master_netmask,
+        netdev=cluster.master_netdev,
+        by_script=cluster.use_external_mip_script,
     )
 
 

@@ -130,13 +130,13 @@ class LUClusterSetParams(LogicalUnit[OpClusterSetParams, ClusterChange]):
         for warning in plan.warnings:
             ctx.warn(warning)
         await make_fit(ctx, [replace(node, master_candidate=True) for node in plan.promoted])
-        if (new.master_netdev, new.master_netmask) == (old.master_netdev, old.master_netmask):
+        if master_ip_args(new) == master_ip_args(old):
             return Outcome(change=lambda draft: _apply(draft, plan))
         await self._move_address(ctx, plan, new)
         return Outcome()
 
     async def _move_address(self, ctx: UnitContext, plan: ClusterChange, new: Cluster) -> None:
-        """The cluster's address leaves the old interface before it comes up on the new one."""
+        """The cluster's address is taken away in the old way before it comes up in the new one."""
         master = master_of(ctx.snapshot)
         await ctx.call(master, MASTER_IP_DOWN, master_ip_args(ctx.snapshot.cluster))
         await ctx.run.record_undo((), lambda draft: _apply(draft, plan))

@@ -1,0 +1,28 @@
+"""Links where Ganeti's tools are looked for: tool_links.py DIRECTORY-OF-PROGRAMS [ROOT]."""
+
+import sys
+from pathlib import Path
+
+PLACE = "usr/lib/ganeti"
+TOOLS = {
+    "tools/cluster-merge": "ganeti-cluster-merge",
+    "tools/confd-client": "ganeti-confd-client",
+    "tools/master-ip-setup": "master-ip-setup",
+    "tools/move-instance": "move-instance",
+    "tools/ovfconverter": "ovfconverter",
+    "tools/users-setup": "ganeti-users-setup",
+}
+"""Below PLACE: the program, by its name here."""
+
+
+def link(programs: str, root: Path) -> None:
+    """Make the links below `root`; what is there already is replaced."""
+    for name, program in TOOLS.items():
+        path = root / PLACE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.symlink_to(f"{programs}/{program}")
+
+
+if __name__ == "__main__":
+    link(sys.argv[1], Path(sys.argv[2] if len(sys.argv) > 2 and sys.argv[2] else "/"))  # noqa: PLR2004
