@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,12 @@ pytestmark = [
 
 UNDOABLE = [step for step in STEPS if step.can_undo]
 ONWARDS = [step for step in STEPS if not step.can_undo]
+
+
+def master_words(merging: Merging) -> list[str]:
+    """With what our master daemon was started."""
+    pid = merging.ours.pid("ganeti-masterd")
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
 
 
 def check_merged(merging: Merging) -> None:
@@ -37,12 +44,13 @@ def check_merged(merging: Merging) -> None:
             assert not (node.paths.root_ssh / "authorized_keys").exists()
             assert not node.paths.watcher_pause.exists()
     assert not ours.node(1).paths.watcher_pause.exists()
+    assert "--no-voting" not in master_words(merging)
     left = {path.suffix for path in ours.node(1).paths.merge.iterdir()}
     assert left == {".backup"}
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.requirement("S33", "S34", "S35", "S36", "S37", "S38", "S43", "S45")
+@pytest.mark.requirement("S33", "S34", "S35", "S36", "S37", "S38", "S43", "S44", "S45")
 def test_a_cluster_is_merged_although_the_merge_was_killed() -> None:
     with clusters_to_merge(1, 1) as merging:
         merging.cut("Putting the merged configuration in the place of ours")
@@ -101,10 +109,11 @@ def test_killed_in_any_step_before_a_node_leaves_all_three_are_what_they_were(
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.requirement("S33", "S45", "S46", "S48")
+@pytest.mark.requirement("S33", "S42", "S44", "S45", "S46", "S48")
 def test_three_clusters_in_namespaces_become_one_although_it_is_killed_in_each_later_step() -> None:
     with clusters_to_merge(2, 2, 1, options=["--netns"]) as merging, joined_networks(merging):
         merging.cut(ONWARDS[0].title)
+        assert {"--no-voting", "--yes-do-it"} <= set(master_words(merging))
         assert "cannot be taken back" in merging.run("--rollback", status=1)
         for step in ONWARDS[1:]:
             merging.cut(step.title, is_new=False)

@@ -15,6 +15,7 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED
 from ganeti.bootstrap.merge import journal as journals
+from ganeti.bootstrap.merge import steps
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, Wishes
 from ganeti.bootstrap.merge.messages import Action, Answer, Facts, NodeFacts, Request
 from ganeti.bootstrap.merge.states import merged_backup, opened
@@ -438,6 +439,27 @@ async def test_what_is_missing_at_the_end_is_an_error(tmp_path: Path, lost: str)
     else:
         m.journal.clusters[0].running = ["lost.example.com"]
     with pytest.raises(ExecError, match=r"missing after the merge.*lost\.example\.com"):
+        await go_on(m)
+
+
+@pytest.mark.requirement("S48")
+async def test_what_the_merge_itself_would_lose_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = a_world()
+    lost = min(one.name for one in world.theirs.instances.values())
+
+    def without(theirs: Snapshot) -> Snapshot:
+        kept = [one for one in theirs.objects() if one.name != lost]
+        return Snapshot.of(0, theirs.cluster, others=kept[1:])
+
+    def careless(ours: Snapshot, others: Sequence[Snapshot], options: MergeOptions) -> MergePlan:
+        return merge(ours, [without(one) for one in others], options)
+
+    monkeypatch.setattr(steps, "merge", careless)
+    m = a_merge(world, tmp_path)
+    m.own = FakeOwn(World(world.ours, without(world.theirs)))
+    with pytest.raises(ExecError, match=f"missing after the merge: instances: {lost}"):
         await go_on(m)
 
 

@@ -19,7 +19,7 @@ from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord
 from ganeti.bootstrap.merge.messages import Action, Answer, Request
 from ganeti.bootstrap.merge.own import Own
 from ganeti.bootstrap.merge.remote import Remote
-from ganeti.bootstrap.merge.states import check_idle, merged_backup, opened
+from ganeti.bootstrap.merge.states import Opened, check_idle, merged_backup, opened
 from ganeti.bootstrap.merge.together import together
 from ganeti.config.merging.merge import merge
 from ganeti.config.merging.plan import MergeOptions, MergePlan
@@ -99,11 +99,10 @@ class Merge:
     def merged(self) -> Path:
         return self.paths.merge / "merged.state"
 
-    def plan(self, ours: bytes, theirs: Sequence[bytes]) -> MergePlan:
-        """What the configurations become; StoreError or ConfigurationError if one is damaged."""
-        mine = opened(ours)
-        options = replace(self.options, watermark=mine.last_job)
-        return merge(mine.snapshot, [opened(data).snapshot for data in theirs], options)
+    def plan(self, ours: Opened, theirs: Sequence[Opened]) -> MergePlan:
+        """What the configurations become."""
+        options = replace(self.options, watermark=ours.last_job)
+        return merge(ours.snapshot, [one.snapshot for one in theirs], options)
 
     async def checked(self, *words: str, stdin: str | None = None) -> None:
         """Run a command of ours; ExecError if it fails."""
@@ -265,16 +264,20 @@ class Planned(Step):
     async def do(self, m: Merge) -> None:
         ours = await m.own.state()
         m.keep("ours", ours)
-        state = opened(ours)
-        check_idle(state)
-        theirs = [m.backup(cluster.uuid).read_bytes() for cluster in m.journal.clusters]
-        plan = m.plan(ours, theirs)
+        mine = opened(ours)
+        check_idle(mine)
+        theirs = [opened(m.backup(cluster.uuid).read_bytes()) for cluster in m.journal.clusters]
+        plan = m.plan(mine, theirs)
         if plan.errors:
             raise PrereqError("; ".join(str(one) for one in plan.errors), ErrorCode.WRONG_STATE)
         nodes = plan.snapshot.nodes
         m.journal.drained = [nodes[uuid].name for uuid in plan.drained]
-        m.journal.nodes = sorted(node.name for node in nodes.values())
-        m.journal.instances = sorted(one.name for one in plan.snapshot.instances.values())
+        # Of what there was, and not of the plan: what the merge itself has lost is missed too (S48).
+        before = [one.snapshot for one in (mine, *theirs)]
+        m.journal.nodes = sorted(node.name for one in before for node in one.nodes.values())
+        m.journal.instances = sorted(
+            instance.name for one in before for instance in one.instances.values()
+        )
         m.journal.save()
         write_atomically(m.merged, await merged_backup(ours, plan), mode=0o600)
 
