@@ -5,11 +5,16 @@ from pathlib import Path
 
 PLACE = "usr/lib/ganeti"
 TOOLS = {
+    "check-cert-expired": "check-cert-expired",
+    "tools/cfgupgrade": "cfgupgrade",
     "tools/cluster-merge": "ganeti-cluster-merge",
     "tools/confd-client": "ganeti-confd-client",
+    "tools/fmtjson": "fmtjson",
     "tools/master-ip-setup": "master-ip-setup",
     "tools/move-instance": "move-instance",
     "tools/ovfconverter": "ovfconverter",
+    "tools/query-config": "query-config",
+    "tools/sanitize-config": "sanitize-config",
     "tools/users-setup": "ganeti-users-setup",
 }
 """Below PLACE: the program, by its name here."""

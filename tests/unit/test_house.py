@@ -252,6 +252,7 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "query/fields/os.py": "fields of OS definitions",
     "rpc/procedures/uids.py": "a message about the pool",
     "ssconf.py": "readers of the ssconf files",
+    "tools/sanitizing.py": "fields of the original's configuration",
     "units/allocator_message.py": "a key of the allocator protocol",
     "monitoring/disks.py": "columns of LVM",
     "storage/lvm/commands.py": "columns of LVM",

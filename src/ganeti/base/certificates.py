@@ -227,6 +227,11 @@ def not_after(certificate: bytes) -> float:
     return _certificate(certificate).not_valid_after_utc.timestamp()
 
 
+def not_before(certificate: bytes) -> float:
+    """From when on a certificate is valid."""
+    return _certificate(certificate).not_valid_before_utc.timestamp()
+
+
 def node_identity(certificate: bytes) -> tuple[str, str]:
     """(UUID, name) in a node's certificate; InputError if it has none."""
     try:

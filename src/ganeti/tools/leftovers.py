@@ -6,9 +6,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from ganeti.base import certificates
 from ganeti.base.paths import Paths
 
+DAY_S = 24 * 3600.0
+"""So long the certificates of transfers count, and nothing is written longer than this."""
 _TEMPORARY = re.compile(r"[.].+[.][0-9a-f]{16}", re.ASCII)
 """What `base.files.AtomicFile` calls a file that has no place yet."""
 
@@ -41,7 +42,7 @@ def forget_image_work(paths: Paths, now: float) -> list[str]:
     """Images of machines that were being written to disks when this host went down."""
     done = []
     for work in _old(paths.image_work, now):
-        if all(now - file.lstat().st_mtime > certificates.DAY_S for file in work.rglob("*")):
+        if all(now - file.lstat().st_mtime > DAY_S for file in work.rglob("*")):
             shutil.rmtree(work, ignore_errors=True)
             done.append(f"removed {work}, an image that was not written to its end")
     return done
@@ -54,5 +55,5 @@ def _old(place: Path, now: float) -> Iterator[Path]:
     except FileNotFoundError:
         return
     for path in found:
-        if not path.is_symlink() and now - path.stat().st_mtime > certificates.DAY_S:
+        if not path.is_symlink() and now - path.stat().st_mtime > DAY_S:
             yield path

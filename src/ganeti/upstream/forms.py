@@ -40,6 +40,14 @@ def parse(data: bytes) -> Document:
         return in_form_of_3_0(document)
 
 
+def version_of(data: bytes) -> int:
+    """The number of a file's version, as VERSION_3_0; InputError says what it is instead."""
+    document = wire.parse_foreign(data, what="configuration")
+    version = document.get("version") if isinstance(document, dict) else None
+    _check_version(version)
+    return int(version or 0)
+
+
 @contextmanager
 def damage_named(what: str) -> Iterator[None]:
     """What has another shape than anything of Ganeti is an InputError, not an error of this program."""

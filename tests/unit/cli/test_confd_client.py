@@ -1,45 +1,23 @@
 """The command that asks confd."""
 
-import asyncio
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ganeti import ssconf
-from ganeti.api.confd_server import ConfdServer, bound_socket
-from ganeti.base.clock import SystemClock
 from ganeti.base.paths import Paths
 from ganeti.cli.confd_client import QUERIES, main
-from ganeti.confd.keys import keep_key, new_key
 from ganeti.protocols.confd import QueryType
-from tests.unit.confd.cluster import POSITION, facts_of, objects
+from tests.support.confd_port import serving
+from tests.unit.confd.cluster import POSITION
 
 
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A server in a thread, with the key and the list of candidates of the node that asks."""
+    """A server, with the key and the list of candidates of the node that asks."""
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
-    paths = Paths(tmp_path)
-    ssconf.write_set(paths, 1, {"master_candidates_ips": "127.0.0.1"})
-    keep_key(paths, key := new_key())
-    opened = bound_socket("127.0.0.1", 0)
-    facts = facts_of(objects())
-    server = ConfdServer(opened, (key,), lambda: facts)
-    loop = asyncio.new_event_loop()
-
-    def serve() -> None:
-        loop.add_reader(opened.fileno(), server.readable, SystemClock().time)
-        loop.run_forever()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    yield opened.getsockname()[1]
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-    opened.close()
+    with serving(Paths(tmp_path)) as port:
+        yield port
 
 
 def run(port: int, *words: str) -> int:

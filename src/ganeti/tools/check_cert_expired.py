@@ -1,0 +1,49 @@
+"""`check-cert-expired`: for scripts that remove what has expired."""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ganeti.base.terminal import Parser, say
+from ganeti.tools.program import ended, read
+
+PROG = "check-cert-expired"
+CLOCK_SKEW_S = 300.0
+"""So much later than here it may be where a certificate was made."""
+VALID = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if the certificate does not count; 1 if it does, or cannot be read."""
+    path = Path(parser().parse_args(argv).file)
+    return ended(PROG, lambda: _judge(path, time.time()))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The only argument."""
+    made = Parser(
+        prog=PROG,
+        description="End with 0 if a certificate has expired or is not valid yet, and with 1 if it is valid"
+        " or cannot be read.",
+    )
+    made.add_argument("file", help="a certificate in PEM form")
+    return made
+
+
+def _judge(path: Path, now: float) -> int:
+    from ganeti.base import certificates  # noqa: PLC0415 - heavy
+
+    content = read(path)
+    if certificates.not_after(content) < now:
+        say(f"{path}: the certificate has expired", file=sys.stderr)
+        return 0
+    if certificates.not_before(content) > now + CLOCK_SKEW_S:
+        say(f"{path}: the certificate is not valid yet", file=sys.stderr)
+        return 0
+    return VALID
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""How a tool ends."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ganeti.base.errors import GanetiError, HostError
+from ganeti.base.terminal import say
+
+
+def ended(prog: str, work: Callable[[], int]) -> int:
+    """The exit status of `work`; an error is said, and is 1."""
+    try:
+        return work()
+    except GanetiError as err:
+        say(f"{prog}: {err}", file=sys.stderr)
+    except OSError as err:
+        say(f"{prog}: {err.filename or ''}: {err.strerror}", file=sys.stderr)
+    return 1
+
+
+def read(path: Path) -> bytes:
+    """The content of a file; HostError says why there is none."""
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        raise HostError(f"cannot read {path}: {err.strerror}") from err
