@@ -74,11 +74,13 @@ class MasterAddress:
                     await self._rpc.call(
                         node, MASTER_IP_DOWN, args, key=f"{self._key}/{tries}/{node.uuid}"
                     )
-            except (RpcError, TimeoutError) as err:
+            except TimeoutError:
+                _log.warning("%s does not answer, and may have the cluster's address", node.name)
+            except RpcError as err:
                 _log.warning(
                     "%s was not asked to give the cluster's address up: %s",
                     node.name,
-                    err or "no answer",
+                    err,
                 )
 
         await asyncio.gather(*(ask(node) for node in former))

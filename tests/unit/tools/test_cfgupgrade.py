@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ganeti.base.paths import Paths
-from ganeti.tools import cfgupgrade
 from ganeti.tools.cfgupgrade import main, upgraded
+from ganeti.upstream import forms
 from ganeti.upstream.forms import VERSION_3_0, parse
 from tests.unit.upstream import sample
 
@@ -83,12 +83,13 @@ def test_a_newer_form_is_left_alone(version: int) -> None:
 def test_a_form_that_would_be_read_otherwise_is_not_written(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = json.dumps
+    real = forms.parse
 
-    def lossy(document: dict[str, object], **options: bool) -> str:
-        return real({**document, "instances": {}}, **options)
+    def lossy(data: bytes) -> forms.Document:
+        document = real(data)
+        return document if data == OLD else {**document, "instances": {}}
 
-    monkeypatch.setattr(cfgupgrade.json, "dumps", lossy)
+    monkeypatch.setattr(forms, "parse", lossy)
     assert main([f"--path={place}", "--force"]) == 1
     assert "something else" in capsys.readouterr().err
     assert (place / "config.data").read_bytes() == OLD
