@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from ipaddress import ip_interface
 from typing import Any
 
@@ -43,7 +43,7 @@ from ganeti.node.disk_copy import COMPRESSION
 from ganeti.node.repeats import Repeats
 from ganeti.placement.answers import Settings, answer
 from ganeti.placement.places import Rules
-from ganeti.rpc.calls import Call, Handler, Handlers
+from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.agent import AgentInfo, Frozen, FrozenArgs
 from ganeti.rpc.procedures.commands import (
@@ -276,19 +276,17 @@ class ModelNode:
 
     def handlers(self) -> Handlers:
         """A handler for every procedure that has a method here."""
-        return {name: self._handler(PROCEDURES[name]) for name in _procedures_of(type(self))}  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
+        answer = self._answer
+        return {name: partial(answer, PROCEDURES[name]) for name in _procedures_of(type(self))}  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
 
-    def _handler(self, procedure: Procedure[Any, Any]) -> Handler:
-        async def answer(args: Any, call: Call) -> Any:
-            async def handle(args: Any, call: Call) -> Any:
-                self.call = call
-                return getattr(self, f"on_{procedure.name}")(args)
+    async def _answer(self, procedure: Procedure[Any, Any], args: Any, call: Call) -> Any:
+        async def handle(args: Any, call: Call) -> Any:
+            self.call = call
+            return getattr(self, f"on_{procedure.name}")(args)
 
-            if procedure.changes:
-                self._check_epoch(call)
-            return await self.repeats.wrap({procedure.name: handle})[procedure.name](args, call)
-
-        return answer
+        if procedure.changes:
+            self._check_epoch(call)
+        return await self.repeats.wrap({procedure.name: handle})[procedure.name](args, call)
 
     def _check_epoch(self, call: Call) -> None:
         """As the node's register: only the latest master may change anything."""

@@ -5,6 +5,7 @@ as in debug mode.  The stacks would take a fifth of all the tests' time; PYTHONA
 """
 
 import asyncio
+import inspect
 import os
 from collections.abc import Callable
 from functools import partial
@@ -22,5 +23,11 @@ class StrictLoop(asyncio.SelectorEventLoop):
 
     def _check_callback(self, callback: Callable[..., object], method: str) -> None:
         """Refuse coroutines; what C brings (the steps of tasks: nearly all) is none, and the look takes long."""
-        if type(callback) in MAY_BE_COROUTINES:
+        if type(callback) in MAY_BE_COROUTINES and not _is_plain(callback):
             super()._check_callback(callback, method)  # type: ignore[misc]  # typeshed leaves it out
+
+
+def _is_plain(callback: Callable[..., object]) -> bool:
+    """Whether it is a function or a method that is no coroutine function, which its code says at once."""
+    code = getattr(callback, "__code__", None)
+    return code is not None and not code.co_flags & inspect.CO_COROUTINE

@@ -205,7 +205,7 @@ class WatchedRpc(FakeRpc):
 
     def reset(self) -> None:
         """Forget what was called."""
-        self.calls.clear()
+        self.forget_calls()
 
 
 class PushedFiles:
@@ -260,9 +260,7 @@ class Master:
         self.config = config
         clock = LoopClock()
         self.locks = LockManager(clock)
-        self.rpc = self.rpc_type(
-            world, lambda: isinstance(store.statistics().role, Lost), lease.epoch
-        )
+        self.rpc = self.rpc_type(world, lambda: isinstance(store.role, Lost), lease.epoch)
         self.placements = Placements()
         self.ssconf = PushedFiles(config, self.rpc)
         self.candidates = RecordedCandidates()

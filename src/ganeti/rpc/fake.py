@@ -16,7 +16,6 @@ from ganeti.model import wire
 from ganeti.model.objects import Node, NodeUuid
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.headers import UNREACHABLE
-from ganeti.rpc.procedures import PROCEDURES
 from ganeti.rpc.procedures.form import Procedure
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -56,14 +55,16 @@ class FakeRpc:
     ) -> None:
         self.nodes = dict(nodes)
         self.calls: list[RecordedCall] = []
+        self.changing_calls: list[RecordedCall] = []
+        """Those of `calls` whose procedures change a host, in order."""
         self._leader_term = leader_term
         self._faults: dict[int, Fault] = {}
         self._changing = 0
 
-    @property
-    def changing_calls(self) -> list[RecordedCall]:
-        """The recorded calls of procedures that change a host, in order."""
-        return [call for call in self.calls if PROCEDURES[call.procedure].changes]
+    def forget_calls(self) -> None:
+        """Begin the records anew."""
+        self.calls.clear()
+        self.changing_calls.clear()
 
     def fail(self, nth_changing_call: int, fault: Fault) -> None:
         """Make the n-th changing call from now on (1 is the next) go wrong."""
@@ -77,7 +78,10 @@ class FakeRpc:
         """The handler's result; raises RpcOffline, RpcFailed or RpcUnknown."""
         if node.offline:
             raise RpcOffline(node.name, "it is marked offline")
-        self.calls.append(RecordedCall(node.name, procedure.name, args, key))
+        recorded = RecordedCall(node.name, procedure.name, args, key)
+        self.calls.append(recorded)
+        if procedure.changes:
+            self.changing_calls.append(recorded)
         fault = self._next_fault(procedure)
         if fault is Fault.NOT_SENT or node.name not in self.nodes:
             raise RpcFailed(node.name, "cannot be reached: no connection", UNREACHABLE)

@@ -437,6 +437,11 @@ class FaultyStore:
             yield Row(kind, key, value)
 
     @property
+    def role(self) -> Role:
+        """That of the statistics, for who asks often."""
+        return self._roles.role
+
+    @property
     def is_degraded(self) -> bool:
         return isinstance(self._roles.role, Master) and self._membership(0).degraded
 
