@@ -79,7 +79,13 @@ class Parser(argparse.ArgumentParser):
     _is_printing = False
 
     def error(self, message: str) -> NoReturn:
-        super().error(escaped(message))
+        """Say what is wrong, and end: 1 for a wrong number of arguments, 2 for options, as scripts know it."""
+        _, counted, words = message.partition(" arguments are required: ")
+        if not counted:
+            _, counted, words = message.partition("unrecognized arguments: ")
+        is_number = counted and not any(word.startswith("-") for word in words.split())
+        self.print_usage(sys.stderr)
+        self.exit(1 if is_number else 2, escaped(f"{self.prog}: error: {message}") + "\n")
 
     def format_help(self) -> str:
         self._is_printing = True

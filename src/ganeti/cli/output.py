@@ -21,6 +21,16 @@ _WORDS = {
     UNAVAILABLE: "(unavail)",
     OFFLINE: "(offline)",
 }
+_KIND_NAMES = {
+    "text": "Text",
+    "bool": "Boolean",
+    "number": "Number",
+    "float": "Floating-point number",
+    "unit": "Storage size",
+    "timestamp": "Timestamp",
+    "other": "Custom",
+    "unknown": "Unknown",
+}
 _RIGHT = frozenset({"number", "unit", "float"})
 _FILTER_MARKS = frozenset("=<>~!()\"' ")
 
@@ -169,7 +179,10 @@ def print_fields(args: argparse.Namespace, kind: str) -> int:
     """What `list-fields` shows."""
     with LuxiClient() as client:
         fields = client.query_fields(kind, args.fields)
-    rows = [[one["name"], one["kind"], one["title"], one["doc"]] for one in fields]
+    rows = [
+        [one["name"], _KIND_NAMES.get(one["kind"], one["kind"]), one["title"], one["doc"]]
+        for one in fields
+    ]
     headings = None if args.no_headers else ["Name", "Type", "Title", "Description"]
     for line in format_table(headings, rows, separator=args.separator):
         say(line, keep=args.separator or "")

@@ -90,6 +90,8 @@ class Kind:
     key: str = "name"
     resolve: Callable[[Snapshot, str], Any] | None = None
     """From what an administrator types to the object, for queries by name."""
+    table: type[Instance | Node | NodeGroup | Network] | None = None
+    """Of what kind its rows are, if they have names."""
     needs: frozenset[Need] = frozenset()
     """What the nodes must be asked before there are rows."""
 
@@ -120,15 +122,15 @@ def _jobs(context: QueryContext) -> list[JobContext]:
 
 
 KINDS: Mapping[str, Kind] = {
-    "instance": Kind(INSTANCE_FIELDS, _instances, resolve=resolve_instance),
-    "node": Kind(NODE_FIELDS, _nodes, resolve=resolve_node),
-    "group": Kind(GROUP_FIELDS, _groups, resolve=resolve_group),
+    "instance": Kind(INSTANCE_FIELDS, _instances, resolve=resolve_instance, table=Instance),
+    "node": Kind(NODE_FIELDS, _nodes, resolve=resolve_node, table=Node),
+    "group": Kind(GROUP_FIELDS, _groups, resolve=resolve_group, table=NodeGroup),
     "job": Kind(JOB_FIELDS, _jobs, key="id"),
     "os": Kind(OS_FIELDS, os_rows, needs=frozenset((Need.OPERATING_SYSTEMS,))),
     "extstorage": Kind(EXTSTORAGE_FIELDS, extstorage_rows, needs=frozenset((Need.PROVIDERS,))),
     "cluster": Kind(CLUSTER_FIELDS, lambda context: (context,), key="cluster_name"),
     "lock": Kind(LOCK_FIELDS, lambda context: context.locks),
-    "network": Kind(NETWORK_FIELDS, _networks, resolve=resolve_network),
+    "network": Kind(NETWORK_FIELDS, _networks, resolve=resolve_network, table=Network),
     "export": Kind(EXPORT_FIELDS, export_rows, key="export", needs=frozenset((Need.EXPORTS,))),
     "filter": Kind(FILTER_FIELDS, _filters, key="uuid", resolve=resolve_filter),
 }
@@ -152,6 +154,7 @@ class _Columns(NamedTuple):
 
 
 _NORMAL = ResultStatus.NORMAL.value
+_UNAVAILABLE = ResultStatus.UNAVAILABLE.value
 _CONFIGURED = frozenset(("instance", "node", "group", "network"))
 """Kinds whose rows are made of the configuration alone."""
 _NO_SUCH_FIELD = Missing(ResultStatus.UNKNOWN)
@@ -179,7 +182,7 @@ class QueryExecutor:
         """The rows that pass the filter; an unknown field is a column of `[1, null]`."""
         found = kind_of(kind)
         columns = _columns(kind, names)
-        compiled: CompiledFilter[Any] = compile_filter(raw_filter, found.fields, found.key)
+        compiled = self._compiled(found, raw_filter)
         context = await self._context(kind, compiled)
         first = (compiled.needs | found.needs) - {Need.CONSOLES}
         if first:
@@ -189,9 +192,22 @@ class QueryExecutor:
         )
         await self._add_live(context, columns.needs, rows)
         data = await _worked_on(rows, columns.cells)
+        if kind == "job" and compiled.listed is not None:
+            data = _with_missing(names, compiled.listed, [row.job.id for row in rows], data)
         if kind == "job" and "archived" in names and compiled.named is None:
             data = [*await self._archived(columns, compiled), *data]
         return QueryResult(columns.definitions, data)
+
+    def _compiled(self, kind: Kind, raw: Any) -> CompiledFilter[Any]:
+        """The filter; PrereqError if it is a list of names and one of them means nothing."""
+        compiled: CompiledFilter[Any] = compile_filter(raw, kind.fields, kind.key)
+        if compiled.listed is None or kind.resolve is None:
+            return compiled
+        view, keys, key_of = self._snapshot(), set[Any](), kind.fields[kind.key].value
+        for name in map(str, compiled.listed):
+            meant = self._ordered.named(view, kind.table, [name]) if kind.table else ()
+            keys.update(getattr(one, kind.key) for one in meant or [kind.resolve(view, name)])
+        return CompiledFilter(lambda row: key_of(row) in keys, named=frozenset(keys))
 
     async def _archived(
         self, columns: _Columns, compiled: CompiledFilter[Any]
@@ -221,7 +237,7 @@ class QueryExecutor:
         columns = _columns(kind, names)
         if columns.needs or raw_filter is None:
             return None
-        compiled: CompiledFilter[Any] = compile_filter(raw_filter, found.fields, found.key)
+        compiled = self._compiled(found, raw_filter)
         if compiled.named is None or len(compiled.named) > NAMES_AT_ONCE or compiled.needs:
             return None
         context = QueryContext(self._snapshot(), named=compiled.named, ordered=self._ordered)
@@ -320,6 +336,24 @@ class QueryExecutor:
         if needs and rows:
             instances = [row.instance for row in rows if isinstance(row, InstanceRow)]
             context.live = await self._live.gather(context.snapshot, needs, instances)
+
+
+def _with_missing(
+    names: Sequence[str],
+    asked: Iterable[Any],
+    ids: Sequence[int],
+    data: Sequence[list[list[Any]]],
+) -> list[list[list[Any]]]:
+    """The rows of jobs, and one with nothing but its id for each that was asked for and is gone."""
+    found = dict(zip(ids, data, strict=True))
+    nothing = [_UNAVAILABLE if name in JOB_FIELDS else ResultStatus.UNKNOWN.value for name in names]
+    for job_id in asked:
+        if isinstance(job_id, int) and job_id not in found:
+            cells = zip(names, nothing, strict=True)
+            found[job_id] = [
+                [_NORMAL, job_id] if name == "id" else [why, None] for name, why in cells
+            ]
+    return [found[job_id] for job_id in sorted(found)]
 
 
 def kind_of(kind: str) -> Kind:

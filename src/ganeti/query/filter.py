@@ -8,7 +8,8 @@
 | `=*` `=~` | matches a pattern of `*` and `?`; matches a regular expression anywhere |
 | `=[]` | the list contains the value |
 
-A value that is not there (offline, no data) passes no comparison.
+A value that is not there (offline, no data) passes no comparison. A filter that only lists names is a request for
+these objects, by whatever means them elsewhere (a short name, a UUID), and refused if there is none.
 """
 
 import operator
@@ -36,6 +37,8 @@ class CompiledFilter(NamedTuple, Generic[R]):
     needs: frozenset[Need] = frozenset()
     named: frozenset[Any] | None = None
     """The only values of the key field that can pass, where the filter lists them."""
+    listed: tuple[Any, ...] | None = None
+    """The same where the filter says nothing else: then each of them must exist."""
 
 
 EVERYTHING = CompiledFilter[Any](lambda _row: True)
@@ -47,13 +50,25 @@ def compile_filter(raw: Any, fields: Mapping[str, Field[R]], key: str) -> Compil
         return EVERYTHING
     compiler = _Compiler(fields)
     predicate = compiler.predicate(raw, 0)
-    return CompiledFilter(predicate, frozenset(compiler.needs), _named(raw, key))
+    needs = frozenset(compiler.needs)
+    return CompiledFilter(predicate, needs, _named(raw, key), _listed(raw, key))
+
+
+def _listed(raw: Any, key: str) -> tuple[Any, ...] | None:
+    match raw:
+        case ["=" | "==", str(name), str() | int() as value] if name == key:
+            return (value,)
+        case ["|", *parts] if parts:
+            found = [_listed(part, key) for part in parts]
+            if all(one is not None for one in found):
+                return tuple(value for one in found if one is not None for value in one)
+    return None
 
 
 def _named(raw: Any, key: str) -> frozenset[Any] | None:
+    if (listed := _listed(raw, key)) is not None:
+        return frozenset(listed)
     match raw:
-        case ["=" | "==", str(name), str() | int() as value] if name == key:
-            return frozenset((value,))
         case ["|", *parts] if parts:
             found = [_named(part, key) for part in parts]
             if all(one is not None for one in found):

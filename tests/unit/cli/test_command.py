@@ -97,9 +97,11 @@ def test_an_unknown_command_is_usage_and_exit_code_1(run: Run) -> None:
     assert "Usage: gnt-test" in err
 
 
-def test_wrong_options_are_exit_code_2(run: Run) -> None:
+def test_wrong_options_are_exit_code_2_and_a_wrong_number_of_arguments_1(run: Run) -> None:
     assert run(table, "add", "--nosuch", "x")[0] == 2
-    assert run(table, "add")[0] == 2
+    assert run(table, "add", "x", "y", "--nosuch")[0] == 2
+    assert run(table, "add")[0] == 1
+    assert run(table, "add", "x", "y")[0] == 1
 
 
 def test_help_and_version(run: Run) -> None:

@@ -159,9 +159,9 @@ def test_fields_can_be_listed(master: FakeMaster, run: Run) -> None:
     code, out, _err = run(gnt_node, "list-fields", "name", "mfree")
     assert code == 0
     assert out == (
-        "Name  Type Title Description\n"
-        "name  text Node  about it\n"
-        "mfree unit MFree about it\n"
+        "Name  Type         Title Description\n"
+        "name  Text         Node  about it\n"
+        "mfree Storage size MFree about it\n"
     )  # fmt: skip
 
 

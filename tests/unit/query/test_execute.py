@@ -363,6 +363,38 @@ async def test_the_old_form_refuses_unknown_names_and_fields() -> None:
         await executor().values("instance", [], ["nosuch"])
 
 
+@pytest.mark.parametrize("kind", ["instance", "node", "group", "network"])
+async def test_a_filter_that_only_lists_names_is_refused_if_one_means_nothing(kind: str) -> None:
+    known = (await executor().query(kind, ["name"])).data[:1]
+    names = [["=", "name", row[0][1]] for row in known] + [["=", "name", "nosuch"]]
+    for raw in (["=", "name", "nosuch"], ["|", *names], ["|", ["|", *names]]):
+        with pytest.raises(PrereqError, match=f"there is no {kind} nosuch"):
+            await executor().query(kind, ["name"], raw)
+    for raw in (["&", ["|", *names]], ["=~", "name", "nosuch"], ["!", ["!", names[-1]]]):
+        assert len((await executor().query(kind, ["name"], raw)).data) <= len(known)
+
+
+async def test_a_listed_name_may_be_short_or_a_uuid_or_written_large() -> None:
+    ((uuid, name),) = ((row[0][1], row[1][1]) for row in (
+        await executor().query("instance", ["uuid", "name"], ["=", "name", "web1"])
+    ).data)  # fmt: skip
+    for meant in (uuid, uuid.upper(), name, name.upper()):
+        found = await executor().query("instance", ["name"], ["=", "name", meant])
+        assert found.data == [[[0, name]]], meant
+
+
+async def test_a_job_that_is_listed_and_gone_is_a_row_of_its_number() -> None:
+    one = executor(jobs=FakeJobs([job(1), job(3)]))
+    raw = ["|", ["=", "id", 3], ["=", "id", 99], ["=", "id", 1], ["=", "id", 99]]
+    found = await one.query("job", ["status", "id", "nosuch"], raw)
+    assert found.data == [
+        [[0, "success"], [0, 1], [1, None]],
+        [[0, "success"], [0, 3], [1, None]],
+        [[3, None], [0, 99], [1, None]],
+    ]
+    assert (await one.query("job", ["id"], ["&", raw])).data == [[[0, 1]], [[0, 3]]]
+
+
 async def test_a_job_that_is_not_there_is_a_row_of_nulls() -> None:
     one = executor(jobs=FakeJobs([job(1)]))
     assert await one.job_values([99999, 1], ["id", "status"]) == [[99999, None], [1, "success"]]
