@@ -6,12 +6,15 @@ from pathlib import Path
 PLACE = "usr/lib/ganeti"
 TOOLS = {
     "check-cert-expired": "check-cert-expired",
+    "ensure-dirs": "ensure-dirs",
     "tools/cfgupgrade": "cfgupgrade",
     "tools/cluster-merge": "ganeti-cluster-merge",
     "tools/confd-client": "ganeti-confd-client",
     "tools/fmtjson": "fmtjson",
+    "tools/lvmstrap": "lvmstrap",
     "tools/master-ip-setup": "master-ip-setup",
     "tools/move-instance": "move-instance",
+    "tools/node-cleanup": "node-cleanup",
     "tools/ovfconverter": "ovfconverter",
     "tools/query-config": "query-config",
     "tools/sanitize-config": "sanitize-config",

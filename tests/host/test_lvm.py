@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ganeti.base.errors import StorageError
+from ganeti.base.errors import PrereqError, StorageError
 from ganeti.base.paths import Paths
 from ganeti.model.disk_templates import StorageUnit
 from ganeti.model.instance_spec import DiskSpec
@@ -17,6 +17,8 @@ from ganeti.storage.lvm.commands import VolumeName
 from ganeti.storage.lvm.groups import VolumeGroups
 from ganeti.storage.lvm.physical import PhysicalVolumes
 from ganeti.storage.lvm.volume import LogicalVolume
+from ganeti.tools.host_disks import HostDisk
+from ganeti.tools.lvmstrap import create
 from tests.support.host_lvm import MIB, HostLvm, unpacked_lvm
 
 pytestmark = [
@@ -166,3 +168,22 @@ async def test_disks_have_physical_volumes_for_themselves(host: HostLvm) -> None
     await host.lvm.act(words)
     [wrong] = await groups.sharing(Paths(), unit)
     assert f"physical volume {used} is shared by" in wrong
+
+
+async def test_disks_become_a_group_unless_they_are_open(host: HostLvm) -> None:
+    group, devices = f"gnttest{os.getpid()}", [host.device(96, SECRET) for _ in range(2)]
+    disks = [HostDisk(device.removeprefix("/dev/"), 96 * MIB) for device in devices]
+    await host.lvm.act(["pvcreate", "-y", devices[1]])
+    held = os.open(devices[1], os.O_RDWR | os.O_EXCL)
+    try:
+        with pytest.raises(PrereqError, match="in use by something"):
+            await create(host.lvm, group, disks)
+    finally:
+        os.close(held)
+    assert Path(devices[0]).read_bytes().startswith(SECRET)
+    said: list[str] = []
+    size = await create(host.lvm, group, disks, said.append)
+    assert 180 * MIB < size < 192 * MIB
+    assert said[-1] == f"vgcreate -- {group} {' '.join(devices)}"
+    with pytest.raises(PrereqError, match=f"there is a volume group {group}"):
+        await create(host.lvm, group, disks)

@@ -21,7 +21,12 @@ DISK_MIB = 96
 UNDER_LOAD_S = 600
 _GROUP = """
 yes "another tenant" | dd of=/dev/vdd bs=1M count=95 iflag=fullblock 2>/dev/null
-pvcreate -q -y /dev/vdd && vgcreate -q xenvg /dev/vdd
+. /src/environment
+python3 - <<'END'
+from ganeti.tools.lvmstrap import main
+for words in (["diskinfo"], ["create", "-d", "vdd"], ["create", "-d", "vdd"], ["diskinfo"]):
+    print(words[0], main(words), flush=True)
+END
 """
 _LIFE = """
 import asyncio
@@ -96,7 +101,18 @@ def agent(disk_path: Path) -> Iterator[MachineAgent]:
 
 @pytest.mark.requirement("G11", "G12", "F26")
 def test_a_volume_lives_through_everything_and_leaves_nothing(agent: MachineAgent) -> None:
-    agent.run(_GROUP, UNDER_LOAD_S)
+    said = agent.run(_GROUP, UNDER_LOAD_S)
+    told = [line.split(maxsplit=2) for line in said.splitlines()]
+    assert [status for word, status, *_ in told if word in ("diskinfo", "create")] == [
+        "0",
+        "0",
+        "1",
+        "0",
+    ]
+    assert [use for name, *_, use in told if name == "vdd"] == [
+        "free",
+        "vdd is a physical volume of xenvg",
+    ]
     agent.run(f". /src/environment\npython3 - <<'END'\n{_LIFE}\nEND", UNDER_LOAD_S)
     assert agent.run("lvs --noheadings -o lv_name xenvg").split() == []
     assert agent.run("dmsetup ls").strip() == "No devices found"

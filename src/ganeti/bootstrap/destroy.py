@@ -15,10 +15,11 @@ def is_member(paths: Paths) -> bool:
     return any(path.exists() for path in (paths.register, paths.node_certificate, paths.state))
 
 
-def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
-    """Remove keys, certificates, ssconf, register, state, and the list of allowed storage directories.
+def cluster_files(paths: Paths, *, storage_list: bool = True) -> list[Path]:
+    """What a node has of its cluster, in the order in which it is removed; not all of it is on each node.
 
-    The disks of instances and the logs stay. Harmless where nothing is left. The node's key goes first: without it nobody can act for the node.
+    The node's keys are before its state: without them nobody can act for the node. The register is the last: until
+    then the node says that it belongs to a cluster.
     """
     keys = [
         paths.authority_key,
@@ -40,27 +41,34 @@ def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
     ]
     ssconf = [paths.ssconf, *sorted(paths.data.glob("ssconf[._-]*"))]
     former_states = sorted(paths.data.glob(paths.state_before("*").name))
+    etcd = (paths.state_settings, paths.etcd_directory)
+    listed = [paths.file_storage_paths] if storage_list else []
+    return [*keys, *ssconf, *databases, *former_states, *etcd, paths.tasks, *listed, paths.register]
+
+
+def forget_cluster(paths: Paths, *, storage_list: bool = True) -> None:
+    """Remove keys, certificates, ssconf, register, state, and the list of allowed storage directories.
+
+    The disks of instances and the logs stay. Harmless where nothing is left.
+    """
     try:
-        etcd = (paths.state_settings, paths.etcd_directory)
-        for path in (*keys, *ssconf, *databases, *former_states, *etcd, paths.tasks):
+        for path in cluster_files(paths, storage_list=storage_list):
             _remove(path)
-        if storage_list:
-            _remove(paths.file_storage_paths)
-        _remove(paths.register)  # the last: until then the node says that it belongs to a cluster
         if paths.data.is_dir():
             sync_directory(paths.data)
     except OSError as err:
         raise HostError(f"cannot remove {err.filename}: {err.strerror}") from err
 
 
+async def stop_daemons(daemons: Daemons) -> None:
+    """All of this node, those that others work for last."""
+    for name in (CONFD, RAPI, MASTERD, MOND, ETCD, NODED):
+        await daemons.stop(name)
+
+
 async def destroy(paths: Paths, daemons: Daemons) -> None:
     """The end of a cluster on its last node: stop the daemons, then remove its data."""
-    await daemons.stop(CONFD)
-    await daemons.stop(RAPI)
-    await daemons.stop(MASTERD)
-    await daemons.stop(MOND)
-    await daemons.stop(ETCD)
-    await daemons.stop(NODED)
+    await stop_daemons(daemons)
     forget_cluster(paths)
 
 

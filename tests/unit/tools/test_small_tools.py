@@ -76,11 +76,29 @@ def test_values_are_asked_of_confd(
 
 @pytest.mark.parametrize(
     "module",
-    ["check_cert_expired", "cfgupgrade", "cleaner", "fmtjson", "query_config", "sanitize_config"],
+    [
+        "check_cert_expired",
+        "cfgupgrade",
+        "cleaner",
+        "ensure_dirs",
+        "fmtjson",
+        "listrunner",
+        "lvmstrap",
+        "node_cleanup",
+        "query_config",
+        "sanitize_config",
+    ],
 )
 def test_help_loads_nothing_heavy(module: str) -> None:
-    heavy = {"asyncio", "msgspec", "cryptography", "sqlite3"}
-    if module in ("cleaner", "query_config", "sanitize_config"):
+    heavy = {"asyncio", "asyncssh", "msgspec", "cryptography", "sqlite3"}
+    if module in (
+        "cleaner",
+        "listrunner",
+        "lvmstrap",
+        "node_cleanup",
+        "query_config",
+        "sanitize_config",
+    ):
         heavy -= {"asyncio"}
     program = (
         f"import sys; import ganeti.tools.{module} as tool\n"

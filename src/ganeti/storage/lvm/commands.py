@@ -155,6 +155,16 @@ def set_allocatable(device: str, *, allocatable: bool) -> Words:
     return ["pvchange", "--allocatable", "y" if allocatable else "n", "--", checked_device(device)]
 
 
+def create_physical(device: str) -> Words:
+    """`pvcreate`, whatever was on the device."""
+    return ["pvcreate", "--yes", "-ff", "--", checked_device(device)]
+
+
+def create_group(group: str, devices: Sequence[str]) -> Words:
+    """`vgcreate` of physical volumes."""
+    return ["vgcreate", "--", checked(group, "volume group"), *map(checked_device, devices)]
+
+
 def drop_missing(group: str) -> Words:
     """`vgreduce` that gives up physical volumes which are gone, and what lay on them (S6)."""
     return ["vgreduce", "--removemissing", "--force", "--", checked(group, "volume group")]

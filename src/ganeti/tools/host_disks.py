@@ -1,0 +1,136 @@
+"""The disks of this host, what uses them, and which of them may become volumes' room; reads `/sys` and `/proc`."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ganeti.base.errors import ErrorCode, PrereqError
+
+SECTOR = 512
+"""What sysfs counts sizes in, whatever the disk has."""
+VIRTUAL = ("loop", "ram", "zram", "dm-", "sr", "fd", "drbd", "nbd", "rbd", "mtdblock")
+"""What is no disk of its own."""
+_NUMBER, _PLACE, _SOURCE = 2, 4, 2
+"""Where they are in a line of mountinfo, the last of them counted from the line's separator."""
+
+
+@dataclass(frozen=True)
+class HostDisk:
+    """A whole disk; `uses` say what it is used for, or why it cannot be."""
+
+    name: str
+    size: int
+    """Bytes."""
+    is_removable: bool = False
+    parts: tuple[str, ...] = ()
+    """The names of its partitions."""
+    uses: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return f"/dev/{self.name}"
+
+
+def disks_of(root: Path, groups: Mapping[str, str]) -> list[HostDisk]:
+    """All disks, by name; `groups` are physical volumes (names below /dev) with their groups."""
+    blocks = root / "sys" / "block"
+    names = [
+        one for one in sorted(path.name for path in blocks.iterdir()) if not one.startswith(VIRTUAL)
+    ]
+    mounts, swaps = _mounts(root), _swaps(root)
+    return [_disk(blocks / name, groups, mounts, swaps) for name in names]
+
+
+def _disk(
+    place: Path, groups: Mapping[str, str], mounts: Mapping[str, str], swaps: Collection[str]
+) -> HostDisk:
+    parts = sorted(path.parent.name for path in place.glob("*/partition"))
+    size = int(_read(place / "size") or 0) * SECTOR
+    uses = []
+    if not size:
+        uses.append("has no medium")
+    if _read(place / "ro") == "1":
+        uses.append("is read-only")
+    for one in (place, *(place / part for part in parts)):
+        name = _device(one.name)
+        uses += [f"{name} {what}" for what in _uses(one, name, groups, mounts, swaps)]
+    return HostDisk(
+        _device(place.name),
+        size,
+        _read(place / "removable") == "1",
+        tuple(_device(part) for part in parts),
+        tuple(uses),
+    )
+
+
+def _uses(
+    place: Path,
+    name: str,
+    groups: Mapping[str, str],
+    mounts: Mapping[str, str],
+    swaps: Collection[str],
+) -> Iterable[str]:
+    mounted = mounts.get(_read(place / "dev")) or mounts.get(f"/dev/{name}")
+    if mounted:
+        yield f"is mounted at {mounted}"
+    if name in swaps:
+        yield "has swap"
+    if name in groups:
+        yield f"is a physical volume of {groups[name] or 'no group yet'}"
+    holders = sorted(path.name for path in (place / "holders").glob("*"))
+    if holders and name not in groups:
+        yield f"is held by {', '.join(holders)}"
+
+
+def _device(name: str) -> str:
+    """What sysfs writes as ! is a directory of /dev."""
+    return name.replace("!", "/")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _mounts(root: Path) -> dict[str, str]:
+    """Device number and path of what is mounted -> where."""
+    found: dict[str, str] = {}
+    for line in _read(root / "proc" / "self" / "mountinfo").splitlines():
+        words = line.split()
+        for device in (words[_NUMBER], words[words.index("-") + _SOURCE]):
+            found.setdefault(device, words[_PLACE])
+    return found
+
+
+def _swaps(root: Path) -> set[str]:
+    lines = _read(root / "proc" / "swaps").splitlines()[1:]
+    return {line.split()[0].removeprefix("/dev/") for line in lines}
+
+
+def chosen(
+    disks: Iterable[HostDisk], names: Collection[str] | None, *, removable: bool
+) -> list[HostDisk]:
+    """The named disks, or (None) all that are unused; PrereqError if one cannot be taken, or there is none."""
+    known = {disk.name: disk for disk in disks}
+    if names is None:
+        found = [disk for disk in known.values() if not problem_of(disk, removable=removable)]
+        if not found:
+            raise PrereqError("no disk is unused", ErrorCode.NO_RESOURCES)
+        return found
+    wanted = dict.fromkeys(name.removeprefix("/dev/") for name in names)
+    for name in wanted:
+        if name not in known:
+            raise PrereqError(f"there is no disk {name}: see diskinfo", ErrorCode.UNKNOWN_ENTITY)
+        if why := problem_of(known[name], removable=removable):
+            raise PrereqError(f"{name} cannot be taken: {why}", ErrorCode.WRONG_STATE)
+    return [known[name] for name in wanted]
+
+
+def problem_of(disk: HostDisk, *, removable: bool) -> str:
+    """Why it must not be written over; '' if it may."""
+    uses = list(disk.uses)
+    if disk.is_removable and not removable:
+        uses.append("is removable (--allow-removable)")
+    return ", ".join(uses)

@@ -1,0 +1,81 @@
+"""`node-cleanup`: take from this node what it has of a cluster that it has left."""
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ganeti.base.paths import Paths
+from ganeti.base.terminal import Parser, say
+from ganeti.tools.program import ended
+
+PROG = "node-cleanup"
+BACKUPS = "left-cluster-"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0, or 1 with the reason."""
+    args = parser().parse_args(argv)
+    if not args.yes_do_it:
+        say(
+            f"{PROG}: this ends all daemons here, and removes this node's keys, state and archive of jobs;"
+            " give --yes-do-it to do it",
+            file=sys.stderr,
+        )
+        return 1
+    return ended(PROG, lambda: asyncio.run(_clean(Paths.from_environment(), backup=args.backup)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, with Ganeti's names."""
+    made = Parser(
+        prog=PROG,
+        description="End the daemons of this node, and remove what it has of a cluster. Guests, their disks"
+        " and logs stay.",
+    )
+    made.add_argument("-d", "--debug", action="store_true", help="accepted, without effect")
+    made.add_argument("-v", "--verbose", action="store_true", help="accepted, without effect")
+    made.add_argument("--yes-do-it", "--ya-rly", action="store_true", help="really do it")
+    made.add_argument(
+        "--no-backup", dest="backup", action="store_false", help="keep no copies of what is removed"
+    )
+    return made
+
+
+async def _clean(paths: Paths, *, backup: bool) -> int:
+    from ganeti.bootstrap.daemons import Daemons  # noqa: PLC0415 - heavy
+    from ganeti.bootstrap.destroy import cluster_files, forget_cluster, stop_daemons  # noqa: PLC0415
+
+    await stop_daemons(Daemons(paths))
+    found = [path for path in cluster_files(paths) if path.exists() or path.is_symlink()]
+    if not found:
+        say("This node has nothing of a cluster.")
+        return 0
+    if backup:
+        say(f"What is removed was copied to {_keep(paths, found)}; keys are in it.")
+    forget_cluster(paths)
+    say(f"This node has left its cluster: {len(found)} files and directories were removed.")
+    return 0
+
+
+def _keep(paths: Paths, found: Iterable[Path]) -> Path:
+    """Copy them, for root only; where to."""
+    moment = time.strftime("%Y-%m-%dT%H_%M_%S", time.localtime())
+    place = paths.data / f"{BACKUPS}{moment}.{os.getpid()}"
+    place.mkdir(mode=0o700)
+    for path in found:
+        if path.is_symlink():
+            (place / path.name).symlink_to(path.readlink())
+        elif path.is_dir():
+            shutil.copytree(path, place / path.name, symlinks=True)
+        else:
+            shutil.copy2(path, place / path.name)
+    return place
+
+
+if __name__ == "__main__":
+    sys.exit(main())
