@@ -30,6 +30,7 @@ from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Cluster, GroupUuid, Node, NodeGroup, NodeUuid
 from ganeti.model.opcodes.os import OpOsDiagnose
 from ganeti.node import disk_stream
+from ganeti.node.tasks import open_port
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.fake import FakeRpc
 from ganeti.rpc.procedures.form import Nothing
@@ -87,20 +88,20 @@ class Copies:
             "out": {**both, "receives": False, "path": str(self._source)},
         }  # fmt: skip
         files = {end: self._directory / f"{end}.order" for end in orders}
-        port = files["in"].with_suffix(".port")
-        port.unlink(missing_ok=True)
+        port_file = files["in"].with_suffix(".port")
+        listener = open_port("127.0.0.1", port_file)
         processes = []
         for end, own, other in (("in", "a", "b"), ("out", "b", "a")):
             place = self._directory
             names = {"certificate": f"{own}.pem", "key": f"{own}.key", "peer": f"{other}.pem"}
             order = orders[end] | {name: str(place / file) for name, file in names.items()}
             if end == "out":
-                while not port.exists():
-                    time.sleep(0.01)
-                order["port"] = int(port.read_text())
+                order["port"] = int(port_file.read_text())
             files[end].write_text(json.dumps(order))
             words = [sys.executable, "-m", disk_stream.__name__, str(files[end])]
-            processes.append(subprocess.Popen(words))
+            stdin = listener.fileno() if end == "in" else subprocess.DEVNULL
+            processes.append(subprocess.Popen(words, stdin=stdin))
+        listener.close()
         self._check(*[process.wait() for process in processes])
 
     def _options(self, own: str, other: str) -> str:

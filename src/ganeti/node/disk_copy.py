@@ -1,7 +1,7 @@
 """The program that copies one disk to another node: `python -m ganeti.node.disk_copy ROLE ORDER`.
 
-It runs as a task of the node (`tasks.py`), so it outlives the node daemon. The order is a file for
-root's eyes only. Both ends show their node's certificate and accept exactly the other's; a token
+It runs as a task of the node (`tasks.py`), so it outlives the node daemon. The receiver's standard input is the
+port where it is called. The order is a file for root's eyes only. Both ends show their node's certificate and accept exactly the other's; a token
 binds the connection to this one disk.
 
     sender -> receiver   token and size, one line of JSON
@@ -31,7 +31,7 @@ from ganeti.base.errors import GanetiError, HostError
 from ganeti.base.files import write_atomically
 from ganeti.base.terminal import say
 from ganeti.model import wire
-from ganeti.node.first_words import Expected, listen, read_line
+from ganeti.node.first_words import Expected, listen, read_line, standard_input
 
 SEND, RECEIVE = "send", "receive"
 CHUNK = 1024 * 1024
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     role, file = argv[0], Path(argv[1])
     try:
         order = wire.decode(file.read_bytes(), CopyOrder, what=str(file))
-        result = send(order, file) if role == SEND else receive(order, file)
+        result = send(order, file) if role == SEND else receive(order)
         write_atomically(file.with_suffix(".result"), json.dumps(result).encode())
     except (GanetiError, OSError, ValueError, zlib.error) as err:
         say(err, file=sys.stderr)
@@ -197,9 +197,9 @@ def _say_progress(file: Path, done: int, total: int) -> None:
 # --- the receiver ----------------------------------------------------------------------------
 
 
-def receive(order: CopyOrder, file: Path) -> dict[str, Any]:
+def receive(order: CopyOrder) -> dict[str, Any]:
     """Wait for the sender, write what it sends, and sync it; then tell the sender."""
-    with _expected(order, file) as stream:
+    with _expected(order) as stream:
         try:
             digest = _write_all(order, stream)
         except (GanetiError, OSError, ValueError, zlib.error) as err:
@@ -210,20 +210,14 @@ def receive(order: CopyOrder, file: Path) -> dict[str, Any]:
     return {"sha256": digest}
 
 
-def _expected(order: CopyOrder, file: Path) -> ssl.SSLSocket:
+def _expected(order: CopyOrder) -> ssl.SSLSocket:
     """The connection of the one sender that is meant; others are hung up on."""
     expected = Expected(
         tls.server_context(Path(order.certificate), Path(order.key), Path(order.authority)),
         lambda stream: _check_peer(stream, order.peer),
         lambda line: _check_greeting(_object(line), order),
     )
-    port_file = file.with_suffix(".port")
-    found = listen(
-        order.address,
-        expected,
-        wait_s=WAIT_S,
-        listens=lambda port: write_atomically(port_file, str(port).encode()),
-    )
+    found = listen(standard_input(), expected, wait_s=WAIT_S)
     if found is None:
         raise HostError(f"nobody sent the disk within {WAIT_S:g} s")
     found[0].settimeout(SILENCE_S)

@@ -1,6 +1,7 @@
 """The program that carries one disk's data to or from another node: `python -m ganeti.node.disk_stream ORDER`.
 
-It runs as a task of the node (`tasks.py`), so it outlives the node daemon. Its environment is that of
+It runs as a task of the node (`tasks.py`), so it outlives the node daemon. The receiver's standard input is the
+port where it is called. Its environment is that of
 the script, if one is run; what belongs to Python only is not handed on. Every program that it starts
 keeps the task's lock open, so whatever one leaves behind is found.
 """
@@ -24,7 +25,7 @@ from ganeti.base.files import write_atomically
 from ganeti.base.terminal import say
 from ganeti.model import wire
 from ganeti.model.compression import COMPRESSIONS
-from ganeti.node.first_words import read_line
+from ganeti.node.first_words import read_line, standard_input
 from ganeti.node.stream_ends import ProgramFailed, Sink, Source, open_sink, open_source
 from ganeti.node.stream_frames import (
     CHUNK,
@@ -69,6 +70,8 @@ class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What the receiver's data must have; '': any."""
     digests: bool = False
     """The sender says what its data has."""
+    sealed: bool = True
+    """The sender seals its frames; not if the receiver knows the digest of the data."""
     form: str = DUMP
     """`raw`, `script` or `dump`."""
     hold: bool = False
@@ -154,7 +157,8 @@ class _Sender:
         try:
             try:
                 with open_source(order.path, order.argv, order.size, own_environment()) as source:
-                    said = Greeting(order.form, order.compress, secrets.token_bytes(KEY_BYTES))
+                    key = secrets.token_bytes(KEY_BYTES) if order.sealed else b""
+                    said = Greeting(order.form, order.compress, key)
                     there.write(greeting(order.token, said))
                     length, digest, seal = self._send(source, FrameWriter(there.write, said.key))
                 answer = answer_of(read_line(there.read))
@@ -229,11 +233,10 @@ class _Receiver:
         begun = time.monotonic()
         order = self._order
         there, self._theirs = accept(
-            order.address,
+            standard_input(),
             order.tls,
             wait_s=order.wait_s,
-            listens=self._say_port,
-            greet=lambda line: check_greeting(line, order.token),
+            greet=lambda line: check_greeting(line, order.token, has_digest=bool(order.sha256)),
         )
         try:
             try:
@@ -249,9 +252,6 @@ class _Receiver:
         finally:
             there.close()
         return result
-
-    def _say_port(self, port: int) -> None:
-        write_atomically(self._file.with_suffix(".port"), str(port).encode())
 
     def _hold(self, there: Connection, result: dict[str, Any]) -> None:
         """All is synced: say so here, and wait until the master has what it needs to keep it."""

@@ -2,9 +2,12 @@
 
 Anybody can connect, and say nothing. So all who have connected are heard beside each other, and the right one is
 through at once. Too many silent ones push out the one that has been silent for longest.
+
+The port is open before the program that hears callers has begun: who calls it begins meanwhile, too.
 """
 
 import contextlib
+import os
 import selectors
 import socket
 import ssl
@@ -53,24 +56,26 @@ class Expected(Generic[Said]):
     """What its first line means; GanetiError or ValueError if it means something else."""
 
 
+def standard_input() -> socket.socket:
+    """The port that was opened for this program."""
+    return socket.socket(fileno=os.dup(sys.stdin.fileno()))
+
+
 def listen(
-    address: str, expected: Expected[Said], *, wait_s: float, listens: Callable[[int], None]
+    listener: socket.socket, expected: Expected[Said], *, wait_s: float
 ) -> tuple[ssl.SSLSocket, Said] | None:
     """The connection that is meant, which does not block, and what it said; None if it does not come in time.
 
-    `listens` is told the port; nobody is accepted any more afterwards. HostError if nothing can listen.
+    Nobody is accepted any more afterwards, whoever else has the socket.
     """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     end = time.monotonic() + wait_s
-    try:
-        listener = socket.create_server((address, 0), family=family, backlog=CALLERS)
-    except OSError as err:
-        raise HostError(f"nothing can listen for the data: {err}") from err
     with listener, contextlib.closing(_Callers(listener, expected)) as callers:
-        listens(listener.getsockname()[1])
-        while (left := end - time.monotonic()) > 0:
-            if (found := callers.next(left)) is not None:
-                return found
+        try:
+            while (left := end - time.monotonic()) > 0:
+                if (found := callers.next(left)) is not None:
+                    return found
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
     return None
 
 

@@ -93,7 +93,7 @@ class Greeting(NamedTuple):
     form: str
     pack: str
     key: bytes
-    """For the seal; used for one stream only."""
+    """For the seal; used for one stream only. Empty: there is none, the receiver has the digest of the data."""
 
 
 def greeting(token: str, said: Greeting) -> bytes:
@@ -108,8 +108,8 @@ def greeting(token: str, said: Greeting) -> bytes:
     return json.dumps(line).encode() + b"\n"
 
 
-def check_greeting(line: bytes, token: str) -> Greeting:
-    """What who means this transfer says; HostError if it does not."""
+def check_greeting(line: bytes, token: str, *, has_digest: bool) -> Greeting:
+    """What who means this transfer says; HostError if it does not, or has no seal where nothing else tells what is whole."""
     try:
         found = json.loads(line)
     except ValueError as err:
@@ -121,8 +121,8 @@ def check_greeting(line: bytes, token: str) -> Greeting:
     try:
         key = bytes.fromhex(str(found.get("key")))
     except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
+        key = b"none"
+    if len(key) != KEY_BYTES and (key or not has_digest):
         raise HostError("the sender names no key for its seal")
     return Greeting(str(found.get("form")), str(found.get("pack")), key)
 
@@ -166,17 +166,18 @@ def _is_zeros(view: memoryview, at: int) -> bool:
 
 
 class _Seal:
-    """Poly1305 of all frames; what it is asked for costs a fraction of a digest."""
+    """Poly1305 of all frames; what it is asked for costs a fraction of a digest. Without a key it is nothing."""
 
     def __init__(self, key: bytes) -> None:
-        self._made = Poly1305(key)
+        self._made = Poly1305(key) if key else None
 
     def add(self, *parts: Piece) -> None:
-        for part in parts:
-            self._made.update(part)
+        if self._made is not None:
+            for part in parts:
+                self._made.update(part)
 
     def finish(self) -> bytes:
-        return self._made.finalize()
+        return bytes(SEAL_BYTES) if self._made is None else self._made.finalize()
 
 
 class FrameWriter:

@@ -115,20 +115,15 @@ def connect(address: str, port: int, files: TlsFiles) -> Connection:
 
 
 def accept(
-    address: str,
-    files: TlsFiles,
-    *,
-    wait_s: float,
-    listens: Callable[[int], None],
-    greet: Callable[[bytes], Greeting],
+    listener: socket.socket, files: TlsFiles, *, wait_s: float, greet: Callable[[bytes], Greeting]
 ) -> tuple[Connection, Greeting]:
     """The one caller that shows the right certificate and whose first line is right; all others are hung up on.
 
-    `listens` is told the port; nobody is accepted any more afterwards. HostError if it does not come in time.
+    Nobody is accepted any more afterwards. HostError if it does not come in time.
     """
     context = tls.server_context(files.certificate, files.key, files.peer)
     expected = Expected(context, lambda stream: _check(stream, files), greet)
-    found = listen(address, expected, wait_s=wait_s, listens=listens)
+    found = listen(listener, expected, wait_s=wait_s)
     if found is None:
         raise HostError(f"nobody sent the data within {wait_s:g} s")
     return Connection(found[0], SILENCE_S), found[1]

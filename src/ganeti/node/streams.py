@@ -5,10 +5,12 @@ import contextlib
 import hashlib
 import os
 import shutil
+import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,8 @@ from ganeti.node.disk_stream import StreamOrder
 from ganeti.node.disks import DeviceFactory, InstanceDisks
 from ganeti.node.export_directory import ExportDirectory
 from ganeti.node.instance_locks import InstanceLocks
-from ganeti.node.tasks import Tasks
+from ganeti.node.tasks import Program, Tasks, open_port
 from ganeti.node.transfer_keys import TransferKeys
-from ganeti.node.transfers import written_port
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.form import Nothing
 from ganeti.rpc.procedures.streams import (
@@ -118,7 +119,7 @@ class Streams:
         """Begin to wait for the sender; the program ends by itself if none comes."""
         check_compression(args.unpack, "unpack")
         file = self._file(args.token, receives=True)
-        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         work = self._receive(file, args, call, begun)
         task = asyncio.create_task(work, name=f"stream of {args.instance_name}")
         self.receiving.add(task)
@@ -128,23 +129,26 @@ class Streams:
         if not begun.done():
             begun.cancel()
             await task  # raises why it could not begin
-        return Receiving(port=await self._port(file, task))
+        return Receiving(port=await begun)
 
     async def _receive(
-        self, file: Path, args: ReceiveArgs, call: Call, begun: "asyncio.Future[None]"
+        self, file: Path, args: ReceiveArgs, call: Call, begun: "asyncio.Future[int]"
     ) -> int:
-        """Have the disk open until all has come."""
+        """Have the disk open until all has come; `begun` gets the port."""
+        port = file.with_suffix(".port")
         async with self._start(args, call) as start:
             self._order(file, args, call, start, compress=args.unpack)
-            begun.set_result(None)
-            return await self._run(file, call.key, start)
+            program = self._program(file, start, partial(open_port, args.address, port))
+            await self.tasks.begin(call.key, program)
+            begun.set_result(int(port.read_text()))
+            return await self.tasks.complete(call.key, program)
 
     async def send(self, args: SendArgs, call: Call) -> StreamResult:
         check_compression(args.pack, "pack")
         file = self._file(args.token, receives=False)
         async with self._start(args, call) as start:
             self._order(file, args, call, start, compress=args.pack)
-            if await self._run(file, call.key, start):
+            if await self.tasks.complete(call.key, self._program(file, start)):
                 raise HostError(self._error(file))
         return self._result(file.with_suffix(".result"))
 
@@ -304,25 +308,23 @@ class Streams:
             given |= {"hold": args.hold, "wait_s": float(args.wait_s)}
         else:
             given |= {"receives": False, "port": args.port, "digests": args.digests}
+            given |= {"sealed": args.sealed}
         write_atomically(file.with_suffix(".key"), call.key.encode())
         write_atomically(file, wire.encode(wire.convert(given, StreamOrder, what="order")))
 
-    async def _run(self, file: Path, key: str, start: _Start) -> int:
+    @staticmethod
+    def _program(
+        file: Path, start: _Start, listens: Callable[[], socket.socket] | None = None
+    ) -> Program:
         # The program must find this package as the daemon did; it does not hand this on.
         own = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
-        return await self.tasks.run(
-            key,
+        return Program(
             [sys.executable, "-m", disk_stream.__name__, str(file)],
             env={**start.environment, **own},
             log_path=start.log_path or file.with_suffix(".log"),
             timeout_s=STREAM_LIMIT_S,
+            listens=listens,
         )
-
-    async def _port(self, file: Path, receiving: "asyncio.Task[int]") -> int:
-        """The port, once the program has written it down."""
-        if (port := await written_port(file, receiving)) is not None:
-            return port
-        raise HostError(f"nothing listens for the data: {self._error(file)}")
 
     def _ended(self, task: "asyncio.Task[int]") -> None:
         self.receiving.discard(task)

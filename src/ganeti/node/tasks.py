@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,11 +50,16 @@ umask 077
 record=$1 deadline=$2
 shift 2
 printf '%s\\n' "$$" >"$record.pid" && sync "$record.pid" "${{record%/*}}" || exit 1
-timeout --kill-after={KILL_DELAY_S} "$deadline" "$@" </dev/null
+timeout --kill-after={KILL_DELAY_S} "$deadline" "$@"
 status=$?
 printf '%s\\n' "$status" >"$record.status.new" || exit 1
 sync "$record.status.new" && mv "$record.status.new" "$record.status" && sync "${{record%/*}}"
 """
+
+# What a shell runs in the background has no standard input unless that is said, by a descriptor that nobody else has:
+# what is opened for it is FIRST_OPENED or above.
+FIRST_OPENED = 10
+LAUNCHER = 'exec 3<&0; "$@" <&3 3<&- &'
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +84,38 @@ class TaskOrigin:
 
     epoch: int = 0
     instance: str = ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, with what it needs besides its words."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    log_path: Path
+    """What it says is appended there."""
+    timeout_s: float
+    stdout_path: Path | None = None
+    """Where its standard output goes instead."""
+    listens: Callable[[], socket.socket] | None = None
+    """Opens the port that it has as its standard input, right before it begins: callers may come before it listens."""
+
+
+def open_port(address: str, port_file: Path) -> socket.socket:
+    """Listen at a free port, whose number goes into a file; HostError if nothing can listen."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        listener = socket.create_server((address, 0), family=family)
+    except OSError as err:
+        raise HostError(f"nothing can listen for the data: {err}") from err
+    write_atomically(port_file, str(listener.getsockname()[1]).encode())
+    return listener
+
+
+@dataclass(frozen=True)
+class _Running:
+    begun: asyncio.Event
+    end: asyncio.Task[int]
 
 
 @dataclass(frozen=True)
@@ -122,7 +160,7 @@ class Tasks:
         self._clock = clock
         self._scope = tuple(scope)
         self._origin_of = origin_of
-        self._waiting: dict[str, asyncio.Task[int]] = {}
+        self._waiting: dict[str, _Running] = {}
         self._beginning = asyncio.Lock()
         """Held from looking whether a task was begun until it is, or may not be any more."""
 
@@ -143,16 +181,29 @@ class Tasks:
         HostError if it cannot be started, if it was interrupted (the host went down), or if the key
         belongs to another program.
         """
+        return await self.complete(key, Program(argv, env, log_path, timeout_s, stdout_path))
+
+    async def complete(self, key: str, program: Program) -> int:
+        """As `run`."""
+        return await asyncio.shield(self._found(key, program).end)
+
+    async def begin(self, key: str, program: Program) -> None:
+        """As `run`, but returns once the program runs, or has run."""
+        running = self._found(key, program)
+        await running.begun.wait()
+        if running.end.done():
+            running.end.result()  # raises why it could not begin
+
+    def _found(self, key: str, program: Program) -> _Running:
         if not key:
             raise InputError("a task needs the key of its call", "key")
-        digest = _digest(argv)
-        task = self._waiting.get(key)
-        if task is None:
-            start = _Start(tuple(argv), dict(env), log_path, timeout_s, stdout_path or log_path)
-            task = asyncio.create_task(self._run(key, digest, start), name=f"task {key}")
-            self._waiting[key] = task
-            task.add_done_callback(lambda ended: self._ended(key, ended))
-        return await asyncio.shield(task)
+        found = self._waiting.get(key)
+        if found is None:
+            begun = asyncio.Event()
+            end = asyncio.create_task(self._run(key, program, begun), name=f"task {key}")
+            found = self._waiting[key] = _Running(begun, end)
+            end.add_done_callback(lambda ended: self._ended(key, begun, ended))
+        return found
 
     def running(self) -> list[str]:
         """The keys of tasks that run now, whichever daemon started them."""
@@ -198,26 +249,29 @@ class Tasks:
 
     async def close(self) -> None:
         """Stop waiting; the programs go on."""
-        tasks = list(self._waiting.values())
+        tasks = [one.end for one in self._waiting.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, key: str, task: asyncio.Task[int]) -> None:
+    def _ended(self, key: str, begun: asyncio.Event, task: asyncio.Task[int]) -> None:
         del self._waiting[key]
+        begun.set()  # if it could not begin, its waiters have the error
         if not task.cancelled():
             task.exception()  # its waiters have the error; there may be none
 
-    async def _run(self, key: str, digest: str, start: "_Start") -> int:
-        files = self._files(key)
+    async def _run(self, key: str, program: Program, begun: asyncio.Event) -> int:
+        files, digest = self._files(key), _digest(program.argv)
         async with self._beginning:
             if await asyncio.to_thread(self._is_begun, files, key, digest):
                 log.info("task %s is known here already: waiting for its end", key)
             else:
-                await asyncio.to_thread(self._begin, files, self._record(key, digest, start), start)
-        async with _bounded({start.log_path, start.stdout_path}):
+                record = self._record(key, digest, program)
+                await asyncio.to_thread(self._begin, files, record, program)
+        begun.set()
+        async with _bounded({program.log_path, program.stdout_path or program.log_path}):
             status = await _end_of(files, key)
-        await self._end_leftovers(files, key, start.log_path)
+        await self._end_leftovers(files, key, program.log_path)
         return status
 
     async def _end_leftovers(self, files: "_Files", key: str, log_path: Path) -> None:
@@ -235,11 +289,11 @@ class Tasks:
     def _files(self, key: str) -> _Files:
         return _Files(self._directory / hashlib.sha256(key.encode()).hexdigest())
 
-    def _record(self, key: str, digest: str, start: "_Start") -> _Record:
+    def _record(self, key: str, digest: str, program: Program) -> _Record:
         origin = self._origin_of(key)
         return _Record(
             key=key,
-            program=start.argv[0],
+            program=program.argv[0],
             digest=digest,
             started=self._clock.time(),
             epoch=origin.epoch,
@@ -257,7 +311,7 @@ class Tasks:
             raise HostError(f"task {key} was another program before: it ran {record.program}")
         return files.status.exists() or files.pid.exists() or is_locked(files.lock)
 
-    def _begin(self, files: _Files, record: _Record, start: "_Start") -> None:
+    def _begin(self, files: _Files, record: _Record, program: Program) -> None:
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
             write_atomically(files.record, wire.encode(record))
@@ -265,23 +319,24 @@ class Tasks:
                 lock = _open(opened, files.lock, os.O_RDWR | os.O_CREAT)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 appending = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-                output = _open(opened, start.stdout_path, appending)
-                messages = _open(opened, start.log_path, appending)
-                supervisor = supervisor_words(files.base, start.timeout_s, start.argv)
+                output = _open(opened, program.stdout_path or program.log_path, appending)
+                messages = _open(opened, program.log_path, appending)
+                port = opened.enter_context(program.listens()).fileno() if program.listens else None
+                supervisor = supervisor_words(files.base, program.timeout_s, program.argv)
                 # The launcher ends at once, so that the supervisor is nobody's child here.
                 subprocess.run(
-                    ["/bin/sh", "-c", '"$@" &', "ganeti-launch", *self._scope, *supervisor],
+                    ["/bin/sh", "-c", LAUNCHER, "ganeti-launch", *self._scope, *supervisor],
                     check=True,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL if port is None else port,
                     stdout=output,
                     stderr=messages,
                     cwd="/",
-                    env={**CLEAN_ENVIRONMENT, **start.env},
+                    env={**CLEAN_ENVIRONMENT, **program.env},
                     pass_fds=(lock,),
                     start_new_session=True,
                 )
         except (OSError, subprocess.CalledProcessError) as err:
-            raise HostError(f"{start.argv[0]} cannot be started: {err}") from err
+            raise HostError(f"{program.argv[0]} cannot be started: {err}") from err
 
     def _records(self) -> list[tuple[_Record, _Files]]:
         found = []
@@ -295,15 +350,6 @@ class Tasks:
                     continue
                 found.append((record, files))
         return found
-
-
-@dataclass(frozen=True)
-class _Start:
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    log_path: Path
-    timeout_s: float
-    stdout_path: Path
 
 
 def supervisor_words(base: Path, timeout_s: float, argv: Sequence[str]) -> list[str]:
@@ -371,7 +417,9 @@ def _is_supervisor(pid: int, files: _Files) -> bool:
 
 
 def _open(opened: contextlib.ExitStack, path: Path, flags: int) -> int:
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    first = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, FIRST_OPENED)
+    os.close(first)
     opened.callback(os.close, descriptor)
     return descriptor
 

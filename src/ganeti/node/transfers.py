@@ -1,15 +1,17 @@
 """Answers calls that copy disks to other nodes; the work is done by `disk_copy.py` as a task."""
 
-import asyncio
 import contextlib
 import hashlib
 import os
+import socket
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ganeti.base.errors import HostError, InputError, StorageError
+from ganeti.base.errors import HostError, InputError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
 from ganeti.base.tls import is_fingerprint
@@ -20,7 +22,7 @@ from ganeti.node import disk_copy
 from ganeti.node.disk_copy import COMPRESSION, RECEIVE, SEND, CopyOrder
 from ganeti.node.disks import DeviceFactory
 from ganeti.node.instance_locks import InstanceLocks
-from ganeti.node.tasks import Tasks
+from ganeti.node.tasks import Program, Tasks, open_port
 from ganeti.rpc.calls import Call, Handlers
 from ganeti.rpc.procedures.transfers import (
     DISK_LISTEN,
@@ -36,8 +38,6 @@ from ganeti.rpc.procedures.transfers import (
 
 MIB = 1024 * 1024
 COPY_LIMIT_S = 24 * 3600.0
-LISTENING_S = 30.0
-LOOK_EVERY_S = 0.02
 KEPT = 500
 """Files that are kept, some for each copy; by number, for the clock may jump while a copy goes on."""
 
@@ -58,7 +58,6 @@ class _Transfers:
     tasks: Tasks
     device: DeviceFactory
     locks: InstanceLocks
-    listening: set[asyncio.Task[int]] = field(default_factory=set)
 
     async def listen(self, args: DiskListenArgs, call: Call) -> DiskListening:
         """Begin to wait for the sender; the program ends by itself if none comes."""
@@ -66,10 +65,10 @@ class _Transfers:
             path = await self._disk(args.instance_name, args.disk)
             file = self._file(args.token, RECEIVE)
             self._order(file, args.disk, path, args)
-            waiting = asyncio.create_task(self._run(RECEIVE, file, call.key))
-            self.listening.add(waiting)
-            waiting.add_done_callback(self._ended)
-            return DiskListening(port=await self._port(file, waiting))
+            port = file.with_suffix(".port")
+            program = self._program(RECEIVE, file, partial(open_port, args.address, port))
+            await self.tasks.begin(call.key, program)
+            return DiskListening(port=int(port.read_text()))
 
     async def send(self, args: DiskSendArgs, call: Call) -> DiskSent:
         if args.compress not in COMPRESSION:
@@ -91,7 +90,7 @@ class _Transfers:
                 compress=args.compress,
                 leaves_out_zeros=sparse,
             )
-            if await self._run(SEND, file, call.key):
+            if await self.tasks.complete(call.key, self._program(SEND, file)):
                 raise HostError(f"disk {args.disk.index} was not copied: {self._said(file)}")
         result = file.with_suffix(".result").read_bytes()
         return wire.decode(result, DiskSent, what="the result of a copy")
@@ -139,24 +138,16 @@ class _Transfers:
         )
         write_atomically(file, wire.encode(order))
 
-    async def _run(self, role: str, file: Path, key: str) -> int:
+    @staticmethod
+    def _program(
+        role: str, file: Path, listens: Callable[[], socket.socket] | None = None
+    ) -> Program:
         words = [sys.executable, "-m", disk_copy.__name__, role, str(file)]
         # The program must find this package as the daemon did.
         env = {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
-        return await self.tasks.run(
-            key, words, env=env, log_path=file.with_suffix(".log"), timeout_s=COPY_LIMIT_S
+        return Program(
+            words, env, file.with_suffix(".log"), timeout_s=COPY_LIMIT_S, listens=listens
         )
-
-    async def _port(self, file: Path, waiting: "asyncio.Task[int]") -> int:
-        """The port, once the program has written it down."""
-        if (port := await written_port(file, waiting)) is not None:
-            return port
-        raise StorageError(f"nothing listens for the disk: {self._said(file)}")
-
-    def _ended(self, task: "asyncio.Task[int]") -> None:
-        self.listening.discard(task)
-        if not task.cancelled():
-            task.exception()  # the sender has heard of it
 
     def _said(self, file: Path) -> str:
         try:
@@ -173,15 +164,3 @@ def _forget_old(directory: Path) -> None:
             ages.append((path.stat().st_mtime, path))
     for _, path in sorted(ages)[:-KEPT]:
         path.unlink(missing_ok=True)
-
-
-async def written_port(file: Path, program: "asyncio.Task[int]") -> int | None:
-    """The port that a program listens at, once it has written it down; None if it ends or takes too long."""
-    port = file.with_suffix(".port")
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LISTENING_S):
-            while not program.done():
-                with contextlib.suppress(FileNotFoundError):
-                    return int(port.read_text())
-                await asyncio.sleep(LOOK_EVERY_S)
-    return None

@@ -13,6 +13,7 @@ from ganeti.base import certificates, tls
 from ganeti.base.errors import HostError
 from ganeti.node import first_words
 from ganeti.node.first_words import CALLERS, Expected, listen
+from ganeti.node.tasks import open_port
 
 WAIT_S = 50.0
 
@@ -27,12 +28,11 @@ class Listener:
             certificates.for_transfer(key, "x509-00000001", time.time())
         )
         self._files = (directory / "pem", directory / "key", directory / "pem")
-        self._known = threading.Event()
-        self._port = 0
+        self._listener = open_port("127.0.0.1", directory / "port")
+        self._port = int((directory / "port").read_text())
         self.heard: bytes | None = None
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        assert self._known.wait(WAIT_S)
 
     def call(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self._port), timeout=WAIT_S)
@@ -46,14 +46,10 @@ class Listener:
 
     def _run(self) -> None:
         expected = Expected(tls.server_context(*self._files), lambda _stream: None, self._greet)
-        found = listen("127.0.0.1", expected, wait_s=WAIT_S, listens=self._listens)
+        found = listen(self._listener, expected, wait_s=WAIT_S)
         if found is not None:
             self.heard = found[1]
             found[0].close()
-
-    def _listens(self, port: int) -> None:
-        self._port = port
-        self._known.set()
 
     @staticmethod
     def _greet(line: bytes) -> bytes:

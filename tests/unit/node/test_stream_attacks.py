@@ -24,6 +24,7 @@ from ganeti.base.errors import GanetiError, HostError, InputError
 from ganeti.node import disk_stream
 from ganeti.node.stream_frames import Greeting
 from ganeti.node.stream_tls import TlsFiles, accept, connect
+from ganeti.node.tasks import open_port
 from ganeti.rpc.procedures.streams import (
     STREAM_RECEIVE,
     STREAM_SEND,
@@ -168,15 +169,14 @@ def both_ends(
     ends = {"in": pair(directory, "a", now), "out": pair(directory, "b", now)}
     both: dict[str, Any] = {"size": size, "limit": size, "token": "t", "address": "127.0.0.1"}
     processes: list[subprocess.Popen[bytes]] = []
+    port_file = directory / "in.port"
+    listener = open_port("127.0.0.1", port_file)
     for end, peer in (("in", "out"), ("out", "in")):
         order = {**both, **parts[end], "receives": end == "in"}
         order |= {"certificate": str(ends[end].certificate), "key": str(ends[end].key)}
         order["peer"] = str(ends[peer].certificate)
         if end == "out":
-            port = directory / "in.port"
-            while processes[0].poll() is None and not port.exists():
-                time.sleep(0.02)
-            order["port"] = int(port.read_text())
+            order["port"] = int(port_file.read_text())
         file = directory / f"{end}.order"
         file.write_text(json.dumps(order))
         words = [sys.executable, "-m", disk_stream.__name__, str(file)]
@@ -184,7 +184,9 @@ def both_ends(
             calls = "write,writev,pwrite64,pwritev,pwritev2,sendfile,copy_file_range,splice"
             trace = ["-ff", "-y", "-s0", "-e", f"trace={calls}", "-e", "signal=none"]
             words = ["strace", *trace, "-o", str(directory / f"{end}.trace"), *words]
-        processes.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
+        stdin = listener.fileno() if end == "in" else subprocess.DEVNULL
+        processes.append(subprocess.Popen(words, stdin=stdin, stderr=subprocess.DEVNULL))
+    listener.close()
     return processes
 
 
@@ -256,12 +258,8 @@ def pair(directory: Path, name: str, now: float) -> TlsFiles:
 
 def listening(files: TlsFiles, heard: list[str]) -> tuple[threading.Thread, int]:
     """A receiver in a thread, until one caller greets with a line."""
-    known = threading.Event()
-    ports: list[int] = []
-
-    def listens(port: int) -> None:
-        ports.append(port)
-        known.set()
+    port_file = files.certificate.with_suffix(".port")
+    listener = open_port("127.0.0.1", port_file)
 
     def greet(line: bytes) -> Greeting:
         if line != b"hello\n":
@@ -270,7 +268,7 @@ def listening(files: TlsFiles, heard: list[str]) -> tuple[threading.Thread, int]
 
     def work() -> None:
         try:
-            there, said = accept("127.0.0.1", files, wait_s=2.0, listens=listens, greet=greet)
+            there, said = accept(listener, files, wait_s=2.0, greet=greet)
         except HostError as err:
             heard.append(str(err))
             return
@@ -280,8 +278,7 @@ def listening(files: TlsFiles, heard: list[str]) -> tuple[threading.Thread, int]
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert known.wait(20)
-    return thread, ports[0]
+    return thread, int(port_file.read_text())
 
 
 @pytest.mark.requirement("A60", "S204", "S205", "F32")

@@ -27,7 +27,7 @@ KEY = bytes(range(KEY_BYTES))
 LIMIT = 4 * CHUNK
 
 
-def sent(*pieces: bytes | int) -> bytearray:
+def sent(*pieces: bytes | int, key: bytes = KEY) -> bytearray:
     """A stream of data and zeros, as it goes over the wire."""
     made = bytearray()
 
@@ -35,7 +35,7 @@ def sent(*pieces: bytes | int) -> bytearray:
         for part in parts:
             made.extend(part)
 
-    frames = FrameWriter(write, KEY)
+    frames = FrameWriter(write, key)
     for piece in pieces:
         if isinstance(piece, int):
             frames.zeros(piece)
@@ -46,7 +46,7 @@ def sent(*pieces: bytes | int) -> bytearray:
     return made
 
 
-def received(stream: bytes | bytearray, limit: int = LIMIT) -> bytes:
+def received(stream: bytes | bytearray, limit: int = LIMIT, key: bytes = KEY) -> bytes:
     """What a reader makes of it."""
     left = memoryview(stream)
 
@@ -57,7 +57,7 @@ def received(stream: bytes | bytearray, limit: int = LIMIT) -> bytes:
         room[:] = left[: len(room)]
         left = left[len(room) :]
 
-    frames = FrameReader(take, KEY, limit)
+    frames = FrameReader(take, key, limit)
     found = b"".join(bytes(zeros) + bytes(data) for zeros, data in frames.pieces())
     assert frames.length == len(found)
     assert frames.seal
@@ -68,6 +68,7 @@ def test_what_is_sent_is_received() -> None:
     data = os.urandom(CHUNK)
     assert received(sent(data, 3 * PIECE, b"end")) == data + bytes(3 * PIECE) + b"end"
     assert received(sent()) == b""
+    assert received(sent(data, 100, key=b""), key=b"") == data + bytes(100)
 
 
 @pytest.mark.requirement("A61", "G14")
@@ -101,7 +102,11 @@ def test_more_than_is_possible_is_refused_before_it_is_taken() -> None:
 @pytest.mark.requirement("A61", "A43")
 def test_only_who_knows_the_token_is_heard() -> None:
     said = Greeting("raw", "none", KEY)
-    assert check_greeting(greeting("token", said), "token") == said
+    assert check_greeting(greeting("token", said), "token", has_digest=False) == said
+    keyless = Greeting("raw", "none", b"")
+    assert check_greeting(greeting("token", keyless), "token", has_digest=True) == keyless
+    with pytest.raises(HostError, match="no key"):
+        check_greeting(greeting("token", keyless), "token", has_digest=False)
     good = json.loads(greeting("token", said))
     for line, text in (
         (b"GET / HTTP/1.1\r\n", "something else"),
@@ -112,7 +117,7 @@ def test_only_who_knows_the_token_is_heard() -> None:
         (json.dumps({**good, "key": KEY.hex()[2:]}).encode(), "no key"),
     ):
         with pytest.raises(HostError, match=text):
-            check_greeting(line, "token")
+            check_greeting(line, "token", has_digest=True)
 
 
 def test_whole_pieces_of_zeros_are_told_from_data() -> None:

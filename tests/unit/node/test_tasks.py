@@ -3,7 +3,10 @@ import contextlib
 import os
 import signal
 import stat
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,15 @@ import pytest
 from ganeti.base.clock import FrozenClock
 from ganeti.base.errors import HostError, InputError
 from ganeti.node import tasks as node_tasks
-from ganeti.node.tasks import RECORD_LIFETIME_S, SUPERVISOR, TIMED_OUT, Tasks, supervisor_words
+from ganeti.node.tasks import (
+    RECORD_LIFETIME_S,
+    SUPERVISOR,
+    TIMED_OUT,
+    Program,
+    Tasks,
+    open_port,
+    supervisor_words,
+)
 
 
 class Bench:
@@ -166,15 +177,21 @@ def command_lines() -> list[bytes]:
 
 def kill_session(supervisor: int) -> None:
     session = os.getsid(supervisor)
-    members = []
+    os.kill(supervisor, signal.SIGKILL)
+    while members := _members(session):  # one may begin another before it is ended
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _members(session: int) -> list[int]:
+    found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
-            if os.getsid(int(entry.name)) == session:
-                members.append(int(entry.name))
-    os.kill(supervisor, signal.SIGKILL)
-    for pid in members:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            alive = (entry / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+            if alive and os.getsid(int(entry.name)) == session:
+                found.append(int(entry.name))
+    return found
 
 
 async def test_a_task_that_was_recorded_but_never_started_is_started(bench: Bench) -> None:
@@ -279,3 +296,26 @@ async def test_a_program_that_kills_its_parent_has_failed_and_is_ended(bench: Be
     assert await bench.run(tasks, "kill -9 $PPID; exec sleep 76543") == 128 + 9
     assert tasks.running() == []
     assert b"sleep\x0076543\0" not in command_lines()
+
+
+HEARS = "import socket; socket.socket(fileno=0).accept()[0].sendall(b'hello')"
+
+
+async def test_a_port_is_open_before_its_program_begins_and_only_once(
+    bench: Bench, tmp_path: Path
+) -> None:
+    port_file = tmp_path / "port"
+    opened = partial(open_port, "127.0.0.1", port_file)
+    program = Program([sys.executable, "-c", HEARS], {}, bench.log, 60, listens=opened)
+    tasks = bench.daemon()
+    await asyncio.gather(*(tasks.begin("7/0/1", program) for _ in range(2)))
+    port = int(port_file.read_text())
+    await bench.daemon().begin("7/0/1", program)
+    assert int(port_file.read_text()) == port
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await reader.read() == b"hello"
+    writer.close()
+    assert await tasks.complete("7/0/1", program) == 0
+    elsewhere = replace(program, listens=partial(open_port, "192.0.2.1", port_file))
+    with pytest.raises(HostError, match="nothing can listen"):
+        await tasks.begin("7/0/2", elsewhere)

@@ -78,11 +78,15 @@ class Receiving(Message, frozen=True, kw_only=True):
 
 
 class SendArgs(_End, frozen=True, kw_only=True):
-    """Send to who listens, compressed by `pack`; say the digest of the data if `digests`."""
+    """Send to who listens, compressed by `pack`; say the digest of the data if `digests`.
+
+    Without `sealed` the receiver must have been told the digest.
+    """
 
     port: int
     pack: str = "none"
     digests: bool = False
+    sealed: bool = True
 
 
 class StreamResult(Message, frozen=True, kw_only=True):
