@@ -1,8 +1,10 @@
 """`make check` runs some of the many cases of a test; `make test` runs them all.
 
-`@pytest.mark.sampled(5)` is for a test whose cases are alike: every call that may fail, every batch of
-histories.  With `--sampled` five of them are run, others each time.  `sampled(0)` is for a test that takes
-seconds and has no cases: it is left out.  hypothesis tries `EXAMPLES`, where a test does not say how many.
+With `--sampled` at most `USUAL` cases of each test are run, others each time.  `@pytest.mark.sampled(20)`
+says another number, for a test whose cases are less alike, or take longer.  `sampled(0)` is for a test that
+takes a second of processor time and adds little to its neighbours: it is left out.  hypothesis tries
+`EXAMPLES`, where a test does not say how many.
+
 The choice follows the seed of the random order, which is printed first: `--randomly-seed=SEED --sampled`
 chooses the same again.
 """
@@ -12,6 +14,9 @@ from collections.abc import Iterable
 
 import hypothesis
 import pytest
+
+USUAL = 3
+"""Cases of a test that says nothing else."""
 
 EXAMPLES = 20
 """Instead of a hundred."""
@@ -27,9 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--sampled", action="store_true", help="of the cases marked `sampled(count)` run so many"
-    )
+    parser.addoption("--sampled", action="store_true", help="of the cases of each test run some")
 
 
 def chosen(cases: Iterable[str], count: int, seed: object) -> frozenset[str]:
@@ -47,14 +50,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
     for item in items:
+        test = item.nodeid.split("[", 1)[0]
+        cases.setdefault(test, []).append(item.nodeid)
         if marker := item.get_closest_marker("sampled"):
-            test = item.nodeid.split("[", 1)[0]
-            cases.setdefault(test, []).append(item.nodeid)
             (counts[test],) = marker.args
     left_out = {
         case
         for test, all_ in cases.items()
-        for case in set(all_) - chosen(all_, counts[test], seed)
+        if len(all_) > (count := counts.get(test, USUAL))
+        for case in set(all_) - chosen(all_, count, seed)
     }
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]

@@ -203,10 +203,6 @@ class WatchedRpc(FakeRpc):
         """The changing procedures that were called, in order."""
         return [call.procedure for call in self.changing_calls]
 
-    def reset(self) -> None:
-        """Forget what was called."""
-        self.forget_calls()
-
 
 class PushedFiles:
     """The facts that nodes have as files, as if the distributor were always done."""

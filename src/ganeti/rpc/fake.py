@@ -61,8 +61,8 @@ class FakeRpc:
         self._faults: dict[int, Fault] = {}
         self._changing = 0
 
-    def forget_calls(self) -> None:
-        """Begin the records anew."""
+    def reset(self) -> None:
+        """Forget what was called."""
         self.calls.clear()
         self.changing_calls.clear()
 

@@ -55,6 +55,7 @@ def test_the_level_can_be_lowered(tmp_path: Path) -> None:
     assert "this too" in path.read_text()
 
 
+@pytest.mark.sampled(0)
 def test_a_flood_is_cut_off_and_the_process_goes_on(tmp_path: Path) -> None:
     with logging_to(tmp_path / "daemon.log", "ganeti-test"):
         for number in range(20_000):

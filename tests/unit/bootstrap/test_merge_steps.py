@@ -348,6 +348,7 @@ async def test_wherever_it_is_killed_before_a_node_leaves_it_goes_back_or_on(
             assert all(world.state[one.name]["keys"] == [] for one in world.theirs.nodes.values())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("S46")
 @pytest.mark.parametrize("kind", [PrereqError, Cut])
 async def test_after_the_first_node_has_left_it_only_goes_on(

@@ -76,6 +76,7 @@ async def test_a_sweep_comes_by_itself_once_there_is_much_more_than_before() -> 
         assert gone() is None
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("S202")
 @pytest.mark.parametrize("busy_s", [600.0, 10 * LONGEST_WAIT_S])
 @apart

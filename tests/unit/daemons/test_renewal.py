@@ -243,7 +243,7 @@ async def test_a_node_that_is_marked_offline_is_not_waited_for(world: World) -> 
     assert not world.nodes[0].accepts(world.first[1])
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(0)
 @pytest.mark.parametrize("authority", [False, True])
 @pytest.mark.parametrize("next_master", [pytest.param(0, marks=pytest.mark.soak), 1])
 async def test_whoever_is_the_master_next_goes_on_where_the_last_one_died(

@@ -108,6 +108,7 @@ async def test_a_loop_that_only_waits_is_not_blamed() -> None:
     assert watchdog.statistics().longest_ms == 0
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.timeout(90)
 def test_an_alarm_while_the_loop_logs_never_lets_it_wait_for_itself(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -150,7 +150,7 @@ async def check(rig: Rig, story: Story, seen: int) -> None:
     assert not rig.locks.owners()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("G1", "G2", "G6", "G7", "G8", "G9", "G11", "F11", "F15")
 @pytest.mark.parametrize(
     "fault",

@@ -52,6 +52,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("what", LEFT_OUT)
 def test_without_it_a_promise_is_broken(what: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ def conflict(one: LockRequest, other: LockRequest) -> bool:
     return bool(one.names & other.names)
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("S13", "S15", "G10")
 @pytest.mark.parametrize(
     "seeds", [range(30), pytest.param(range(30, 400), marks=pytest.mark.soak)], ids=["few", "many"]

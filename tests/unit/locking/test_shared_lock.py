@@ -501,6 +501,7 @@ async def test_statistics_say_who_holds_and_who_waits_since_when(scene: Scene) -
     assert since == [pytest.approx(8), pytest.approx(7)]
 
 
+@pytest.mark.sampled(0)
 async def test_ten_thousand_waiters_are_served_without_trouble(scene: Scene) -> None:
     asyncio.get_running_loop().set_debug(False)
     scene.lock.try_acquire(-1, EXCLUSIVE)

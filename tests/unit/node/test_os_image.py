@@ -77,6 +77,7 @@ def test_the_definition_is_one_that_nodes_take(bench: Bench) -> None:
     assert set(found.scripts) >= {"create", "rename", "verify"}
 
 
+@pytest.mark.sampled(0)
 def test_the_scripts_write_the_disk_and_the_seed_and_rename_it(bench: Bench) -> None:
     convert = ["qemu-img", "convert", "-f", "raw", "-O", "qcow2"]
     subprocess.run([*convert, bench.images / "disk.raw", bench.images / "disk.qcow2"], check=True)

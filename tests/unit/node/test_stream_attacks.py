@@ -203,6 +203,7 @@ def written_to_files(directory: Path) -> dict[str, int]:
     return found
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.requirement("S211")
 @pytest.mark.parametrize("form", ["raw", "script"])

@@ -17,7 +17,7 @@ SMALL = Instance("small", 512, 1024, 1, template="plain", disks=(1024,))
 LARGE = Instance("large", 8192, 10240, 1, template="plain", disks=(10240,))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("seed", range(4))
 def test_what_leaves_is_on_other_nodes_and_no_node_has_too_much(seed: int, full: bool) -> None:

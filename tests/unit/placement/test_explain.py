@@ -48,7 +48,7 @@ def has_lone_node(given: Cluster) -> bool:
     return any(online.count(group.uuid) == 1 for group in given.groups)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", WORLDS, ids=repr)
 @pytest.mark.parametrize("template", ["plain", "drbd"])
 def test_hail_explains_as_the_master_does(

@@ -46,7 +46,7 @@ REQUESTS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("S162", "S235")
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: one["type"])
 def test_a_broken_message_is_answered(request_: dict[str, Any]) -> None:

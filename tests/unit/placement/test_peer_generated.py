@@ -31,6 +31,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("template", ["drbd", "plain"])
 def test_hail_answers_as_the_peer(peer: Peer, tmp_path: Path, kind: Kind, template: str) -> None:
@@ -92,6 +93,7 @@ EMPTY = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("S187")
 @pytest.mark.parametrize("name", EMPTY)
 @pytest.mark.parametrize("more", [[], ["--no-capacity-checks"]], ids=["checked", "unchecked"])
@@ -112,6 +114,7 @@ def test_hspace_shrinks_as_the_peer_does(
     assert capsys.readouterr().out == peer.run("hspace", *words)[0]
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("S187")
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("option", ["--accept-existing-errors", "--independent-groups"])

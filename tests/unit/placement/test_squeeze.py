@@ -126,6 +126,7 @@ def generated(seed: int) -> Cluster:
     return replace(cluster, nodes=nodes, instances=instances)
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.timeout(60)
 def test_the_peer_gives_up_and_brings_back_the_same_nodes(tmp_path: Path) -> None:
     peer = Peer()

@@ -170,6 +170,7 @@ def test_a_strange_description_is_refused(old: str, new: str, text: str) -> None
         parse_description(THEIRS.replace(old, new, 1))
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("A54")
 def test_a_huge_description_is_refused_quickly() -> None:
     for many in (

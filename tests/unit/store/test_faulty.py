@@ -224,6 +224,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("G1", "G2", "G4")
 @settings(max_examples=150, deadline=None)
 @given(STEPS)

@@ -91,6 +91,7 @@ def test_what_ends_within_the_grace_time_is_no_leak() -> None:
     assert leaks_since(before, grace_s=10) == []
 
 
+@pytest.mark.sampled(0)
 def test_fixtures_fail_exactly_the_tests_that_leave_something(tmp_path: Path) -> None:
     module = tmp_path / "test_leaky.py"
     module.write_text(LEAKY_TESTS)

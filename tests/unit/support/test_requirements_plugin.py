@@ -65,6 +65,7 @@ def test_cache_reads_back_what_was_written(tmp_path: Path) -> None:
     assert [path.name for path in cache.parent.iterdir()] == ["passed.json"]
 
 
+@pytest.mark.sampled(0)
 def test_only_functions_of_which_all_parameters_passed_are_recorded(tmp_path: Path) -> None:
     (tmp_path / "test_rows.py").write_text(
         "import pytest\n"

@@ -29,6 +29,12 @@ def test_with_few(number):
 
 
 @pytest.mark.parametrize("number", range(5))
+def test_that_says_nothing(number):
+    pass
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("number", range(5))
 def test_that_is_always_whole(number):
     pass
 
@@ -47,9 +53,9 @@ def test_the_choice_is_the_same_for_a_seed_in_any_order_and_another_for_another(
     assert chosen(CASES, 1000, 1) == set(CASES)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(0)
 @pytest.mark.parametrize(
-    ("options", "count"), [([], 28), (["--sampled"], 10), (["--sampled", "-m", "not soak"], 10)]
+    ("options", "count"), [([], 33), (["--sampled"], 13), (["--sampled", "-m", "not soak"], 13)]
 )
 def test_only_where_it_is_asked_for_a_part_of_the_cases_is_run(
     tmp_path: Path, options: list[str], count: int

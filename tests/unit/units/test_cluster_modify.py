@@ -209,11 +209,11 @@ async def test_the_cluster_s_address_is_taken_in_the_old_way_and_given_in_the_ne
         )
     )
     for by_script in (True, False):
-        del master.rpc.calls[:]
+        master.rpc.reset()
         await changed(master, use_external_mip_script=by_script)
         acts = [(call.procedure, call.args.by_script) for call in master.rpc.changing_calls]
         assert acts == [("master_ip_down", not by_script), ("master_ip_up", by_script)]
-    del master.rpc.calls[:]
+    master.rpc.reset()
     await changed(master, use_external_mip_script=False)
     assert master.rpc.acts() == []
 

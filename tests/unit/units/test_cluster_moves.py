@@ -192,6 +192,7 @@ async def test_signatures_count_unless_the_administrator_switched_that_off(
     clusters.check_nothing_is_left()
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("S219", "S218", "S216")
 async def test_a_move_that_nobody_goes_on_with_ends_and_leaves_nothing(clusters: Clusters) -> None:
     prepared = await clusters.prepared()

@@ -160,6 +160,7 @@ async def test_each_thing_leaves_what_the_configuration_says(
     check(master, kernels)
 
 
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("G11", "F24", "F25")
 async def test_a_creation_that_fails_anywhere_leaves_nothing(
     master: Master, kernels: Kernels
@@ -429,7 +430,7 @@ async def test_a_conversion_in_place_that_fails_leaves_the_data(
         failed(view)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(0)
 @pytest.mark.requirement("G11", "G13", "F24")
 @pytest.mark.parametrize("at", [ONE, TWO])
 @pytest.mark.parametrize(("before", "after"), CONVERSIONS)

@@ -531,7 +531,7 @@ async def acts_of(story: Story) -> int:
     return count
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize("name", STORIES)
 async def test_any_call_may_fail(name: str, fault: Fault) -> None:
@@ -546,7 +546,7 @@ async def test_any_call_may_fail(name: str, fault: Fault) -> None:
         await master.end()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("name", STORIES)
 async def test_the_master_may_die_around_any_call(name: str, is_done: bool) -> None:

@@ -268,6 +268,7 @@ def test_the_report_is_readable_and_json() -> None:
     assert {"verdict", "what", "field", "text", "advice"} == data["decisions"][0].keys()
 
 
+@pytest.mark.sampled(0)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sample.documents())
 def test_what_was_imported_and_exported_is_imported_as_the_same(document: sample.Document) -> None:

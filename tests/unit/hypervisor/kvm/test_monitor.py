@@ -128,6 +128,7 @@ async def test_what_happens_meanwhile_is_not_taken_for_an_answer(
         await Monitor(path)("stop")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.requirement("A64")
 @pytest.mark.parametrize(
     "words",
