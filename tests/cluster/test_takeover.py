@@ -11,12 +11,10 @@ import pytest
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED, Daemons
 from ganeti.bootstrap.destroy import forget_cluster
-from tests.support.debian_ganeti import COMMANDS, PROGRAMS
-from tests.support.debian_packages import said_by_python, unpacked
+from tests.support.debian_ganeti import opened_by_the_original
 from tests.support.local_cluster import LocalCluster, local_cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
-READER = Path(__file__).parents[1] / "support" / "read_original_config.py"
 TOKEN_LENGTH = 100
 CHANGES = {"ctime", "mtime", "serial_no", "master_candidate"}
 """Fields that each change of an object changes, and who is a candidate, which the cluster decides."""
@@ -55,15 +53,6 @@ def add_again(cluster: LocalCluster, number: int) -> None:
         done = cluster.run(*add, stdin=token + "\n")
         assert done.status == 0, done.err
         listener.communicate(timeout=60)
-
-
-def opened_by_the_original(path: Path) -> dict[str, Any]:
-    """What its own reader and its `cfgupgrade --dry-run` say of a configuration."""
-    programs = unpacked(*COMMANDS) / PROGRAMS
-    said: dict[str, Any] = said_by_python(
-        READER, str(path), str(programs), packages=COMMANDS, below=PROGRAMS
-    )
-    return said
 
 
 def test_a_cluster_is_exported_imported_and_the_same_again(tmp_path: Path) -> None:

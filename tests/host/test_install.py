@@ -38,6 +38,12 @@ def test_an_installation_has_programs_an_allocator_and_units(tmp_path: Path) -> 
     assert f"ExecStart={prefix}/bin/ganeti-noded\n" in unit
     assert (root / "etc/systemd/system/ganeti-watcher.timer").exists()
     assert f"-x {prefix}/bin/ganeti-watcher" in (root / "etc/cron.d/ganeti-watcher").read_text()
+    assert (root / "etc/cron.d/ganeti-cleaner").exists()
+    strap = root / "usr/lib/ganeti/tools/lvmstrap"
+    assert (
+        "usage: lvmstrap"
+        in subprocess.run([str(strap), "--help"], check=True, capture_output=True, text=True).stdout
+    )
     tools = [
         str(prefix / "bin" / "python"),
         "-c",

@@ -132,7 +132,9 @@ def test_the_package_has_programs_pages_units_and_users(roots: list[Root]) -> No
         "/usr/sbin/ganeti-confd",
         "/usr/bin/hbal",
         "/usr/lib/ganeti/iallocators/hail",
+        "/usr/lib/ganeti/tools/lvmstrap",
         "/lib/systemd/system/ganeti-watcher.timer",
+        "/lib/systemd/system/ganeti-cleaner.timer",
         "/etc/logrotate.d/ganeti",
         "/usr/share/man/man8/gnt-instance.8.gz",
         "/usr/share/bash-completion/completions/gnt-instance",
@@ -140,6 +142,7 @@ def test_the_package_has_programs_pages_units_and_users(roots: list[Root]) -> No
         assert path in listed
     assert "gnt-masterd" in root.ok("getent", "passwd")
     assert "hail" in root.ok("hail", "--help")
+    assert "lvmstrap" in root.ok("/usr/lib/ganeti/tools/lvmstrap", "--help")
     page = root.ok("man", "--warnings", "-l", "/usr/share/man/man8/gnt-instance.8.gz")
     assert "GNT-INSTANCE(8)" in page
     root.ok("bash", "-n", "/usr/share/bash-completion/completions/gnt-instance")

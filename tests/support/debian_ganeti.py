@@ -3,11 +3,12 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ganeti.base.paths import Paths
-from tests.support.debian_packages import PYTHON, environment, unpacked
+from tests.support.debian_packages import PYTHON, environment, said_by_python, unpacked
 
 COMMANDS = (
     "ganeti-3.0",
@@ -16,6 +17,7 @@ COMMANDS = (
 )
 """The commands, and the libraries that all of them load."""
 HTOOLS = ("ganeti-htools-3.0", "libpcre3", "libcurl4")
+CONFIG_READER = Path(__file__).with_name("read_original_config.py")
 PROGRAMS = "usr/share/ganeti/3.0"
 """Where its own Python packages are among the files."""
 
@@ -69,3 +71,12 @@ def run_debian_htools(
     if "error while loading shared libraries" in done.stderr:
         pytest.skip(f"the libraries of Debian's htools do not fit this system: {done.stderr}")
     return done
+
+
+def opened_by_the_original(path: Path) -> dict[str, Any]:
+    """What its own reader and its `cfgupgrade --dry-run` say of a configuration."""
+    programs = unpacked(*COMMANDS) / PROGRAMS
+    said: dict[str, Any] = said_by_python(
+        CONFIG_READER, str(path), str(programs), packages=COMMANDS, below=PROGRAMS
+    )
+    return said

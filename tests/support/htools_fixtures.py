@@ -12,15 +12,15 @@ from ganeti.placement.state import State
 TOP = Path(__file__).resolve().parents[2]
 
 
-def fixture_path(name: str) -> Path:
+def fixture_path(name: str, folder: str = "htools") -> Path:
     """The file of that name; skips the test, saying so, where the folder is absent."""
     given = os.environ.get("GANETI_FIXTURES")
     places = [Path(given)] if given else [TOP.parent / "shared" / "fixtures"]
     for place in places:
-        path = place / "htools" / name
+        path = place / folder / name
         if path.exists():
             return path
-    pytest.skip(f"no fixture {name}: set GANETI_FIXTURES to the folder that has htools/")
+    pytest.skip(f"no fixture {name}: set GANETI_FIXTURES to the folder that has {folder}/")
 
 
 def fixture_cluster(name: str) -> Cluster:

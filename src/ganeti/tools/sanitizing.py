@@ -174,6 +174,10 @@ def _replace_addresses(document: Document) -> None:
     for one, name in places:
         if isinstance(one, dict) and isinstance(one.get(name), str):
             one[name] = translate(one[name])
+    for disk in _disks(document):  # mirrored ones named addresses until 2.11
+        words = disk.get("physical_id")
+        if isinstance(words, list):
+            disk["physical_id"] = [translate(one) if isinstance(one, str) else one for one in words]
 
 
 class _Addresses:

@@ -220,6 +220,24 @@ async def test_an_archive_of_before_learns_to_forget(worker: Worker, path: Path)
     await archive.close()
 
 
+async def test_jobs_are_forgotten_beside_a_daemon_that_uses_the_file(
+    worker: Worker, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As two processes do: each has a connection and a thread of its own."""
+    monkeypatch.setattr(archive_module, "FORGET_AT_ONCE", 20)
+    daemon, cleaner = await filled(path, worker, 200), Worker("cleaner")
+    other = await JobArchive.open(path, cleaner)
+    forgetting = asyncio.create_task(other.forget(is_even))
+    for number in range(1001, 1401, 2):
+        await daemon.append([(number, f"job {number}".encode())])
+    assert await forgetting == 100
+    assert await daemon.count() == 100 + 200
+    assert await daemon.missing([(1, 200), (1399, 1400)]) == [1400]
+    await daemon.close()
+    await other.close()
+    await cleaner.close()
+
+
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(1, 30), max_size=12)), max_size=8))
 def test_ids_are_here_forgotten_or_missing(steps: list[tuple[bool, set[int]]]) -> None:
     """Against sets: what was added or forgotten is never missing, whatever the order."""

@@ -64,6 +64,21 @@ def test_names_and_addresses_are_others_everywhere_and_fit_together(old: bool) -
     assert new["nodes"].keys() == set(sample.NODES)
 
 
+def test_addresses_in_old_disks_are_those_of_their_nodes() -> None:
+    document = sample.older(sample.document())
+    (disk,) = document["instances"]["web1.example.com"]["disks"]
+    disk["physical_id"] = ["198.51.100.1", 11002, "198.51.100.2", 11002, 0, SECRETS[1]]
+    found = sanitized(document, Wishes())
+    nodes = [node["secondary_ip"] for node in found["nodes"].values()]
+    (words,) = [
+        disk["physical_id"]
+        for one in found["instances"].values()
+        for disk in one["disks"]
+        if disk["dev_type"] == "drbd8"
+    ]
+    assert words == [nodes[0], 11002, nodes[1], 11002, 0, "0" * 40]
+
+
 def test_a_name_inside_of_another_is_left_for_the_longer_one() -> None:
     document = sample.document()
     one, two = document["instances"].values()
