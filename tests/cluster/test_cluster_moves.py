@@ -197,10 +197,15 @@ def test_who_may_not_and_what_does_not_fit_is_refused_and_nothing_changes(both: 
 
 @pytest.mark.soak
 @pytest.mark.requirement("S203", "S208", "S209", "S214")
-def test_debian_s_own_move_instance_moves_one_between_our_clusters(both: Both) -> None:
-    for one in both.all:
-        one.install_noop()
-    data = both.add("ns1.example.com", system=("-o", NOOP, "-O", f"record={both.source.record}"))
+@pytest.mark.parametrize("has_os", [True, False])
+def test_debian_s_own_move_instance_moves_one_between_our_clusters(
+    both: Both, *, has_os: bool
+) -> None:
+    if has_os:
+        for one in both.all:
+            one.install_noop()
+    with_os = ("-o", NOOP, "-O", f"record={both.source.record}")
+    data = both.add("ns1.example.com", system=with_os if has_os else ("--no-install",))
     done = run_debian(
         "move-instance", both.source.node(1).paths, "--debug",
         "--iallocator=hail", "--opportunistic-tries=1", *both.rest,
