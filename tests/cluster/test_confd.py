@@ -247,7 +247,31 @@ def test_debians_own_client_understands_the_answers(answering: LocalCluster) -> 
     assert "per instance ips request" in said
 
 
-@pytest.mark.requirement("F39", "S51", "G22", "S206")
+def with_address_scripts(cluster: LocalCluster) -> Path:
+    """Each node has an administrator's script for the cluster's address; where they write who did what."""
+    record = cluster.directory / "address"
+    for node in (1, 2, 3):
+        path = cluster.node(node).paths.master_ip_script
+        path.parent.mkdir(mode=0o755, exist_ok=True)
+        path.write_text(f'#!/bin/sh\necho "node{node} $1 $MASTER_NETDEV" >>{record}\n')
+        path.chmod(0o755)
+    cluster.ok("gnt-cluster", "modify", "--master-netdev=lo", "--use-external-mip-script=yes")
+    assert record.read_text() == "node1 start lo\n"
+    return record
+
+
+def taken(record: Path, by: int) -> None:
+    """Wait until a new master has the address; the others were told first."""
+    start = f"node{by} start lo"
+    wait_until(lambda: record.read_text().endswith(f"{start}\n"), f"node {by} has the address")
+    *stops, last = record.read_text().splitlines()[-3:]
+    assert (sorted(stops), last) == (
+        [f"node{node} stop lo" for node in (1, 2, 3) if node != by],
+        start,
+    )
+
+
+@pytest.mark.requirement("F39", "S51", "G22", "S206", "F5")
 def test_keys_and_certificates_are_renewed_while_the_cluster_works(answering: LocalCluster) -> None:
     paths = [node.paths for node in answering.cluster.nodes]
 
@@ -273,9 +297,14 @@ def test_keys_and_certificates_are_renewed_while_the_cluster_works(answering: Lo
     for node in (1, 2, 3):
         assert fresh.ask(node, QueryType.MASTER).answer == "node1.vcluster.test"
     fresh.socket.close()
+    record = with_address_scripts(answering)
     assert answering.run("gnt-cluster", "master-failover", node=2).status == 0
     assert answering.run("gnt-cluster", "verify", node=2).status == 0
+    taken(record, by=2)
     assert answering.run("gnt-cluster", "master-failover", node=1).status == 0
+    taken(record, by=1)
+    answering.ok("gnt-cluster", "modify", "--master-netdev=", "--use-external-mip-script=no")
+    assert record.read_text().endswith("node1 start lo\nnode1 stop lo\n")
 
 
 @pytest.mark.requirement("S50")

@@ -102,3 +102,39 @@ def test_hosts_are_switched_by_their_program(cluster: LocalCluster) -> None:
     assert cluster.value("node", "node3", "offline,powered").split() == ["Y", "N"]
     cluster.ok("gnt-cluster", "epo", "-f", "--on", "node3")
     assert cluster.value("node", "node3", "offline,powered").split() == ["N", "Y"]
+
+
+@pytest.mark.requirement("F10", "G8")
+def test_the_cleaner_forgets_jobs_beside_a_running_master(cluster: LocalCluster) -> None:
+    """On one node at a time: what it has forgotten does not come back from the others."""
+    forgets = "import ganeti.tools.cleaner as tool; tool.KEEP_JOBS_DAYS = -1; tool.main(['master'])"
+
+    def archived() -> str:
+        job_id = (
+            cluster.ok("gnt-debug", "delay", "--submit", "--print-jobid", "0").lines[0].split()[-1]
+        )
+        cluster.ok("gnt-job", "wait", job_id)
+        cluster.ok("gnt-job", "archive", job_id)
+        return job_id
+
+    def known(node: int) -> set[str]:
+        query = (
+            "import sqlite3, sys; [print(*row) for row in"
+            " sqlite3.connect(sys.argv[1]).execute('SELECT id FROM jobs')]"
+        )
+        path = str(cluster.node(node).paths.job_archive)
+        return set(cluster.run("python", "-c", query, path, node=node).lines)
+
+    first = archived()
+    wait_until(lambda: first in known(2), "node 2 has the first job")
+    assert cluster.run("python", "-c", forgets, node=2).status == 0
+    second = archived()
+    wait_until(lambda: second in known(2), "node 2 has the second job")
+    assert (first in known(1), first in known(2)) == (True, False)
+    assert cluster.run("python", "-c", forgets, node=1).status == 0
+    assert known(1) == set()
+    cluster.fails("gnt-job", "info", first)
+    third = archived()
+    assert int(third) > int(second)
+    assert known(1) == {third}
+    assert "success" in cluster.ok("gnt-job", "info", third).out
