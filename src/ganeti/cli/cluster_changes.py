@@ -1,6 +1,7 @@
 """The commands of gnt-cluster that change a running cluster."""
 
 import argparse
+import sys
 import time
 
 from ganeti.base.errors import InputError
@@ -19,7 +20,12 @@ MODIFY = OpOptions("cluster.OpClusterSetParams")
 
 def add_change_commands(table: CommandTable) -> None:
     """Give gnt-cluster its commands that change a running cluster."""
-    table.command("modify", MODIFY, *STATE_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
+    tracked = option(
+        "--max-tracked-jobs",
+        metavar="N",
+        help="accepted, without effect: the scheduler looks at all jobs",
+    )
+    table.command("modify", MODIFY, tracked, *STATE_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
     table.command("redist-conf", OpOptions("cluster.OpClusterRedistConf"), *JOB_OPTIONS)(
         redist_conf
     )
@@ -55,7 +61,9 @@ def modify(args: argparse.Namespace) -> int:
     from ganeti.cli.cluster_state import move_state
 
     given = MODIFY.given(args)
-    if not (given or args.state):
+    if args.max_tracked_jobs is not None:
+        say("--max-tracked-jobs has no effect: the scheduler looks at all jobs.", file=sys.stderr)
+    elif not (given or args.state):
         raise InputError("say what is to be changed; see --help", "options")
     move_state(args)
     if given:

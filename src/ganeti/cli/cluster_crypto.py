@@ -1,6 +1,7 @@
 """The commands of gnt-cluster that change what the cluster is known by: keys, certificates, its name."""
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ganeti.base.errors import InputError
@@ -32,11 +33,16 @@ _FILES = {
                                  metavar="FILE", completion="file",
                                  help="take the domain secret of another cluster from a file"),
 }  # fmt: skip
+_SSH = (
+    option("--new-ssh-keys", action="store_true",
+           help="accepted, without effect: nodes use no ssh keys among themselves"),
+    option("--no-ssh-key-check", action="store_true", help="the same"),
+)  # fmt: skip
 
 
 def add_crypto_commands(table: CommandTable) -> None:
     """Give gnt-cluster its commands about keys and its name."""
-    table.command("renew-crypto", RENEW, *_FILES.values(), FORCE, *JOB_OPTIONS)(renew_crypto)
+    table.command("renew-crypto", RENEW, *_FILES.values(), *_SSH, FORCE, *JOB_OPTIONS)(renew_crypto)
     table.command(
         "rename",
         Argument("name", "the new name of the cluster"),
@@ -57,7 +63,11 @@ def renew_crypto(args: argparse.Namespace) -> int:
     """
     files = _wanted_files(args)
     given = RENEW.given(args)
+    if args.new_ssh_keys:
+        say("Nodes use no ssh keys among themselves: none is renewed.", file=sys.stderr)
     if not (given or files):
+        if args.new_ssh_keys:
+            return 0
         raise InputError("say what is to be renewed; see --help", "options")
     if not args.force:
         from ganeti.cli.confirmation import confirm

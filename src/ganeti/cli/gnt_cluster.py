@@ -25,6 +25,7 @@ from ganeti.cli.mirrors import add_cluster_commands as add_disk_commands
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import JOB_OPTIONS, QUERY_JOB_OPTIONS, VERBOSE
 from ganeti.cli.output import format_time, print_tree
+from ganeti.cli.policy_options import policy_tree
 from ganeti.cli.state_options import STATE_OPTIONS
 from ganeti.cli.tags import add_tag_commands
 from ganeti.clients.luxi import LuxiClient
@@ -203,30 +204,13 @@ def _collectors(value: dict[str, bool], found: dict[str, Any]) -> list[tuple[str
     ]
 
 
-def _policy(policy: dict[str, Any], _found: dict[str, Any]) -> list[tuple[str, Any]]:
-    bounds = [
-        [("max", _spec(pair["max"])), ("min", _spec(pair["min"]))] for pair in policy["minmax"]
-    ]
-    return [
-        ("bounds specs", bounds),
-        ("std", _spec(policy["std"])),
-        ("allowed disk templates", ", ".join(policy["disk-templates"])),
-        ("vcpu-ratio", policy["vcpu-ratio"]),
-        ("spindle-ratio", policy["spindle-ratio"]),
-    ]
-
-
-def _spec(spec: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(spec.items()))
-
-
 _SHOWN: dict[Form, Callable[[Any, dict[str, Any]], Any]] = {
     Form.NAMED: _sorted,
     Form.KEY_VALUES: _sorted,
     Form.BACKEND: _sorted,
     Form.UIDS: lambda ranges, _found: FormatUidPool(ranges),
     Form.SWITCHES: _collectors,
-    Form.POLICY: _policy,
+    Form.POLICY: lambda policy, _found: policy_tree(policy),
 }
 _BEHIND_MAC_PREFIX = 3
 

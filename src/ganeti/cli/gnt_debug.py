@@ -202,6 +202,25 @@ def test_jobqueue(args: argparse.Namespace) -> int:
     return 0 if all_well else EXIT_FAILURE
 
 
+@table.command(
+    "wconfd",
+    Argument("action", "flushconfig, or echo"),
+    Argument("words", "for echo: what the master is to say", nargs="*"),
+)
+def wconfd(args: argparse.Namespace) -> int:
+    """Ask the master whether what it has confirmed is kept; for scripts that flush the original's configuration.
+
+    Every change is on the disks of most candidates before it is confirmed, so flushconfig has nothing to write.
+    """
+    if args.action not in ("flushconfig", "echo"):
+        raise InputError("must be flushconfig or echo", "action")
+    with LuxiClient() as client:
+        client.cluster_info()
+    if args.words:
+        say(*args.words)
+    return 0
+
+
 def main() -> NoReturn:
     """The program."""
     table.main()

@@ -12,7 +12,15 @@ from ganeti.cli.jobs import run_given, run_job
 from ganeti.cli.many_jobs import wait_for_all
 from ganeti.cli.opcode_options import OpOptions
 from ganeti.cli.options import FIELD_NAMES, FORCE, GROUP, JOB_OPTIONS, LIST_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import or_default, print_fields, print_list, print_tree, wanted_filter
+from ganeti.cli.output import (
+    Tree,
+    or_default,
+    print_fields,
+    print_list,
+    print_tree,
+    wanted_filter,
+)
+from ganeti.cli.policy_options import policy_tree
 from ganeti.cli.tags import GROUP_KIND, add_tag_commands
 from ganeti.clients.luxi import LuxiClient
 
@@ -58,7 +66,7 @@ def info(args: argparse.Namespace) -> int:
 def _described(group: dict[str, Any]) -> list[tuple[str, Any]]:
     own, actual = group["custom_diskparams"], group["diskparams"]
     return [
-        ("Group name", group["name"]),
+        ("Node group", group["name"]),
         ("UUID", group["uuid"]),
         ("alloc_policy", group["alloc_policy"]),
         ("nodes", group["node_list"]),
@@ -69,8 +77,14 @@ def _described(group: dict[str, Any]) -> list[tuple[str, Any]]:
             "Disk parameters",
             {name: or_default(own.get(name, {}), actual[name]) for name in sorted(actual)},
         ),
-        ("Instance policy", or_default(group["custom_ipolicy"], group["ipolicy"])),
+        ("Instance policy", _policy(group)),
     ]
+
+
+def _policy(group: dict[str, Any]) -> Tree:
+    own = group["custom_ipolicy"]
+    shown = policy_tree(group["ipolicy"], own)
+    return [one for one in shown if one[0] != "std" or "std" in own]
 
 
 @table.command("add", GROUP, OpOptions("group.OpGroupAdd"), *JOB_OPTIONS)

@@ -141,13 +141,14 @@ def run_jobs(
 
 
 def _print_ids(ids: Sequence[int], args: argparse.Namespace) -> None:
-    if getattr(args, "submit_only", False):
-        for job_id in ids:
-            say(f"JobID: {job_id}")
-        raise JobSubmitted(list(ids))
-    if getattr(args, "print_jobid", False):
+    prints_bare = getattr(args, "print_jobid", False)
+    if prints_bare:
         for job_id in ids:
             say(job_id, flush=True)
+    if getattr(args, "submit_only", False):
+        for job_id in ids:  # a script that asked for the bare id reads nothing else
+            say(f"JobID: {job_id}", file=sys.stderr if prints_bare else None)
+        raise JobSubmitted(list(ids))
 
 
 def wait_for_result(client: LuxiClient, job_id: int, *, is_quiet: bool = False) -> list[Any]:

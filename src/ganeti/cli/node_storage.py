@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from ganeti.base.errors import InputError
 from ganeti.base.terminal import say
 from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_given
@@ -106,7 +105,8 @@ def modify_storage(args: argparse.Namespace) -> int:
     if args.present is not None:
         changes["present"] = args.present
     if not changes:
-        raise InputError("say what is to change: --allocatable, --create or --delete", "changes")
+        say("No changes to perform, exiting.")
+        return 0
     run_given(args, changes=changes)
     return 0
 

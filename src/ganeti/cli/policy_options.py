@@ -2,12 +2,14 @@
 
 import argparse
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.base.sizes import parse_mib
 from ganeti.cli.command import option
 from ganeti.cli.key_values import key_values, whole_number, words
+from ganeti.cli.output import Tree
 
 AGAIN = "default"
 """As a value: what the layer below says counts again."""
@@ -26,6 +28,28 @@ POLICY_OPTIONS = (
     option("--ipolicy-spindle-ratio", dest="spindle_ratio", metavar="RATIO",
            help="instances for each spindle"),
 )  # fmt: skip
+
+
+def policy_tree(actual: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> Tree:
+    """A policy as `info` shows it; with `own`, all that is not in it as a default. In the form that scripts read."""
+
+    def shown(part: str, value: Any) -> Any:
+        return value if own is None or part in own else f"default ({value})"
+
+    def specs(part: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: shown(part, value) for name, value in sorted(values.items())}
+
+    bounds = [
+        [(f"{end}/{number}", specs("minmax", pair[end])) for end in ("max", "min")]
+        for number, pair in enumerate(actual["minmax"])
+    ]
+    ratios = [(f"{name}-ratio", f"{actual[f'{name}-ratio']:g}") for name in ("vcpu", "spindle")]
+    return [
+        ("bounds specs", bounds),
+        ("std", specs("std", actual["std"])),
+        ("allowed disk templates", shown("disk-templates", ", ".join(actual["disk-templates"]))),
+        *((name, shown(name, value)) for name, value in ratios),
+    ]
 
 
 def policy_of(args: argparse.Namespace) -> dict[str, Any]:

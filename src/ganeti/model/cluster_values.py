@@ -51,8 +51,8 @@ def merged(old: Params, given: Params, _name: str) -> Params:
 
 
 def as_tuple(_old: Any, given: Sequence[str], _name: str) -> tuple[str, ...]:
-    """The words in their order."""
-    return tuple(given)
+    """The words in their order, none twice."""
+    return tuple(dict.fromkeys(given))
 
 
 def as_set(_old: Any, given: Iterable[str], _name: str) -> tuple[str, ...]:
@@ -61,11 +61,11 @@ def as_set(_old: Any, given: Iterable[str], _name: str) -> tuple[str, ...]:
 
 
 def one_of(known: Collection[str]) -> Check:
-    """Some of the known names, at least one, none twice."""
+    """Some of the known names, at least one."""
 
     def check(chosen: Sequence[str], name: str) -> None:
-        if not chosen or len(set(chosen)) < len(chosen):
-            raise InputError("name at least one, and none twice", name)
+        if not chosen:
+            raise InputError("name at least one", name)
         for word in chosen:
             if word not in known:
                 raise InputError(f"{word!r:.60} is not known; known: {', '.join(known)}", name)

@@ -71,9 +71,9 @@ def typed_value(value: Any, like: float | str, field: str) -> Any:
     if type(value) is kind:
         return value
     if isinstance(value, str):
-        if kind is bool and value.lower() in ("true", "yes", "on", "1"):
+        if kind is bool and value.lower() in ("true", "yes", "on"):
             return True
-        if kind is bool and value.lower() in ("false", "no", "off", "0"):
+        if kind is bool and value.lower() in ("false", "no", "off"):
             return False
         if kind is int and value.lstrip("-").isdecimal() and value.isascii():
             return int(value)

@@ -190,10 +190,12 @@ class QueryExecutor:
         rows = await _worked_on(
             found.rows(context), lambda row: row if compiled.passes(row) else None
         )
+        if compiled.place is not None:
+            rows.sort(key=compiled.place)
         await self._add_live(context, columns.needs, rows)
         data = await _worked_on(rows, columns.cells)
         if kind == "job" and compiled.listed is not None:
-            data = _with_missing(names, compiled.listed, [row.job.id for row in rows], data)
+            data = _as_listed(names, compiled.listed, [row.job.id for row in rows], data)
         if kind == "job" and "archived" in names and compiled.named is None:
             data = [*await self._archived(columns, compiled), *data]
         return QueryResult(columns.definitions, data)
@@ -203,11 +205,16 @@ class QueryExecutor:
         compiled: CompiledFilter[Any] = compile_filter(raw, kind.fields, kind.key)
         if compiled.listed is None or kind.resolve is None:
             return compiled
-        view, keys, key_of = self._snapshot(), set[Any](), kind.fields[kind.key].value
+        view, key_of, places = self._snapshot(), kind.fields[kind.key].value, dict[Any, int]()
         for name in map(str, compiled.listed):
             meant = self._ordered.named(view, kind.table, [name]) if kind.table else ()
-            keys.update(getattr(one, kind.key) for one in meant or [kind.resolve(view, name)])
-        return CompiledFilter(lambda row: key_of(row) in keys, named=frozenset(keys))
+            for one in meant or [kind.resolve(view, name)]:
+                places.setdefault(getattr(one, kind.key), len(places))
+        return CompiledFilter(
+            lambda row: key_of(row) in places,
+            named=frozenset(places),
+            place=lambda row: places[key_of(row)],
+        )
 
     async def _archived(
         self, columns: _Columns, compiled: CompiledFilter[Any]
@@ -242,6 +249,8 @@ class QueryExecutor:
             return None
         context = QueryContext(self._snapshot(), named=compiled.named, ordered=self._ordered)
         rows = [row for row in found.rows(context) if compiled.passes(row)]
+        if compiled.place is not None:
+            rows.sort(key=compiled.place)
         return QueryResult(columns.definitions, [columns.cells(row) for row in rows])
 
     async def config_values(self, names: Sequence[str]) -> list[Any]:
@@ -338,13 +347,13 @@ class QueryExecutor:
             context.live = await self._live.gather(context.snapshot, needs, instances)
 
 
-def _with_missing(
+def _as_listed(
     names: Sequence[str],
     asked: Iterable[Any],
     ids: Sequence[int],
     data: Sequence[list[list[Any]]],
 ) -> list[list[list[Any]]]:
-    """The rows of jobs, and one with nothing but its id for each that was asked for and is gone."""
+    """The rows of jobs as they were asked for; one that is gone has nothing but its id."""
     found = dict(zip(ids, data, strict=True))
     nothing = [_UNAVAILABLE if name in JOB_FIELDS else ResultStatus.UNKNOWN.value for name in names]
     for job_id in asked:
@@ -353,7 +362,7 @@ def _with_missing(
             found[job_id] = [
                 [_NORMAL, job_id] if name == "id" else [why, None] for name, why in cells
             ]
-    return [found[job_id] for job_id in sorted(found)]
+    return [found[job_id] for job_id in dict.fromkeys(asked) if job_id in found]
 
 
 def kind_of(kind: str) -> Kind:

@@ -9,7 +9,7 @@
 | `=[]` | the list contains the value |
 
 A value that is not there (offline, no data) passes no comparison. A filter that only lists names is a request for
-these objects, by whatever means them elsewhere (a short name, a UUID), and refused if there is none.
+these objects in this order, by whatever means them elsewhere (a short name, a UUID), and refused if there is none.
 """
 
 import operator
@@ -39,6 +39,8 @@ class CompiledFilter(NamedTuple, Generic[R]):
     """The only values of the key field that can pass, where the filter lists them."""
     listed: tuple[Any, ...] | None = None
     """The same where the filter says nothing else: then each of them must exist."""
+    place: Callable[[R], int] | None = None
+    """Sorts rows as such a list has them."""
 
 
 EVERYTHING = CompiledFilter[Any](lambda _row: True)

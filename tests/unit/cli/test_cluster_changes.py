@@ -142,3 +142,13 @@ def test_a_pool_that_cannot_be_read_is_refused_before_anything_is_sent(
 ) -> None:
     assert run(table, "modify", f"--uid-pool={text}")[0] != 0
     assert master.requests == []
+
+
+def test_options_of_the_original_that_mean_nothing_here_say_so(
+    master: FakeMaster, run: Run
+) -> None:
+    for words in (("modify", "--max-tracked-jobs=25"), ("renew-crypto", "--new-ssh-keys", "-f")):
+        code, _out, err = run(table, *words)
+        assert code == 0, err
+        assert "no effect" in err or "none is renewed" in err
+    assert master.requests == []

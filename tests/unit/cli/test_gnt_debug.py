@@ -75,3 +75,13 @@ def test_of_secrets_only_the_length_is_shown(master: FakeMaster, run: Run) -> No
     master.job(result={"root": 7})
     words = ["test-osparams", "--os-parameters-secret", "root=geheim!"]
     assert run(table, *words)[:2] == (0, "root: 7 characters\n")
+
+
+def test_the_original_s_flush_of_the_configuration_asks_whether_the_master_serves(
+    master: FakeMaster, run: Run
+) -> None:
+    master.replies["QueryClusterInfo"] = {"master": "node1"}
+    assert run(table, "wconfd", "flushconfig")[0] == 0
+    assert run(table, "wconfd", "echo", "a", "b")[1] == "a b\n"
+    assert master.methods() == ["QueryClusterInfo"] * 2
+    assert run(table, "wconfd", "readlocks")[0] == 1

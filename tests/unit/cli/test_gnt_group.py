@@ -9,6 +9,8 @@ import pytest
 from ganeti.cli.gnt_cluster import table as gnt_cluster
 from ganeti.cli.gnt_group import table as gnt_group
 from ganeti.cli.gnt_instance import table as gnt_instance
+from ganeti.cli.output import tree_lines
+from ganeti.cli.policy_options import policy_tree
 from tests.unit.cli.fake_master import FakeMaster, Run
 
 
@@ -60,6 +62,46 @@ def test_the_command_that_would_set_a_policy_again_is_shown(master: FakeMaster, 
     code, out, _err = run(gnt_cluster, "show-ispecs-cmd")
     words = f"--ipolicy-std-specs {SIZES} --ipolicy-bounds-specs {bounds} c1.example.com"
     assert (code, out) == (0, f"gnt-cluster init {words}\n")
+
+
+@pytest.mark.requirement("S235")
+def test_a_policy_is_shown_in_the_form_that_scripts_read() -> None:
+    actual = {
+        "minmax": [{"min": SPEC, "max": SPEC}, {"min": SPEC, "max": {"cpu-count": 4}}],
+        "std": SPEC,
+        "disk-templates": ["drbd", "plain"],
+        "vcpu-ratio": 4.0,
+        "spindle-ratio": 32.5,
+    }
+    assert tree_lines(policy_tree(actual)) == [
+        "bounds specs: ",
+        "  - max/0: ",
+        "      cpu-count: 1",
+        "      memory-size: 128",
+        "    min/0: ",
+        "      cpu-count: 1",
+        "      memory-size: 128",
+        "  - max/1: ",
+        "      cpu-count: 4",
+        "    min/1: ",
+        "      cpu-count: 1",
+        "      memory-size: 128",
+        "std: ",
+        "  cpu-count: 1",
+        "  memory-size: 128",
+        "allowed disk templates: drbd, plain",
+        "vcpu-ratio: 4",
+        "spindle-ratio: 32.5",
+    ]
+    own = {"disk-templates": ["drbd", "plain"], "minmax": actual["minmax"]}
+    shown = tree_lines(policy_tree(actual, own))
+    assert shown[1:3] == ["  - max/0: ", "      cpu-count: 1"]
+    assert shown[-4:] == [
+        "  memory-size: default (128)",
+        "allowed disk templates: drbd, plain",
+        "vcpu-ratio: default (4)",
+        "spindle-ratio: default (32.5)",
+    ]
 
 
 def test_modify_shows_what_changed(master: FakeMaster, run: Run) -> None:

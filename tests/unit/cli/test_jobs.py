@@ -113,6 +113,15 @@ def test_print_jobid_prints_it_first(master: FakeMaster, run: Run) -> None:
     assert run(gnt_debug, "delay", "1", "--print-jobid")[1].startswith("7\nTue Nov 14")
 
 
+def test_a_script_that_asks_for_the_bare_id_reads_nothing_else(
+    master: FakeMaster, run: Run
+) -> None:
+    master.job()
+    both = (0, "7\n", "JobID: 7\n")
+    assert run(gnt_debug, "delay", "1", "--print-jobid", "--submit") == both
+    assert run(gnt_debug, "delay", "1", "--submit") == (0, "JobID: 7\n", "")
+
+
 @pytest.mark.requirement("S182", "S237")
 def test_a_failed_jobs_error_is_shown_as_if_it_were_ours(master: FakeMaster, run: Run) -> None:
     text = "Can't compute nodes using iallocator 'hail': no node has enough memory"

@@ -52,8 +52,9 @@ def test_what_is_to_change_is_said_in_the_opcode(
     assert [op["node_name"], op["storage_type"], op["name"]] == words[-3:]
 
 
-def test_a_change_of_nothing_is_refused(master: FakeMaster, run: Run) -> None:
-    assert run(table, "modify-storage", "node1", "lvm-pv", "/dev/sdb")[0] != 0
+def test_a_change_of_nothing_asks_nobody(master: FakeMaster, run: Run) -> None:
+    said = (0, "No changes to perform, exiting.\n", "")
+    assert run(table, "modify-storage", "node1", "lvm-pv", "/dev/sdb") == said
     assert master.requests == []
 
 

@@ -16,8 +16,6 @@ EXCEPTIONS: dict[str, list[str]] = {
     "nodes are joined and reached by keys of their daemons, and no ssh key is handed out": [
         "gnt-cluster init --ssh-key-*",
         "gnt-cluster renew-crypto --ssh-key-*",
-        "gnt-cluster renew-crypto --new-ssh-keys",
-        "gnt-cluster renew-crypto --no-ssh-key-check",
         "gnt-node add --force-join",
     ],
     "stated use of hypervisors and disks is kept by nobody, and was used by nothing": [
@@ -53,11 +51,9 @@ EXCEPTIONS: dict[str, list[str]] = {
         "gnt-instance add --commit",
         "gnt-instance add --forthcoming",
     ],
-    "the scheduler looks at all jobs": ["gnt-cluster modify --max-tracked-jobs"],
     "packages are upgraded node by node, and the state is brought along at the start": [
         "gnt-cluster upgrade (command)"
     ],
-    "there is no such daemon": ["gnt-debug wconfd (command)"],
     "nothing is asked there": ["gnt-cluster redist-conf --yes-do-it"],
     "offline nodes never count as voters": ["gnt-cluster master-failover --ignore-offline-nodes"],
     "the channel to the node daemons is the primary network": [

@@ -383,14 +383,29 @@ async def test_a_listed_name_may_be_short_or_a_uuid_or_written_large() -> None:
         assert found.data == [[[0, name]]], meant
 
 
+@pytest.mark.parametrize("kind", ["instance", "node"])
+async def test_rows_are_as_a_list_of_names_has_them(kind: str) -> None:
+    every = [row[0][1] for row in (await executor().query(kind, ["name"])).data]
+    assert len(every) > 2
+    for names in (every[::-1], [*every[1:], every[0], every[1]]):
+        raw = ["|", *(["=", "name", name] for name in names)]
+        found = await executor().query(kind, ["name"], raw)
+        assert [row[0][1] for row in found.data] == list(dict.fromkeys(names))
+    at_once = executor().query_at_once(
+        "node", ["name"], ["|", *[["=", "name", one] for one in ("node3", "node1")]]
+    )
+    assert at_once is not None
+    assert [row[0][1].partition(".")[0] for row in at_once.data] == ["node3", "node1"]
+
+
 async def test_a_job_that_is_listed_and_gone_is_a_row_of_its_number() -> None:
     one = executor(jobs=FakeJobs([job(1), job(3)]))
     raw = ["|", ["=", "id", 3], ["=", "id", 99], ["=", "id", 1], ["=", "id", 99]]
     found = await one.query("job", ["status", "id", "nosuch"], raw)
     assert found.data == [
-        [[0, "success"], [0, 1], [1, None]],
         [[0, "success"], [0, 3], [1, None]],
         [[3, None], [0, 99], [1, None]],
+        [[0, "success"], [0, 1], [1, None]],
     ]
     assert (await one.query("job", ["id"], ["&", raw])).data == [[[0, 1]], [[0, 3]]]
 
