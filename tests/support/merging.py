@@ -96,7 +96,8 @@ def clusters_to_merge(*sizes: int, options: Sequence[str] = ()) -> Iterator[Merg
             domain = one.cluster.domain
             add = ["gnt-instance", "add", *one.noop_options(), "-n", "node1"]
             one.ok(*add, f"up.{domain}")
-            one.ok(*add, "--no-start", f"down.{domain}")
+            # In a directory that is another one in each cluster.
+            one.ok(*add, "-t", "sharedfile", "--no-start", f"down.{domain}")
         for one in others:
             for node in one.cluster.nodes:
                 with node.paths.file_storage_paths.open("a") as allowed:

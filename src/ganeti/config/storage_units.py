@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from ganeti.config.fill import filled_diskparams
@@ -29,11 +30,20 @@ def storage_unit(
 
 
 def disk_unit(cluster: Cluster, layer: Disk) -> StorageUnit | None:
-    """Where one layer of a disk takes its space, by its own parameters; None if it takes none."""
+    """Where one layer of a disk takes its space, by its own parameters; None if it takes none.
+
+    A file that was made elsewhere (it was merged, or imported) is in the directory above its instance's.
+    """
     row = TEMPLATES.get(layer.template)
     if row is None or row.storage is None:
         return None
-    return storage_unit(cluster, layer.template, layer.params)
+    unit = storage_unit(cluster, layer.template, layer.params)
+    if not row.in_files or not layer.logical_id:
+        return unit
+    path = PurePosixPath(str(layer.logical_id[-1]))
+    if unit is not None and path.is_relative_to(unit.key):
+        return unit
+    return StorageUnit(kind=row.storage.kind, key=str(path.parent.parent))
 
 
 def stored_name(layer: Disk, node: NodeUuid) -> str:

@@ -205,8 +205,9 @@ def file(path: str, size: int = 512, template: str = "file") -> StoredDisk:
 def test_a_disk_that_is_missing_or_too_small_is_found(
     template: str, size: int | None, code: str | None
 ) -> None:
-    here = with_disk(template)
-    files = [] if size is None else [file("/local/web1/d", size, template)]
+    path = f"/{'local' if template == 'file' else 'shared'}/web1/d"
+    here = with_disk(template, path)
+    files = [] if size is None else [file(path, size, template)]
     listing = Listing({NODES[0]: files}, None) if template == "file" else Listing({}, files)
     found = list(missing_findings(snapshot([here]), [here], listing))
     assert [finding.code for finding in found] == ([] if code is None else [code])
@@ -221,7 +222,8 @@ def test_what_was_not_listed_is_not_missing() -> None:
 
 def test_a_file_that_belongs_to_nobody_is_found() -> None:
     known = known_places([snapshot([with_disk()])])
-    files = [file("/local/web1/d"), file("/local/coming/d"), file("/local/lost/d", 7)]
+    above = StoredDisk(unit=StorageUnit(kind="file", key="/"), name="/local/web1/d", size=512)
+    files = [file("/local/web1/d"), above, file("/local/coming/d"), file("/local/lost/d", 7)]
     finding = one(unknown_disks("node1", files, known, {"coming"}))
     assert (finding.code, finding.is_error) == ("ENODEORPHANLV", False)
     assert finding.text == "the file /local/lost/d (7 MiB) belongs to no instance"

@@ -108,9 +108,11 @@ def unknown_disks(
     """
     patterns = [re.compile(pattern) for pattern in reserved]
     in_files = {row.storage.kind for row in TEMPLATES.values() if row.in_files and row.storage}
+    known_files = {name for unit, name in known if unit.kind in in_files}
     for disk in disks:
         is_file, name = disk.unit.kind in in_files, disk.name
-        if (disk.unit, name) in known:
+        # One directory may be within another, so that both have the file.
+        if (disk.unit, name) in known or (is_file and name in known_files):
             continue
         if is_file and any(part in coming for part in name.split("/")):
             continue

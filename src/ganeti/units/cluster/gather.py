@@ -3,15 +3,24 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
+
+from msgspec.structs import replace
 
 from ganeti import ssconf
 from ganeti.base.errors import RpcError
 from ganeti.config.fill import is_exclusive
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.ssconf_writer import ssconf_values
-from ganeti.config.storage_units import storage_unit, storage_units
-from ganeti.model.disk_templates import DISK_TEMPLATES, DRBD, TEMPLATES
-from ganeti.model.objects import Node, NodeUuid
+from ganeti.config.storage_units import storage_units
+from ganeti.model.disk_templates import (
+    DISK_TEMPLATES,
+    DRBD,
+    TEMPLATES,
+    StorageUnit,
+    storage_facts,
+)
+from ganeti.model.objects import Disk, Node, NodeUuid
 from ganeti.rpc.procedures.disks import MIRRORED_DEVICES, STORED_DISKS, StorageUnits, StoredDisk
 from ganeti.rpc.procedures.files import SharedFiles
 from ganeti.rpc.procedures.form import Nothing
@@ -77,7 +86,6 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
     capable = [node for node in online if node.vm_capable]
     args = VerifyArgs(
         hypervisors=hypervisors,
-        storage=storage_units(cluster, (disk for disk, _ in snapshot.all_disks())),
         nodes=[(node.name, node.primary_ip, node.port) for node in online],
         files=[
             *([file.path for file in shared.files] if shared else []),
@@ -86,7 +94,7 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
         exclusive=bool(online) and is_exclusive(cluster, snapshot.groups[online[0].group]),
     )
     reports, running, infos, oses = await asyncio.gather(
-        ctx.call_all(online, NODE_VERIFY, args),
+        _reports(ctx, online, args),
         ctx.call_all(online, INSTANCES_INFO, HypervisorsArgs(hypervisors=hypervisors)),
         ctx.call_all(capable, NODE_INFO, info_args(snapshot)),
         ctx.call_all(capable, OS_DIAGNOSE, Nothing()),
@@ -112,6 +120,21 @@ async def gather(ctx: UnitContext, online: list[Node]) -> Answers:
     )
 
 
+async def _reports(
+    ctx: UnitContext, online: list[Node], args: VerifyArgs
+) -> dict[NodeUuid, VerifyReport | RpcError]:
+    found: dict[NodeUuid, VerifyReport | RpcError] = {}
+    asked = nodes_by_units(ctx.snapshot, online).items()
+    for answers in await asyncio.gather(
+        *(
+            ctx.call_all(nodes, NODE_VERIFY, replace(args, storage=list(units)))
+            for units, nodes in asked
+        )
+    ):
+        found |= answers
+    return found
+
+
 async def _devices(ctx: UnitContext, capable: list[Node]) -> Devices:
     """The mirrored devices of each node, where the cluster has any."""
     snapshot = ctx.snapshot
@@ -132,15 +155,38 @@ async def _shared_files(ctx: UnitContext) -> SharedFiles | None:
         return None  # that the master's node does not answer is found anyway
 
 
+def nodes_by_units(
+    snapshot: Snapshot, nodes: Iterable[Node]
+) -> dict[tuple[StorageUnit, ...], list[Node]]:
+    """The units that nodes are to be asked about: all, but directories other than the cluster's only of its disks' nodes.
+
+    A node refuses directories that it does not allow.
+    """
+    cluster, disks = snapshot.cluster, dict[NodeUuid, list[Disk]]()
+    for disk, holders in snapshot.all_disks():
+        for holder in holders:
+            disks.setdefault(holder, []).append(disk)
+    units, of_cluster = storage_units(cluster, chain(*disks.values())), storage_units(cluster)
+    in_files = {row.storage.kind for row in TEMPLATES.values() if row.in_files and row.storage}
+    common = [unit for unit in units if unit.kind not in in_files or unit in of_cluster]
+    found: dict[tuple[StorageUnit, ...], list[Node]] = {}
+    for node in nodes:
+        own = storage_units(cluster, disks.get(NodeUuid(node.uuid), ()))
+        found.setdefault(tuple(dict.fromkeys([*common, *own])), []).append(node)
+    return found
+
+
 async def _listing(ctx: UnitContext, capable: list[Node]) -> Listing:
     """What lies in the storage units of each node, and in the shared ones as one node sees them."""
     cluster = ctx.snapshot.cluster
     rows = DISK_TEMPLATES.values()
-    everywhere = {storage_unit(cluster, row.name) for row in rows if row.shared}
+    everywhere = {facts.kind for row in rows if row.shared and (facts := storage_facts(row))}
+    local: dict[NodeUuid, list[StoredDisk] | RpcError] = {}
+    for asked, nodes in nodes_by_units(ctx.snapshot, capable).items():
+        own = StorageUnits(units=[unit for unit in asked if unit.kind not in everywhere])
+        local |= await ctx.call_all(nodes, STORED_DISKS, own)
     units = storage_units(cluster, (disk for disk, _ in ctx.snapshot.all_disks()))
-    own = StorageUnits(units=[unit for unit in units if unit not in everywhere])
-    local = await ctx.call_all(capable, STORED_DISKS, own)
-    args = StorageUnits(units=[unit for unit in units if unit in everywhere])
+    args = StorageUnits(units=[unit for unit in units if unit.kind in everywhere])
     shared: list[StoredDisk] | None = None
     for node in capable:
         answer = (await ctx.call_all([node], STORED_DISKS, args))[node.uuid]

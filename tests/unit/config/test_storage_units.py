@@ -1,0 +1,53 @@
+"""Where disks take their space, also those that were made in another cluster."""
+
+import pytest
+from msgspec.structs import replace
+
+from ganeti.config.snapshot import Snapshot
+from ganeti.config.storage_units import disk_unit
+from ganeti.model.disk_templates import StorageUnit
+from ganeti.model.objects import Disk
+from ganeti.units.cluster.gather import nodes_by_units
+from tests.unit.config.merging_clusters import cluster
+
+
+def in_file(path: str, template: str = "file") -> Disk:
+    return Disk(uuid=path, size=8, template=template, logical_id=("loop", path))
+
+
+@pytest.mark.requirement("S45", "S48")
+@pytest.mark.parametrize("template", ["file", "sharedfile"])
+def test_a_file_that_was_made_elsewhere_is_in_a_directory_of_its_own(template: str) -> None:
+    ours = replace(
+        cluster(1, nodes=1, instances=0).cluster,
+        file_storage_dir="/srv/ours",
+        shared_file_storage_dir="/srv/ours",
+    )
+
+    def unit(key: str) -> StorageUnit:
+        return StorageUnit(kind=template, key=key)
+
+    assert disk_unit(ours, in_file("/srv/ours/web1/disk0", template)) == unit("/srv/ours")
+    assert disk_unit(ours, in_file("/srv/ours/deep/web1/disk0", template)) == unit("/srv/ours")
+    assert disk_unit(ours, in_file("/srv/oursnot/web1/disk0", template)) == unit("/srv/oursnot")
+    assert disk_unit(ours, in_file("/data/theirs/web1/disk0", template)) == unit("/data/theirs")
+
+
+@pytest.mark.requirement("S48")
+def test_only_nodes_that_use_another_directory_are_asked_about_it() -> None:
+    given = cluster(1, nodes=3, instances=1)
+    ours = replace(given.cluster, file_storage_dir="/srv/ours", enabled_disk_templates=("file",))
+    (instance,) = given.instances.values()
+    instance = replace(instance, disks=(in_file("/data/theirs/web1/disk0"),), disk_template="file")
+    others = [one for one in given.objects() if one.uuid not in (ours.uuid, instance.uuid)]
+    snapshot = Snapshot.of(1, ours, others=[*others, instance])
+    asked = {
+        node.uuid: {unit.key for unit in units}
+        for units, nodes in nodes_by_units(snapshot, snapshot.nodes_by_name()).items()
+        for node in nodes
+    }
+    assert {*snapshot.nodes} - {*instance.all_nodes}
+    assert asked == {
+        uuid: {"/srv/ours", "/data/theirs"} if uuid in instance.all_nodes else {"/srv/ours"}
+        for uuid in snapshot.nodes
+    }
