@@ -36,33 +36,43 @@ class DebianCluster:
     def root(self, number: int) -> Path:
         return self.top / f"peernode{number}"
 
-    def _words(self, number: int, path: str, words: tuple[str, ...]) -> list[str]:
-        variables = {
-            "PATH": path,
+    def address(self, number: int) -> str:
+        return f"198.51.100.1{number}"
+
+    def environment(self, number: int, path: str = "") -> dict[str, str]:
+        """What makes a program one of a node's; without `path` it finds ours first."""
+        return {
+            "PATH": path or f"{Path(sys.executable).parent}:{SYSTEM_PATH}",
             "HOME": "/root",
             "LC_ALL": "C.UTF-8",
             "GANETI_ROOTDIR": str(self.root(number)),
             "GANETI_HOSTNAME": f"peernode{number}",
-            "GANETI_ADDRESS": f"198.51.100.1{number}",
+            "GANETI_ADDRESS": self.address(number),
         }
-        assigned = [f"{name}={value}" for name, value in variables.items()]
-        return [*_entered(self.holder), "env", "-i", *assigned, *words]
+
+    def words(self, number: int, words: tuple[str, ...], path: str = "") -> list[str]:
+        """A command on a node, as words for this host."""
+        assigned = [f"{name}={value}" for name, value in self.environment(number, path).items()]
+        return [*self.inside, "env", "-i", *assigned, *words]
+
+    @property
+    def inside(self) -> list[str]:
+        """What a command begins with that is to run in the namespaces."""
+        return _entered(self.holder)
 
     def theirs(self, number: int, *words: str) -> str:
         """Run a command of the original on a node; what it prints."""
-        return _ran(self._words(number, SYSTEM_PATH, words))
+        return _ran(self.words(number, words, SYSTEM_PATH))
 
     def ours(self, number: int, *words: str, stdin: str = "") -> str:
         """Run a command of this version on a node; what it prints."""
-        path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
-        return _ran(self._words(number, path, words), stdin=stdin)
+        return _ran(self.words(number, words), stdin=stdin)
 
     @contextlib.contextmanager
     def joining(self, number: int) -> Iterator[str]:
         """A node waits to be joined; yields its token."""
-        path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
         with subprocess.Popen(
-            self._words(number, path, ("ganeti-node-join",)),
+            self.words(number, ("ganeti-node-join",)),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             assert process.stdout is not None
@@ -85,8 +95,8 @@ def _entered(holder: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def debian_cluster(nodes: int) -> Iterator[DebianCluster]:
-    """A new one; nothing of it is left. Skips the test where it cannot be had."""
+def debian_cluster(nodes: int, *, spare: int = 0) -> Iterator[DebianCluster]:
+    """A new one; nothing of it is left. `spare` hosts more are in no cluster. Skips the test where it cannot be had."""
     if os.geteuid() != 0 or shutil.which("nsenter") is None:
         pytest.skip("a cluster of Debian's Ganeti needs root and nsenter")
     packages = unpacked(*PACKAGES)
@@ -98,7 +108,7 @@ def debian_cluster(nodes: int) -> Iterator[DebianCluster]:
     ) as holder:
         try:
             _check_overlay(holder.pid, packages)
-            words = ["bash", str(SCRIPT), str(packages), str(top), str(nodes)]
+            words = ["bash", str(SCRIPT), str(packages), str(top), str(nodes), str(spare)]
             said = _made([*_entered(holder.pid), *words])
             if "ModuleNotFoundError" in said or "error while loading shared libraries" in said:
                 pytest.skip(f"Debian's Ganeti does not run on this system: {said[-300:]}")

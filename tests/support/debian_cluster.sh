@@ -1,7 +1,7 @@
-# A cluster of Debian's Ganeti with the fake hypervisor, in a mount and a network namespace: ROOT DIRECTORY NODES.
-# ROOT has the unpacked packages; below DIRECTORY everything is kept.
+# A cluster of Debian's Ganeti with the fake hypervisor, in a mount and a network namespace: ROOT DIRECTORY NODES SPARE.
+# SPARE more hosts have addresses, and nothing else. ROOT has the unpacked packages; below DIRECTORY everything is kept.
 set -eu
-root=$1 top=$2 nodes=$3 here=$(cd "$(dirname "$0")" && pwd)
+root=$1 top=$2 nodes=$3 spare=$4 here=$(cd "$(dirname "$0")" && pwd)
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t tmpfs tmpfs "$top"
 chmod 755 "$top"
@@ -33,7 +33,7 @@ echo default >"$os/variants.list"
 : >"$os/parameters.list"
 
 echo "198.51.100.1 cluster.peer" >>/etc/hosts
-for number in $(seq "$nodes"); do
+for number in $(seq $((nodes + spare))); do
   echo "198.51.100.1$number peernode$number" >>/etc/hosts
   ip addr add "198.51.100.1$number/32" dev lo
 done

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -31,11 +31,29 @@ def sshd_program() -> Path:
     return unpacked(*_PACKAGES) / "usr/sbin/sshd"
 
 
+def sshd_environment(program: Path) -> dict[str, str]:
+    """What that program runs with; one that was unpacked finds its libraries beside it."""
+    parts = (program.parents[2] / part for part in ("lib", "usr/lib"))
+    libraries = ":".join(str(one) for part in parts for one in part.glob("*-linux-gnu"))
+    return {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": libraries}
+
+
+def settings(address: str, key: Path, root_ssh: Path, environment: Mapping[str, str]) -> str:
+    """The configuration: root may log in with a password, and gets this environment."""
+    given = "".join(f" {name}={value}" for name, value in environment.items() if name != "HOME")
+    return (
+        f"Port {PORT}\nListenAddress {address}\nHostKey {key}\nPidFile none\nUsePAM no\n"
+        "PermitRootLogin yes\nPasswordAuthentication yes\nKbdInteractiveAuthentication no\n"
+        f"StrictModes no\nAuthorizedKeysFile {root_ssh}/authorized_keys\n"
+        f"MaxStartups 100\nSetEnv{given}\n"
+    )
+
+
 def _run(command: list[str], directory: Path) -> None:
     subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=RUN_LIMIT_S)
 
 
-def _crypted(password: str) -> str:
+def crypted(password: str) -> str:
     return subprocess.run(
         ["openssl", "passwd", "-6", "-stdin"],
         input=password,
@@ -62,18 +80,11 @@ def sshd_on(node: VirtualNode) -> Iterator[str]:
     shutil.copytree("/etc", etc, symlinks=True, ignore_dangling_symlinks=True, dirs_exist_ok=True)
     (etc / "passwd").write_text(users)
     (etc / "shadow").write_text(
-        f"root:{_crypted(PASSWORD)}:19000:0:99999:7:::\nsshd:!:19000::::::\n"
+        f"root:{crypted(PASSWORD)}:19000:0:99999:7:::\nsshd:!:19000::::::\n"
     )
-    environment = node.environment()
-    settings = "".join(f" {name}={value}" for name, value in environment.items() if name != "HOME")
     (place / "config").write_text(
-        f"Port {PORT}\nListenAddress {node.address}\nHostKey {key}\nPidFile none\nUsePAM no\n"
-        "PermitRootLogin yes\nPasswordAuthentication yes\nKbdInteractiveAuthentication no\n"
-        f"StrictModes no\nAuthorizedKeysFile {node.paths.root_ssh}/authorized_keys\n"
-        f"MaxStartups 100\nSetEnv{settings}\n"
+        settings(node.address, key, node.paths.root_ssh, node.environment())
     )
-    libraries = ":".join(str(one) for one in (program.parents[2] / "lib").glob("*-linux-gnu"))
-    usr = ":".join(str(one) for one in (program.parents[2] / "usr/lib").glob("*-linux-gnu"))
     words = [str(program), "-D", "-e", "-f", str(place / "config")]
     with (place / "log").open("ab") as log:
         process = subprocess.Popen(
@@ -91,7 +102,7 @@ def sshd_on(node: VirtualNode) -> Iterator[str]:
                     *words,
                 ]
             ),
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH": f"{libraries}:{usr}"},
+            env=sshd_environment(program),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

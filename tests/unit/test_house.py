@@ -210,7 +210,7 @@ def _imported(node: ast.stmt) -> list[str]:
 
 
 WRITES_PAST_THE_TERMINAL = {
-    "bootstrap/merge/agent.py": "the answer of a node is JSON for a program",
+    "bootstrap/merge/on_node.py": "the answer of a node is JSON for a program",
     "cli/gnt_instance/console.py": "a picture, a guest's log to a file, a guest's own terminal",
     "cli/hail.py": "the answer of an allocator is JSON for a program",
     "daemons/allocation_worker.py": "messages for the daemon that started it",

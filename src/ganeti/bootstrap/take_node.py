@@ -42,18 +42,26 @@ class Node:
     paths: Paths
     is_dry: bool = False
     processes: HostProcesses = field(default_factory=HostProcesses)
+    carries: bool = True
+    """Whether the cluster goes on here, so that its users and its secret for others go over with its master."""
 
     @property
     def aside(self) -> Path:
         """Where everything of the original is while this version runs."""
         return self.paths.data / ASIDE
 
-    def _place(self) -> Path:
+    @property
+    def place(self) -> Path:
         """Where the original's files are now."""
         return self.aside if (self.aside / CLUSTER_FILE).exists() else self.paths.data
 
+    @property
+    def is_original(self) -> bool:
+        """Whether the node belongs to a cluster of the original, as far as its files say."""
+        return not is_member(self.paths) and (self.place / CLUSTER_FILE).exists()
+
     def _is_master(self) -> bool:
-        return _line(self._place() / MASTER_FILE) == hostname()
+        return _line(self.place / MASTER_FILE) == hostname()
 
     async def take(self) -> list[str]:
         """Put this version in the place of the original; what to do next.
@@ -65,13 +73,13 @@ class Node:
             raise PrereqError(
                 "this node is in a cluster of this version already", ErrorCode.WRONG_STATE
             )
-        place = self._place()
+        place = self.place
         if not (place / CLUSTER_FILE).exists():
             raise PrereqError(
                 f"there is no cluster of the original on this node: no {place / CLUSTER_FILE}",
                 ErrorCode.WRONG_STATE,
             )
-        found = [name for name in NAMES if self._process(name) is not None]
+        found = self.running()
         said = [f"ends {', '.join(f'ganeti-{name}' for name in found) or 'no daemon'}"]
         if self.is_dry:
             return [
@@ -80,7 +88,7 @@ class Node:
                 *self._next(),
             ]
         for name in found:
-            await self._end(name)
+            await self.end(name)
         done = await asyncio.to_thread(adopt_guests, self.paths, self.processes)
         if done.problems:
             forget_guests(self.paths)
@@ -131,7 +139,7 @@ class Node:
     def _uuids(self) -> dict[str, str]:
         """Name of each instance -> UUID, where this node has the original's configuration."""
         try:
-            document = parse((self._place() / CONFIG).read_bytes())
+            document = parse((self.place / CONFIG).read_bytes())
         except (OSError, InputError):
             return {}
         return {one.get("name", ""): uuid for uuid, one in document.get("instances", {}).items()}
@@ -142,6 +150,10 @@ class Node:
             return [f"next, here: gnt-cluster import --dry-run {path}, then without --dry-run"]
         name = hostname()
         return [f"next: ganeti-node-join here, and on the master 'gnt-node add --readd {name}'"]
+
+    def running(self) -> list[str]:
+        """The original's daemons that run here, in the order in which they are ended."""
+        return [name for name in NAMES if self._process(name) is not None]
 
     def _process(self, name: str) -> ProcessId | None:
         """The original's daemon, by its pid file, if it runs."""
@@ -160,7 +172,8 @@ class Node:
             ProcessId(int(pid), found.start_ticks) if found and found.pid == int(pid) else _of(pid)
         )
 
-    async def _end(self, name: str) -> None:
+    async def end(self, name: str) -> None:
+        """End one of the original's daemons, by force if it does not follow; HostError."""
         process = self._process(name)
         if process is None:
             return
@@ -174,7 +187,7 @@ class Node:
         raise HostError(f"ganeti-{name} (process {process.pid}) does not end")
 
     def _move_aside(self) -> None:
-        if self._place() != self.aside:
+        if self.place != self.aside:
             self.aside.mkdir(mode=0o700, exist_ok=True)
             for entry in sorted(self.paths.data.iterdir(), key=_cluster_file_last):
                 if entry != self.aside:
@@ -184,7 +197,8 @@ class Node:
         # A group of the original's may write there, and this version puts no key into such a directory.
         os.chown(self.paths.data, os.geteuid(), os.getegid())
         self.paths.data.chmod(0o750)
-        for theirs, ours in CARRIED.items() if self._is_master() else ():
+        is_heir = self.carries and self._is_master()
+        for theirs, ours in CARRIED.items() if is_heir else ():
             source = self.aside / theirs
             if source.is_file():
                 write_atomically(self.paths.data / ours, source.read_bytes())

@@ -7,8 +7,13 @@ from ganeti.base.errors import RpcError
 from ganeti.config.config import Config
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.objects import Node
-from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs
-from ganeti.units.cluster.master_ip import master_ip_args, master_of
+from ganeti.rpc.procedures.mastership import (
+    MASTER_IP_DOWN,
+    MASTER_IP_UP,
+    MasterIpArgs,
+    master_ip_args,
+)
+from ganeti.units.cluster.master_ip import master_of
 from ganeti.units.services import Rpc
 
 RETRY_S = 5.0

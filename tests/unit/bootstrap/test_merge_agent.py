@@ -3,15 +3,21 @@
 import io
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import InputError, PrereqError
 from ganeti.base.paths import Paths
+from ganeti.base.process import Completed
+from ganeti.bootstrap.daemons import Daemons
 from ganeti.bootstrap.merge import agent
-from ganeti.bootstrap.merge.messages import Answer
+from ganeti.bootstrap.merge.messages import Action, Answer, Request
 from ganeti.bootstrap.merge.program import main, parser
+from ganeti.node.master_ip_setup import address_of
+from ganeti.rpc.procedures.mastership import MasterIpArgs
 
 LINE = "ssh-ed25519 AAAAC3 ganeti-cluster-merge-1"
 
@@ -49,6 +55,34 @@ def test_the_key_is_one_marked_line_and_leaves_the_file_as_it_was(
 def test_a_line_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         agent.trust(Paths(tmp_path), "ssh-rsa AAAA\nssh-rsa BBBB")
+
+
+@pytest.mark.parametrize("by_script", [False, True])
+async def test_an_address_is_taken_away_by_the_node_s_program_or_the_administrator_s(
+    tmp_path: Path, by_script: bool
+) -> None:
+    ran: list[tuple[list[str], Mapping[str, str]]] = []
+
+    async def run(
+        argv: Sequence[str],
+        *,
+        timeout_s: float = 60.0,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> Completed:
+        del timeout_s, stdin, check
+        ran.append((list(argv), env or {}))
+        return Completed(tuple(argv), 0, b"", b"")
+
+    paths = Paths(tmp_path)
+    one = agent.Agent(paths, Daemons(paths), runs=run)
+    address = MasterIpArgs(address="2001:db8::9", netmask=64, netdev="eth0", by_script=by_script)
+    await one.answer(Request(action=Action.DROP_ADDRESS, address=address))
+    ((words, environment),) = ran
+    assert words[-1] == "stop"
+    assert (words[0] == str(paths.master_ip_script)) is by_script
+    assert address_of(environment) == replace(address, by_script=False)
 
 
 @pytest.mark.requirement("S34")

@@ -5,6 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
@@ -57,7 +58,9 @@ async def _answer(process: "asyncssh.SSHServerProcess[bytes]") -> None:
 
 
 @contextlib.asynccontextmanager
-async def server(tmp_path: Path, authorized: str = "") -> AsyncIterator[tuple[int, str]]:
+async def server(
+    tmp_path: Path, authorized: str = "", answer: Any = _answer
+) -> AsyncIterator[tuple[int, str]]:
     """A server; its port, and how known hosts know it."""
     key = asyncssh.generate_private_key("ssh-ed25519")
     keys = tmp_path / "authorized"
@@ -67,7 +70,7 @@ async def server(tmp_path: Path, authorized: str = "") -> AsyncIterator[tuple[in
         0,
         server_factory=Server,
         server_host_keys=[key],
-        process_factory=_answer,
+        process_factory=answer,
         encoding=None,
         authorized_client_keys=str(keys) if authorized else None,
     )
@@ -144,6 +147,32 @@ async def test_a_node_whose_connection_was_lost_is_reached_anew(tmp_path: Path) 
         second = await session.reach("c2", HOST, wishes)
         assert (await second.call(Request(action=Action.PAUSED))).text == "1"
         await session.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("3.0.2\n", r"in a cluster of Ganeti 3\.0\.2, and this version is not there: install it"),
+        ("", r"ended with status 127 .* is this version installed there\? not found"),
+        ("Welcome 3.0\n", r"is this version installed there\?"),
+    ],
+)
+async def test_a_node_without_our_programs_is_told_what_it_needs(
+    tmp_path: Path, said: str, why: str
+) -> None:
+    async def shell(process: "asyncssh.SSHServerProcess[bytes]") -> None:
+        if process.command == "cat /var/lib/ganeti/ssconf_release_version":
+            process.stdout.write(said.encode())
+            process.exit(0 if said else 1)
+        else:
+            process.stderr.write(b"not found\n")
+            process.exit(127)
+
+    async with server(tmp_path, answer=shell) as (port, known):
+        remote = await ssh(tmp_path, port, known, PASSWORD)[0](HOST)
+        with pytest.raises(PrereqError, match=why):
+            await remote.call(Request(action=Action.FACTS))
+        await remote.close()
 
 
 @pytest.mark.requirement("S34")

@@ -15,7 +15,7 @@ from ganeti.base.errors import ErrorCode, ExecError, GanetiError, PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.daemons import CONFD, MASTERD, NODED
 from ganeti.bootstrap.merge import journal as journals
-from ganeti.bootstrap.merge import steps
+from ganeti.bootstrap.merge import states
 from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, Wishes
 from ganeti.bootstrap.merge.messages import Action, Answer, Facts, NodeFacts, Request
 from ganeti.bootstrap.merge.states import merged_backup, opened
@@ -34,6 +34,7 @@ from ganeti.config.merging.plan import MergeOptions, MergePlan
 from ganeti.config.snapshot import Snapshot
 from ganeti.store.backup import write_backup
 from ganeti.store.interface import Position, Row
+from ganeti.upstream.choices import Choices
 from tests.support.virtual_time import LoopClock
 from tests.unit.config.merging_clusters import cluster
 
@@ -118,6 +119,10 @@ class FakeNode:
 
     async def _done(self, request: Request) -> Answer:
         state, node = self.world.state, self.world.state[self.name]
+        if request.action is Action.DROP_ADDRESS:
+            assert request.address is not None
+            state["dropped"] = request.address.address
+            return Answer()
         match request.action:
             case Action.TRUST:
                 node["keys"] = sorted({*node["keys"], request.line})
@@ -267,6 +272,7 @@ def a_merge(world: World, directory: Path) -> Merge:
         clock=LoopClock(),
         journal=journal,
         options=MergeOptions(),
+        choices=Choices(),
         reach=_reach(world),
         run=run,
         say=lambda _text: None,
@@ -430,6 +436,7 @@ async def test_a_node_that_was_drained_is_added_drained(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", ["node", "instance", "running"])
 async def test_what_is_missing_at_the_end_is_an_error(tmp_path: Path, lost: str) -> None:
     world = a_world()
+    stopped = max(one.name for one in world.theirs.instances.values())
     m = a_merge(world, tmp_path)
     await go_on(m)
     m.journal.done.remove("verify")
@@ -438,9 +445,59 @@ async def test_what_is_missing_at_the_end_is_an_error(tmp_path: Path, lost: str)
     elif lost == "instance":
         m.journal.instances.append("lost.example.com")
     else:
-        m.journal.clusters[0].running = ["lost.example.com"]
-    with pytest.raises(ExecError, match=r"missing after the merge.*lost\.example\.com"):
+        m.journal.clusters[0].running = [stopped]
+    with pytest.raises(
+        ExecError, match=rf"missing after the merge.*(lost\.example\.com|{stopped})"
+    ):
         await go_on(m)
+
+
+async def test_the_address_of_a_cluster_that_is_no_more_leaves_its_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, said = a_world(), list[str]()
+    old = world.theirs.cluster
+    new = replace(old, master_ip="192.0.2.9", master_netdev="eth0")
+    world.theirs = Snapshot.of(0, new, others=[*world.theirs.objects()][1:])
+    await go_on(a_merge(world, tmp_path / "one"))
+    assert world.state["dropped"] == "192.0.2.9"
+    drops = [call for call in world.calls if "drop-address" in call]
+    assert len(drops) == 1
+    assert world.calls.index(drops[0]) < min(
+        number for number, call in enumerate(world.calls) if call.endswith(" join")
+    )
+    # Where that fails the merge goes on, and says so.
+    world = a_world()
+    world.theirs = Snapshot.of(0, new, others=[*world.theirs.objects()][1:])
+    answers = FakeNode.call
+
+    async def call(node: FakeNode, request: Request) -> Answer:
+        if request.action is Action.DROP_ADDRESS:
+            raise PrereqError("no script", ErrorCode.ENVIRONMENT)
+        return await answers(node, request)
+
+    monkeypatch.setattr(FakeNode, "call", call)
+    m = a_merge(world, tmp_path / "two")
+    m.say = said.append
+    await go_on(m)
+    assert any("192.0.2.9 of" in line and "no script" in line for line in said)
+
+
+async def test_what_the_original_called_otherwise_is_added_and_started_by_its_name_here(
+    tmp_path: Path,
+) -> None:
+    world = a_world()
+    m = a_merge(world, tmp_path)
+    (record,) = m.journal.clusters
+    record.original, (first, *_) = "3.0", record.nodes
+    started, left = sorted(world.state["running"])
+    m.choices = Choices(names={("node", "OLD"): first.name, ("instance", "Web"): started})
+    first.name, record.running = "OLD", ["Web", left]
+    m.journal.instances = [started, "another.example.com"]
+    assert m.ran() == [started]
+    assert m.name(record, "node", "OLD") != "OLD"
+    record.original = ""
+    assert m.name(record, "node", "OLD") == "OLD"
 
 
 @pytest.mark.requirement("S48")
@@ -457,7 +514,7 @@ async def test_what_the_merge_itself_would_lose_is_missed(
     def careless(ours: Snapshot, others: Sequence[Snapshot], options: MergeOptions) -> MergePlan:
         return merge(ours, [without(one) for one in others], options)
 
-    monkeypatch.setattr(steps, "merge", careless)
+    monkeypatch.setattr(states, "merge", careless)
     m = a_merge(world, tmp_path)
     m.own = FakeOwn(World(world.ours, without(world.theirs)))
     with pytest.raises(ExecError, match=f"missing after the merge: instances: {lost}"):
@@ -501,7 +558,7 @@ async def test_the_merged_state_has_the_rest_of_ours(tmp_path: Path) -> None:
     ours = await world.backup_of(world.ours)
     plan = merge(world.ours, [world.theirs])
     state = opened(await merged_backup(ours, plan))
-    assert state.header.cluster_uuid == world.ours.cluster.uuid
+    assert state.snapshot.cluster.uuid == world.ours.cluster.uuid
     assert state.snapshot.tables == plan.snapshot.tables
 
 

@@ -1,11 +1,9 @@
-"""What a node does for a merge: `ganeti-cluster-merge --on-node`, and the same on our own master.
+"""What a node of ours does for a merge: for another cluster's master, and the same on our own.
 
-Requests on standard input, a line each, until its end; for each an answer on standard output. Whoever may
-log in as root may do all of it by hand; so nothing is checked but that it makes sense.
+Whoever may log in as root may do all of it by hand; so nothing is checked but that it makes sense.
 """
 
 import asyncio
-import contextlib
 import os
 import sys
 import tempfile
@@ -13,10 +11,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ganeti.base.errors import ErrorCode, ExecError, GanetiError, HostError, InputError, PrereqError
+from ganeti.base.errors import ErrorCode, ExecError, HostError, InputError, PrereqError
 from ganeti.base.files import write_atomically
 from ganeti.base.paths import Paths
-from ganeti.bootstrap.daemons import CONFD, ETCD, MASTERD, MOND, NODED, RAPI, Daemons
+from ganeti.base.process import Run, run
+from ganeti.bootstrap.daemons import (
+    CONFD,
+    ETCD,
+    MASTERD,
+    MOND,
+    NODED,
+    RAPI,
+    Daemons,
+    daemon_environment,
+)
 from ganeti.bootstrap.init import answers
 from ganeti.bootstrap.merge.messages import (
     Action,
@@ -24,15 +32,16 @@ from ganeti.bootstrap.merge.messages import (
     Facts,
     NodeFacts,
     Request,
-    line_of,
     parse,
 )
 from ganeti.bootstrap.merge.states import offline_backup
 from ganeti.clients.luxi import FINAL, LuxiClient
 from ganeti.model.opcodes.instance import OpInstanceShutdown, OpInstanceStartup
+from ganeti.rpc.procedures.mastership import MasterIpArgs
 
 STOP_ORDER = (RAPI, MOND, CONFD, MASTERD, ETCD, NODED)
 MASTER_LIMIT_S = 120.0
+DROP_LIMIT_S = 60.0
 _BACKUP_LIMIT_S = 1800.0
 _NEW = "-new"
 """At the end of our line's mark: the file was not there before."""
@@ -42,8 +51,8 @@ _KEY_LIMIT = 64 * 1024
 class Agent:
     """The node whose files are at `paths`."""
 
-    def __init__(self, paths: Paths, daemons: Daemons) -> None:
-        self.paths, self.daemons = paths, daemons
+    def __init__(self, paths: Paths, daemons: Daemons, *, runs: Run = run) -> None:
+        self.paths, self.daemons, self.run = paths, daemons, runs
 
     async def answer(self, request: Request) -> Answer:
         """Do what is asked; a GanetiError says why not."""
@@ -58,12 +67,10 @@ class Agent:
                 await self.start_daemons(request.names)
             case Action.MASTER_ANSWERS:
                 await answers(self.paths, MASTER_LIMIT_S)
-            case Action.TRUST:
-                trust(self.paths, request.line)
-            case Action.DISTRUST:
-                distrust(self.paths, request.line)
-            case Action.PAUSE:
-                pause(self.paths, request.pause)
+            case Action.DROP_ADDRESS if request.address:
+                await self.drop_address(request.address)
+            case Action.TAKE:
+                await self.take()
             case _:
                 return await self._told(request)
         return Answer()
@@ -79,9 +86,23 @@ class Agent:
             case Action.BACKUP:
                 return Answer(data=await asyncio.to_thread(self.backup))
             case Action.STATE:
-                return Answer(data=await offline_backup(self.paths))
-            case _:
+                return Answer(data=await self.state())
+            case Action.DAEMONS:
                 return Answer(names=self.running_daemons())
+            case _:
+                self._write(request)
+                return Answer()
+
+    def _write(self, request: Request) -> None:
+        match request.action:
+            case Action.TRUST:
+                trust(self.paths, request.line)
+            case Action.DISTRUST:
+                distrust(self.paths, request.line)
+            case Action.PAUSE:
+                pause(self.paths, request.pause)
+            case _:
+                raise InputError(f"{request.action} lacks what it needs", "action")
 
     # The master
 
@@ -96,7 +117,7 @@ class Agent:
             cluster=info["name"],
             uuid=info["uuid"],
             version=info["software_version"],
-            state=info["state"].get("kind", "embedded"),
+            state=info.get("state", {}).get("kind", "embedded"),
             nodes=[
                 NodeFacts(name=name, address=address, offline=offline, master=master)
                 for name, address, offline, master in nodes
@@ -115,6 +136,13 @@ class Agent:
                 client.call("BackupState", str(path))
             return path.read_bytes()
 
+    async def state(self) -> bytes:
+        """The same where the master daemon is stopped."""
+        return await offline_backup(self.paths)
+
+    async def take(self) -> None:
+        """Nothing is left of the original."""
+
     def stop_instances(self, names: Sequence[str], timeout_s: int) -> None:
         """Shut down those that run; they stay wanted (S36). ExecError names those that did not end."""
 
@@ -125,11 +153,11 @@ class Agent:
 
     def start_instances(self, names: Sequence[str]) -> None:
         """Start those that do not run (S45). ExecError names those that did not start."""
+        self._all(names, is_running=False, make=self.startup, what="did not start")
 
-        def start(name: str) -> OpInstanceStartup:
-            return OpInstanceStartup(instance_name=name)
-
-        self._all(names, is_running=False, make=start, what="did not start")
+    def startup(self, name: str) -> object:
+        """The opcode that starts an instance."""
+        return OpInstanceStartup(instance_name=name)
 
     def _all(
         self,
@@ -159,7 +187,20 @@ class Agent:
                     f"instances {what}: {', '.join(failed[:10])}; see 'gnt-job list' there"
                 )
 
-    # Daemons
+    # Daemons and addresses
+
+    async def drop_address(self, args: MasterIpArgs) -> None:
+        """Take a cluster's own address from this host, as its node daemon would; HostError."""
+        own = [sys.executable, "-m", "ganeti.node.master_ip_setup"]
+        words = [str(self.paths.master_ip_script)] if args.by_script else own
+        variables = {
+            "MASTER_IP": args.address,
+            "MASTER_NETDEV": args.netdev,
+            "MASTER_NETMASK": str(args.netmask),
+            "CLUSTER_IP_VERSION": "6" if ":" in args.address else "4",
+        }
+        environment = {**daemon_environment(os.environ), **variables}
+        await self.run([*words, "stop"], timeout_s=DROP_LIMIT_S, env=environment)
 
     def running_daemons(self) -> list[str]:
         """Those that serve."""
@@ -274,28 +315,6 @@ def pause(paths: Paths, text: str | None) -> None:
         paths.watcher_pause.unlink(missing_ok=True)
     else:
         write_atomically(paths.watcher_pause, text.encode(), mode=0o640)
-
-
-def on_node() -> int:
-    """Answer the requests on standard input; each answer comes after a line with its length in bytes."""
-    paths = Paths.from_environment()
-    agent = Agent(paths, Daemons(paths))
-    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
-        for line in iter(sys.stdin.buffer.readline, b""):
-            data = line_of(_answer_to(agent, line))
-            sys.stdout.buffer.write(b"%d\n%b" % (len(data), data))
-            sys.stdout.buffer.flush()
-    return 0
-
-
-def _answer_to(agent: Agent, line: bytes) -> Answer:
-    try:
-        request = parse(line, Request, "request")
-        return asyncio.run(agent.answer(request))
-    except GanetiError as err:
-        return Answer(error=err.message)
-    except OSError as err:
-        return Answer(error=f"{err.filename or 'this node'}: {err.strerror or err}")
 
 
 def checked(answer: Answer, who: str) -> Answer:

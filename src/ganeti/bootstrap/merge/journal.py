@@ -35,6 +35,8 @@ class ClusterRecord(msgspec.Struct, kw_only=True):
     """How the administrator called it."""
     name: str
     uuid: str
+    original: str = ""
+    """The version of the original whose cluster it is; '' if it is one of ours."""
     nodes: list[NodeRecord]
     running: list[str] | None = None
     """The instances that ran; None: not known yet."""
@@ -52,6 +54,10 @@ class Wishes(msgspec.Struct, kw_only=True, frozen=True):
     networks: str = "strict"
     group_names: dict[str, str] = {}
     network_names: dict[str, str] = {}
+    keep_unknown: bool = False
+    renames: tuple[str, ...] = ()
+    hypervisors: tuple[str, ...] = ()
+    """Of clusters of the original, as `gnt-cluster import` has these three."""
     shutdown_timeout: int = 120
     ssh_port: int = 22
     key_types: tuple[str, ...] = ()

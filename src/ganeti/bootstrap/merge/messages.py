@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from ganeti.model import wire
+from ganeti.rpc.procedures.mastership import MasterIpArgs
 
 
 class Action(enum.StrEnum):
@@ -35,6 +36,10 @@ class Action(enum.StrEnum):
     """Those in `names`."""
     MASTER_ANSWERS = "master-answers"
     """Wait until it does."""
+    DROP_ADDRESS = "drop-address"
+    """On the former master of a cluster that is no more: take that cluster's own address in `address` away."""
+    TAKE = "take"
+    """Where the original is: put its files aside, so that the node can join."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,6 +49,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     names: list[str] = []
     line: str = ""
     pause: str | None = None
+    address: MasterIpArgs | None = None
     timeout_s: int = 120
 
 
@@ -62,6 +68,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str
     uuid: str
     version: str
+    """Of our programs there."""
     state: str
     """What keeps its state: 'embedded' or 'etcd'."""
     nodes: list[NodeFacts]
@@ -69,6 +76,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     running: list[str]
     jobs: list[int]
     """Those that have not ended."""
+    original: str = ""
+    """The version of the original whose cluster it is."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; 1 after a failure, 13 if nobody confirmed it."""
     args = parser().parse_args(argv)
     if args.on_node:
-        from ganeti.bootstrap.merge.agent import on_node  # noqa: PLC0415 - heavy, and help needs none of it
+        from ganeti.bootstrap.merge.on_node import on_node  # noqa: PLC0415 - heavy, and help needs none of it
 
         return on_node()
     from ganeti.bootstrap.merge.session import merge_clusters  # noqa: PLC0415 - a node that answers needs no ssh
@@ -60,6 +60,7 @@ def parser() -> argparse.ArgumentParser:
             f"--{kind}", action="append", default=[], metavar="[CLUSTER/]NAME=NEW",
             help=f"the name of a {kind} here; one of ours makes the two one; may be repeated",
         )  # fmt: skip
+    _add_import_options(made)
     made.add_argument(
         "--shutdown-timeout", type=int, default=120, metavar="SECONDS",
         help="how long guests may take to shut down (120)",
@@ -85,6 +86,22 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--on-node", action="store_true", help=argparse.SUPPRESS)
     made.add_argument("--version", action="version", version=f"%(prog)s (ganeti) {__version__}")
     return made
+
+
+def _add_import_options(made: argparse.ArgumentParser) -> None:
+    """Those of `gnt-cluster import`, for clusters of the original."""
+    made.add_argument(
+        "--keep-unknown", action="store_true",
+        help="of a cluster of the original: leave behind what is not here, instead of refusing it",
+    )  # fmt: skip
+    made.add_argument(
+        "--rename", action="append", default=[], metavar="KIND:OLD=NEW",
+        help="of a cluster of the original: another name for what cannot have the old one here; may be repeated",
+    )  # fmt: skip
+    made.add_argument(
+        "--hypervisor", action="append", default=[], metavar="OLD=NEW",
+        help="of a cluster of the original: another hypervisor for instances of one that is not here",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

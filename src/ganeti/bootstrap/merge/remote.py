@@ -6,6 +6,7 @@ seen, and is then the only one that counts for this merge.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ TOKEN_LIMIT_S = 180.0
 JOIN_END_S = 60.0
 _ON_NODE = "ganeti-cluster-merge --on-node"
 _JOIN = "ganeti-node-join --reset"
+_NOT_FOUND = 127
+"""What a shell answers where there is no such program."""
+_READ_VERSION = "cat /var/lib/ganeti/ssconf_release_version"
+_VERSION = re.compile(r"[23]\.\d{1,3}[\w.~+-]{0,40}", re.ASCII)
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 
 Password = Callable[[str], Awaitable[str]]
@@ -107,11 +112,23 @@ class SshRemote:
         await agent.wait_closed()
         if agent.returncode is None:
             raise ConnectionResetError("it was closed")
+        if agent.returncode == _NOT_FOUND and (version := await self._original()):
+            raise PrereqError(
+                f"{self.name} is in a cluster of Ganeti {version}, and this version is not there: install it on all"
+                " nodes of that cluster, beside the original, which may go on; then run this again",
+                ErrorCode.ENVIRONMENT,
+            )
         raise PrereqError(
             f"{self.name}: '{_ON_NODE}' ended with status {agent.returncode} and said nothing; is this"
             f" version installed there? {why}",
             ErrorCode.ENVIRONMENT,
         )
+
+    async def _original(self) -> str:
+        """The version of the original that the node has; '' if it has none."""
+        done = await self.connection.run(_READ_VERSION)
+        text = done.stdout if isinstance(done.stdout, str) else ""
+        return text.strip() if _VERSION.fullmatch(text.strip()) else ""
 
     @contextlib.asynccontextmanager
     async def joining(self) -> AsyncIterator[str]:

@@ -23,12 +23,12 @@ from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord, W
 from ganeti.bootstrap.merge.messages import Action, Facts, Request
 from ganeti.bootstrap.merge.own import OwnMaster
 from ganeti.bootstrap.merge.remote import Remote, Ssh, make_key, own_key
-from ganeti.bootstrap.merge.states import opened
+from ganeti.bootstrap.merge.states import Opened, opened, opened_original, planned
 from ganeti.bootstrap.merge.steps import Merge, Place, go_on, roll_back
 from ganeti.bootstrap.merge.together import together
-from ganeti.config.merging.merge import merge
 from ganeti.config.merging.plan import MergeOptions, MergePlan, SameName, parse_choices
-from ganeti.config.snapshot import Snapshot
+from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
+from ganeti.upstream.choices import Choices, parse_hypervisors, parse_names
 
 EXIT_CONFIRMATION = 13
 
@@ -139,7 +139,7 @@ async def _begin(session: Session, args: argparse.Namespace) -> Journal | None:
     if not args.clusters:
         raise InputError("name the clusters to take in (no merge is under way)", "clusters")
     wishes = _wishes(args)
-    options = merge_options(wishes)
+    options, _ = merge_options(wishes), import_choices(wishes)
     own = Agent(session.paths, Daemons(session.paths))
     facts = await asyncio.to_thread(own.facts)
     check_cluster(facts, "this cluster", facts)
@@ -185,6 +185,9 @@ def _wishes(args: argparse.Namespace) -> Wishes:
         networks=args.networks,
         group_names=_names(args.group, "--group"),
         network_names=_names(args.network, "--network"),
+        keep_unknown=args.keep_unknown,
+        renames=tuple(args.rename),
+        hypervisors=tuple(args.hypervisor),
         shutdown_timeout=args.shutdown_timeout,
         ssh_port=args.ssh_port,
         key_types=tuple(filter(None, args.key_types.split(","))),
@@ -216,6 +219,15 @@ def merge_options(wishes: Wishes) -> MergeOptions:
     )
 
 
+def import_choices(wishes: Wishes) -> Choices:
+    """What was decided about clusters of the original; InputError."""
+    return Choices(
+        keep_unknown=wishes.keep_unknown,
+        names=parse_names(wishes.renames),
+        hypervisors=parse_hypervisors(wishes.hypervisors, HYPERVISOR_PARAMS),
+    )
+
+
 async def _contact(session: Session, contact: str, wishes: Wishes, ours: Facts) -> ClusterRecord:
     """Reach a cluster's master and all its nodes that are online; PrereqError."""
     master = await session.reach(contact, contact, wishes)
@@ -232,7 +244,13 @@ async def _contact(session: Session, contact: str, wishes: Wishes, ours: Facts) 
         if not node.offline
     ]
     await together(nodes, lambda node: session.reach(contact, node.address, wishes))
-    return ClusterRecord(contact=contact, name=facts.cluster, uuid=facts.uuid, nodes=nodes)
+    return ClusterRecord(
+        contact=contact,
+        name=facts.cluster,
+        uuid=facts.uuid,
+        original=facts.original,
+        nodes=nodes,
+    )
 
 
 def check_cluster(facts: Facts, contact: str, ours: Facts) -> None:
@@ -263,11 +281,12 @@ async def _say_plan(
     """Show what becomes of the configurations as they are now; PrereqError if that cannot be."""
     ours = opened(await asyncio.to_thread(own.backup))
 
-    async def snapshot_of(cluster: ClusterRecord) -> Snapshot:
+    async def theirs(cluster: ClusterRecord) -> Opened:
         remote = await session.reach(cluster.contact, cluster.contact, wishes)
-        return opened((await remote.call(Request(action=Action.BACKUP))).data).snapshot
+        data = (await remote.call(Request(action=Action.BACKUP))).data
+        return opened_original(data, import_choices(wishes)) if cluster.original else opened(data)
 
-    plan = merge(ours.snapshot, await together(clusters, snapshot_of), options)
+    plan = planned(ours, await together(clusters, theirs), options)
     for line in described(plan, clusters):
         say(line)
     if plan.errors:
@@ -282,7 +301,8 @@ def described(plan: MergePlan, clusters: Sequence[ClusterRecord]) -> list[str]:
     lines = [f"Into {plan.cluster.name}:"]
     for cluster in clusters:
         nodes = ", ".join(node.name for node in cluster.nodes)
-        lines.append(f"  {cluster.name}: {len(cluster.nodes)} nodes ({nodes})")
+        whose = f"Ganeti {cluster.original}, " if cluster.original else ""
+        lines.append(f"  {cluster.name}: {whose}{len(cluster.nodes)} nodes ({nodes})")
     lines += [f"  {finding}" for finding in plan.findings]
     lines.append(
         f"Afterwards: {len(plan.snapshot.nodes)} nodes, {len(plan.snapshot.instances)} instances."
@@ -317,6 +337,7 @@ def _merge_of(session: Session, journal: Journal) -> Merge:
         clock=SystemClock(),
         journal=journal,
         options=merge_options(journal.wishes),
+        choices=import_choices(journal.wishes),
         reach=reach,
         run=_run,
         say=lambda text: say(text, flush=True),

@@ -1,7 +1,7 @@
 """States of clusters as backups: taken offline, opened, and written anew with the merged configuration."""
 
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -11,13 +11,18 @@ from ganeti.base.paths import Paths
 from ganeti.bootstrap.membership import own_identity
 from ganeti.bootstrap.restore import examine
 from ganeti.config.kinds import kind_named
-from ganeti.config.merging.plan import MergePlan
+from ganeti.config.merging.merge import merge
+from ganeti.config.merging.plan import Finding, MergeOptions, MergePlan, Severity
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.upgrade import Reader
 from ganeti.model.objects import Cluster, NodeUuid
 from ganeti.store.backup import BackupHeader, read_backup, write_backup
 from ganeti.store.factory import state_restorer
 from ganeti.store.interface import Identity, Position, Row
+from ganeti.upstream.choices import Choices
+from ganeti.upstream.forms import parse
+from ganeti.upstream.reading import translate
+from ganeti.upstream.report import Verdict
 
 
 class Memory:
@@ -34,11 +39,12 @@ class Memory:
 class Opened:
     """A cluster's state."""
 
-    header: BackupHeader
     snapshot: Snapshot
     unfinished: tuple[int, ...]
     """Jobs that had not ended."""
     last_job: int
+    findings: tuple[Finding, ...] = ()
+    """What became of it as it was read."""
 
 
 def opened(data: bytes) -> Opened:
@@ -56,11 +62,37 @@ def opened(data: bytes) -> Opened:
     (cluster,) = [thing for thing in reader.objects if isinstance(thing, Cluster)]
     others = [thing for thing in reader.objects if thing is not cluster]
     return Opened(
-        header,
         Snapshot.of(header.position.as_int(), cluster, others=others),
         tuple(sorted(job for job, has_ended in content.jobs.items() if not has_ended)),
         max((content.ceiling, *content.jobs)),
     )
+
+
+def opened_original(data: bytes, choices: Choices) -> Opened:
+    """The configuration of a cluster of the original, whose jobs have ended; InputError if it is none."""
+    imported = translate(parse(data), choices)
+    name = imported.cluster.name
+    said = tuple(
+        Finding(_SEVERITY[one.verdict], name, str(one).removeprefix(f"{one.verdict}: "))
+        for one in imported.report.decisions
+    )
+    return Opened(Snapshot.of(0, imported.cluster, others=imported.others), (), 0, said)
+
+
+_SEVERITY = {
+    Verdict.REFUSED: Severity.ERROR,
+    Verdict.CHANGED: Severity.DECISION,
+    Verdict.KEPT: Severity.NOTE,
+}
+
+
+def planned(ours: Opened, theirs: Sequence[Opened], options: MergeOptions) -> MergePlan:
+    """What the configurations become, with all that was found."""
+    plan = merge(
+        ours.snapshot, [one.snapshot for one in theirs], replace(options, watermark=ours.last_job)
+    )
+    read = [finding for one in theirs for finding in one.findings]
+    return replace(plan, findings=(*read, *plan.findings))
 
 
 async def offline_backup(paths: Paths) -> bytes:

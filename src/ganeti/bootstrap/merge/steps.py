@@ -6,7 +6,8 @@ after the first node has left its cluster.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,15 +20,25 @@ from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, NodeRecord
 from ganeti.bootstrap.merge.messages import Action, Answer, Request
 from ganeti.bootstrap.merge.own import Own
 from ganeti.bootstrap.merge.remote import Remote
-from ganeti.bootstrap.merge.states import Opened, check_idle, merged_backup, opened
+from ganeti.bootstrap.merge.states import (
+    Opened,
+    check_idle,
+    merged_backup,
+    opened,
+    opened_original,
+    planned,
+)
 from ganeti.bootstrap.merge.together import together
-from ganeti.config.merging.merge import merge
-from ganeti.config.merging.plan import MergeOptions, MergePlan
+from ganeti.config.merging.plan import MergeOptions
+from ganeti.rpc.procedures.mastership import master_ip_args
+from ganeti.upstream.choices import Choices
 
 PAUSE_S = 24 * 3600.0
 JOINS_AT_ONCE = 8
 """Each has a command of its own running here."""
 FORCE = ("--no-voting", "--yes-do-it")
+MASTERS = {MASTERD, "ganeti-luxid"}
+"""The daemon that answers for a master: ours, the original's."""
 VERIFY = ("gnt-cluster", "verify")
 
 RunCommand = Callable[[Sequence[str], str | None], Awaitable[int]]
@@ -55,6 +66,7 @@ class Merge:
     clock: Clock
     journal: Journal
     options: MergeOptions
+    choices: Choices
     reach: Reach
     run: RunCommand
     say: Callable[[str], None]
@@ -99,10 +111,22 @@ class Merge:
     def merged(self) -> Path:
         return self.paths.merge / "merged.state"
 
-    def plan(self, ours: Opened, theirs: Sequence[Opened]) -> MergePlan:
-        """What the configurations become."""
-        options = replace(self.options, watermark=ours.last_job)
-        return merge(ours.snapshot, [one.snapshot for one in theirs], options)
+    def opened(self, cluster: ClusterRecord, data: bytes) -> Opened:
+        """What a cluster's state says; StoreError, ConfigurationError or InputError if it is damaged."""
+        return opened_original(data, self.choices) if cluster.original else opened(data)
+
+    def name(self, cluster: ClusterRecord, kind: str, old: str) -> str:
+        """What something of theirs is called here."""
+        return self.choices.names.get((kind, old), old) if cluster.original else old
+
+    def ran(self) -> list[str]:
+        """The instances that ran, but those that were left behind, as they are called here."""
+        names = [
+            self.name(cluster, "instance", old)
+            for cluster in self.journal.clusters
+            for old in cluster.running or ()
+        ]
+        return [name for name in names if name in self.journal.instances]
 
     async def checked(self, *words: str, stdin: str | None = None) -> None:
         """Run a command of ours; ExecError if it fails."""
@@ -221,7 +245,7 @@ class StoppedDaemons(Step):
             await m.call(place, Action.START_DAEMONS, names=place.node.daemons or [])
 
         async def wait(master: Place) -> None:
-            if MASTERD in (master.node.daemons or ()):
+            if MASTERS & {*(master.node.daemons or ())}:
                 await m.call(master, Action.MASTER_ANSWERS)
 
         # Node daemons first: a master needs the votes of a majority of them.
@@ -238,7 +262,7 @@ class Fetched(Step):
     async def do(self, m: Merge) -> None:
         async def fetch(master: Place) -> None:
             data = (await m.call(master, Action.STATE)).data
-            check_idle(opened(data))
+            check_idle(m.opened(master.cluster, data))
             m.keep(master.cluster.uuid, data)
 
         await together(m.masters(), fetch)
@@ -266,8 +290,10 @@ class Planned(Step):
         m.keep("ours", ours)
         mine = opened(ours)
         check_idle(mine)
-        theirs = [opened(m.backup(cluster.uuid).read_bytes()) for cluster in m.journal.clusters]
-        plan = m.plan(mine, theirs)
+        theirs = [
+            m.opened(cluster, m.backup(cluster.uuid).read_bytes()) for cluster in m.journal.clusters
+        ]
+        plan = planned(mine, theirs, m.options)
         if plan.errors:
             raise PrereqError("; ".join(str(one) for one in plan.errors), ErrorCode.WRONG_STATE)
         nodes = plan.snapshot.nodes
@@ -313,17 +339,34 @@ class AddedNodes(Step):
     can_undo = False
 
     async def do(self, m: Merge) -> None:
+        left = [place for place in m.places() if not place.node.is_added]
+        await together([place for place in left if place.node.is_master], partial(_free_address, m))
+
         async def add(place: Place) -> None:
-            node = place.node
-            drained = ["--drained"] if node.name in m.journal.drained else []
-            words = ("gnt-node", "add", "--readd", *drained, "--token-file=-", node.name)
+            name = m.name(place.cluster, "node", place.node.name)
+            drained = ["--drained"] if name in m.journal.drained else []
+            words = ("gnt-node", "add", "--readd", *drained, "--token-file=-", name)
+            if place.cluster.original:
+                await m.call(place, Action.TAKE)
             async with (await m.reach(place)).joining() as token:
                 await m.checked(*words, stdin=token + "\n")
-            node.is_added = True
+            place.node.is_added = True
             m.journal.save()
 
-        left = [place for place in m.places() if not place.node.is_added]
         await together(left, add, most=JOINS_AT_ONCE)
+
+
+async def _free_address(m: Merge, master: Place) -> None:
+    """Take the address of a cluster that is no more from its master; a failure is said, and no more."""
+    state = m.opened(master.cluster, m.backup(master.cluster.uuid).read_bytes())
+    address = master_ip_args(state.snapshot.cluster)
+    if not address.address or not address.netdev:
+        return
+    try:
+        await m.call(master, Action.DROP_ADDRESS, address=address)
+    except GanetiError as err:
+        where = f"{address.address} of {master.cluster.name}"
+        m.say(f"{where} may still be on {master.node.name}, take it away there: {err.message}")
 
 
 class Redistributed(Step):
@@ -364,8 +407,7 @@ class StartedInstances(Step):
     can_undo = False
 
     async def do(self, m: Merge) -> None:
-        names = [name for cluster in m.journal.clusters for name in cluster.running or ()]
-        await m.own.answer(Request(action=Action.START_INSTANCES, names=names))
+        await m.own.answer(Request(action=Action.START_INSTANCES, names=m.ran()))
 
 
 class Verified(Step):
@@ -378,11 +420,10 @@ class Verified(Step):
         facts = (await m.own.answer(Request(action=Action.FACTS))).facts
         if facts is None:
             raise ExecError("our master says nothing about the cluster")
-        wanted = [name for cluster in m.journal.clusters for name in cluster.running or ()]
         missing = {
             "nodes": set(m.journal.nodes) - {node.name for node in facts.nodes},
             "instances": set(m.journal.instances) - set(facts.instances),
-            "running instances": set(wanted) - set(facts.running),
+            "running instances": set(m.ran()) - set(facts.running),
         }
         found = [f"{what}: {', '.join(sorted(names))}" for what, names in missing.items() if names]
         if found:

@@ -1,5 +1,6 @@
 """Procedures about who is master: the register, candidates, the cluster's address."""
 
+from ganeti.model.objects import Cluster
 from ganeti.rpc.procedures.form import NORMAL_S, QUICK_S, Message, Nothing, Procedure
 from ganeti.store.election import Vote
 from ganeti.store.interface import CampaignKind
@@ -70,6 +71,16 @@ class MasterIpArgs(Message, frozen=True, kw_only=True):
     netdev: str
     by_script: bool = False
     """The administrator's script does it, in the place of the node."""
+
+
+def master_ip_args(cluster: Cluster) -> MasterIpArgs:
+    """The address as a node needs it."""
+    return MasterIpArgs(
+        address=cluster.master_ip,
+        netmask=cluster.master_netmask,
+        netdev=cluster.master_netdev,
+        by_script=cluster.use_external_mip_script,
+    )
 
 
 REGISTER_READ = Procedure("register_read", Nothing, RegisterAnswer, QUICK_S, changes=False)

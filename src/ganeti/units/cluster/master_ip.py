@@ -5,23 +5,18 @@ from typing import TypeVar
 from ganeti.base.errors import ErrorCode, PrereqError
 from ganeti.config.snapshot import Snapshot
 from ganeti.jobs.executor import Outcome
-from ganeti.model.objects import Cluster, Node
+from ganeti.model.objects import Node
 from ganeti.model.opcodes.cluster import OpClusterActivateMasterIp, OpClusterDeactivateMasterIp
-from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, MasterIpArgs
+from ganeti.rpc.procedures.mastership import (
+    MASTER_IP_DOWN,
+    MASTER_IP_UP,
+    MasterIpArgs,
+    master_ip_args,
+)
 from ganeti.units.base import LogicalUnit
 from ganeti.units.context import UnitContext
 
 OpT = TypeVar("OpT", OpClusterActivateMasterIp, OpClusterDeactivateMasterIp)
-
-
-def master_ip_args(cluster: Cluster) -> MasterIpArgs:
-    """The address as a node needs it."""
-    return MasterIpArgs(
-        address=cluster.master_ip,
-        netmask=cluster.master_netmask,
-        netdev=cluster.master_netdev,
-        by_script=cluster.use_external_mip_script,
-    )
 
 
 def master_of(snapshot: Snapshot) -> Node:

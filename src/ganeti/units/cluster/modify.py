@@ -20,9 +20,9 @@ from ganeti.model.disk_templates import DISK_TEMPLATES
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.opcodes.cluster import OpClusterSetParams
 from ganeti.rpc.procedures.instances import VALIDATE_HVPARAMS, HvParamsArgs
-from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
+from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, master_ip_args
 from ganeti.units.base import LogicalUnit
-from ganeti.units.cluster.master_ip import master_ip_args, master_of
+from ganeti.units.cluster.master_ip import master_of
 from ganeti.units.cluster.os_params import changed_hvparams, check_os_defaults
 from ganeti.units.cluster.uid_pool import check_uid_pool
 from ganeti.units.context import UnitContext

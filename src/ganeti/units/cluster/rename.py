@@ -15,9 +15,9 @@ from ganeti.jobs.executor import Outcome
 from ganeti.locking.levels import CLUSTER_LOCK, Level
 from ganeti.locking.requests import LockRequest, lock
 from ganeti.model.opcodes.cluster import OpClusterRename
-from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP
+from ganeti.rpc.procedures.mastership import MASTER_IP_DOWN, MASTER_IP_UP, master_ip_args
 from ganeti.units.base import LogicalUnit
-from ganeti.units.cluster.master_ip import master_ip_args, master_of
+from ganeti.units.cluster.master_ip import master_of
 from ganeti.units.context import UnitContext
 from ganeti.units.hooks.environment import cluster_variables
 from ganeti.units.hooks.point import HookPoint, on_nodes

@@ -1,0 +1,43 @@
+"""`ganeti-cluster-merge --on-node`: what a merge asks a node, and what that answers, as long as it is connected.
+
+Requests on standard input, a line each, until its end; for each an answer on standard output.
+"""
+
+import asyncio
+import contextlib
+import sys
+
+from ganeti.base.errors import GanetiError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.daemons import Daemons
+from ganeti.bootstrap.merge.agent import Agent
+from ganeti.bootstrap.merge.messages import Answer, Request, line_of, parse
+from ganeti.bootstrap.merge.original import OriginalAgent
+from ganeti.bootstrap.take_node import Node
+
+
+def on_node() -> int:
+    """Answer the requests on standard input; each answer comes after a line with its length in bytes."""
+    paths = Paths.from_environment()
+    with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+        for line in iter(sys.stdin.buffer.readline, b""):
+            data = line_of(_answer_to(paths, line))
+            sys.stdout.buffer.write(b"%d\n%b" % (len(data), data))
+            sys.stdout.buffer.flush()
+    return 0
+
+
+def _answer_to(paths: Paths, line: bytes) -> Answer:
+    try:
+        request = parse(line, Request, "request")
+        return asyncio.run(agent_of(paths).answer(request))
+    except GanetiError as err:
+        return Answer(error=err.message)
+    except OSError as err:
+        return Answer(error=f"{err.filename or 'this node'}: {err.strerror or err}")
+
+
+def agent_of(paths: Paths) -> Agent:
+    """Whoever answers for this node as it is now: it is the original's until it was taken and has joined us."""
+    node = Node(paths, carries=False)
+    return OriginalAgent(paths, node) if node.is_original else Agent(paths, Daemons(paths))

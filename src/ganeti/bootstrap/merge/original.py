@@ -1,0 +1,111 @@
+"""What a node of a cluster of the original does for a merge.
+
+Its own master daemon stops and starts its guests, its own programs start its daemons when all is taken back; so this
+version is installed beside the original. What is put aside is put aside as `ganeti-takeover` does it.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ganeti import __version__
+from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError
+from ganeti.base.paths import Paths
+from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
+from ganeti.bootstrap.daemons import START_LIMIT_S, Daemons, daemon_environment
+from ganeti.bootstrap.merge.agent import Agent, pause, paused
+from ganeti.bootstrap.merge.messages import Facts
+from ganeti.bootstrap.take_node import CONFIG, NAMES, Node
+from ganeti.clients.luxi import FINAL
+
+PREFIX = "ganeti-"
+STARTER = Path("/usr/lib/ganeti/daemon-util")
+"""The original's program that starts its daemons."""
+
+
+class OriginalAgent(Agent):
+    """A node on which the original is, or was until it was taken."""
+
+    def __init__(
+        self, paths: Paths, node: Node, *, starter: Path = STARTER, runs: Run = run
+    ) -> None:
+        super().__init__(paths, Daemons(paths), runs=runs)
+        self._node, self._starter = node, starter
+
+    def facts(self) -> Facts:
+        """PrereqError where it could not be taken back."""
+        if not self._starter.exists():
+            raise PrereqError(
+                f"this is a cluster of the original, and {self._starter} is not there any more to start its"
+                " daemons again if the merge is taken back. Take it over first: 'ganeti-takeover' on each of its"
+                " nodes, 'gnt-cluster import' on its master; then merge what it is by then",
+                ErrorCode.ENVIRONMENT,
+            )
+        found = super().facts()
+        return replace(found, version=__version__, original=found.version)
+
+    def backup(self) -> bytes:
+        """Its configuration as it is in its file."""
+        return (self._node.place / CONFIG).read_bytes()
+
+    async def state(self) -> bytes:
+        if left := self._node.running():
+            raise PrereqError(f"{', '.join(left)} still runs", ErrorCode.WRONG_STATE)
+        if jobs := unfinished(self._node.place / "queue"):
+            raise PrereqError(
+                f"jobs have not ended: {', '.join(map(str, jobs[:10]))}; wait for them, or cancel them",
+                ErrorCode.WRONG_STATE,
+            )
+        return self.backup()
+
+    def startup(self, name: str) -> object:
+        """It refuses an opcode with fields that it does not have."""
+        return {"OP_ID": "OP_INSTANCE_STARTUP", "instance_name": name, "reason": []}
+
+    def running_daemons(self) -> list[str]:
+        return [PREFIX + name for name in self._node.running()]
+
+    async def stop_daemons(self) -> None:
+        for name in self._node.running():
+            await self._node.end(name)
+
+    async def start_daemons(self, names: Sequence[str]) -> None:
+        known = [PREFIX + name for name in reversed(NAMES)]
+        if unknown := set(names) - set(known):
+            raise InputError(f"no such daemon: {', '.join(sorted(unknown))}", "names")
+        environment = {**daemon_environment(os.environ), "PATH": CLEAN_ENVIRONMENT["PATH"]}
+        for name in known:
+            if name in names and name not in self.running_daemons():
+                words = [str(self._starter), "start", name]
+                await self.run(words, timeout_s=START_LIMIT_S, env=environment)
+        if missing := set(names) - set(self.running_daemons()):
+            raise HostError(
+                f"{', '.join(sorted(missing))} ended as it started; see {self.paths.log}"
+            )
+
+    async def take(self) -> None:
+        """Put the original aside; the watcher goes on resting, if it does."""
+        rest = paused(self.paths)
+        await self._node.take()
+        if rest is not None:
+            pause(self.paths, rest)
+
+
+def unfinished(queue: Path) -> list[int]:
+    """The jobs in the original's queue that have not ended; a file that cannot be read counts as one."""
+    found = []
+    for path in queue.glob("job-*"):
+        number = path.name.removeprefix("job-")
+        if not number.isdecimal():
+            continue
+        try:
+            ops = json.loads(path.read_bytes())["ops"]
+            has_ended = all(op["status"] in FINAL for op in ops)
+        except (OSError, ValueError, KeyError, TypeError):
+            has_ended = False
+        if not has_ended:
+            found.append(int(number))
+    return sorted(found)
