@@ -7,6 +7,8 @@ PLACE = "usr/lib/ganeti"
 TOOLS = {
     "check-cert-expired": "check-cert-expired",
     "ensure-dirs": "ensure-dirs",
+    "mon-collector": "mon-collector",
+    "tools/burnin": "burnin",
     "tools/cfgupgrade": "cfgupgrade",
     "tools/cluster-merge": "ganeti-cluster-merge",
     "tools/confd-client": "ganeti-confd-client",
