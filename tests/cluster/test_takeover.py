@@ -68,6 +68,11 @@ def test_a_cluster_is_exported_imported_and_the_same_again(tmp_path: Path) -> No
         cluster.ok("gnt-network", "connect", "lan", "--nic-parameters=mode=routed,link=100")
         cluster.ok("gnt-cluster", "export", str(first))
         assert first.stat().st_mode & 0o777 == 0o600
+        shown = tmp_path / "shown"
+        cluster.ok("python", "-m", "ganeti.tools.sanitize_config", str(shown))
+        left = shown.read_text()
+        assert [one for one in ("i1.example.com", "vcluster.test", "192.0.2.") if one in left] == []
+        assert '"name": "instance2.example.com"' in left
         before = cluster.ok("gnt-instance", "list", "-o", "name,pnode,status,os,be/memory").lines
         forget(cluster)
 
