@@ -257,12 +257,14 @@ def changed_ndparams(old: Params, given: Params, _field: str) -> Params:
 
 
 def changed_policy(old: Params, given: Params, field: str = "ipolicy") -> Params:
-    """An instance policy; it must not contradict itself."""
+    """An instance policy; it must not contradict itself. Of `std` only what is given changes."""
     for name in given:
         if name not in IPOLICY_DEFAULTS:
             known = ", ".join(IPOLICY_DEFAULTS)
             raise InputError(f"no such part of a policy; known: {known}", f"{field}.{name}")
     new = changed(old, given)
+    if isinstance(new.get("std"), dict):
+        new["std"] = {**IPOLICY_DEFAULTS["std"], **(old.get("std") or {}), **new["std"]}
     filled = layered(IPOLICY_DEFAULTS, new)
     for name in ("vcpu-ratio", "spindle-ratio"):
         ratio = filled[name]

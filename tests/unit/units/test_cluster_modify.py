@@ -248,3 +248,11 @@ async def test_a_directory_that_an_enabled_template_needs_cannot_be_taken_away(
     assert f"{field}: disk template {template} needs a directory" in str(view.ops[0].result)
     both: dict[str, Any] = {field: "", "enabled_disk_templates": ["diskless"]}
     assert (await master.run(OpClusterSetParams(**both))).status == "success"
+
+
+@pytest.mark.requirement("S235")
+async def test_of_the_standard_instance_only_what_is_given_changes(master: Master) -> None:
+    await changed(master, ipolicy={"std": {"memory-size": 256}})
+    after = await changed(master, ipolicy={"std": {"cpu-count": 2}})
+    assert after.ipolicy["std"] == {**IPOLICY_DEFAULTS["std"], "memory-size": 256, "cpu-count": 2}
+    failed(await master.run(modify(ipolicy={"std": {"nosuch": 1}})))
