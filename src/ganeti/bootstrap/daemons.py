@@ -109,13 +109,24 @@ class Daemons:
         if self._systemd:
             await self._run(["systemctl", "stop", f"{name}.service"], timeout_s=STOP_LIMIT_S * 2)
             return
-        process = self.status(name).process or starting_process(pid_file(self._paths.run, name))
+        process = await self._process(name)
         if process is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
             if await _ended(process, number):
                 return
         raise HostError(f"{name} (process {process.pid}) does not end")
+
+    async def _process(self, name: str) -> ProcessIdentity | None:
+        """Who runs or starts; one that has just locked its file writes its id in a moment."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + STOP_LIMIT_S
+        while True:
+            status = self.status(name)
+            process = status.process or starting_process(pid_file(self._paths.run, name))
+            if process or not status.is_starting or loop.time() >= end:
+                return process
+            await asyncio.sleep(LOOK_INTERVAL_S)
 
     def _spawn(self, name: str, words: Sequence[str]) -> int:
         self._paths.run.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import pytest
 
 from ganeti.base.errors import HostError
 from ganeti.base.paths import Paths
-from ganeti.base.pidfile import identity_of
+from ganeti.base.pidfile import ProcessIdentity, identity_of
 from ganeti.base.process import Completed
 from ganeti.bootstrap import daemons as daemons_module
 from ganeti.bootstrap.daemons import Daemons, daemon_environment
@@ -78,6 +78,21 @@ async def test_a_daemon_that_starts_is_ended_as_one_that_serves(daemons: Daemons
     assert not daemons.status("test-daemon").is_starting
     with pytest.raises(HostError, match="ended as it started"):
         await starting
+
+
+async def test_a_daemon_that_has_locked_its_file_and_not_said_who_it_is_is_waited_for(
+    daemons: Daemons, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await daemons.start("test-daemon")
+    answers = [None, None]
+
+    def late(_path: Path) -> ProcessIdentity | None:
+        return answers.pop() if answers else process
+
+    monkeypatch.setattr("ganeti.bootstrap.daemons.serving_process", lambda _path: None)
+    monkeypatch.setattr("ganeti.bootstrap.daemons.starting_process", late)
+    await daemons.stop("test-daemon")
+    assert (answers, identity_of(process.pid)) == ([], None)
 
 
 async def test_a_daemon_that_does_not_follow_is_ended_by_force(
