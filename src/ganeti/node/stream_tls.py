@@ -104,8 +104,10 @@ def connect(address: str, port: int, files: TlsFiles) -> Connection:
         raise HostError(f"cannot connect to {address} port {port}: {err}") from err
     try:
         stream = context.wrap_socket(plain)
-    except OSError as err:
+    except ssl.SSLError as err:
         raise HostError(f"the receiver at {address} port {port} is not the one: {err}") from err
+    except OSError as err:
+        raise HostError(f"the receiver at {address} port {port} has ended: {err}") from err
     try:
         _check(stream, files)
     except HostError:
