@@ -5,6 +5,7 @@ functions of `jobs` that submit ask the questions, so no command can forget one.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,8 @@ class Loss(NamedTuple):
     sure: tuple[str, ...] = ("force",)
     asks: bool = True
     """False: only the option will do, as scripts of administrators know it."""
+    scripts_mean_it: bool = False
+    """The original does not ask: only who sits at a terminal is asked, so that scripts go on."""
 
 
 def _remove(ops: Sequence[Any]) -> str:
@@ -80,8 +83,10 @@ LOSSES: Mapping[str, Loss] = {
     ),
     "OP_INSTANCE_REMOVE": Loss("the instance and its disks", _remove),
     "OP_INSTANCE_REINSTALL": Loss("the data on the disks", _reinstall, ("force", "force_multi")),
-    "OP_INSTANCE_SET_PARAMS": Loss("disks that are removed", _remove_disks),
-    "OP_INSTANCE_RECREATE_DISKS": Loss("disks on a node that is given up", _recreate),
+    "OP_INSTANCE_SET_PARAMS": Loss("disks that are removed", _remove_disks, scripts_mean_it=True),
+    "OP_INSTANCE_RECREATE_DISKS": Loss(
+        "disks on a node that is given up", _recreate, scripts_mean_it=True
+    ),
     "OP_NODE_POWERCYCLE": Loss(
         "the memory of the node's guests", _powercycle, ("force", "is_sure")
     ),
@@ -175,6 +180,8 @@ def confirm_losses(ops: Sequence[Any], args: argparse.Namespace) -> None:
     """Return if nothing is destroyed by these opcodes of one kind, or it is meant; NeedsConfirmation."""
     loss = LOSSES.get(ops[0].op_id()) if ops else None
     if loss is None or (question := loss.question(ops)) is None:
+        return
+    if loss.scripts_mean_it and not sys.stdin.isatty():
         return
     enough = loss.sure if len(ops) == 1 else loss.sure[-1:]
     confirm(

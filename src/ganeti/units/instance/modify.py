@@ -144,7 +144,7 @@ class LUInstanceSetParams(InstanceUnit[OpInstanceSetParams, ModifyPlan | Convert
         check_may_set(ctx, before.hypervisor, op.hvparams)
         node = primary_node(ctx, before)
         after, changes, of_disks = self._after(ctx, before)
-        if not changes and op.runtime_mem is None:
+        if not changes and op.runtime_mem is None and op.offline is None:
             raise InputError("say what is to be changed", "instance")
         if op.beparams or op.disks or op.nics:
             check_instance_policy(ctx, after, ignore=op.ignore_ipolicy)

@@ -149,7 +149,7 @@ def _with_admin_state(instance: Instance, op: OpInstanceSetParams, results: Resu
             ErrorCode.WRONG_STATE,
         )
     if not op.offline and not is_offline:
-        raise PrereqError(f"instance {instance.name} is not marked offline", ErrorCode.WRONG_STATE)
+        return instance
     state = AdminState.OFFLINE if op.offline else AdminState.DOWN
     results.append(FieldChange("admin_state", "", state, Applies.NOW))
     return replace(instance, admin_state=state, admin_state_source=AdminStateSource.ADMIN)
