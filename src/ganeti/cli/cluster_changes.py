@@ -23,7 +23,7 @@ def add_change_commands(table: CommandTable) -> None:
     tracked = option(
         "--max-tracked-jobs",
         metavar="N",
-        help="accepted, without effect: the scheduler looks at all jobs",
+        help="accepted: the scheduler looks at all jobs",
     )
     table.command("modify", MODIFY, tracked, *STATE_OPTIONS, FORCE, *JOB_OPTIONS)(modify)
     table.command("redist-conf", OpOptions("cluster.OpClusterRedistConf"), *JOB_OPTIONS)(

@@ -35,7 +35,7 @@ _FILES = {
 }  # fmt: skip
 _SSH = (
     option("--new-ssh-keys", action="store_true",
-           help="accepted, without effect: nodes use no ssh keys among themselves"),
+           help="accepted: nodes use no ssh keys among themselves"),
     option("--no-ssh-key-check", action="store_true", help="the same"),
 )  # fmt: skip
 
