@@ -19,6 +19,18 @@ OTHER_GROUP = GroupUuid("00000000-0000-4000-9000-00000000000b")
 WRONG, UNKNOWN = ErrorCode.WRONG_INPUT, ErrorCode.UNKNOWN_ENTITY
 
 
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"disks": [DiskRequest(size=1, name="a")] * 2}, "disks: 2 have the name 'a'"),
+        ({"disks": [DiskRequest(size=1, name="0")]}, "disks: '0' is a number"),
+        ({"nics": [NicRequest(name="a")] * 2}, "nics: 2 have the name 'a'"),
+    ],
+)
+async def test_a_name_means_one_device(master: Master, fields: dict[str, Any], text: str) -> None:
+    await refused(master, WRONG, text, **fields)
+
+
 async def refused(master: Master, code: ErrorCode, text: str, **fields: Any) -> None:
     """The creation fails for that reason, and leaves the configuration and the nodes as they were."""
     position = {uuid: one.serial_no for uuid, one in master.snapshot.instances.items()}

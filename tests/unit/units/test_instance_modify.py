@@ -272,9 +272,12 @@ async def test_devices_are_found_by_index_from_either_end_by_name_and_by_uuid(
     await instance(
         master,
         up=False,
-        disks=[DiskRequest(size=1, name="a"), DiskRequest(size=2), DiskRequest(size=3, name="a")],
+        disks=[DiskRequest(size=1, name="a"), DiskRequest(size=2), DiskRequest(size=3, name="c")],
         nics=[NicRequest(name="lan")],
     )
+    first, second, third = master.instance(NAME).disks
+    alike = replace(master.instance(NAME), disks=(first, second, replace(third, name="a")))
+    await master.change(lambda draft: draft.put(alike))  # an older version allowed it
     middle = master.instance(NAME).disks[1].uuid
     for identifier in (1, -2, "1", middle):
         for mode in ("ro", "rw"):
@@ -291,6 +294,26 @@ async def test_devices_are_found_by_index_from_either_end_by_name_and_by_uuid(
     for identifier, code in (("a", "resource_not_unique"), ("b", "unknown_entity")):
         _, (_, found) = failed(await master.run(modify(disks=[["remove", identifier, {}]])))
         assert found == code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"disks": [["add", {"size": 1, "name": "b"}], ["add", {"size": 1, "name": "b"}]]},
+        {"disks": [["add", {"size": 1, "name": "2"}]]},
+        {"disks": [[0, {"name": "b"}], [1, {"name": "b"}]]},
+        {"nics": [["add", {"name": "b"}], ["add", {"name": "b"}]]},
+        {"nics": [["add", {"name": "-1"}]]},
+    ],
+)
+async def test_a_name_means_one_device_and_is_no_number(
+    master: Master, changes: dict[str, Any]
+) -> None:
+    await instance(master, up=False)
+    before = master.instance(NAME)
+    _, (_, code) = failed(await master.run(modify(**changes)))
+    assert (code, master.instance(NAME)) == ("wrong_input", before)
+    check(master)
 
 
 @pytest.mark.requirement("F24", "G11")

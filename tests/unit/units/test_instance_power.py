@@ -296,6 +296,8 @@ async def test_an_instance_that_is_marked_offline_is_not_started(master: Master)
         assert (name, code) == ("OpPrereqError", "wrong_state")
         assert f"instance {NAME} is marked offline" in text
     assert master.rpc.acts() == []
+    succeeded(await master.run(shutdown(force=True)))
+    assert master.instance(NAME).admin_state is AdminState.OFFLINE
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a request to change devices means: pure, the same for disks and NICs."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -93,6 +94,20 @@ def insert_position(count: int, identifier: int | str, field: str) -> int:
     if not 0 <= identifier <= count:
         raise InputError(f"cannot be put at {identifier}: the instance has {count}", field)
     return identifier
+
+
+def check_device_names(
+    after: Iterable[str | None], field: str, before: Iterable[str | None] = ()
+) -> None:
+    """Each name means one device, and none can be taken for an index; what was otherwise `before` may stay."""
+    had = Counter(before)
+    for name, count in Counter(after).items():
+        if name is None or had[name] >= count:
+            continue
+        if name.lstrip("-").isdecimal():
+            raise InputError(f"{name!r:.80} is a number, and no name of a device", field)
+        if count > 1:
+            raise InputError(f"{count} have the name {name!r:.80}", field)
 
 
 def only_known(params: dict[str, Any], known: Sequence[str], field: str) -> None:

@@ -18,6 +18,7 @@ from ganeti.model.params import Params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.device_changes import (
     DeviceChange,
+    check_device_names,
     insert_position,
     position_of,
     text_or_none,
@@ -84,6 +85,9 @@ def changed_disks(
             results += done
     if len(left) > MAX_DISKS:
         raise InputError(f"{len(left)} disks: at most {MAX_DISKS} are possible", "disks")
+    check_device_names(
+        (disk.name for disk in left), "disks", (disk.name for disk in instance.disks)
+    )
     after = replace(instance, disks=tuple(left))
     return DiskChanges(after, results, tuple(attached), tuple(detached))
 

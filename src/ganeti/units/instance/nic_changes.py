@@ -13,6 +13,7 @@ from ganeti.model.params import NIC_PARAMS, Params
 from ganeti.units.context import UnitContext
 from ganeti.units.instance.device_changes import (
     DeviceChange,
+    check_device_names,
     insert_position,
     only_known,
     position_of,
@@ -64,6 +65,7 @@ def changed_nics(
             results += done
     if len(left) > MAX_NICS:
         raise InputError(f"{len(left)} network interfaces: at most {MAX_NICS} are possible", "nics")
+    check_device_names((nic.name for nic in left), "nics", (nic.name for nic in nics))
     return tuple(left), results
 
 

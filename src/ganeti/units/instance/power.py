@@ -224,8 +224,10 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
             args = ShutdownArgs(instance=spec_of(ctx, plan), timeout_s=self.op.timeout)
             await ctx.call(node, INSTANCE_SHUTDOWN, args)
         await close_secondaries(ctx, plan)
-        if self.op.no_remember:
-            return Outcome()
+        if self.op.no_remember or plan.admin_state is AdminState.OFFLINE:
+            return (
+                Outcome()
+            )  # what is marked offline stays so, also if its guest was ended by force
         source = self.op.admin_state_source or AdminStateSource.ADMIN
         return Outcome(change=set_admin_state(plan.uuid, AdminState.DOWN, source))
 

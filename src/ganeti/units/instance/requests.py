@@ -14,6 +14,7 @@ from ganeti.model.opcodes.base import DiskRequest, NicRequest
 from ganeti.model.param import check_params
 from ganeti.model.param_checks import changed
 from ganeti.model.params import NIC_PARAMS, Params
+from ganeti.units.instance.device_changes import check_device_names
 
 MAX_DISKS, MAX_NICS = 16, 8
 MAX_DISK_MIB = 64 * 1024 * 1024
@@ -55,6 +56,7 @@ def check_disks(disks: Sequence[DiskRequest], template: DiskTemplate | None) -> 
         if template is not None:
             check_disk_params(template.name, disk.all_params, f"{where}.params", of_disk=True)
             check_adoption(disk, template, where)
+    check_device_names((disk.name for disk in disks), "disks")
     if template is not None:
         if template.has_disks and not disks:
             raise InputError(
@@ -105,6 +107,7 @@ def check_nics(nics: Sequence[NicRequest]) -> None:
         check_params(NIC_PARAMS, _params_of(nic), where, "NIC")
         if nic.name is not None:
             plain_name(nic.name, f"{where}.name")
+    check_device_names((nic.name for nic in nics), "nics")
     _check_distinct("mac", [nic.mac.lower() for nic in nics])
     _check_distinct(
         "ip",
