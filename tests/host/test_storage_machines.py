@@ -127,6 +127,10 @@ def test_it_migrates_and_grows_and_its_copies_are_replaced(cluster: MachineClust
     assert checksum(cluster, 3) == before
 
 
+def replaced(cluster: MachineCluster) -> bool:
+    return cluster.run("gnt-instance", "replace-disks", "-s", WEB, timeout_s=LONG_S).status == 0
+
+
 STEPS = ("lvcreate", "create-md", "drbdsetup detach", "drbdsetup attach", "lvremove")
 """What the node does as its parts are replaced, in order."""
 
@@ -149,7 +153,8 @@ def test_whoever_dies_while_copies_are_replaced_a_whole_mirror_comes_of_it(
         else:
             trap.serve_again()
         cluster.run("gnt-job", "wait", job, timeout_s=LONG_S)
-        do(cluster, "replace-disks", "-s", WEB)
+        # What the node still does for the master that died is waited for: the instance is left alone.
+        wait_until(lambda: replaced(cluster), f"copies are replaced after {step}", LONG_S)
         assert statuses(cluster) == ["ok", "ok"], step
         wait_until(lambda: len(volumes(cluster, 3)) == 2, f"nothing is left after {step}", LONG_S)
         assert checksum(cluster, 2) == before

@@ -40,6 +40,8 @@ LOG_LIMIT, LOG_KEPT = 16 * 1024 * 1024, 1024 * 1024
 LOOK_AT_LOG_S = 0.2
 KILLED_TOGETHER_S = 5.0
 """How long after its supervisor a program may go that was killed with it."""
+ENDING_S = 0.5
+"""What ends within this time after its task is not left behind."""
 TIMED_OUT = 124
 """The status of a program that was ended at its deadline."""
 
@@ -276,7 +278,9 @@ class Tasks:
 
     async def _end_leftovers(self, files: "_Files", key: str, log_path: Path) -> None:
         """End what a program has left running, and say so where it told everything else."""
-        left = await asyncio.to_thread(left_behind, files.lock) if is_locked(files.lock) else []
+        if await is_free(files.lock, ENDING_S):
+            return
+        left = await asyncio.to_thread(left_behind, files.lock)
         if not left:
             return
         text = f"ended what was left behind: {', '.join(left)}"

@@ -52,7 +52,6 @@ def test_the_defaults_are_sound() -> None:
         ({"mac_prefix": "AA:00:00"}, "mac_prefix"),
         ({"enabled_hypervisors": []}, "enabled_hypervisors"),
         ({"enabled_hypervisors": ["vmware"]}, "enabled_hypervisors"),
-        ({"enabled_hypervisors": ["fake", "fake"]}, "enabled_hypervisors"),
         ({"enabled_disk_templates": ["floppy"]}, "enabled_disk_templates"),
         ({"hvparams": {"vmware": {}}}, "hvparams.vmware"),
         ({"hvparams": {"kvm": {"nonsense": 1}}}, "hvparams.kvm.nonsense"),
