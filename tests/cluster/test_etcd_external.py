@@ -66,7 +66,8 @@ def test_a_cluster_is_made_in_an_etcd_of_others_and_runs_no_server(cluster: Loca
         settings = state_settings(cluster.node(node).paths)
         assert (settings.kind, settings.is_managed) == ("etcd", False)
         assert not cluster.node(node).paths.etcd_data.exists()
-    assert "State kept by: etcd (on other hosts)" in cluster.ok("gnt-cluster", "info").out
+    shown = cluster.run("gnt-cluster", "info", node=master_of(cluster))
+    assert "State kept by: etcd (on other hosts)" in shown.out, shown.err
     verified(cluster)
 
 
