@@ -82,6 +82,10 @@ class ExportNode(ModelNode):
     script_says: str = ""
     carried: list[tuple[str, str, str]] = field(default_factory=list)
     """OS of each end ('' for none) and the compression of each stream that was sent."""
+    seals: list[bool] = field(default_factory=list)
+    """Of each stream that was sent, whether its frames were to be sealed."""
+    is_older: bool = False
+    """Whether it wants all frames sealed, as its version has it."""
 
     def on_os_diagnose(self, args: Nothing) -> list[OsInfo]:
         return [
@@ -121,7 +125,7 @@ class ExportNode(ModelNode):
             raise HostError("there is no export that is being made")
         self.receiving[args.token] = args
         self.waits_until[args.token] = LoopClock().time() + args.wait_s
-        return Receiving(port=STREAM_PORT)
+        return Receiving(port=STREAM_PORT, sealed=self.is_older or not args.sha256)
 
     def on_stream_send(self, args: SendArgs) -> StreamResult:
         self._check_key(args.key_name)
@@ -142,6 +146,7 @@ class ExportNode(ModelNode):
         del receiver.receiving[args.token]
         if args.pack != wanted.unpack and None not in (args.disk, wanted.disk):
             raise HostError("the sender's data is of another form")
+        self.seals.append(args.sealed)
         ends = [one.disk.os if one.disk else "" for one in (args, wanted)]
         self.carried.append((ends[0], ends[1], args.pack))
         result = StreamResult(

@@ -43,7 +43,7 @@ class Node:
     is_dry: bool = False
     processes: HostProcesses = field(default_factory=HostProcesses)
     carries: bool = True
-    """Whether the cluster goes on here, so that its users and its secret for others go over with its master."""
+    """Whether the cluster continues here, so that its master takes its REST users and its domain secret along."""
 
     @property
     def aside(self) -> Path:

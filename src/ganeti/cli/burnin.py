@@ -170,21 +170,11 @@ def ask_confd(client: LuxiClient) -> None:
     """Whether the query daemons of the candidates say what the master says; GanetiError."""
     import asyncio
 
-    from ganeti.base.paths import Paths
-    from ganeti.clients.confd import ConfdClient
+    from ganeti.cli.confd_client import client_of_node
     from ganeti.protocols.confd import NodeRole, QueryType
-    from ganeti.ssconf import SimpleStore
 
-    paths = Paths.from_environment()
     master: str = client.cluster_info()["master"]
-    try:
-        key = paths.confd_key.read_bytes()
-    except OSError as err:
-        raise PrereqError(
-            f"{paths.confd_key}: {err.strerror}: the query daemons cannot be asked; leave them out with --no-confd",
-            ErrorCode.ENVIRONMENT,
-        ) from err
-    confd = ConfdClient(key, SimpleStore(paths).lines("master_candidates_ips"))
+    confd = client_of_node()
 
     async def ask() -> None:
         for title, kind, query, wanted in (
@@ -354,15 +344,14 @@ def _matching(name: str, known: Sequence[str]) -> list[str]:
     return found
 
 
-def run(argv: Sequence[str], new_id: Callable[[], str] | None = None) -> int:
+def run(argv: Sequence[str]) -> int:
     """The whole trial; 0 if every step was done and nothing is left."""
     from ganeti.base.ids import RandomIds
 
     args = parser().parse_intermixed_args(argv)
     args.prog = args.command = PROG
     wishes = wishes_of(args)
-    limit = _number(args.net_timeout, "--net-timeout")
-    args.net_timeout = float(limit)
+    args.net_timeout = _number(args.net_timeout, "--net-timeout")
     with LuxiClient() as client:
         nodes = usable_nodes(client, args.nodes)
         if wishes.kind.nodes_needed > len(nodes):
@@ -370,7 +359,7 @@ def run(argv: Sequence[str], new_id: Callable[[], str] | None = None) -> int:
                 f"disks of the template {wishes.template} need {wishes.kind.nodes_needed} nodes",
                 ErrorCode.NO_RESOURCES,
             )
-        tag = f"{PROG}:{(new_id or RandomIds().token)()}"
+        tag = f"{PROG}:{RandomIds().token()}"
         trial = Trial(client, wishes, args, nodes, tag)
         failure = _failure(lambda: trial.run(args.instances))
         if args.keep_instances:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ganeti.base.errors import ErrorCode, GanetiError, InputError, PrereqError
+from ganeti.base.paths import CONFD_PORT
 from ganeti.base.terminal import Parser, say
 
 if TYPE_CHECKING:  # loaded when it is needed
-    from ganeti.clients.confd import Found
+    from ganeti.clients.confd import ConfdClient, Found
     from ganeti.protocols.confd import Query
 
 QUERIES = {
@@ -56,7 +57,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--hmac-file", metavar="FILE", help="the cluster's key (default: that of this node)"
     )
-    made.add_argument("-p", "--port", type=int, default=1814, help="port (default: %(default)s)")
+    made.add_argument(
+        "-p", "--port", type=int, default=CONFD_PORT, help="port (default: %(default)s)"
+    )
     made.add_argument(
         "-t", "--timeout", type=float, default=5.0, metavar="SECONDS", help="default: %(default)s"
     )
@@ -97,20 +100,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _ask(args: argparse.Namespace) -> "Found":
     import asyncio
-    from pathlib import Path
 
-    from ganeti.base.paths import Paths
-    from ganeti.clients.confd import ConfdClient
     from ganeti.protocols.confd import QueryType
-    from ganeti.ssconf import SimpleStore
 
     name, takes, _what = QUERIES[args.query]
     if takes and not takes.startswith("[") and args.key is None:
         raise InputError(f"{args.query} needs {takes}")
     if not takes and args.key is not None:
         raise InputError(f"{args.query} takes no {args.key!r:.80}")
+    query: Query = args.key
+    client = client_of_node(args.hmac_file, args.address, args.port)
+    return asyncio.run(client.ask(QueryType[name], query, limit_s=args.timeout))
+
+
+def client_of_node(
+    key_file: str | None = None, addresses: Sequence[str] | None = None, port: int = CONFD_PORT
+) -> "ConfdClient":
+    """Asks as this node, with its key, all candidates that it knows; PrereqError if it has no key."""
+    from pathlib import Path
+
+    from ganeti.base.paths import Paths
+    from ganeti.clients.confd import ConfdClient
+    from ganeti.ssconf import SimpleStore
+
     paths = Paths.from_environment()
-    path = Path(args.hmac_file) if args.hmac_file else paths.confd_key
+    path = Path(key_file) if key_file else paths.confd_key
     try:
         key = path.read_bytes()
     except OSError as err:
@@ -118,10 +132,8 @@ def _ask(args: argparse.Namespace) -> "Found":
             f"{path}: {err.strerror}; only root of a master candidate has the cluster's key",
             ErrorCode.ENVIRONMENT,
         ) from err
-    addresses = args.address or SimpleStore(paths).lines("master_candidates_ips")
-    query: Query = args.key
-    client = ConfdClient(key, addresses, port=args.port)
-    return asyncio.run(client.ask(QueryType[name], query, limit_s=args.timeout))
+    asked = addresses or SimpleStore(paths).lines("master_candidates_ips")
+    return ConfdClient(key, asked, port=port)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ganeti.base.errors import ErrorCode, HostError, PrereqError
 from ganeti.base.identifiers import interface_name
+from ganeti.base.paths import Paths
 from ganeti.base.process import CommandFailed, Run
 from ganeti.base.run_parts import check_program, run_one
 from ganeti.model.hooks import Phase
@@ -23,7 +24,7 @@ PROBES = 2
 PROBE_LIMIT_S = 10.0
 NOT_STARTED = 127
 SCRIPT_LIMIT_S = 50.0
-NO_SCRIPT = Path("/etc/ganeti/scripts/master-ip-setup")
+SCRIPT = Paths(Path("/")).master_ip_script
 
 
 LocalHooks = Callable[[str, Phase, Mapping[str, str]], Awaitable[None]]
@@ -34,7 +35,7 @@ async def no_hooks(_hook: str, _phase: Phase, _variables: Mapping[str, str]) -> 
     """For a node without any."""
 
 
-def handlers(run: Run, hooks: LocalHooks = no_hooks, script: Path = NO_SCRIPT) -> Handlers:
+def handlers(run: Run, hooks: LocalHooks = no_hooks, script: Path = SCRIPT) -> Handlers:
     """The answers to both calls; they change the host one at a time, between their hooks."""
     master_ip = MasterIp(run, asyncio.Lock(), hooks, script)
     return {MASTER_IP_UP.name: master_ip.up, MASTER_IP_DOWN.name: master_ip.down}
@@ -77,7 +78,7 @@ class MasterIp:
     run: Run
     acting: asyncio.Lock
     hooks: LocalHooks = no_hooks
-    script: Path = NO_SCRIPT
+    script: Path = SCRIPT
 
     async def up(self, args: MasterIpArgs, _call: Call) -> Nothing:
         """Nobody else must have the address when it is configured here."""

@@ -129,7 +129,7 @@ class Streams:
         if not begun.done():
             begun.cancel()
             await task  # raises why it could not begin
-        return Receiving(port=await begun)
+        return Receiving(port=await begun, sealed=not args.sha256)
 
     async def _receive(
         self, file: Path, args: ReceiveArgs, call: Call, begun: "asyncio.Future[int]"

@@ -104,7 +104,7 @@ class Program:
 
 
 def open_port(address: str, port_file: Path) -> socket.socket:
-    """Listen at a free port, whose number goes into a file; HostError if nothing can listen."""
+    """Listen at a free port, and write its number into a file; HostError if nothing can listen."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         listener = socket.create_server((address, 0), family=family)

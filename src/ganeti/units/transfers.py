@@ -132,7 +132,7 @@ async def carry(ctx: UnitContext, undo: UndoLog, route: Route, load: Load) -> St
         size=load.size,
         pack=load.pack,
         digests=load.digests,
-        sealed=not load.sha256,
+        sealed=listening.sealed,
         disk=_disk(load.source),
         dump=_dump(load.source),
     )

@@ -291,7 +291,7 @@ def port() -> Iterator[int]:
 
 
 def test_a_guest_that_serves_its_name_is_alive(port: int) -> None:
-    wait_for_http("127.0.0.1", 5, port=port)
+    wait_for_http("127.0.0.1", 60, port=port)
 
 
 def test_a_guest_that_serves_another_name_is_not(port: int) -> None:

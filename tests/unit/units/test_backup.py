@@ -314,6 +314,18 @@ async def test_an_import_is_the_instance_under_another_name(master: Master) -> N
     check_nothing_is_left(master)
 
 
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_frames_have_no_seal_where_the_receiver_has_the_digest_and_wants_none(
+    master: Master, is_older: bool
+) -> None:
+    await with_data(master)
+    node(master, 3).is_older = is_older
+    succeeded(await master.run(export()))
+    succeeded(await master.run(import_()))
+    assert node(master, 1).seals == [True, True]
+    assert node(master, 2).seals == [is_older, is_older]
+
+
 async def test_under_its_own_name_it_keeps_its_addresses(master: Master) -> None:
     await with_data(master, nics=[NicRequest(ip="192.0.2.9")])
     before = master.instance(NAME)

@@ -75,6 +75,8 @@ class ReceiveArgs(_End, frozen=True, kw_only=True):
 
 class Receiving(Message, frozen=True, kw_only=True):
     port: int
+    sealed: bool = True
+    """Whether the sender must seal its frames; a node of an older version wants it always."""
 
 
 class SendArgs(_End, frozen=True, kw_only=True):

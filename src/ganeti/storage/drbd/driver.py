@@ -1,7 +1,7 @@
 """Disks that are mirrored over the network by DRBD 8.4: template `drbd`, over a volume for data and one for metadata.
 
 The resource in the kernel has the UUID of the disk as its name, so a minor tells whose it is; one that the
-original has opened goes on with the original's name until it is closed. A node is
+original has opened keeps the original's name until it is closed. A node is
 promoted only where its data is known to be the newest, or it reads what it lacks from its peer (G13): after a
 handshake, or without one if the peer is marked offline. Copies that have parted are never reconciled here:
 both stay as they are, and the error says how a person chooses.

@@ -225,9 +225,7 @@ class LUInstanceShutdown(InstanceUnit[OpInstanceShutdown, Instance]):
             await ctx.call(node, INSTANCE_SHUTDOWN, args)
         await close_secondaries(ctx, plan)
         if self.op.no_remember or plan.admin_state is AdminState.OFFLINE:
-            return (
-                Outcome()
-            )  # what is marked offline stays so, also if its guest was ended by force
+            return Outcome()  # what is marked offline stays so, though its guest is ended by force
         source = self.op.admin_state_source or AdminStateSource.ADMIN
         return Outcome(change=set_admin_state(plan.uuid, AdminState.DOWN, source))
 
