@@ -26,7 +26,7 @@ PROGRAMS = (
 
 _HOW = "long options may be abbreviated, and options may stand between arguments."
 _EXIT_CODES = (
-    "0 success · 1 failure · 2 wrong usage · 5 not a node of a cluster · 11 not the master node ·"
+    "0 success · 1 failure · 2 wrong options · 5 not a node of a cluster · 11 not the master node ·"
     " 12 a node could not be set up · 13 confirmation is needed · 14 an unknown field"
 )
 
