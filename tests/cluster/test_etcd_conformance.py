@@ -41,7 +41,7 @@ class TroubledGateway(Gateway):
         late_s, self.late_s = self.late_s, 0.0
         await asyncio.sleep(late_s)
         if self.is_full:
-            raise Full("database space exceeded (of the test)", 8)
+            raise Full("database space exceeded (of the test)")
         return await super().txn(compare, success, failure, timeout_s=timeout_s)
 
 

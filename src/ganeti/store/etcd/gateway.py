@@ -1,8 +1,9 @@
 """A client of etcd's v3 JSON gateway: several endpoints, deadlines, and what became of each request.
 
 NotSent     surely not carried out: no endpoint took it
-Rejected    surely not carried out: etcd said why (`Full`: no space; `Compacted`: too old a revision)
+Rejected    surely not carried out: etcd said why (`Compacted`: too old a revision)
 Unanswered  perhaps carried out: no answer in time, or the connection was lost after sending
+Full        perhaps carried out, but not in flight any more: etcd is over its quota
 """
 
 import asyncio
@@ -72,16 +73,20 @@ class Unanswered(GatewayError):
     """Perhaps carried out."""
 
 
+class Full(GatewayError):
+    """The database is over its quota; nothing more is written before there is room.
+
+    The request that brings it there is carried out, and answered with this all the same: etcd measures
+    a request when it comes in and again when it is applied, and the second look refuses nothing.
+    """
+
+
 class Rejected(GatewayError):
     """Surely not carried out: etcd refused it."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
         self.code = code
-
-
-class Full(Rejected):
-    """The database has reached its quota; nothing is written before there is room."""
 
 
 class Compacted(Rejected):
@@ -402,7 +407,7 @@ def _failure(endpoint: str, path: str, status: int, data: bytes) -> GatewayError
     if _OUT_OF_DATE in reason:
         return Rejected(text, _UNAUTHENTICATED)
     if failure.code == _EXHAUSTED:
-        return (Full if _NO_SPACE in reason else Rejected)(text, failure.code)
+        return Full(text) if _NO_SPACE in reason else Rejected(text, failure.code)
     if failure.code == _OUT_OF_RANGE and "compacted" in reason:
         return Compacted(text, failure.code)
     if failure.code in _NOT_CARRIED_OUT or _UNHEALTHY in reason:

@@ -128,7 +128,7 @@ class Writer:
             self._acknowledge(batch, taken)
 
     async def _written(self, batch: Batch) -> None:
-        """Return when etcd has the batch; Rejected, NotMaster (surely not), or CommitUnknown."""
+        """Return when etcd has the batch; Rejected, Full, NotMaster (surely not), or CommitUnknown."""
         compare = [
             Compare(self._keys.leader, create_revision=self._term.token),
             self._at(batch.before),
@@ -142,10 +142,10 @@ class Writer:
             except (NotSent, ProtocolError) as err:
                 perhaps |= isinstance(err, ProtocolError)
                 reason = err.message
-            except Rejected:
-                if not perhaps:
-                    raise
-                reason = "etcd refuses the request that it may have carried out before"
+            except (Full, Rejected) as err:
+                if await self._was_written_all_the_same(err, batch, perhaps=perhaps):
+                    return
+                perhaps, reason = True, err.message
             except GatewayError as err:
                 perhaps, reason = True, err.message
             else:
@@ -154,6 +154,26 @@ class Writer:
             if not self._term.is_valid():
                 raise self._no_quorum(reason, perhaps=perhaps)
             await asyncio.sleep(AGAIN_S)
+
+    async def _was_written_all_the_same(
+        self, error: Full | Rejected, batch: Batch, *, perhaps: bool
+    ) -> bool:
+        """Whether etcd has the batch; `error` if surely not; False where only a next copy can tell."""
+        if isinstance(error, Rejected):
+            if not perhaps:
+                raise error
+            return False
+        try:
+            found = (await self._gateway.range(self._keys.head)).kvs
+            head = Head.decode(found[0].value if found else None)
+        except (GatewayError, ProtocolError):
+            head = None
+        if head == batch.before and not perhaps:
+            raise error
+        if head != batch.after:
+            # An earlier copy may be in flight; the next one tells only if etcd has room for it.
+            await self._term.make_room()
+        return head == batch.after
 
     def _at(self, head: Head) -> Compare:
         if head == Head():
