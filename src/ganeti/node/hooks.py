@@ -4,7 +4,6 @@ What cannot be trusted (`base/run_parts.py`) is not run; before an operation tha
 so that a check is never left out silently.
 """
 
-import asyncio
 import logging
 import os
 from collections.abc import Mapping
@@ -48,8 +47,8 @@ class NodeHooks:
         return {HOOKS_LIST.name: self.list_filled, HOOKS_RUN.name: self.run}
 
     async def list_filled(self, _args: Nothing, _call: Call) -> list[HookDirectory]:
-        """The directories that have a program; quick, for it is asked at every operation."""
-        return await asyncio.to_thread(filled, self._hooks)
+        """The directories that have a program; asked at every operation."""
+        return filled(self._hooks)
 
     async def run(self, args: HooksArgs, _call: Call) -> list[HookResult]:
         """Run the programs of one directory, one after the other by name."""
@@ -111,7 +110,11 @@ class LocalHooks:
 
 
 def filled(hooks: Path) -> list[HookDirectory]:
-    """The directories below `hooks` that have a program. Blocks; HostError."""
+    """The directories below `hooks` that have a program; HostError.
+
+    On the loop: it reads a few names, mostly none, and handing that to a thread costs 0.3 ms of processor
+    time at every operation.
+    """
     try:
         names = sorted(entry.name for entry in os.scandir(hooks))
     except (FileNotFoundError, NotADirectoryError):

@@ -2,7 +2,7 @@
 
 A program that an administrator has put there is seen by every operation that begins later. Who asks
 while a question is under way waits for the next one: so a busy master asks a node one question at a time.
-Its own node the master does not ask: it looks by itself, at a twentieth of the processor time.
+Its own node the master does not ask: it looks by itself.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from ganeti.units.services import Rpc
 
 Listed = frozenset[tuple[str, Phase]]
 OwnHooks = Callable[[], list[HookDirectory]]
-"""Looks at the directories of this host; blocks, HostError."""
+"""Looks at the directories of this host; HostError."""
 UNKNOWN_PROCEDURE = "UnknownProcedure"
 """What a node says whose software is older than hooks."""
 
@@ -45,7 +45,7 @@ class HookListing:
             return RpcOffline(node.name, "it is marked offline")
         if node.uuid == master and self._own is not None:
             with contextlib.suppress(HostError):
-                return _listed(await asyncio.to_thread(self._own))
+                return _listed(self._own())
         task = self._next.get(node.uuid)
         if task is None:
             task = self._next[node.uuid] = asyncio.create_task(
