@@ -44,6 +44,7 @@ def test_an_installation_has_programs_an_allocator_and_units(tmp_path: Path) -> 
         "usage: lvmstrap"
         in subprocess.run([str(strap), "--help"], check=True, capture_output=True, text=True).stdout
     )
+    assert (root / "usr/local/share/bash-completion/completions/gnt-instance").exists()
     tools = [
         str(prefix / "bin" / "python"),
         "-c",

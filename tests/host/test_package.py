@@ -138,6 +138,7 @@ def test_the_package_has_programs_pages_units_and_users(roots: list[Root]) -> No
         "/etc/logrotate.d/ganeti",
         "/usr/share/man/man8/gnt-instance.8.gz",
         "/usr/share/bash-completion/completions/gnt-instance",
+        "/usr/share/bash-completion/completions/burnin",
     ):
         assert path in listed
     assert "gnt-masterd" in root.ok("getent", "passwd")

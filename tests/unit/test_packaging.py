@@ -118,3 +118,11 @@ def test_tools_are_where_the_original_has_them(tmp_path: Path) -> None:
 def test_every_program_has_a_manual_page() -> None:
     pages = {path.stem for path in (TOP / "docs" / "man").glob("*.md")}
     assert SCRIPTS.keys() - pages - PROGRAMS_WITHOUT_PAGE.keys() == set()
+
+
+def test_every_program_completes_its_options() -> None:
+    scripts = script("completions").scripts()
+    assert scripts.keys() == SCRIPTS.keys()
+    subprocess.run(["bash", "-n"], input="\n".join(scripts.values()), text=True, check=True)
+    assert "gnt-instance list --no-headers -o name" in scripts["gnt-instance"]
+    assert "-F _longopt lvmstrap" in scripts["lvmstrap"]
