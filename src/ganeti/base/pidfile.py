@@ -1,21 +1,23 @@
 """Which process is a daemon: a locked file with its process id and start time.
 
 The lock says that the daemon lives, and ends with it however it ends. The content says which process that
-is, with a further word until it serves; the start time keeps a reused process id from being taken for it.
+is, with a further word until it serves, and again once it ends; the start time keeps a reused process id from
+being taken for it.
 """
 
 import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ganeti.base.errors import HostError
 from ganeti.base.files import is_locked
 
-_STARTING = "starting"
+_STARTING, _ENDING = "starting", "ending"
+_WORDS = ("", _STARTING, _ENDING)
 _START_TIME_FIELD = 19  # of /proc/PID/stat, counted behind the command's closing bracket
 
 
@@ -38,12 +40,30 @@ def identity_of(pid: int) -> ProcessIdentity | None:
     return ProcessIdentity(pid, int(fields[_START_TIME_FIELD]))
 
 
-@contextlib.contextmanager
-def holding_pid_file(path: Path, program: str) -> Iterator[Callable[[], None]]:
-    """Be the one process of this file; the function that is yielded says that the daemon serves now.
+class HeldPidFile:
+    """What a daemon says of itself in its file."""
 
-    Raises HostError if another process is it.
-    """
+    def __init__(self, descriptor: int, process: ProcessIdentity) -> None:
+        self._descriptor, self._process = descriptor, process
+        self._say(_STARTING)
+
+    def serves(self) -> None:
+        """It can be asked from now on."""
+        self._say("")
+
+    def ends(self) -> None:
+        """It takes nothing new; who wants the daemon has to start another one when this is gone."""
+        self._say(_ENDING)
+
+    def _say(self, word: str) -> None:
+        content = f"{self._process.pid} {self._process.start_time} {word}".strip().encode()
+        os.pwrite(self._descriptor, content, 0)
+        os.ftruncate(self._descriptor, len(content))
+
+
+@contextlib.contextmanager
+def holding_pid_file(path: Path, program: str) -> Iterator[HeldPidFile]:
+    """Be the one process of this file; HostError if another process is it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         if not _lock(descriptor):
@@ -51,13 +71,7 @@ def holding_pid_file(path: Path, program: str) -> Iterator[Callable[[], None]]:
         os.ftruncate(descriptor, 0)
         me = identity_of(os.getpid())
         assert me is not None  # noqa: S101 - this process lives
-        words = f"{me.pid} {me.start_time}"
-        os.pwrite(descriptor, f"{words} {_STARTING}".encode(), 0)
-
-        def ready() -> None:
-            os.ftruncate(descriptor, len(words))
-
-        yield ready
+        yield HeldPidFile(descriptor, me)
         os.ftruncate(descriptor, 0)
     finally:
         os.close(descriptor)
@@ -76,23 +90,30 @@ def _lock(descriptor: int) -> bool:
 
 
 def serving_process(path: Path) -> ProcessIdentity | None:
-    """The daemon that holds this file and serves; None if it does not live or is not ready."""
-    return _holder(path, [])
+    """The daemon that holds this file and serves; None if it does not live, is not ready, or ends."""
+    process, word = _holder(path)
+    return None if word else process
 
 
-def starting_process(path: Path) -> ProcessIdentity | None:
-    """The daemon that holds this file and does not serve yet."""
-    return _holder(path, [_STARTING])
+def living_process(path: Path) -> ProcessIdentity | None:
+    """The daemon that holds this file, whether it starts, serves or ends."""
+    return _holder(path)[0]
 
 
-def _holder(path: Path, more: list[str]) -> ProcessIdentity | None:
+def is_ending(path: Path) -> bool:
+    """Whether the daemon that holds this file is about to give it up."""
+    return _holder(path)[1] == _ENDING
+
+
+def _holder(path: Path) -> tuple[ProcessIdentity | None, str]:
+    """Who holds the file, and the word behind it."""
     if not is_locked(path):
-        return None
-    words = _content(path).split()
-    if words[2:] != more or not all(word.isdecimal() for word in words[:2]) or len(words) < 2:  # noqa: PLR2004 - id, start
-        return None
-    found = ProcessIdentity(int(words[0]), int(words[1]))
-    return found if identity_of(found.pid) == found else None
+        return None, ""
+    number, start, word, *more = [*_content(path).split(), "", "", ""]
+    if not (number.isdecimal() and start.isdecimal()) or any(more) or word not in _WORDS:
+        return None, ""
+    found = ProcessIdentity(int(number), int(start))
+    return (found, word) if identity_of(found.pid) == found else (None, "")
 
 
 def _content(path: Path) -> str:

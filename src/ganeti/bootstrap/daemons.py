@@ -19,9 +19,10 @@ from ganeti.base.paths import Paths
 from ganeti.base.pidfile import (
     ProcessIdentity,
     identity_of,
+    is_ending,
+    living_process,
     pid_file,
     serving_process,
-    starting_process,
 )
 from ganeti.base.process import CLEAN_ENVIRONMENT, Run, run
 
@@ -58,6 +59,11 @@ class DaemonStatus:
     name: str
     process: ProcessIdentity | None
     is_starting: bool = False
+    is_ending: bool = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None or self.is_starting or self.is_ending
 
 
 class Daemons:
@@ -91,10 +97,14 @@ class Daemons:
     def status(self, name: str) -> DaemonStatus:
         path = pid_file(self._paths.run, name)
         process = serving_process(path)
-        return DaemonStatus(name, process, is_starting=process is None and is_locked(path))
+        if process is not None or not is_locked(path):
+            return DaemonStatus(name, process)
+        ends = is_ending(path)
+        return DaemonStatus(name, None, is_starting=not ends, is_ending=ends)
 
     async def start(self, name: str, arguments: Sequence[str] = ()) -> ProcessIdentity:
         """The daemon once it serves, started if it did not run; HostError with its own words if it fails."""
+        await self._past_ending(name)
         if process := self.status(name).process:
             return process
         if self._systemd:
@@ -122,10 +132,16 @@ class Daemons:
         loop = asyncio.get_running_loop()
         end = loop.time() + STOP_LIMIT_S
         while True:
-            status = self.status(name)
-            process = status.process or starting_process(pid_file(self._paths.run, name))
-            if process or not status.is_starting or loop.time() >= end:
+            process = living_process(pid_file(self._paths.run, name))
+            if process or not self.status(name).is_alive or loop.time() >= end:
                 return process
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def _past_ending(self, name: str) -> None:
+        """Wait until one that ends is gone: what it would be asked, nobody would do."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + STOP_LIMIT_S
+        while self.status(name).is_ending and loop.time() < end:  # noqa: ASYNC110 - of another process
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     def _spawn(self, name: str, words: Sequence[str]) -> int:
@@ -160,7 +176,7 @@ class Daemons:
             if status.process:
                 return status.process
             # While somebody else's start is under way, ours ends: there is one of each daemon.
-            is_ours = not self._systemd and not status.is_starting
+            is_ours = not self._systemd and not status.is_alive
             if is_ours and (started is None or identity_of(started.pid) != started):
                 raise HostError(f"{name} ended as it started: {self._said(name)}")
             await asyncio.sleep(LOOK_INTERVAL_S)

@@ -71,7 +71,7 @@ def restore(args: argparse.Namespace) -> int:
     paths = Paths.from_environment()
     daemons = Daemons(paths)
     status = daemons.status(MASTERD)
-    if status.process is not None or status.is_starting:
+    if status.is_alive:
         raise PrereqError(
             "ganeti-masterd runs on this node; stop it before a backup is restored",
             ErrorCode.WRONG_STATE,

@@ -13,7 +13,7 @@ from ganeti.base.errors import GanetiError
 from ganeti.base.logs import LEVELS, logging_to
 from ganeti.base.paths import Paths
 from ganeti.base.permissions import ROOT, begin_as
-from ganeti.base.pidfile import holding_pid_file, pid_file
+from ganeti.base.pidfile import HeldPidFile, holding_pid_file, pid_file
 from ganeti.base.systemd import notify
 from ganeti.base.terminal import Parser, say
 from ganeti.daemons.watchdog import StallGuard
@@ -24,12 +24,15 @@ EXIT_NOT_A_NODE = 5
 class Ending:
     """When a daemon is to end: by a signal, or because it cannot go on."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[], None]) -> None:
+        """`told` is called once, as soon as it is to end."""
+        self._told = told
         self._why: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def end(self, why: str = "") -> None:
         """End now; the first reason counts, and none means that all is well."""
         if not self._why.done():
+            self._told()
             self._why.set_result(why)
 
     async def wait(self) -> str:
@@ -88,7 +91,7 @@ class DaemonProgram:
             with ExitStack() as opened:
                 paths.run.mkdir(parents=True, exist_ok=True)
                 path = pid_file(paths.run, self.name)
-                ready = opened.enter_context(holding_pid_file(path, self.name))
+                held = opened.enter_context(holding_pid_file(path, self.name))
                 begin_as(paths, self.role)
                 level = "debug" if args.debug else args.log_level
                 log = paths.log / self.log_name
@@ -97,23 +100,23 @@ class DaemonProgram:
                 )
                 guard = StallGuard(log)
                 opened.enter_context(guard.armed())
-
-                def serves() -> None:
-                    ready()
-                    notify("READY=1")
-
-                return asyncio.run(_until_the_end(serve, serves, guard))
+                return asyncio.run(_until_the_end(serve, held, guard))
         except (GanetiError, OSError) as err:
             return self.refuse(str(err), getattr(err, "exit_code", 1))
 
 
-async def _until_the_end(serve: Serve, ready: Callable[[], None], guard: StallGuard) -> int:
+async def _until_the_end(serve: Serve, held: HeldPidFile, guard: StallGuard) -> int:
     guard.watch()
-    ending = Ending()
+    ending = Ending(held.ends)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.end)
+
+    def serves() -> None:
+        held.serves()
+        notify("READY=1")
+
     try:
-        await serve(ready, ending)
+        await serve(serves, ending)
     finally:
         notify("STOPPING=1")
     return 1 if await ending.wait() else 0

@@ -48,7 +48,7 @@ async def restart_daemons(paths: Paths, daemons: Daemons) -> list[str]:
     said = []
     for name in wanted(paths, has_confd=daemons.has_confd):
         status = daemons.status(name)
-        if status.process is not None or status.is_starting:
+        if status.is_alive:
             continue
         try:
             await daemons.start(name)

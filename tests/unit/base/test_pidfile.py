@@ -12,6 +12,8 @@ from ganeti.base.files import is_locked
 from ganeti.base.pidfile import (
     holding_pid_file,
     identity_of,
+    is_ending,
+    living_process,
     pid_file,
     serving_process,
 )
@@ -20,19 +22,31 @@ from ganeti.base.pidfile import (
 def test_a_daemon_is_found_once_it_is_ready(tmp_path: Path) -> None:
     path = pid_file(tmp_path, "ganeti-test")
     assert serving_process(path) is None
-    with holding_pid_file(path, "ganeti-test") as ready:
+    with holding_pid_file(path, "ganeti-test") as held:
         assert is_locked(path)
         assert serving_process(path) is None
-        ready()
+        held.serves()
         assert serving_process(path) == identity_of(os.getpid())
     assert not is_locked(path)
     assert serving_process(path) is None
 
 
+def test_a_daemon_that_ends_serves_no_more_and_lives(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.pid"
+    with holding_pid_file(path, "ganeti-test") as held:
+        assert not is_ending(path)
+        held.ends()
+        assert is_ending(path)
+        assert serving_process(path) is None
+        assert living_process(path) == identity_of(os.getpid())
+    assert not is_ending(path)
+    assert living_process(path) is None
+
+
 def test_a_second_daemon_is_refused_and_told_about_the_first(tmp_path: Path) -> None:
     path = tmp_path / "daemon.pid"
-    with holding_pid_file(path, "ganeti-test") as ready:
-        ready()
+    with holding_pid_file(path, "ganeti-test") as held:
+        held.serves()
         with (
             pytest.raises(HostError, match=f"already running.*{os.getpid()}"),
             holding_pid_file(path, "ganeti-test"),
@@ -45,14 +59,14 @@ def test_the_file_of_a_killed_daemon_names_nobody(tmp_path: Path) -> None:
     path = tmp_path / "daemon.pid"
     script = (
         "import os, sys; from pathlib import Path; from ganeti.base.pidfile import holding_pid_file\n"
-        "with holding_pid_file(Path(sys.argv[1]), 'x') as ready:\n"
-        "    ready(); os.kill(os.getpid(), 9)"
+        "with holding_pid_file(Path(sys.argv[1]), 'x') as held:\n"
+        "    held.serves(); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)
     assert path.read_text().split()[0].isdecimal()
     assert serving_process(path) is None
-    with holding_pid_file(path, "x") as ready:
-        ready()
+    with holding_pid_file(path, "x") as held:
+        held.serves()
         assert serving_process(path) == identity_of(os.getpid())
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,11 +25,14 @@ signal.signal(signal.SIGTERM, lambda *_: stop.set())
 root = Path(os.environ["GANETI_ROOTDIR"])
 if "fail" in sys.argv:
     sys.exit("no luck: " + os.environ.get("SECRET", "nothing inherited"))
-with holding_pid_file(pid_file(root / "var/run/ganeti", "test-daemon"), "test-daemon") as ready:
+with holding_pid_file(pid_file(root / "var/run/ganeti", "test-daemon"), "test-daemon") as held:
     stop.wait(0.6 if "slow" in sys.argv else 0)
     if "never" not in sys.argv:
-        ready()
+        held.serves()
     stop.wait()
+    if "lingers" in sys.argv:
+        held.ends()
+        threading.Event().wait(0.5)
 """
 
 
@@ -52,6 +56,19 @@ async def test_a_daemon_is_started_once_found_and_stopped(daemons: Daemons) -> N
     assert await daemons.start("test-daemon") == process
     await daemons.stop("test-daemon")
     assert daemons.status("test-daemon").process is None
+    assert identity_of(process.pid) is None
+    await daemons.stop("test-daemon")
+
+
+async def test_a_daemon_that_ends_is_waited_for_and_another_one_started(daemons: Daemons) -> None:
+    process = await daemons.start("test-daemon", ["lingers"])
+    os.kill(process.pid, signal.SIGTERM)
+    async with asyncio.timeout(30):
+        while not daemons.status("test-daemon").is_ending:  # noqa: ASYNC110 - a process is waited for
+            await asyncio.sleep(0.01)
+    assert daemons.status("test-daemon").is_alive
+    second = await daemons.start("test-daemon")
+    assert second != process
     assert identity_of(process.pid) is None
     await daemons.stop("test-daemon")
 
@@ -89,8 +106,7 @@ async def test_a_daemon_that_has_locked_its_file_and_not_said_who_it_is_is_waite
     def late(_path: Path) -> ProcessIdentity | None:
         return answers.pop() if answers else process
 
-    monkeypatch.setattr("ganeti.bootstrap.daemons.serving_process", lambda _path: None)
-    monkeypatch.setattr("ganeti.bootstrap.daemons.starting_process", late)
+    monkeypatch.setattr("ganeti.bootstrap.daemons.living_process", late)
     await daemons.stop("test-daemon")
     assert (answers, identity_of(process.pid)) == ([], None)
 

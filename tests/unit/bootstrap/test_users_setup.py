@@ -91,8 +91,8 @@ async def test_users_are_not_removed_under_a_running_master(tmp_path: Path) -> N
         await set_up(paths, "gnty", run=host)
     assert host.ran == []
     paths.run.mkdir(parents=True)
-    with holding_pid_file(pid_file(paths.run, "ganeti-masterd"), "ganeti-masterd") as ready:
-        ready()
+    with holding_pid_file(pid_file(paths.run, "ganeti-masterd"), "ganeti-masterd") as held:
+        held.serves()
         with pytest.raises(PrereqError, match="stop it first"):
             await tear_down(paths, run=host)
     assert users_file(paths).exists()
