@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,7 @@ def ssh(tmp_path: Path, port: int, known: str | None, *passwords: str) -> tuple[
 
     async def password(host: str) -> str:
         asked.append(host)
+        await asyncio.sleep(0.02)  # who is asked needs a while
         return given.pop(0)
 
     wishes = Wishes(
@@ -114,6 +116,33 @@ async def test_the_password_is_asked_for_once_and_requests_are_answered(tmp_path
                 assert token == "TOKEN"
             await remote.close()
         assert asked == [HOST]
+
+
+@pytest.mark.requirement("S34")
+async def test_nodes_that_are_reached_at_once_ask_for_their_password_once(tmp_path: Path) -> None:
+    async with server(tmp_path) as (port, known):
+        reach, asked = ssh(tmp_path, port, known, PASSWORD)
+        for remote in await asyncio.gather(*(reach(HOST) for _ in range(4))):
+            await remote.close()
+        assert asked == [HOST]
+
+
+@pytest.mark.requirement("S34")
+async def test_one_password_is_asked_for_at_a_time(tmp_path: Path) -> None:
+    asked = []
+
+    def password(contact: str) -> str:
+        asked.append(f"{contact}?")
+        time.sleep(0.01)
+        asked.append(f"{contact}!")
+        return PASSWORD
+
+    async with server(tmp_path) as (port, known):
+        session = Session(ssh(tmp_path, port, known)[0].paths, password)
+        wishes = Wishes(ssh_port=port, known_hosts=str(tmp_path / "known"))
+        await asyncio.gather(*(session.reach(contact, HOST, wishes) for contact in ("c2", "c3")))
+        await session.close()
+    assert asked in (["c2?", "c2!", "c3?", "c3!"], ["c3?", "c3!", "c2?", "c2!"])
 
 
 async def test_one_program_on_a_node_answers_all_requests_and_another_one_when_it_has_ended(

@@ -174,15 +174,18 @@ class Ssh:
     keys: list[asyncssh.SSHKey] = field(default_factory=list)
     """Made for this merge, and the cluster's own once it is fetched (S34)."""
     _password: str | None = None
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Nodes are reached at once, and have the same password."""
 
     async def __call__(self, address: str) -> SshRemote:
         """PrereqError where it is not reached, not known, or does not let us in."""
         known, is_first = self._known_hosts(address)
 
         async def ask() -> str:
-            if self._password is None:
-                self._password = await self.password(address)
-            return self._password
+            async with self._asking:
+                if self._password is None:
+                    self._password = await self.password(address)
+                return self._password
 
         class Client(asyncssh.SSHClient):
             """Gives the password once, where it is asked for."""

@@ -104,6 +104,8 @@ class Session:
         self.paths, self._password = paths, password
         self._clusters: dict[str, Ssh] = {}
         self._remotes: dict[tuple[str, str], Remote] = {}
+        self._asking = asyncio.Lock()
+        """People answer one question at a time, and standard input has one line for each."""
 
     def ssh(self, contact: str, wishes: Wishes) -> Ssh:
         """How nodes of a cluster are reached; one for each, so that its password is asked for once."""
@@ -111,7 +113,8 @@ class Session:
         if found is None:
 
             async def ask(_host: str) -> str:
-                return await asyncio.to_thread(self._password, contact)
+                async with self._asking:
+                    return await asyncio.to_thread(self._password, contact)
 
             found = self._clusters[contact] = Ssh(self.paths, wishes, ask)
             if own_key(self.paths).exists():
