@@ -45,14 +45,17 @@ class HeldPidFile:
 
     def __init__(self, descriptor: int, process: ProcessIdentity) -> None:
         self._descriptor, self._process = descriptor, process
+        self._is_ending = False
         self._say(_STARTING)
 
     def serves(self) -> None:
-        """It can be asked from now on."""
-        self._say("")
+        """It can be asked from now on, unless it has been told to end as it started."""
+        if not self._is_ending:
+            self._say("")
 
     def ends(self) -> None:
         """It takes nothing new; who wants the daemon has to start another one when this is gone."""
+        self._is_ending = True
         self._say(_ENDING)
 
     def _say(self, word: str) -> None:

@@ -36,6 +36,7 @@ def test_a_daemon_that_ends_serves_no_more_and_lives(tmp_path: Path) -> None:
     with holding_pid_file(path, "ganeti-test") as held:
         assert not is_ending(path)
         held.ends()
+        held.serves()  # it was told as it started
         assert is_ending(path)
         assert serving_process(path) is None
         assert living_process(path) == identity_of(os.getpid())
