@@ -10,6 +10,8 @@ mount -t overlay overlay -o "lowerdir=$root/usr:/usr" /usr
 mount -t overlay overlay -o "lowerdir=$root/lib:/usr/lib" /usr/lib
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$top/etc,workdir=$top/work" /etc
 mount -t tmpfs tmpfs /srv
+# Definitions of OSes that other tests have unpacked beside it.
+[ ! -d /usr/share/ganeti/os ] || mount -t tmpfs tmpfs /usr/share/ganeti/os
 mkdir -p /etc/ganeti /etc/default
 for part in lib share; do ln -sfn "/usr/$part/ganeti/3.0" "/etc/ganeti/$part"; done
 ip link set lo up
