@@ -68,11 +68,24 @@ async def test_what_finds_no_place_is_named_and_the_others_are_made(master: Mast
     master.check()
 
 
+@pytest.mark.requirement("S175")
+async def test_instances_that_name_their_nodes_are_made_there_without_an_allocator(
+    master: Master,
+) -> None:
+    await master.change(lambda draft: draft.put(replace(draft.cluster, default_iallocator="")))
+    wishes = [replace(one, pnode="node2") for one in many(2).instances]
+    result = succeeded(await master.run(OpInstanceMultiAlloc(instances=wishes)))
+    assert result["allocatable"] == ["web1.example.com", "web2.example.com"]
+    for _accepted, job_id in result["jobs"]:
+        assert succeeded(await master.final(job_id)) == ["node2.example.com"]
+
+
 @pytest.mark.parametrize(
     ("op", "text"),
     [
         (OpInstanceMultiAlloc(), "instances: from 1 to"),
-        (OpInstanceMultiAlloc(instances=[create()]), "instances[0]"),
+        (OpInstanceMultiAlloc(instances=[create(), *many(2).instances]), "a node for each"),
+        (OpInstanceMultiAlloc(instances=[create(pnode=None, iallocator="hail")]), "instances[0]"),
         (many(1, iallocator="../x"), "iallocator"),
         (OpInstanceMultiAlloc(instances=[*many(1).instances] * 2), "is named twice"),
         (OpClusterBalance(max_moves=-1), "max_moves"),

@@ -30,6 +30,10 @@ from ganeti.units.instance.requests import check_disks, check_template
 INSTANCES_LIMIT = 1000
 
 
+def _has_node(wish: OpInstanceCreate) -> bool:
+    return bool(wish.pnode or wish.pnode_uuid)
+
+
 @dataclass(frozen=True)
 class MultiPlan:
     """A job for each instance that has a place, and the names of those that have none."""
@@ -39,7 +43,7 @@ class MultiPlan:
 
 
 class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
-    """Choose nodes for many new instances at once; each is then made by a job of its own."""
+    """Choose nodes for many new instances at once, if they name none; each is then made by a job of its own."""
 
     def check_arguments(self) -> None:
         op = self.op
@@ -48,12 +52,14 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
             raise InputError(f"from 1 to {INSTANCES_LIMIT} are needed", "instances")
         for number, one in enumerate(op.instances):
             where = f"instances[{number}]"
-            if one.pnode or one.pnode_uuid or one.iallocator:
-                raise InputError("must name neither a node nor an allocator", where)
+            if one.iallocator:
+                raise InputError("must not name an allocator: one is asked for all", where)
             try:
                 check_create_arguments(one)
             except InputError as err:
                 raise InputError(err.message, where) from err
+        if len({_has_node(one) for one in op.instances}) > 1:
+            raise InputError("name a node for each of them or for none", "instances")
 
     def declare_locks(self, snapshot: Snapshot) -> list[LockRequest]:
         del snapshot
@@ -61,17 +67,19 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
 
     async def check_prereq(self, ctx: UnitContext) -> MultiPlan:
         op, cluster = self.op, ctx.snapshot.cluster
+        wishes = {full_name(ctx.snapshot, one.instance_name): one for one in op.instances}
+        if len(wishes) < len(op.instances):
+            names = Counter(full_name(ctx.snapshot, one.instance_name) for one in op.instances)
+            twice = next(name for name, count in names.items() if count > 1)
+            raise InputError(f"{twice} is named twice", "instances")
+        if _has_node(op.instances[0]):
+            return MultiPlan([[self._job(wish)] for wish in wishes.values()], [])
         allocators = allocators_for(cluster, RequestType.MULTI_ALLOCATE, op.iallocator)
         if not allocators:
             raise PrereqError(
                 "name an allocator (--iallocator): the cluster has no default one",
                 ErrorCode.WRONG_INPUT,
             )
-        wishes = {full_name(ctx.snapshot, one.instance_name): one for one in op.instances}
-        if len(wishes) < len(op.instances):
-            names = Counter(full_name(ctx.snapshot, one.instance_name) for one in op.instances)
-            twice = next(name for name, count in names.items() if count > 1)
-            raise InputError(f"{twice} is named twice", "instances")
         demands = [self._demand(ctx, name, one) for name, one in wishes.items()]
         request = iallocator_requests.multi_allocate(
             [
@@ -94,7 +102,8 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
 
         async with ctx.services.placements.deciding:
             _allocator, (done, failed) = await ask(ctx, allocators, make, read)
-        return MultiPlan([[self._job(wishes[name], nodes)] for name, nodes in done.items()], failed)
+        made = [replace(wishes[name], pnode=nodes[0]) for name, nodes in done.items()]
+        return MultiPlan([[self._job(wish)] for wish in made], failed)
 
     def _demand(self, ctx: UnitContext, name: str, wish: OpInstanceCreate) -> Demand:
         if ctx.snapshot.instance_by_name(name):
@@ -104,8 +113,8 @@ class LUInstanceMultiAlloc(LogicalUnit[OpInstanceMultiAlloc, MultiPlan]):
         instance = new_instance(ctx, replace(wish, instance_name=name), template)
         return Demand.of(ctx.snapshot.cluster, instance)
 
-    def _job(self, wish: OpInstanceCreate, nodes: list[str]) -> OpCode:
-        return replace(wish, pnode=nodes[0], reason=self.op.reason, priority=self.op.priority)
+    def _job(self, wish: OpInstanceCreate) -> OpCode:
+        return replace(wish, reason=self.op.reason, priority=self.op.priority)
 
     async def execute(self, ctx: UnitContext, plan: MultiPlan) -> Outcome:
         for name in plan.failed:
