@@ -256,8 +256,13 @@ def changed_ndparams(old: Params, given: Params, _field: str) -> Params:
     return changed(old, check_node_params(given))
 
 
-def changed_policy(old: Params, given: Params, field: str = "ipolicy") -> Params:
-    """An instance policy; it must not contradict itself. Of `std` only what is given changes."""
+def changed_policy(
+    old: Params, given: Params, field: str = "ipolicy", *, of_group: bool = False
+) -> Params:
+    """An instance policy; it must not contradict itself. Of `std` only what is given changes.
+
+    The cluster's standard instance may be outside the bounds of a group that has none of its own.
+    """
     for name in given:
         if name not in IPOLICY_DEFAULTS:
             known = ", ".join(IPOLICY_DEFAULTS)
@@ -275,13 +280,14 @@ def changed_policy(old: Params, given: Params, field: str = "ipolicy") -> Params
         raise InputError(
             f"must be a list of {', '.join(DISK_TEMPLATES)}", f"{field}.disk-templates"
         )
-    _check_bounds(filled["minmax"], filled["std"], field)
+    _check_bounds(filled["minmax"], (new if of_group else filled).get("std"), field)
     return new
 
 
 def _check_bounds(minmax: Any, std: Any, field: str) -> None:
     names = list(IPOLICY_DEFAULTS["std"])
-    _check_spec(std, names, f"{field}.std")
+    if std is not None:
+        _check_spec(std, names, f"{field}.std")
     if not isinstance(minmax, list) or not minmax:
         raise InputError("must be a list of pairs of min and max", f"{field}.minmax")
     for index, pair in enumerate(minmax):
@@ -293,7 +299,7 @@ def _check_bounds(minmax: Any, std: Any, field: str) -> None:
         for name in names:
             if pair["min"][name] > pair["max"][name]:
                 raise InputError("is greater than the maximum", f"{where}.min.{name}")
-    if not any(
+    if std is not None and not any(
         all(pair["min"][name] <= std[name] <= pair["max"][name] for name in names)
         for pair in minmax
     ):

@@ -36,8 +36,9 @@ def check_os_params(params: Mapping[str, str], field: str) -> None:
 
 
 def check_node_params(given: Mapping[str, Any]) -> Params:
-    """Node parameters as they are stored, None among them."""
-    return check_params(NODE_PARAMS, given, "ndparams", "node")
+    """Node parameters as they are stored, None among them, which `default` says in words."""
+    meant = {name: None if value == "default" else value for name, value in given.items()}
+    return check_params(NODE_PARAMS, meant, "ndparams", "node")
 
 
 def check_single_node_params(given: Mapping[str, Any]) -> Params:

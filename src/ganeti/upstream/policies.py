@@ -40,10 +40,8 @@ def read_policy(reading: Reading, what: str, given: Any, *, of_group: bool) -> P
         try:
             # Bounds and standard count together: the one is within the other.
             together = {"std": policy["std"]} if name == "minmax" and "std" in policy else {}
-            if of_group and name == "minmax" and isinstance(value, list) and value:
-                together = {"std": value[0].get("min")}
             if name != "std" or "minmax" not in policy:
-                changed_policy({}, {name: value, **together}, "ipolicy")
+                changed_policy({}, {name: value, **together}, "ipolicy", of_group=of_group)
             found[name] = value
         except InputError as err:
             reading.unknown(what, f"ipolicy.{name}", err.message)

@@ -101,12 +101,28 @@ async def test_a_groups_policy_counts_before_the_clusters(master: Master) -> Non
     succeeded(await master.run(create("web3.example.com")))
 
 
+@pytest.mark.requirement("S235")
+async def test_a_group_without_a_standard_instance_of_its_own_may_exclude_the_clusters(
+    master: Master,
+) -> None:
+    large = dict.fromkeys(SMALL["std"], 4096)
+    bounds = {"minmax": [{"min": large, "max": large}]}
+    succeeded(await master.run(OpGroupAdd(group_name="large", ipolicy=bounds)))
+    _, (text, _) = failed(
+        await master.run(OpGroupSetParams(group_name="large", ipolicy={"std": SMALL["std"]}))
+    )
+    assert "ipolicy.std: is outside all bounds" in text
+
+
 async def test_a_change_keeps_what_it_does_not_name(master: Master) -> None:
     op = OpGroupSetParams(group_name="default", ndparams={"spindle_count": 4})
     succeeded(await master.run(op))
     op = OpGroupSetParams(group_name="default", alloc_policy="unallocable")
     assert succeeded(await master.run(op)) == [["alloc_policy", "unallocable"]]
     assert group(master, "default").ndparams == {"spindle_count": 4}
+    op = OpGroupSetParams(group_name="default", ndparams={"spindle_count": "default"})
+    succeeded(await master.run(op))
+    assert group(master, "default").ndparams == {}
 
 
 @pytest.mark.parametrize(

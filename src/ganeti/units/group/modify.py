@@ -52,12 +52,15 @@ def with_wishes(group: NodeGroup, op: OpGroupAdd | OpGroupSetParams) -> NodeGrou
         checked = check_disk_params(template, params, f"diskparams.{template}")
         diskparams[template] = changed(diskparams.get(template, {}), checked)
     policy = AllocPolicy(op.alloc_policy) if op.alloc_policy else group.alloc_policy
+    ipolicy = group.ipolicy
+    if op.ipolicy is not None:
+        ipolicy = changed_policy(ipolicy, op.ipolicy, of_group=True)
     return replace(
         group,
         alloc_policy=policy,
         ndparams=changed(group.ndparams, check_node_params(op.ndparams or {})),
         diskparams={template: params for template, params in diskparams.items() if params},
-        ipolicy=group.ipolicy if op.ipolicy is None else changed_policy(group.ipolicy, op.ipolicy),
+        ipolicy=ipolicy,
     )
 
 
