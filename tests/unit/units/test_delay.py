@@ -37,12 +37,15 @@ async def test_nodes_sleep_under_their_locks(master: Master) -> None:
     assert called == [("node2.example.com", 1), ("node3.example.com", 1)]
 
 
-async def test_an_interruptible_delay_ends_when_its_job_is_cancelled(master: Master) -> None:
-    job_id = await master.submit(OpTestDelay(duration=3600, interruptible=True))
+@pytest.mark.parametrize("kill", [False, True])
+async def test_a_delay_ends_when_its_job_is_killed_or_if_interruptible_cancelled(
+    master: Master, kill: bool
+) -> None:
+    job_id = await master.submit(OpTestDelay(duration=3600, interruptible=not kill))
     await asyncio.sleep(5)
     loop = asyncio.get_running_loop()
     begin = loop.time()
-    assert (await master.queue.cancel(job_id))[0]
+    assert (await master.queue.cancel(job_id, kill=kill))[0]
     view = await master.final(job_id)
     assert view.status is JobStatus.CANCELED
     assert loop.time() - begin < 1

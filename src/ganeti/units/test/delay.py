@@ -16,7 +16,7 @@ from ganeti.units.context import UnitContext
 
 MAX_REPEAT = 1_000_000
 CHECK_INTERVAL_S = 0.5
-"""How soon an interruptible delay notices that its job was cancelled."""
+"""How soon a delay notices that its job was killed, or an interruptible one that it was cancelled."""
 
 
 class LUTestDelay(LogicalUnit[OpTestDelay, list[Node]]):
@@ -57,8 +57,8 @@ class LUTestDelay(LogicalUnit[OpTestDelay, list[Node]]):
     async def _sleep(self, ctx: UnitContext) -> None:
         left = self.op.duration
         while left > 0:
-            slept = min(left, CHECK_INTERVAL_S) if self.op.interruptible else left
+            slept = min(left, CHECK_INTERVAL_S)
             await asyncio.sleep(slept)
             left -= slept
-            if self.op.interruptible:
+            if self.op.interruptible or ctx.run.takes_kill():
                 ctx.run.check_canceled()
