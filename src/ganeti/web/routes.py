@@ -7,7 +7,6 @@ from http import HTTPStatus
 from ganeti.web.operations import Operation
 from ganeti.web.refusals import Refusal, not_found
 
-METHODS = ("GET", "PUT", "POST", "DELETE")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _FORMS = {
     "job": re.compile(r"[0-9]{1,18}"),
@@ -48,7 +47,7 @@ class Routes:
         place.operations[operation.method] = operation
 
     def find(self, method: str, path: str) -> tuple[Operation, tuple[str, ...]]:
-        """The operation, and the words that stand for something; Refusal (404, 405, 501)."""
+        """The operation, and the words that stand for something; Refusal (404, 501)."""
         place, items = self._top, list[str]()
         for word in _words(path):
             if found := place.words.get(word):
@@ -63,9 +62,7 @@ class Routes:
         if operation := place.operations.get(method):
             return operation, tuple(items)
         allowed = ", ".join(place.operations)
-        if method not in METHODS:
-            raise Refusal(HTTPStatus.NOT_IMPLEMENTED, f"use one of {allowed}")
-        raise Refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"use one of {allowed}", {"Allow": allowed})
+        raise Refusal(HTTPStatus.NOT_IMPLEMENTED, f"use one of {allowed}", {"Allow": allowed})
 
 
 def _words(path: str) -> list[str]:

@@ -33,6 +33,7 @@ from ganeti.rpc.procedures.instances import (
     ConsoleInfo,
     RunningInstance,
 )
+from ganeti.rpc.procedures.programs import OS_DIAGNOSE, OsInfo
 
 NODE_UUIDS = [NodeUuid(f"00000000-0000-4000-8000-00000000000{number}") for number in (1, 2, 3)]
 GROUP_UUIDS = [GroupUuid(f"00000000-0000-4000-8000-00000000001{number}") for number in (1, 2)]
@@ -134,6 +135,8 @@ class FakeNodes:
     silent: set[str] = field(default_factory=set)
     calls: list[tuple[str, str]] = field(default_factory=list)
     providers: dict[str, list[ProviderInfo]] = field(default_factory=dict)
+    systems: list[OsInfo] = field(default_factory=list)
+    """What all nodes have."""
 
     async def call(self, node: Node, procedure: Procedure[Any, Any], args: Any) -> Any:
         name = node.name.partition(".")[0]
@@ -148,6 +151,8 @@ class FakeNodes:
             return ConsoleInfo(kind="socket", path=f"/run/{args.instance.name}", log_path="/log")
         if procedure is EXT_PROVIDERS:
             return self.providers.get(name, [])
+        if procedure is OS_DIAGNOSE:
+            return self.systems
         if procedure is EXPORT_LIST:
             return ExportPlace(names=["web1.example.com"] if name == "node1" else [], free=1)
         raise RpcError(node.name, f"unexpected {procedure.name}")

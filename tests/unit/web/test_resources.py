@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ganeti.base.errors import JobQueueFull
 from ganeti.model import wire
@@ -13,6 +14,7 @@ from ganeti.model.job import remote_source
 from ganeti.model.objects import Instance
 from ganeti.model.opcodes import OPCODES
 from ganeti.query.execute import KINDS
+from ganeti.rpc.procedures.programs import OsInfo
 from ganeti.web.lists import Listed
 from ganeti.web.operations import JobOf, Operation
 from ganeti.web.resources.every import OPERATIONS
@@ -73,6 +75,29 @@ async def test_who_may_only_read_changes_nothing(rig: RestRig) -> None:
             answer = await rig.ask(operation.method, path_of(operation), {}, user=OPERATOR)
             assert answer.status == 403, name_of(operation)
     assert rig.master.queue.submitted == []
+
+
+@pytest.mark.requirement("S225")
+async def test_a_method_that_a_path_does_not_have_is_not_implemented(rig: RestRig) -> None:
+    answer = await rig.ask("DELETE", "/version")
+    assert (answer.status, answer.headers["allow"]) == (501, "GET")
+    assert (await rig.ask("DELETE", "/nothing/there")).status == 404
+
+
+@pytest.mark.requirement("S155", "S156")
+async def test_an_os_that_is_hidden_blacklisted_or_broken_is_not_offered(rig: RestRig) -> None:
+    def system(name: str, *variants: str, problem: str = "") -> OsInfo:
+        return OsInfo(name=name, path=f"/os/{name}", problem=problem, api_versions=[20],
+                      variants=[*variants], parameters=[], version="", scripts=[])  # fmt: skip
+
+    config = rig.master.config
+    shown = replace(config.snapshot.cluster, hidden_os=("old",), blacklisted_os=("bad",))
+    config.snapshot = dataclasses.replace(config.snapshot, cluster=shown)
+    rig.master.nodes.systems = [
+        *(system("tiny", "a", "b"), system("plain"), system("old"), system("bad")),
+        system("broken", problem="no create script"),
+    ]
+    assert (await rig.ask("GET", "/2/os")).json == ["plain", "tiny+a", "tiny+b"]
 
 
 @pytest.mark.requirement("G26")

@@ -13,6 +13,8 @@ FEATURES = (
     "node-evac-res1",
 )
 _ALIASES = {"volume_group_name": "vg_name", "drbd_usermode_helper": "drbd_helper"}
+_LISTED = ["&", ["?", "valid"], ["!", ["|", ["?", "hidden"], ["?", "blacklisted"]]]]
+"""What an OS must be to be offered (S155, S156)."""
 
 
 async def _nothing(_call: Call) -> None:
@@ -37,7 +39,7 @@ async def _info(call: Call) -> dict[str, Any]:
 
 async def _os(call: Call) -> list[str]:
     """The OS definitions that can be installed, with their variants as `NAME+VARIANT`."""
-    answer = await call.services.master.ask("Query", "os", ["name", "variants"], None)
+    answer = await call.services.master.ask("Query", "os", ["name", "variants"], _LISTED)
     found: list[str] = []
     for (_, name), (_, variants) in answer["data"]:
         found += [f"{name}+{variant}" for variant in variants or ()] or [name]
