@@ -10,7 +10,7 @@ from ganeti.cli.command import Argument, CommandTable, option
 from ganeti.cli.jobs import run_job
 from ganeti.cli.key_values import named_key_values, os_params
 from ganeti.cli.options import FORCE, JOB_OPTIONS, QUERY_JOB_OPTIONS, TABLE_OPTIONS
-from ganeti.cli.output import format_table, print_tree
+from ganeti.cli.output import format_table, tree_lines
 from ganeti.clients.luxi import LuxiClient
 
 table = CommandTable(
@@ -109,11 +109,17 @@ def info(args: argparse.Namespace) -> int:
             ("OS version", found["os_version"]),
             ("API versions", list(found["api_versions"])),
             ("variants", list(found["variants"])),
-            ("parameters", [(one[0], one[1]) for one in found["parameters"]]),
+            ("parameters", [f"{name}: {text}" for name, text in found["parameters"]]),
             ("cluster's OS parameters", found["osparams"]),
             ("cluster's hypervisor parameters", found["os_hvp"]),
         ]
-        print_tree([(found["name"], [line for line in shown if line[1] != ""])])
+        say(f"{found['name']}:")
+        for label, value in shown:
+            if value != "":
+                first, *rest = tree_lines([(label, value)], 1)
+                for line in (f"  - {first.strip()}", *rest):
+                    say(line)
+        say()
     return 0
 
 

@@ -45,24 +45,25 @@ def test_info_shows_parameters(master: FakeMaster, run: Run) -> None:
     code, out, _err = run(table, "show", "tiny")
     assert code == 0
     assert out == (
-        "tiny: \n"
-        "  valid: True\n"
-        "  hidden: False\n"
-        "  blacklisted: True\n"
-        "  OS version: 1.0\n"
-        "  API versions: \n"
+        "tiny:\n"
+        "  - valid: True\n"
+        "  - hidden: False\n"
+        "  - blacklisted: True\n"
+        "  - OS version: 1.0\n"
+        "  - API versions:\n"
         "    - 20\n"
-        "  variants: \n"
+        "  - variants:\n"
         "    - a\n"
-        "  parameters: \n"
-        "    size: how large\n"
-        "  cluster's OS parameters: \n"
+        "  - parameters:\n"
+        "    - size: how large\n"
+        "  - cluster's OS parameters:\n"
         "    tiny: \n"
         "      size: 9\n"
-        "  cluster's hypervisor parameters: \n"
+        "  - cluster's hypervisor parameters:\n"
         "    tiny+a: \n"
         "      kvm: \n"
         "        acpi: False\n"
+        "\n"
     )
 
 

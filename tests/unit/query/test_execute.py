@@ -256,6 +256,11 @@ async def test_an_unknown_field_is_a_column_that_says_so() -> None:
     assert definitions(KINDS["node"], ["nosuch"])[0]["kind"] == "unknown"
 
 
+def test_fields_are_in_their_natural_order() -> None:
+    names = [one["name"] for one in definitions(KINDS["instance"], None)]
+    assert names.index("disk.size/2") < names.index("disk.size/10")
+
+
 async def test_disks_and_interfaces_can_be_asked_for_by_number() -> None:
     names = "disk.size/0 disk.size/1 nic.mac/0 nic.bridge/0 nic.mac/1 disk_usage"
     found = await rows(executor(), "instance", names, ["=", "name", "web1"])

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from ganeti.model.names import ResultStatus
 from ganeti.model.param import Param
+from ganeti.query.ordered import natural_key
 
 R = TypeVar("R")
 
@@ -74,7 +75,9 @@ class Field(Generic[R]):
 def field_table(*groups: Iterable[Field[R]]) -> dict[str, Field[R]]:
     """Fields by name, in the order of names; two of one name are a mistake in the code."""
     table: dict[str, Field[R]] = {}
-    for field in sorted((one for group in groups for one in group), key=lambda one: one.name):
+    for field in sorted(
+        (one for group in groups for one in group), key=lambda one: natural_key(one.name)
+    ):
         if field.name in table:
             raise ValueError(f"the field {field.name} is declared twice")
         table[field.name] = field
