@@ -128,8 +128,8 @@ _FIELDS = ("name", "master", "group", "offline", "powered", "pinst_list")
 
 
 def _epo_nodes(client: LuxiClient, args: argparse.Namespace) -> list[dict[str, Any]]:
-    if bool(args.names) == args.all:
-        raise InputError("name nodes, or give --all", "names")
+    if bool(args.names) == args.all or (args.groups and args.all):
+        raise InputError("name nodes, or groups with --groups, or give --all", "names")
     wanted = [] if args.groups or args.all else args.names
     rows = client.rows("Nodes", wanted, _FIELDS)
     nodes = [dict(zip(_FIELDS, row, strict=True)) for row in rows]

@@ -1,6 +1,7 @@
 """gnt-job: jobs and their history."""
 
 import argparse
+import functools
 import sys
 import time
 from typing import Any, NoReturn
@@ -45,8 +46,8 @@ _SELECT_OPTIONS = tuple(
 DEFAULT_FIELDS = ("id", "status", "summary")
 
 
-def _moment(value: Any) -> str:
-    return "-" if value is None else f"{format_time(value[0])}.{value[1]:06d}"
+def _moment(value: Any, unknown: str = "-") -> str:
+    return unknown if value is None else f"{format_time(value[0])}.{value[1]:06d}"
 
 
 _OVERRIDES = dict.fromkeys(("received_ts", "start_ts", "end_ts"), _moment)
@@ -170,13 +171,14 @@ def abandon_undo(args: argparse.Namespace) -> int:
 
 
 def _described(job: dict[str, Any]) -> list[tuple[str, Any]]:
+    at = functools.partial(_moment, unknown="N/A")  # scripts read this as YAML
     head = [
         ("Job ID", job["id"]),
         ("Status", job["status"]),
         ("Priority", job["priority"]),
-        ("Received", _moment(job["received_ts"])),
-        ("Processing start", _moment(job["start_ts"])),
-        ("Processing end", _moment(job["end_ts"])),
+        ("Received", at(job["received_ts"])),
+        ("Processing start", at(job["start_ts"])),
+        ("Processing end", at(job["end_ts"])),
     ]
     if job["waiting_for"] is not None:
         head.append(("Waiting for", job["waiting_for"]))
@@ -184,9 +186,9 @@ def _described(job: dict[str, Any]) -> list[tuple[str, Any]]:
         [
             ("Opcode", op.get("OP_ID")),
             ("Status", job["opstatus"][index]),
-            ("Processing start", _moment(job["opstart"][index])),
-            ("Execution start", _moment(job["opexec"][index])),
-            ("Processing end", _moment(job["opend"][index])),
+            ("Processing start", at(job["opstart"][index])),
+            ("Execution start", at(job["opexec"][index])),
+            ("Processing end", at(job["opend"][index])),
             ("Input fields", [(name, op[name]) for name in sorted(op) if name != "OP_ID"]),
             ("Result", job["opresult"][index]),
             ("Execution log", [_log_entry(entry) for entry in job["oplog"][index]]),
