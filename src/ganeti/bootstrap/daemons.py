@@ -127,6 +127,11 @@ class Daemons:
                 return
         raise HostError(f"{name} (process {process.pid}) does not end")
 
+    async def restart(self, name: str) -> None:
+        """End a daemon and start it; it serves when this returns. HostError."""
+        await self.stop(name)
+        await self.start(name)
+
     async def _process(self, name: str) -> ProcessIdentity | None:
         """Who runs or starts; one that has just locked its file writes its id in a moment."""
         loop = asyncio.get_running_loop()

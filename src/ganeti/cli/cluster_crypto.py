@@ -93,9 +93,11 @@ def _wanted_files(args: argparse.Namespace) -> "FileRenewal | None":
 
 
 def _renew_files(wanted: "FileRenewal", args: argparse.Namespace) -> None:
+    import asyncio
     import time
 
     from ganeti.base.paths import Paths
+    from ganeti.bootstrap.daemons import RAPI, Daemons
     from ganeti.bootstrap.renew_files import renew_files
     from ganeti.clients.luxi import LuxiClient
     from ganeti.model.opcodes.cluster import OpClusterRedistConf
@@ -103,9 +105,13 @@ def _renew_files(wanted: "FileRenewal", args: argparse.Namespace) -> None:
     with LuxiClient() as client:  # it is the master, and runs
         name = client.call("QueryClusterInfo")["name"]
     paths = Paths.from_environment()
+    daemons = Daemons(paths)
+    serves_rest = daemons.status(RAPI).process is not None
     for line in renew_files(paths, wanted, name, time.time()):
         say(line)
     run_opcode(OpClusterRedistConf(renewed=wanted.paths(paths)), args)
+    if serves_rest and (wanted.rapi or wanted.rapi_file):
+        asyncio.run(daemons.restart(RAPI))
 
 
 def rename(args: argparse.Namespace) -> int:

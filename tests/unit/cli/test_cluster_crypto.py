@@ -7,6 +7,8 @@ import pytest
 
 from ganeti import ssconf
 from ganeti.base.paths import Paths
+from ganeti.base.pidfile import ProcessIdentity
+from ganeti.bootstrap.daemons import RAPI, Daemons, DaemonStatus
 from ganeti.cli.gnt_cluster import table
 from tests.unit.cli.fake_master import FakeMaster, Run
 
@@ -54,6 +56,29 @@ def test_files_of_the_master_are_written_here_and_given_to_the_others(
     assert all(path.stat().st_mode & 0o777 == 0o600 and str(path) in out for path in written)
     assert paths.cluster_domain_secret.read_text().strip() not in out
     assert [op["OP_ID"] for op in operations(master)] == ["OP_CLUSTER_REDIST_CONF"]
+
+
+@pytest.mark.requirement("S225")
+@pytest.mark.parametrize(
+    ("word", "restarted"),
+    [("--new-rapi-certificate", [RAPI]), ("--new-cluster-domain-secret", [])],
+)
+def test_rest_clients_find_the_new_certificate_when_the_command_ends(
+    master: FakeMaster, run: Run, paths: Paths, monkeypatch: pytest.MonkeyPatch,
+    word: str, restarted: list[str],
+) -> None:  # fmt: skip
+    async def restart(_self: Daemons, name: str) -> None:
+        assert len(operations(master)) == 1
+        found.append(name)
+
+    found: list[str] = []
+    serves = DaemonStatus(RAPI, ProcessIdentity(1, 1))
+    monkeypatch.setattr(Daemons, "status", lambda _self, _name: serves)
+    monkeypatch.setattr(Daemons, "restart", restart)
+    master.replies["QueryClusterInfo"] = {"name": "cluster.example.com"}
+    master.job()
+    assert run(table, "renew-crypto", "--force", word)[0] == 0
+    assert found == restarted
 
 
 @pytest.mark.parametrize(
