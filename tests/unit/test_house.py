@@ -263,6 +263,7 @@ CLUSTER_PARAMS_ELSEWHERE = {
     "units/instance/create_plan.py": "an instance's own directory",
     "units/os/diagnose.py": "a column of OP_OS_DIAGNOSE",
     "upstream/clusters.py": "fields of the original's configuration",
+    "upstream/shapes.py": "what kind of value the original gives them",
     "upstream/forms.py": "fields of the original's configuration",
     "web/resources/cluster.py": "names by which old clients know parameters, and what REST never sets",
     "web/submission.py": "what remote users may set of the host",

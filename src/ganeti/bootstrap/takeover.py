@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ganeti import uidpool
 from ganeti.base import tls
 from ganeti.base.clock import Clock, SystemClock
-from ganeti.base.errors import ErrorCode, HostError, PrereqError, StoreError
+from ganeti.base.errors import ErrorCode, HostError, InputError, PrereqError, StoreError
 from ganeti.base.files import write_atomically
 from ganeti.base.ids import IdSource, RandomIds
 from ganeti.base.paths import NODED_PORT, Paths
@@ -23,12 +23,14 @@ from ganeti.bootstrap.init import STEPS, Founded, InitContext, InitOptions, Step
 from ganeti.bootstrap.membership import check_not_member
 from ganeti.clients.luxi_async import AsyncLuxiClient
 from ganeti.config.index import index_of
-from ganeti.config.kinds import entry_of, kind_named, problems_of
+from ganeti.config.kinds import entry_of, kind_named, kind_of, problems_of
 from ganeti.config.snapshot import Snapshot
 from ganeti.config.upgrade import Reader
+from ganeti.model.job_filter import JobFilter
 from ganeti.model.names import AdminState
 from ganeti.model.objects import Cluster, Instance, Node
 from ganeti.model.stored import Stored
+from ganeti.query.job_filters import check_predicates, check_reasons
 from ganeti.store.backup import BackupHeader, read_backup
 from ganeti.store.interface import Row
 from ganeti.upstream.choices import Choices
@@ -37,6 +39,8 @@ from ganeti.upstream.reading import translate
 from ganeti.upstream.report import Judge, Report
 from ganeti.upstream.writing import document_of
 
+_YES_NO = {True: "yes", False: "no"}
+_ONE = "change one of them there first, or in a copy of the file"
 REST_S = 10 * 365 * 86400
 """How long the watcher rests after an import, unless somebody ends that."""
 
@@ -85,7 +89,7 @@ def plan_import(data: bytes, host: str, choices: Choices) -> ImportPlan:
     rest = [one for one in imported.others if one is not master]
     cluster = imported.cluster
     if master is None:
-        names = ", ".join(node.name for node in nodes[:5])
+        names = ", ".join(node.name for node in nodes[:5]) or "none"
         judge.refuse(
             "cluster",
             "master_node",
@@ -93,6 +97,11 @@ def plan_import(data: bytes, host: str, choices: Choices) -> ImportPlan:
             f"run it on one of them, or give one this host's name: --rename='node:OLD={host}'",
         )
     else:
+        for name, is_so in (("offline", False), ("drained", False), ("master_capable", True)):
+            if getattr(master, name) is not is_so:
+                judge.change(
+                    f"node {master.name}", name, f"is {_YES_NO[is_so]} now: it is the master"
+                )
         master = replace(
             master,
             offline=False,
@@ -128,10 +137,31 @@ def _judge_rules(judge: Judge, objects: tuple[Stored, ...]) -> None:
     for one in objects:
         for _code, text in problems_of(snapshot, one):
             judge.refuse("configuration", "", text)
+        if isinstance(one, JobFilter):
+            _judge_filter(judge, one)
     _, conflicts = index_of(entry_of(cluster, one) for one in objects)
+    known: dict[str, Stored] = {}
+    for one in objects:
+        if (other := known.setdefault(one.uuid, one)) is not one:
+            judge.refuse(_called(one), "uuid", f"{one.uuid} is also that of {_called(other)}", _ONE)
     for claim, claimant, owner in conflicts:
-        names = [thing.name if (thing := snapshot.find(one)) else one for one in (claimant, owner)]
-        judge.refuse(names[0], claim.kind, f"{claim.value} is also that of {names[1]}")
+        one, other = known[claimant], known[owner]
+        judge.refuse(
+            _called(one), claim.kind, f"{claim.value} is also that of {_called(other)}", _ONE
+        )
+
+
+def _called(thing: Stored) -> str:
+    return f"{kind_of(thing)} {thing.name}"
+
+
+def _judge_filter(judge: Judge, job_filter: JobFilter) -> None:
+    """What a filter says that nobody could ask is passed over at work, so it is refused here."""
+    try:
+        check_predicates(list(job_filter.predicates))
+        check_reasons(list(job_filter.reason_trail))
+    except InputError as err:
+        judge.refuse(f"filter {job_filter.uuid}", err.field, err.message)
 
 
 async def import_cluster(

@@ -132,7 +132,8 @@ class ClusterParams(Stored, frozen=True, kw_only=True):
         check=values.check_device, heading="master netdev", is_general=True, ssconf="master_netdev",
     )] = ""
     master_netmask: Annotated[int, ClusterParam(
-        given=int, field=Field("its netmask", metavar="BITS"), heading="master netmask", is_general=True,
+        given=int, field=Field("its netmask", metavar="BITS"), check=values.check_netmask,
+        heading="master netmask", is_general=True,
         ssconf="master_netmask",
     )] = 32
     use_external_mip_script: Annotated[bool, ClusterParam(

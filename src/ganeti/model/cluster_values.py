@@ -6,6 +6,7 @@ returns the new one. InputError names what is wrong.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from ipaddress import IPV6LENGTH
 from typing import Any
 
 from ganeti.base.errors import InputError
@@ -91,6 +92,12 @@ def at_most(most: int) -> Check:
             raise InputError(f"must be from 1 to {most}", name)
 
     return check
+
+
+def check_netmask(given: int, field: str) -> None:
+    """The length of a netmask, of either family."""
+    if not 1 <= given <= IPV6LENGTH:
+        raise InputError(f"must be from 1 to {IPV6LENGTH}", field)
 
 
 def check_mac_prefix(prefix: str, name: str) -> None:

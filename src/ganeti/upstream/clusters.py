@@ -112,7 +112,7 @@ def read_cluster(reading: Reading, given: Document) -> Cluster:
         **read_stored(reading, "cluster", given),
         name=reading.name("cluster", given.get("cluster_name"), host_name),
         master_node=NodeUuid(str(given.get("master_node"))),
-        master_ip=_address(reading, given.get("master_ip")),
+        master_ip=_address(reading, given),
         tags=read_tags(reading, "cluster", given),
     )
     shutdown_counts = bool(given.get("enabled_user_shutdown"))
@@ -155,12 +155,16 @@ def _param(reading: Reading, base: Cluster, ours: str, theirs: str, given: Any) 
         return {}
 
 
-def _address(reading: Reading, given: Any) -> str:
+def _address(reading: Reading, given: Document) -> str:
+    text, bits = given.get("master_ip"), given.get("master_netmask")
     try:
-        return str(ip_address(given))
+        address = ip_address(str(text))
     except ValueError:
-        reading.refuse("cluster", "master_ip", f"{given!r:.60} is no address")
+        reading.refuse("cluster", "master_ip", f"{text!r:.60} is no address")
         return ""
+    if isinstance(bits, int) and bits > address.max_prefixlen:
+        reading.refuse("cluster", "master_netmask", f"{bits} is longer than the address {address}")
+    return str(address)
 
 
 def _hypervisors(reading: Reading, given: Document) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ _STRIPES = ("data-stripes", "meta-stripes")
 _NOT_IN_PARAMS = ("vg", "pool", "provider", "stripes")
 """What the original says in the `logical_id` or in the parameters of the cluster."""
 _SECRET_CHARACTERS = 64
+MODES = ("rw", "ro")
 _PORTS, _MINORS = range(1, 1 << 16), range(1 << 20)
 
 Layers = Callable[[str], Params]
@@ -54,6 +55,8 @@ def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> D
         raise NotOurs(f"this version does not have disks of {kind}")
     if any(not is_uuid(str(one.get("uuid"))) for one in (given, *(given.get("children") or ()))):
         raise NotOurs("a disk, or a part of one, has no UUID")
+    if (mode := given.get("mode") or "rw") not in MODES:
+        raise NotOurs(f"{mode!r:.60} must be {' or '.join(MODES)}", "mode")
     reading.rest(what, given, _READ | _SLOTS)
     checked = reading.params(
         what, "params", given.get("params"), lambda one: check_disk_params(kind, one, "")
@@ -65,8 +68,8 @@ def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> D
             "uuid": given.get("uuid"),
             "size": given.get("size"),
             "template": kind,
-            "mode": given.get("mode") or "rw",
-            "name": given.get("name") or None,
+            "mode": mode,
+            "name": device_name(reading, what, given),
             "params": own,
             **parts(given, layers),
         },
@@ -74,6 +77,16 @@ def read_disk(reading: Reading, what: str, given: Document, layers: Layers) -> D
         what=what,
     )
     return disk
+
+
+def device_name(reading: Reading, what: str, given: Document) -> str | None:
+    """The name of a disk or an interface, if it has one."""
+    name = given.get("name") or None
+    try:
+        return name and plain_name(name, "name")
+    except InputError as err:
+        reading.unknown(what, "name", err.message)
+        return None
 
 
 def _single(given: Document, layers: Layers) -> dict[str, Any]:
@@ -136,8 +149,10 @@ def _mirrored(given: Document, layers: Layers) -> dict[str, Any]:
 
 
 def _volume(given: Document, nodes: Iterable[str], stripes: int) -> Document:
-    words = given.get("logical_id") or ("", "")
-    group, volume = (volume_name(str(word), "logical_id") for word in words)
+    words = given.get("logical_id") or ()
+    if len(words) != 2 or not all(isinstance(word, str) for word in words):  # noqa: PLR2004 - group and name
+        raise NotOurs(f"{words!r:.80} does not name a volume")
+    group, volume = (volume_name(word, "logical_id") for word in words)
     return {
         "uuid": given.get("uuid"),
         "size": given.get("size"),
@@ -207,7 +222,7 @@ def read_detached(reading: Reading, given: Document, layers: Layers) -> Detached
     try:
         disk = read_disk(reading, what, given, layers)
     except NotOurs as err:
-        reading.refuse(what, "disks", err.message)
+        reading.unknown(what, "logical_id", err.message)
         return None
     nodes = tuple(NodeUuid(str(node)) for node in given.get("nodes") or ())
     is_shared = DISK_TEMPLATES[disk.template].shared

@@ -13,6 +13,7 @@ from typing import Any
 
 from ganeti.base.errors import InputError
 from ganeti.model import wire
+from ganeti.upstream.shapes import check_shapes
 
 Document = dict[str, Any]
 
@@ -20,6 +21,8 @@ OLDEST, NEWEST_2, NEWEST = (2, 7), (2, 17), (3, 1)
 VERSION_3_0 = 3_000_000
 _MAJOR, _MINOR = 1_000_000, 10_000
 TABLES = ("nodes", "nodegroups", "instances", "disks", "networks", "filters")
+NEVER_WITHOUT = ("nodes", "nodegroups", "instances")
+"""Tables that each of these versions has."""
 NEW_TYPES = {"lvm": "plain", "drbd8": "drbd"}
 DRBD_NODES = 2
 """A mirrored disk names its two nodes first."""
@@ -33,9 +36,12 @@ def parse(data: bytes) -> Document:
         raise InputError("this is no config.data of Ganeti: it has no cluster", "configuration")
     _check_version(document.get("version"))
     for name in TABLES:
+        if name in NEVER_WITHOUT and name not in document:
+            raise InputError(f"this is no config.data of Ganeti: it has no {name}", "configuration")
         table = document.setdefault(name, {})
         if not isinstance(table, dict) or not all(isinstance(one, dict) for one in table.values()):
             raise InputError("must have objects by their keys", name)
+    check_shapes(document)
     with damage_named("configuration"):
         return in_form_of_3_0(document)
 
@@ -84,10 +90,12 @@ def in_form_of_3_0(document: Document) -> Document:
     new["nodes"] = nodes
     new["cluster"] = _cluster(document["cluster"], keys)
     for name in ("nodegroups", "networks", "filters"):
-        new[name] = {key: {"uuid": key, **one} for key, one in document[name].items()}
+        new[name] = {key: _with_uuid(name, key, one) for key, one in document[name].items()}
     for group in new["nodegroups"].values():
         group["ipolicy"] = _policy(group.get("ipolicy"), new["cluster"]["ipolicy"], of_group=True)
-    disks = {key: _disk({"uuid": key, **disk}, keys) for key, disk in document["disks"].items()}
+    disks = {
+        key: _disk(_with_uuid("disks", key, disk), keys) for key, disk in document["disks"].items()
+    }
     new["instances"] = {
         uuid: _instance(instance, keys, networks, disks)
         for uuid, instance in _by_uuid(document["instances"], "instance").items()
@@ -96,11 +104,22 @@ def in_form_of_3_0(document: Document) -> Document:
     return new
 
 
+def _with_uuid(table: str, key: str, one: Document) -> Document:
+    """What stands under its UUID."""
+    if one.get("uuid") not in (None, key):
+        raise InputError(f"{one['uuid']!r:.80} stands under the UUID {key!r:.80}", table)
+    return {**one, "uuid": key}
+
+
 def _by_uuid(table: Mapping[str, Document], kind: str) -> dict[str, Document]:
     for key, one in table.items():
         if not isinstance(one.get("uuid"), str):
             raise InputError(f"{kind} {key!r:.80} has no UUID", f"{kind}s")
-    return {one["uuid"]: dict(one) for one in table.values()}
+    found: dict[str, Document] = {}
+    for key, one in table.items():
+        if (other := found.setdefault(one["uuid"], one)) is not one:
+            raise InputError(f"{kind} {key!r:.80} has the UUID of {other.get('name')}", f"{kind}s")
+    return {uuid: dict(one) for uuid, one in found.items()}
 
 
 def _cluster(cluster: Document, keys: Mapping[Any, str]) -> Document:

@@ -16,7 +16,7 @@ from ganeti.model.params import Params
 from ganeti.upstream import hypervisors
 from ganeti.upstream.choices import Reading
 from ganeti.upstream.clusters import check_nic
-from ganeti.upstream.disks import Layers, NotOurs, read_disk, written_disk
+from ganeti.upstream.disks import Layers, NotOurs, device_name, read_disk, written_disk
 from ganeti.upstream.forms import Document
 from ganeti.upstream.nodes import written_connection
 from ganeti.upstream.report import Judge
@@ -77,6 +77,8 @@ class InstanceReader:
         reading.rest(what, given, _READ)
         disks, template = self._read_disks(what, given, primary)
         nodes = dict.fromkeys(str(node) for disk in disks for node in disk.parts)
+        if nodes and primary not in nodes:
+            raise NotOurs("none of their nodes is the primary node of the instance")
         same = hypervisor == given.get("hypervisor")
         return {
             **read_stored(reading, what, given),
@@ -161,7 +163,7 @@ class InstanceReader:
         address = given.get("ip") or None
         if address is not None:
             try:
-                ip_address(address)
+                address = str(ip_address(address))
             except ValueError:
                 reading.unknown(what, "ip", f"{address!r:.60} is no address")
                 address = None
@@ -177,7 +179,7 @@ class InstanceReader:
                 "uuid": given.get("uuid"),
                 "mac": mac,
                 "ip": address,
-                "name": given.get("name") or None,
+                "name": device_name(reading, what, given),
                 "network": network,
                 "nicparams": params,
             },

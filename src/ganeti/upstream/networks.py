@@ -30,6 +30,9 @@ def read_network(reading: Reading, given: Document) -> Network | None:
     what = f"network {given.get('name')}"
     reading.rest(what, given, _READ | _FORMER)
     prefix = given.get("mac_prefix")
+    for field in ("reservations", "ext_reservations"):
+        if set(given.get(field) or "") - {"0", MARK}:
+            reading.unknown(what, field, "is not a line of 0 and 1")
     try:
         subnet = checked_subnet(str(given.get("network")), "network")
         gateway = given.get("gateway") or None

@@ -1,6 +1,7 @@
 """Nodes, their groups and the filters of jobs, in and out."""
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from ganeti.base.errors import InputError
@@ -32,14 +33,17 @@ def read_node(reading: Reading, given: Document) -> Node:
     """A node, without a certificate: it has not joined anything here."""
     what = f"node {given.get('name')}"
     reading.rest(what, given, _NODE)
+    _keep_states(reading, what, given)
+    primary = _address(reading, what, "primary_ip", given.get("primary_ip"))
+    secondary = _address(reading, what, "secondary_ip", given.get("secondary_ip") or primary)
     flags = {name: bool(_given(given.get(name), default=name in _ON_BY_DEFAULT)) for name in FLAGS}
     node: Node = wire.convert(
         {
             **read_stored(reading, what, given),
             **flags,
             "name": reading.name("node", given.get("name"), host_name),
-            "primary_ip": given.get("primary_ip"),
-            "secondary_ip": given.get("secondary_ip") or given.get("primary_ip"),
+            "primary_ip": primary,
+            "secondary_ip": secondary,
             "group": given.get("group"),
             "certificate": "",
             "ndparams": reading.params(what, "ndparams", given.get("ndparams"), check_node),
@@ -49,6 +53,21 @@ def read_node(reading: Reading, given: Document) -> Node:
         what=what,
     )
     return node
+
+
+def _address(reading: Reading, what: str, field: str, given: Any) -> str:
+    """As addresses are written, so that two of the same are found."""
+    try:
+        return str(ip_address(str(given)))
+    except ValueError:
+        reading.refuse(what, field, f"{given!r:.60} is no address")
+        return ""
+
+
+def _keep_states(reading: Reading, what: str, given: Document) -> None:
+    for name in sorted(_STATES):
+        if given.get(name):
+            reading.keep(what, name, "nodes say it themselves")
 
 
 def _given(value: Any, *, default: bool) -> Any:
@@ -72,6 +91,7 @@ def read_group(reading: Reading, given: Document) -> NodeGroup:
     """A node group."""
     what = f"group {given.get('name')}"
     reading.rest(what, given, _GROUP)
+    _keep_states(reading, what, given)
     networks = {
         NetworkUuid(uuid): _connection(reading, what, uuid, params)
         for uuid, params in (given.get("networks") or {}).items()

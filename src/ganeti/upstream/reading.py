@@ -13,7 +13,7 @@ from ganeti.upstream import hypervisors
 from ganeti.upstream.choices import Choices, Reading
 from ganeti.upstream.clusters import read_cluster
 from ganeti.upstream.disks import Layers, disk_layers, read_detached
-from ganeti.upstream.forms import Document, damage_named
+from ganeti.upstream.forms import TABLES, Document, damage_named
 from ganeti.upstream.instances import InstanceReader
 from ganeti.upstream.networks import MARK, read_network
 from ganeti.upstream.nodes import read_filter, read_group, read_node
@@ -21,6 +21,7 @@ from ganeti.upstream.report import Report
 from ganeti.upstream.stored import KIND_WORDS
 
 T = TypeVar("T", bound=Stored)
+_HEAD = ("version", "cluster", "serial_no", "ctime", "mtime")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Imported:
 def translate(document: Document, choices: Choices | None = None) -> Imported:
     """Everything that a document (of `forms.parse`) has; InputError if it is damaged."""
     reading = Reading(choices or Choices())
+    reading.rest("configuration", document, {*TABLES, *_HEAD})
     with damage_named("cluster"):
         cluster = read_cluster(reading, document["cluster"])
     groups = _all(document, "nodegroups", lambda one: read_group(reading, one))

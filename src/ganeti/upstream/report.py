@@ -82,12 +82,18 @@ class Judge:
 
     def refuse(self, what: str, field: str, text: str, advice: str = "") -> None:
         """Something that nothing can be made of."""
-        self.report.decisions.append(Decision(Verdict.REFUSED, what, field, text, advice))
+        self._decide(Verdict.REFUSED, what, field, text, advice)
 
     def keep(self, what: str, field: str, text: str) -> None:
         """Something that has no meaning on the other side."""
-        self.report.decisions.append(Decision(Verdict.KEPT, what, field, text))
+        self._decide(Verdict.KEPT, what, field, text)
 
     def change(self, what: str, field: str, text: str, advice: str = "") -> None:
         """Something that is otherwise on the other side."""
-        self.report.decisions.append(Decision(Verdict.CHANGED, what, field, text, advice))
+        self._decide(Verdict.CHANGED, what, field, text, advice)
+
+    def _decide(self, verdict: Verdict, what: str, field: str, text: str, advice: str = "") -> None:
+        # Texts of errors begin with a name of the field, which is said already.
+        for name in (field, field.rpartition(".")[2]):
+            text = text.removeprefix(f"{name}: ")
+        self.report.decisions.append(Decision(verdict, what, field, text, advice))

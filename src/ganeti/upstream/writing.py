@@ -42,7 +42,7 @@ def document_of(
         new = merged(original, old, new)
     _number_ports(judge, new)
     new["version"] = VERSION_3_0
-    new["serial_no"] = max(int(new.get("serial_no") or 0), new["cluster"]["serial_no"]) + 1
+    new["serial_no"] = max(new.get("serial_no") or 0, new["cluster"].get("serial_no") or 0) + 1
     return new, judge.report
 
 
@@ -139,7 +139,7 @@ def _number_ports(judge: Judge, document: Document) -> None:
         used[port] = owner
     before = _pool(document["cluster"])
     highest = max(
-        [PORTS.start - 1, *used, *before, int(document["cluster"].get("highest_used_port") or 0)]
+        [PORTS.start - 1, *used, *before, document["cluster"].get("highest_used_port") or 0]
     )
     free = set(range(PORTS.start, min(highest + 1, PORTS.stop))) | before
     document["cluster"]["highest_used_port"] = highest

@@ -60,6 +60,41 @@ def test_two_that_claim_the_same_are_refused_by_name() -> None:
     assert "web" in refused.what
 
 
+def test_two_kinds_with_one_uuid_are_refused_by_name() -> None:
+    document = sample.document()
+    node = sample.NODES[0]
+    document["instances"][node] = {**document["instances"].pop(sample.GUEST), "uuid": node}
+    (refused,) = (one for one in planned(document).report.refused if one.field == "uuid")
+    assert refused.what == "instance web1.example.com"
+    assert "node node1.example.com" in refused.text
+
+
+def test_one_volume_is_not_two_disks() -> None:
+    document = sample.document()
+    other = "88888888-0000-4000-8000-000000000009"
+    document["disks"][other] = {**document["disks"][sample.PLAIN], "uuid": other}
+    next(one for one in document["instances"].values() if one["disks"] == [sample.PLAIN])[
+        "disks"
+    ].append(other)
+    (refused,) = planned(document).report.refused
+    assert "two of its disks have the disk xenvg vol.disk0" in refused.text
+
+
+def test_a_filter_that_would_be_passed_over_is_refused() -> None:
+    document = sample.document()
+    (job_filter,) = document["filters"].values()
+    job_filter["predicates"] = [["jobid", ["??", "id", 1]]]
+    (refused,) = planned(document).report.refused
+    assert (refused.what, refused.field) == (f"filter {job_filter['uuid']}", "predicates[0]")
+
+
+@pytest.mark.parametrize("state", [{"offline": True}, {"drained": True}, {"master_capable": False}])
+def test_what_becomes_of_the_state_of_the_new_master_is_said(state: dict[str, bool]) -> None:
+    document = sample.document()
+    document["nodes"][sample.NODES[1]] |= state
+    assert f"changed: node {HOST}: {next(iter(state))}: is" in said(planned(document))
+
+
 def test_rules_of_this_version_count() -> None:
     document = sample.document()
     document["nodegroups"][sample.GROUP]["networks"] = {}

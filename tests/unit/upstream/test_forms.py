@@ -1,5 +1,7 @@
 """Older files in the form of 3.0."""
 
+import re
+
 import pytest
 
 from ganeti.base.errors import InputError
@@ -60,3 +62,51 @@ def test_other_versions_are_refused_by_name(version: object) -> None:
 def test_what_is_no_configuration_is_refused(data: bytes) -> None:
     with pytest.raises(InputError):
         forms.parse(data)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("cluster", "serial_no"), "x", "cluster.serial_no"),
+        (("cluster", "tcpudp_port_pool"), [None], "cluster.tcpudp_port_pool[0]"),
+        (("cluster", "highest_used_port"), "x", "cluster.highest_used_port"),
+        (("cluster", "hvparams"), {"kvm": 7}, "cluster.hvparams[...]"),
+        (("nodes", sample.NODES[0], "offline"), "no", "node node1.example.com.offline"),
+        (("nodes", sample.NODES[0], "tags"), 7, "node node1.example.com.tags"),
+        (("instances", sample.GUEST, "hvparams"), 7, "instance web1.example.com.hvparams"),
+        (("instances", sample.GUEST, "network_port"), -1, "instance web1.example.com.network_port"),
+        (("instances", sample.GUEST, "ctime"), 1e300, "instance web1.example.com.ctime"),
+        (("nodegroups", sample.GROUP, "diskparams"), [[]], "group default.diskparams"),
+    ],
+)  # fmt: skip
+def test_what_no_field_can_be_is_refused_with_object_and_field(
+    place: tuple[str, ...], value: object, said: str
+) -> None:
+    document = sample.document()
+    at = document
+    for name in place[:-1]:
+        at = at[name]
+    at[place[-1]] = value
+    with pytest.raises(InputError, match=f"^{re.escape(said)}: "):
+        forms.parse(sample.encoded(document))
+
+
+@pytest.mark.parametrize("table", ["nodes", "nodegroups", "instances"])
+def test_a_file_without_a_table_that_each_has_is_no_configuration(table: str) -> None:
+    document = sample.document()
+    del document[table]
+    with pytest.raises(InputError, match=f"it has no {table}"):
+        forms.parse(sample.encoded(document))
+
+
+@pytest.mark.requirement("G28")
+def test_two_with_one_uuid_are_refused_and_none_is_lost() -> None:
+    document = sample.document()
+    one, two = document["instances"].values()
+    two["uuid"] = one["uuid"]
+    with pytest.raises(InputError, match="has the UUID of web1"):
+        forms.parse(sample.encoded(document))
+    document = sample.document()
+    document["disks"][sample.PLAIN]["uuid"] = sample.DISK
+    with pytest.raises(InputError, match="stands under the UUID"):
+        forms.parse(sample.encoded(document))

@@ -260,6 +260,108 @@ def _is_judged(original: sample.Document, table: str, key: str, name: str, value
     return True
 
 
+@pytest.mark.parametrize("field", ["primary_ip", "secondary_ip"])
+def test_a_node_without_an_address_is_refused_by_name(field: str) -> None:
+    document = sample.document()
+    document["nodes"][sample.NODES[0]][field] = "somewhere"
+    assert decided(read(document))["node node1.example.com", field] is Verdict.REFUSED
+
+
+def test_addresses_are_written_alike_so_that_two_of_the_same_are_found() -> None:
+    document = sample.document()
+    document["nodes"][sample.NODES[0]]["primary_ip"] = "2001:DB8:0::1"
+    nodes = [one for one in read(document).others if isinstance(one, Node)]
+    assert nodes[0].primary_ip == "2001:db8::1"
+
+
+def test_what_a_node_or_group_says_of_its_states_is_kept_and_said() -> None:
+    document = sample.document()
+    document["nodes"][sample.NODES[0]]["hv_state_static"] = {"kvm": {"mem_node": 1024}}
+    document["nodegroups"][sample.GROUP]["disk_state_static"] = {"plain": {}}
+    found = decided(read(document))
+    assert found["node node1.example.com", "hv_state_static"] is Verdict.KEPT
+    assert found["group default", "disk_state_static"] is Verdict.KEPT
+
+
+@pytest.mark.requirement("G28")
+def test_a_table_that_nobody_knows_is_refused_by_name_and_given_back() -> None:
+    document = sample.document() | {"maintenance": {"maint_balance": True}}
+    what = ("configuration", "maintenance")
+    assert decided(read(document, Choices()))[what] is Verdict.REFUSED
+    kept = read(document)
+    assert decided(kept)[what] is Verdict.KEPT
+    again, _ = document_of(kept.objects, forms.parse(sample.encoded(document)))
+    assert again["maintenance"] == {"maint_balance": True}
+
+
+def test_a_mirrored_disk_must_be_on_the_primary_node() -> None:
+    document = sample.document()
+    other = "22222222-0000-4000-8000-000000000003"
+    document["nodes"][other] = {
+        **document["nodes"][sample.NODES[0]],
+        "uuid": other,
+        "name": "node3.example.com",
+        "primary_ip": "192.0.2.3",
+        "secondary_ip": "198.51.100.3",
+        "master_candidate": False,
+    }
+    document["instances"][sample.GUEST]["primary_node"] = other
+    assert ("instance web1.example.com", "disks") in decided(read(document))
+
+
+@pytest.mark.parametrize(
+    ("disk", "change"),
+    [
+        (sample.PLAIN, {"mode": "-rf"}),
+        (sample.DISK, {"children": [sample.volume(sample.PLAIN, "a", logical_id=[None, 7])] * 2}),
+    ],
+)
+def test_a_disk_that_cannot_be_is_refused_by_name(disk: str, change: dict[str, Any]) -> None:
+    document = sample.document()
+    document["disks"][disk] |= change
+    assert any(field == "disks" for _, field in decided(read(document)))
+
+
+def test_names_of_disks_and_interfaces_are_names() -> None:
+    document = sample.document()
+    document["disks"][sample.DISK]["name"] = document["instances"][sample.GUEST]["nics"][0][
+        "name"
+    ] = "a\nb"
+    found = decided(read(document))
+    assert found["instance web1.example.com: disk 0", "name"] is Verdict.KEPT
+    assert found["instance web1.example.com: interface 0", "name"] is Verdict.KEPT
+
+
+def test_a_detached_disk_that_cannot_be_here_is_left_in_the_file_on_request() -> None:
+    document = sample.document()
+    document["disks"]["88888888-0000-4000-8000-000000000009"] = sample.volume(
+        "88888888-0000-4000-8000-000000000009", "x", dev_type="gluster"
+    )
+    refused = read(document, Choices()).report.refused
+    assert "does not have disks of gluster" in refused[-1].text
+    assert read(document).report.refused == []
+
+
+@pytest.mark.parametrize("bits", [64, 0, -1])
+def test_a_netmask_that_the_address_cannot_have_is_refused(bits: int) -> None:
+    document = sample.document()
+    document["cluster"]["master_netmask"] = bits
+    assert ("cluster", "master_netmask") in decided(read(document))
+
+
+def test_reservations_are_bits() -> None:
+    document = sample.document()
+    document["networks"][sample.NETWORK]["ext_reservations"] = "yes"
+    assert ("network lan", "ext_reservations") in decided(read(document))
+
+
+def test_a_report_says_a_field_once() -> None:
+    document = sample.document()
+    document["instances"][sample.GUEST]["tags"] = ["größe"]
+    (refused,) = [one for one in read(document, Choices()).report.refused if one.field == "tags"]
+    assert refused.text.startswith("'größe' is not a tag")
+
+
 def test_the_report_is_readable_and_json() -> None:
     report = read(sample.document(), Choices()).report
     assert next(iter(report.lines())).startswith("refused: cluster: secret_of_the_future: ")

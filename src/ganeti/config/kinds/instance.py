@@ -97,6 +97,12 @@ def _disk_problems(instance: Instance) -> Iterator[Problem]:
         yield ErrorCode.WRONG_INPUT, f"instance {name}: {template.name} instances have no disks"
     if len(instance.disks) > MAX_DISKS:
         yield ErrorCode.WRONG_INPUT, f"instance {name}: more than {MAX_DISKS} disks"
+    claims = set()
+    for claim in (one for disk in instance.disks for one in disk_claims(disk)):
+        if claim in claims:
+            text = f"instance {name}: two of its disks have the {claim.kind} {claim.value}"
+            yield ErrorCode.WRONG_INPUT, text
+        claims.add(claim)
     for disk in instance.disks:
         if disk.size <= 0:
             yield ErrorCode.WRONG_INPUT, f"instance {name}: disk {disk.uuid} has {disk.size} MiB"
