@@ -45,8 +45,9 @@ def check_merged(merging: Merging) -> None:
             assert not node.paths.watcher_pause.exists()
     assert not ours.node(1).paths.watcher_pause.exists()
     assert "--no-voting" not in master_words(merging)
-    left = {path.suffix for path in ours.node(1).paths.merge.iterdir()}
-    assert left == {".backup"}
+    left = [path for path in ours.node(1).paths.merge.rglob("*") if path.is_file()]
+    assert {path.suffix for path in left} == {".backup"}
+    assert all(path.parent.parent == ours.node(1).paths.merge for path in left)
 
 
 @pytest.mark.timeout(600)

@@ -84,6 +84,10 @@ def plan_import(data: bytes, host: str, choices: Choices) -> ImportPlan:
     """What a file would become on the host of this name; InputError if it is no configuration."""
     imported = translate(parse(data), choices)
     judge = Judge(keep_unknown=False, report=imported.report)
+    renamed = {one.what for one in imported.report.decisions if one.field == "name"}
+    for (kind, old), new in choices.names.items():
+        if f"{kind} {old}" not in renamed and new != old:
+            judge.refuse(f"{kind} {old}", "", "is not in the file", "look at what --rename says")
     nodes = [one for one in imported.others if isinstance(one, Node)]
     master = next((node for node in nodes if node.name == host), None)
     rest = [one for one in imported.others if one is not master]

@@ -8,9 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from ganeti.base.errors import InputError, PrereqError
+from ganeti.base.paths import Paths
+from ganeti.bootstrap.merge.journal import ClusterRecord, Journal, Wishes
 from ganeti.bootstrap.merge.messages import Facts
 from ganeti.bootstrap.merge.program import main, parser
-from ganeti.bootstrap.merge.session import _names, _passwords, check_cluster
+from ganeti.bootstrap.merge.session import (
+    _forget,
+    _keep_backups,
+    _names,
+    _passwords,
+    check_apart,
+    check_cluster,
+)
 
 OURS = Facts(
     cluster="ours",
@@ -66,3 +75,83 @@ def test_a_host_without_a_state_is_told_where_to_run_it(
     monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
     assert main(["c2"]) == 1
     assert "run this on the master" in capsys.readouterr().err
+
+
+def under_way(root: Path, *begun: str) -> Paths:
+    """A master on which a merge was cut short."""
+    paths = Paths(root)
+    paths.merge.mkdir(parents=True)
+    paths.state.parent.mkdir(parents=True, exist_ok=True)
+    paths.state.touch()
+    record = ClusterRecord(contact="c2", name="c2.example.com", uuid="2", nodes=[])
+    Journal(
+        id="1", wishes=Wishes(), clusters=[record], public_key="key", begun=list(begun),
+        path=str(paths.merge / "journal.json"),
+    ).save()  # fmt: skip
+    return paths
+
+
+@pytest.mark.requirement("S46")
+def test_a_dry_run_does_nothing_to_a_merge_under_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = under_way(tmp_path, "keys", "watchers")
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    before = (paths.merge / "journal.json").read_bytes()
+    assert main(["--dry-run"]) == 0
+    assert "would do: Stopping the instances of the merging clusters" in capsys.readouterr().out
+    assert main(["--rollback", "--dry-run"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.strip() for line in said[1:]] == [
+        "would take back: Pausing the watchers",
+        "would take back: Adding our key to the authorized keys of all nodes",
+    ]
+    assert (paths.merge / "journal.json").read_bytes() == before
+
+
+def test_a_rollback_of_another_merge_or_of_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = under_way(tmp_path, "keys")
+    monkeypatch.setenv("GANETI_ROOTDIR", str(tmp_path))
+    assert main(["--rollback", "c3"]) == 1
+    assert "a merge of c2 is under way" in capsys.readouterr().err
+    (paths.merge / "journal.json").unlink()
+    assert main(["--rollback"]) == 1
+    assert "no merge is under way" in capsys.readouterr().err
+
+
+def test_one_cluster_is_named_once() -> None:
+    one = ClusterRecord(contact="c2", name="c2.example.com", uuid="2", nodes=[])
+    check_apart([one, ClusterRecord(contact="c3", name="c3.example.com", uuid="3", nodes=[])])
+    with pytest.raises(PrereqError, match=r"c2 and 192\.0\.2\.2 are the same cluster"):
+        check_apart([one, ClusterRecord(contact="192.0.2.2", name=one.name, uuid="2", nodes=[])])
+
+
+@pytest.mark.requirement("S39")
+def test_states_of_former_merges_outlive_later_ones(tmp_path: Path) -> None:
+    paths = under_way(tmp_path)
+    for text in ("1", "2"):
+        (paths.merge / "ours.backup").write_text(text)
+        (paths.merge / "key").write_text("secret")
+        journal = Journal(id=text, wishes=Wishes(), clusters=[], public_key="key")
+        assert _keep_backups(paths, journal) == paths.merge / text
+        _forget(paths)
+        assert {path.name for path in paths.merge.iterdir()} <= {"1", "2"}
+    (paths.merge / "ours.backup").write_text("3")  # of a merge that was taken back
+    _forget(paths)
+    kept = sorted(path.read_text() for path in paths.merge.rglob("ours.backup"))
+    assert kept == ["1", "2"]
+
+
+def test_a_disk_that_is_full_is_an_error_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def full(*_args: object) -> int:
+        raise OSError(28, "No space left on device", "/var/lib/ganeti/merge/key")
+
+    monkeypatch.setattr("ganeti.bootstrap.merge.session.merge_clusters", full)
+    assert main(["c2"]) == 1
+    assert capsys.readouterr().err == (
+        "Failure: /var/lib/ganeti/merge/key: No space left on device\n"
+    )

@@ -376,6 +376,38 @@ async def test_after_the_first_node_has_left_it_only_goes_on(
         assert world.state["own"]["config"] == "merged"
 
 
+@pytest.mark.requirement("S46", "S47")
+async def test_wherever_the_masters_disk_becomes_full_everything_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, states_of_begun = Journal.save, list[bool]()
+
+    def counted(journal: Journal) -> None:
+        states_of_begun.append(is_past_return(journal))
+        save(journal)
+
+    monkeypatch.setattr(Journal, "save", counted)
+    await go_on(a_merge(a_world(), tmp_path / "count"))
+    for number in range(states_of_begun.index(True) + 1):
+        saved = 0
+
+        def full(journal: Journal, number: int = number) -> None:
+            nonlocal saved
+            saved += 1
+            if saved > number:
+                raise OSError(28, "No space left on device")
+            save(journal)
+
+        monkeypatch.setattr(Journal, "save", full)
+        world = a_world()
+        before = copy.deepcopy(world.state)
+        m = a_merge(world, tmp_path / str(number))
+        with pytest.raises(ExecError, match=r"No space left on device.*everything is as it was"):
+            await go_on(m)
+        assert world.state == before
+        assert m.journal.begun == []
+
+
 async def test_all_nodes_are_called_at_once_and_each_that_fails_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

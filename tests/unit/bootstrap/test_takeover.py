@@ -6,7 +6,7 @@ from ganeti.base.errors import PrereqError
 from ganeti.base.paths import Paths
 from ganeti.bootstrap.takeover import ImportPlan, import_cluster, plan_import
 from ganeti.model.objects import Node
-from ganeti.upstream.choices import Choices
+from ganeti.upstream.choices import Choices, parse_names
 from tests.unit.upstream import sample
 
 HOST = "node2.example.com"
@@ -93,6 +93,16 @@ def test_what_becomes_of_the_state_of_the_new_master_is_said(state: dict[str, bo
     document = sample.document()
     document["nodes"][sample.NODES[1]] |= state
     assert f"changed: node {HOST}: {next(iter(state))}: is" in said(planned(document))
+
+
+def test_a_new_name_for_what_is_not_there_is_refused() -> None:
+    document = sample.document()
+    del document["cluster"]["secret_of_the_future"]
+    names = parse_names(["instance:web9.example.com=a.example.com", "network:lan=lan2"])
+    plan = plan_import(sample.encoded(document), HOST, Choices(names=names))
+    (refused,) = plan.report.refused
+    assert refused.what == "instance web9.example.com"
+    assert "--rename" in refused.advice
 
 
 def test_rules_of_this_version_count() -> None:

@@ -242,6 +242,19 @@ def test_groups_of_one_name_are_merged_renamed_or_mapped() -> None:
         assert {node.group for node in plan.snapshot.nodes.values()} == {mine.uuid}
 
 
+@pytest.mark.parametrize("what", ["group", "network"])
+def test_a_name_in_an_option_that_nothing_has_stops_the_merge(what: str) -> None:
+    ours, theirs = cluster(1), cluster(2)
+    for name in ("typo", "c1.example.com/typo", f"c3.example.com/{what}2"):
+        names = {name: "east"}
+        options = (
+            MergeOptions(group_names=names)
+            if what == "group"
+            else MergeOptions(network_names=names)
+        )
+        assert f"there is no {what} {name}" in only_error(merge(ours, [theirs], options))
+
+
 DIFFERENT = {
     "hvparams": {"kvm": {"kernel_args": "ro there"}},
     "os_hvp": {"debian": {"kvm": {"kernel_args": "ro debian"}}},

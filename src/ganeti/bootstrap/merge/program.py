@@ -26,6 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GanetiError as err:
         say(f"Failure: {err.message}", file=sys.stderr)
         return err.exit_code
+    except OSError as err:
+        # Only before the first step and after the last: what fails within a step is taken back.
+        say(f"Failure: {err.filename or 'this host'}: {err.strerror or err}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         say("Interrupted. Run this again to go on, or with --rollback.", file=sys.stderr)
         return 1

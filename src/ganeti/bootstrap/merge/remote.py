@@ -223,7 +223,9 @@ class Ssh:
         except asyncssh.PermissionDenied as err:
             self._password = None
             raise PrereqError(
-                f"{address} does not let root in: {err.reason}", ErrorCode.ENVIRONMENT
+                f"{address} does not let root in: {err.reason}; look at the password, at PermitRootLogin of"
+                " sshd there, or give a key to an agent",
+                ErrorCode.ENVIRONMENT,
             ) from err
         except (asyncssh.Error, OSError, TimeoutError) as err:
             raise _lost(address, err) from err
@@ -262,7 +264,7 @@ class Ssh:
         )
         try:
             texts = [path.read_text() for path in given if self.wishes.known_hosts or path.exists()]
-            return asyncssh.import_known_hosts("".join(texts)), False
+            return asyncssh.import_known_hosts("\n".join(texts)), False
         except (OSError, ValueError) as err:
             raise PrereqError(f"cannot read known hosts: {err}", ErrorCode.WRONG_INPUT) from err
 

@@ -6,7 +6,6 @@ import contextlib
 import getpass
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from ganeti.bootstrap.merge.messages import Action, Facts, Request
 from ganeti.bootstrap.merge.own import OwnMaster
 from ganeti.bootstrap.merge.remote import Remote, Ssh, make_key, own_key
 from ganeti.bootstrap.merge.states import Opened, opened, opened_original, planned
-from ganeti.bootstrap.merge.steps import Merge, Place, go_on, roll_back
+from ganeti.bootstrap.merge.steps import Merge, Place, check_return, go_on, outlook, roll_back
 from ganeti.bootstrap.merge.together import together
 from ganeti.config.merging.plan import MergeOptions, MergePlan, SameName, parse_choices
 from ganeti.model.hypervisor_params import HYPERVISOR_PARAMS
@@ -46,20 +45,33 @@ async def merge_clusters(args: argparse.Namespace, paths: Paths) -> int:
             raise PrereqError("a merge runs here right now", ErrorCode.TEMP_NO_RESOURCES)
         journal = journals.load(paths.merge)
         contacts = [one.contact for one in journal.clusters] if journal else args.clusters
+        if journal and args.clusters and args.clusters != contacts:
+            raise PrereqError(
+                f"a merge of {', '.join(contacts)} is under way: run this without CLUSTER to go on, or"
+                " with --rollback",
+                ErrorCode.WRONG_STATE,
+            )
+        if args.rollback and journal is None:
+            raise PrereqError("no merge is under way here", ErrorCode.WRONG_STATE)
+        if journal and args.dry_run:
+            return _say_outlook(journal, back=args.rollback)
         async with _session(args, paths, contacts) as session:
-            if args.rollback:
+            if journal and args.rollback:
                 return await _roll_back(session, journal)
-            if journal is None:
+            if journal:
+                say(f"Going on with the merge of {', '.join(contacts)}, as it was begun.")
+            else:
                 journal = await _begin(session, args)
-                if journal is None:
-                    return 0
-            elif args.clusters and args.clusters != [one.contact for one in journal.clusters]:
-                raise PrereqError(
-                    f"a merge of {', '.join(one.contact for one in journal.clusters)} is under way: run"
-                    " this without CLUSTER to go on, or with --rollback",
-                    ErrorCode.WRONG_STATE,
-                )
-            return await _go_on(session, journal)
+            return await _go_on(session, journal) if journal else 0
+
+
+def _say_outlook(journal: Journal, *, back: bool) -> int:
+    if back:
+        check_return(journal)
+    say(f"A merge of {', '.join(one.contact for one in journal.clusters)} is under way.")
+    for line in outlook(journal, back=back):
+        say(f"  {line}")
+    return 0
 
 
 @contextlib.asynccontextmanager
@@ -149,6 +161,7 @@ async def _begin(session: Session, args: argparse.Namespace) -> Journal | None:
     async with _nothing_left(session.paths) as keep:
         public = make_key(session.paths)
         clusters = [await _contact(session, one, wishes, facts) for one in args.clusters]
+        check_apart(clusters)
         await _say_plan(session, own, clusters, wishes, options)
         if args.dry_run:
             return None
@@ -176,8 +189,7 @@ class _NotConfirmed(PrereqError):
 async def _nothing_left(paths: Paths) -> AsyncIterator[contextlib.ExitStack]:
     """Remove at the end what the block has kept, unless what is yielded is emptied."""
     with contextlib.ExitStack() as undo:
-        if not paths.merge.exists():
-            undo.callback(shutil.rmtree, paths.merge, ignore_errors=True)
+        undo.callback(_forget, paths)
         yield undo
 
 
@@ -274,6 +286,17 @@ def check_cluster(facts: Facts, contact: str, ours: Facts) -> None:
         raise PrereqError(f"{contact} ({facts.cluster}): {why}", ErrorCode.WRONG_STATE)
 
 
+def check_apart(clusters: Sequence[ClusterRecord]) -> None:
+    """PrereqError if one cluster is named twice."""
+    found: dict[str, ClusterRecord] = {}
+    for one in clusters:
+        if (other := found.setdefault(one.uuid, one)) is not one:
+            raise PrereqError(
+                f"{other.contact} and {one.contact} are the same cluster, {one.name}: name it once",
+                ErrorCode.WRONG_INPUT,
+            )
+
+
 async def _say_plan(
     session: Session,
     own: Agent,
@@ -363,28 +386,35 @@ async def _go_on(session: Session, journal: Journal) -> int:
         await go_on(_merge_of(session, journal))
     finally:
         if not journal.begun:  # all was taken back
-            _forget(session.paths, keep_backups=False)
-    kept = _forget(session.paths, keep_backups=True)
+            _forget(session.paths)
+    kept = _keep_backups(session.paths, journal)
+    _forget(session.paths)
     say("The clusters are one.")
     say(f"Their former states are in {kept}; remove it when all is well (secrets are in it).")
     return 0
 
 
-async def _roll_back(session: Session, journal: Journal | None) -> int:
-    if journal is None:
-        raise PrereqError("no merge is under way here", ErrorCode.WRONG_STATE)
+async def _roll_back(session: Session, journal: Journal) -> int:
     await roll_back(_merge_of(session, journal))
-    _forget(session.paths, keep_backups=False)
+    _forget(session.paths)
     say("Everything is as it was.")
     return 0
 
 
-def _forget(paths: Paths, *, keep_backups: bool) -> Path:
-    """The end of a merge: only backups may be left."""
-    if not keep_backups:
-        shutil.rmtree(paths.merge)
-        return paths.merge
-    for path in paths.merge.iterdir():
-        if path.suffix != ".backup":
-            path.unlink()
-    return paths.merge
+def _keep_backups(paths: Paths, journal: Journal) -> Path:
+    """Put the former states where no later merge changes them."""
+    kept = paths.merge / journal.id
+    kept.mkdir(mode=0o700, exist_ok=True)
+    for path in paths.merge.glob("*.backup"):
+        path.rename(kept / path.name)
+    return kept
+
+
+def _forget(paths: Paths) -> None:
+    """The end of a merge: only states of merges that have ended are left."""
+    with contextlib.suppress(FileNotFoundError):
+        for path in paths.merge.iterdir():
+            if not path.is_dir():
+                path.unlink()
+    with contextlib.suppress(OSError):
+        paths.merge.rmdir()

@@ -6,6 +6,7 @@ after the first node has left its cluster.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -466,6 +467,15 @@ def is_past_return(journal: Journal) -> bool:
     return any(step.name in journal.begun and not step.can_undo for step in STEPS)
 
 
+def check_return(journal: Journal) -> None:
+    """PrereqError after the point of no return."""
+    if is_past_return(journal):
+        raise PrereqError(
+            "nodes have left their cluster: the merge cannot be taken back, run it again to go on",
+            ErrorCode.WRONG_STATE,
+        )
+
+
 async def go_on(m: Merge) -> None:
     """Do all steps that are not done; after a failure everything is taken back as far as it can be.
 
@@ -474,16 +484,25 @@ async def go_on(m: Merge) -> None:
     for step in STEPS:
         if step.name in m.journal.done:
             continue
-        if step.name not in m.journal.begun:
-            m.journal.begun.append(step.name)
-            m.journal.save()
-        m.say(f"{step.title} ...")
         try:
+            _note_begun(m.journal, step)
+            m.say(f"{step.title} ...")
             await step.do(m)
+            m.journal.done.append(step.name)
+            m.journal.save()
         except (GanetiError, OSError) as err:
             raise await _failed(m, step, err) from err
-        m.journal.done.append(step.name)
-        m.journal.save()
+
+
+def _note_begun(journal: Journal, step: Step) -> None:
+    if step.name in journal.begun:
+        return
+    journal.begun.append(step.name)
+    try:
+        journal.save()
+    except OSError:
+        journal.begun.remove(step.name)
+        raise
 
 
 async def _failed(m: Merge, step: Step, err: GanetiError | OSError) -> GanetiError:
@@ -500,11 +519,7 @@ async def _failed(m: Merge, step: Step, err: GanetiError | OSError) -> GanetiErr
 
 async def roll_back(m: Merge) -> None:
     """Undo what was begun, the last first; PrereqError after the point of no return, ExecError if it fails."""
-    if is_past_return(m.journal):
-        raise PrereqError(
-            "nodes have left their cluster: the merge cannot be taken back, run it again to go on",
-            ErrorCode.WRONG_STATE,
-        )
+    check_return(m.journal)
     for step in reversed(STEPS):
         if step.name not in m.journal.begun:
             continue
@@ -515,4 +530,17 @@ async def roll_back(m: Merge) -> None:
         m.journal.begun.remove(step.name)
         if step.name in m.journal.done:
             m.journal.done.remove(step.name)
-        m.journal.save()
+        # On a full disk it goes back all the same: a step may be undone twice.
+        with suppress(OSError):
+            m.journal.save()
+
+
+def outlook(journal: Journal, *, back: bool) -> list[str]:
+    """What going on would do, or going back would undo, for people."""
+    if back:
+        return [
+            f"would take back: {step.title}"
+            for step in reversed(STEPS)
+            if step.name in journal.begun
+        ]
+    return [f"would do: {step.title}" for step in STEPS if step.name not in journal.done]

@@ -14,7 +14,7 @@ from ganeti.config.merging.parameters import (
     merged_cluster,
 )
 from ganeti.config.merging.places import Groups, Networks, merged_groups, merged_networks
-from ganeti.config.merging.plan import MergeOptions, MergePlan, Part
+from ganeti.config.merging.plan import Finding, MergeOptions, MergePlan, Part, Severity
 from ganeti.config.reservations import PORT, PORTS
 from ganeti.config.snapshot import Snapshot
 from ganeti.model.disk_templates import TEMPLATES
@@ -33,10 +33,25 @@ def merge(
     UUIDs stay. New nodes are no candidates and are marked offline until they are added again; DRBD disks
     get new ports (S41), displays where theirs is taken. Nothing raises: what stops it is in the plan.
     """
-    plan = MergePlan(ours)
+    plan = MergePlan(ours, tuple(_unknown_names(others, options or MergeOptions())))
     for theirs in others:
         plan = _with(plan, theirs, options or MergeOptions())
     return plan
+
+
+def _unknown_names(others: Sequence[Snapshot], options: MergeOptions) -> Iterator[Finding]:
+    """Names that an option gives, and that nothing there has."""
+    clusters = ", ".join(one.cluster.name for one in others)
+    given = (("group", options.group_names), ("network", options.network_names))
+    for what, names in given:
+        tables = [
+            (one.cluster.name, one.groups if what == "group" else one.networks) for one in others
+        ]
+        known = {thing.name for _, table in tables for thing in table.values()}
+        known |= {f"{whose}/{thing.name}" for whose, table in tables for thing in table.values()}
+        for name in sorted(names.keys() - known):
+            text = f"--{what} {name}={names[name]}: there is no {what} {name}"
+            yield Finding(Severity.ERROR, clusters, text)
 
 
 def _with(plan: MergePlan, theirs: Snapshot, options: MergeOptions) -> MergePlan:
